@@ -14,7 +14,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness import prompts
 from harness.engine import Engine, Role, Tokenizer
 from harness.model_context import ModelContext
 from harness.problems.problem import Problem
@@ -112,7 +111,7 @@ def _added_texts(step: Step, author: Tokenizer, wording: Prompts) -> tuple[str, 
     The step says how many tokens its author generated; the ids that it holds beyond these were added.
     """
     num_added = len(step.token_ids) - (step.num_tokens - (step.finish == "eos"))
-    own_text, bridge, separator = author.decode(step.token_ids), prompts.THINK_BRIDGE, wording.step_separator
+    own_text, bridge, separator = author.decode(step.token_ids), author.thought.closing, wording.step_separator
     behind = ""
     if step.text.endswith(bridge) and not own_text.endswith(bridge):
         return "", bridge  # a plain author, whose own ids have no `</think>`

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from harness.weights.thinking import Thought
+
 Role = Literal["draft", "target", "reward"]
 """Which model: the small or the large one of the cooperating pair, or one beside them that rates steps."""
 Finish = Literal["stop", "eos", "length"]
@@ -169,6 +171,10 @@ class Tokenizer(Protocol):
         """True for a reasoning model: its replies open with a chain inside `<think>…</think>`."""
 
     @property
+    def thought(self) -> Thought:
+        """How a reasoning model's prompts open a thought, and close one."""
+
+    @property
     def opening(self) -> list[int]:
         """Ids that start a text without a chat template: the beginning-of-sequence token, where there is one."""
 
@@ -190,14 +196,14 @@ class Tokenizer(Protocol):
     def open_reply(self, question: str, system: str = "") -> str:
         """Return the chat template's text up to where the assistant's reply to the user's `question` starts.
 
-        For a reasoning model it ends inside an open `<think>`. `system` is a system prompt before the question; raises
+        For a reasoning model it ends in `thought.opening`. `system` is a system prompt before the question; raises
         ValueError where the template has no place for one.
         """
 
     def ask_again(self, question: str) -> str:
         """Return text that closes the unfinished reply, asks `question` as the user and opens the next reply.
 
-        The new reply is open for plain text: a reasoning model's `<think>` is opened and closed at once.
+        The new reply is open for plain text: for a reasoning model it ends in `thought.empty`.
         """
 
 

@@ -176,8 +176,7 @@ def chain_choice_question(
         framed = tokenizer.encode_template(choice.before) + tokenizer.encode(text)
         ids = [*tokenizer.opening, *framed, *tokenizer.encode_template(choice.after)]
     else:
-        ids, _ = _opened(tokenizer, text, wording.system)
-        ids += tokenizer.encode(THINK_BRIDGE) if tokenizer.thinks else []
+        ids = _opened_plainly(tokenizer, text, wording.system)
     return _question(tokenizer, ids, text, choice.reply, labels)
 
 
@@ -193,8 +192,7 @@ def equivalence_question(tokenizer: Tokenizer, first: str, second: str, wording:
         for text in (first, second)
     ]
     text = render(asked.question, first=shown[0], second=shown[1])
-    ids, _ = _opened(tokenizer, text, wording.system)
-    ids += tokenizer.encode(THINK_BRIDGE) if tokenizer.thinks else []
+    ids = _opened_plainly(tokenizer, text, wording.system)
     return _question(tokenizer, ids, text, asked.reply, (asked.same, asked.different))
 
 
@@ -237,12 +235,19 @@ _PLACEHOLDER, _SYSTEM = "QUESTION-GOES-HERE", "SYSTEM-PROMPT-GOES-HERE"
 
 
 @lru_cache(maxsize=16)
-def _opening_frame(tokenizer: Tokenizer, *, has_system: bool) -> tuple[str, str, str]:
-    """Return the chat template of an opening: before the system prompt, between that and the question, and after."""
-    whole = tokenizer.open_reply(_PLACEHOLDER, _SYSTEM if has_system else "")
+def _opening_frame(tokenizer: Tokenizer, system: str) -> tuple[str, str, str]:
+    """Return the chat template of an opening: before the system prompt, between that and the question, and after.
+
+    Raises ValueError where the chat template does more with the system prompt than to insert it.
+    """
+    whole = tokenizer.open_reply(_PLACEHOLDER, _SYSTEM if system else "")
+    if system and tokenizer.open_reply(_PLACEHOLDER, system) not in {
+        whole.replace(_SYSTEM, text) for text in (system, system.strip())
+    }:
+        raise ValueError("its chat template does not send the system prompt of the wording as it is")
     before, _, after = whole.partition(_PLACEHOLDER)
-    system, _, between = before.partition(_SYSTEM) if has_system else ("", "", before)
-    return system, between, after
+    begun, _, between = before.partition(_SYSTEM) if system else ("", "", before)
+    return begun, between, after
 
 
 @lru_cache(maxsize=8)
@@ -253,15 +258,31 @@ def _followup_frame(tokenizer: Tokenizer) -> tuple[str, str]:
 
 
 def _opened(tokenizer: Tokenizer, question: str, system: str) -> tuple[list[int], str]:
-    before, between, after = _opening_frame(tokenizer, has_system=bool(system))
+    before, between, after = _opening_frame(tokenizer, system)
     ids = [*tokenizer.encode_template(before), *tokenizer.encode(system)] if system else []
     ids += tokenizer.encode_template(between) + tokenizer.encode(question) + tokenizer.encode_template(after)
     return ids, before + system + between + question + after
 
 
+def _opened_plainly(tokenizer: Tokenizer, question: str, system: str) -> list[int]:
+    """Return the ids of a prompt of its own up to a reply that holds no thought."""
+    ids, _ = _opened(tokenizer, question, system)
+    thought = tokenizer.thought
+    if not tokenizer.thinks:
+        return ids
+    if thought.empty.startswith(thought.opening):
+        return ids + tokenizer.encode(thought.closing)
+    after = _opening_frame(tokenizer, system)[2]
+    header = after.removesuffix(thought.opening)
+    return ids[: len(ids) - len(tokenizer.encode_template(after))] + tokenizer.encode_template(header + thought.empty)
+
+
 def _followup(tokenizer: Tokenizer, question: str, thought: str) -> list[int]:
-    """Return the ids of a question that follows a reply, up to the next one; `thought` opens a reasoning model's."""
+    """Return the ids of a question that follows a reply, up to the next one.
+
+    `thought` opens a reasoning model's: the wording's, or the chat template's own where that is the built-in one.
+    """
     before, after = _followup_frame(tokenizer)
-    if tokenizer.thinks:
-        after = after.removesuffix(EMPTY_THOUGHT) + thought
+    if tokenizer.thinks and thought != EMPTY_THOUGHT:
+        after = after.removesuffix(tokenizer.thought.empty) + thought
     return tokenizer.encode_template(before) + tokenizer.encode(question) + tokenizer.encode_template(after)

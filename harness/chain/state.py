@@ -160,8 +160,9 @@ class ChainState:
             text, ids = open_text, tuple(author.tokenizer.encode(open_text))
         ends = closing or (completion.finish == "eos" and not self._ends_at_box)
         if ends and self.thinks and reasoning and prompts.THINK_END not in text:
-            text += prompts.THINK_BRIDGE  # the author stopped, or was cut off, inside its thought
-            ids += tuple(author.tokenizer.encode(prompts.THINK_BRIDGE) if author.tokenizer.thinks else ())
+            bridge = author.tokenizer.thought.closing  # the author stopped, or was cut off, inside its thought
+            text += bridge
+            ids += tuple(author.tokenizer.encode(bridge) if author.tokenizer.thinks else ())
         return Step(
             author=author.role,
             role=role,

@@ -6,12 +6,18 @@ import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.packages import SLOW
 from harness.checks.probe import probe
 from harness.engine import Role
+from harness.weights.conventions import Conventions
+from harness.weights.templates import BadTemplate
+
+if TYPE_CHECKING:
+    from harness.prompt_file import Prompts
+    from harness.weights.tokenizer import HFTokenizer
 
 _PROGRAM = "import sys; from harness.checks.tokenizers import answer; answer(*sys.argv[1:])"
 
@@ -47,6 +53,8 @@ def _check(role: Role, answer: Mapping[str, Any], *, has_variables: bool) -> Che
         remedy = f"{own}use another model, or download its tokenizer again"
         return failure(f"{role} tokenizer", f"{answer['problem']}: {remedy}")
     kind = "reasoning model" if answer["thinks"] else "plain model"
+    if tags := answer["unopened_tags"]:
+        kind += f", or it thinks unasked: --{role}-thinking-tags '{','.join(tags)}'"
     text = f"{kind}; {answer['labels']}"
     if not answer["has_template"]:
         remedy = "add its chat_template.jinja if it was trained with another format"
@@ -64,45 +72,61 @@ def answer(request: str) -> None:
 
 
 def _try_tokenizer(
-    role: str, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None, asked: list[Any]
+    role: Role, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None, asked: list[Any]
 ) -> dict[str, Any]:
     # The library raises bare Exceptions; a future carries them without a blind except.
     with ThreadPoolExecutor(1) as pool:
         trial = pool.submit(_properties, role, folder, method, params, stored_prompts, asked)
     problem = trial.exception()
-    return {"problem": f"{type(problem).__name__}: {problem}"[:300]} if problem else trial.result()
+    if problem is None:
+        return trial.result()
+    kind = "" if isinstance(problem, BadTemplate) else f"{type(problem).__name__}: "
+    return {"problem": f"{kind}{problem}"[:600]}
 
 
 def _properties(
-    role: str, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None, asked: list[Any]
+    role: Role, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None, asked: list[Any]
 ) -> dict[str, Any]:
-    from harness import prompt_file, prompts
-    from harness.problems.problem import Problem
-    from harness.weights.conventions import Conventions
+    from harness import prompt_file
     from harness.weights.tokenizer import HFTokenizer
 
     tokenizer = HFTokenizer(folder, None, Conventions.of(*asked))
-    wording = prompt_file.of_stored(stored_prompts)
-    prompts.opening(tokenizer, Problem("demo/0", "demo", "1 + 1?", "2"), wording)
-    options = verdict_labels(tokenizer, role, method, params, wording)
+    options = check_prompts(tokenizer, role, method, params, prompt_file.of_stored(stored_prompts))
     labels = f"one token for each of {' '.join(options)}" if options else "it gives no verdicts"
     return {
         "fingerprint": tokenizer.fingerprint,
         "thinks": tokenizer.thinks,
+        "unopened_tags": tokenizer.unopened_tags,
         "labels": labels,
         "has_template": tokenizer.has_chat_template,
     }
 
 
-def verdict_labels(tokenizer: Any, role: str, method: str | None, params: Mapping[str, Any], wording: Any) -> list[str]:
-    """Build the questions that a method, or with None any method, asks a model, and return their options.
+def loaded(path: str, revision: str | None, asked: Conventions) -> HFTokenizer | None:
+    """Return a model's tokenizer; None where it cannot be loaded, which the doctor and the engines explain."""
+    from harness.weights.tokenizer import HFTokenizer
 
-    Raises ValueError where an option is not a single token.
+    with ThreadPoolExecutor(1) as pool:  # as above
+        trial = pool.submit(HFTokenizer, path, revision, asked)
+    return None if trial.exception() else trial.result()
+
+
+def check_prompts(
+    tokenizer: HFTokenizer, role: Role, method: str | None, params: Mapping[str, Any], wording: Prompts
+) -> list[str]:
+    """Build what a method, or with None any method, sends a model, and return the options of its verdicts.
+
+    Raises BadTemplate where that is not what the chat template means, and ValueError where an option is not a single
+    token.
     """
     from harness import prompts
     from harness.methods import build
+    from harness.problems.problem import Problem
 
     built = build(method, dict(params)) if method is not None else None
+    if built is not None and role not in built.roles:  # it proposes tokens, and reads what the target does
+        return []
+    prompts.opening(tokenizer, Problem("demo/0", "demo", "1 + 1?", "2"), wording)
     asks_equivalence = built is None or built.asks_equivalence
     judge = "reward" if params.get("judge") == "reward" else "target"
     questions = []

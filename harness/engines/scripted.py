@@ -24,6 +24,7 @@ from harness.engine import (
     Sampling,
     Timing,
 )
+from harness.weights.thinking import Thought
 
 WriteScript = Callable[[str, Sampling], Sequence[str]]
 """(prompt text, sampling) -> `sampling.n` texts, each up to the model's end of sequence."""
@@ -55,6 +56,11 @@ class ByteTokenizer:
         return self._thinks
 
     @property
+    def thought(self) -> Thought:
+        """See Tokenizer.thought."""
+        return Thought()
+
+    @property
     def opening(self) -> list[int]:
         """See Tokenizer.opening."""
         return []
@@ -79,11 +85,11 @@ class ByteTokenizer:
     def open_reply(self, question: str, system: str = "") -> str:
         """See Tokenizer.open_reply."""
         before = f"System: {system}\n" if system else ""
-        return f"{before}User: {question}\nAssistant: " + ("<think>\n" if self._thinks else "")
+        return f"{before}User: {question}\nAssistant: " + (self.thought.opening if self._thinks else "")
 
     def ask_again(self, question: str) -> str:
         """See Tokenizer.ask_again."""
-        return f"<|end|>\nUser: {question}\nAssistant: " + ("<think>\n\n</think>\n\n" if self._thinks else "")
+        return f"<|end|>\nUser: {question}\nAssistant: " + (self.thought.empty if self._thinks else "")
 
 
 @dataclass

@@ -84,13 +84,13 @@ class ModelFlags(BaseModel):
             "models",
             "What opens and closes the draft's thoughts; none: a plain model.",
             metavar="OPEN,CLOSE",
-            default="what its chat template has",
+            default="what its generation prompt opens",
         ),
         AfterValidator(_valid_tags),
     ] = None
     target_thinking_tags: Annotated[
         str | None,
-        Flag("models", "The same for the target.", metavar="OPEN,CLOSE", default="what its chat template has"),
+        Flag("models", "The same for the target.", metavar="OPEN,CLOSE", default="what its generation prompt opens"),
         AfterValidator(_valid_tags),
     ] = None
     selection_adapter: Annotated[

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
-from harness.prompts import THINK_BRIDGE, THINK_END, opening
+from harness.prompts import THINK_END, opening
 from harness.training.data import Example, Examples, TargetChain
 from harness.weights.tokenizer import HFTokenizer
 
@@ -44,7 +44,7 @@ def _reply(chain: TargetChain, draft: HFTokenizer, target: HFTokenizer) -> tuple
     if draft.thinks == target.thinks and draft.fingerprint == target.fingerprint:
         return ids if draft.thinks else (*ids, *_end(draft))
     if draft.thinks:
-        return tuple(draft.encode(text + (THINK_END if target.thinks else THINK_BRIDGE.rstrip())))
+        return tuple(draft.encode(text + (THINK_END if target.thinks else draft.thought.closing.rstrip())))
     return (*draft.encode(text.rstrip()), *_end(draft))
 
 

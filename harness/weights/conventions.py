@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,15 @@ class Conventions:
     """Variables of the chat template by name, as JSON."""
     thinking_tags: str | None = None
     """`OPEN,CLOSE`, or `none` for a plain model; None: what the chat template has."""
+    date: str = "2024-07-26"
+    """The day that chat templates take for today, as in ISO 8601: a run keeps that of its first launch."""
 
     @classmethod
-    def of(cls, variables: Mapping[str, Any] | None, thinking_tags: str | None) -> Conventions:
+    def of(cls, variables: Mapping[str, Any] | None, thinking_tags: str | None, date: str | None = None) -> Conventions:
         """Return the conventions for variables by name."""
         pairs = sorted((variables or {}).items())
-        return cls(tuple((name, json.dumps(value, sort_keys=True)) for name, value in pairs), thinking_tags)
+        asked = cls(tuple((name, json.dumps(value, sort_keys=True)) for name, value in pairs), thinking_tags)
+        return asked if date is None else replace(asked, date=date)
 
     @property
     def values(self) -> dict[str, Any]:

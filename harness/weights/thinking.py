@@ -41,6 +41,24 @@ class ThinkingTags:
         return text.replace(self.close, CLOSE).replace(self.open, OPEN)
 
 
+@dataclass(frozen=True)
+class Thought:
+    """How prompts open and close a model's thoughts, in the words of its chat template where that has any."""
+
+    opening: str = OPENING
+    """Opens a reply inside its thought."""
+    empty: str = EMPTY_THOUGHT
+    """Opens a reply behind its thought, for plain text."""
+
+    @property
+    def closing(self) -> str:
+        """Closes a thought that `opening` began."""
+        if self.empty.startswith(self.opening):
+            return self.empty.removeprefix(self.opening)
+        _, close, after = self.empty.partition(CLOSE)
+        return (close or CLOSE) + after
+
+
 CANONICAL = ThinkingTags(OPEN, CLOSE)
 FAMILIES: Mapping[str, ThinkingTags] = {
     "Magistral": ThinkingTags("[THINK]", "[/THINK]", after_open=""),
@@ -56,18 +74,6 @@ FAMILIES: Mapping[str, ThinkingTags] = {
     "Command A Reasoning": ThinkingTags("<|START_THINKING|>", "<|END_THINKING|>", after_open=""),
 }
 """Families whose tags are not `<think>` and `</think>`."""
-_IN_TEMPLATE = {"gpt-oss": ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>")}
-"""What a family's chat template holds, where it is not both tags."""
-
-
-def of_template(template: str) -> ThinkingTags | None:
-    """Return the tags that a chat template has; None where it has none of a known family."""
-    if OPEN in template or CLOSE in template:
-        return CANONICAL
-    for name, tags in FAMILIES.items():
-        if all(mark in template for mark in _IN_TEMPLATE.get(name, (tags.open, tags.close))):
-            return tags
-    return None
 
 
 def of_vocabulary(tokens: Collection[str]) -> ThinkingTags | None:

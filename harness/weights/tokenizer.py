@@ -7,31 +7,28 @@ model with other tags (harness.weights.thinking) reads and writes its own, which
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 from harness import characters
 from harness.engine import Tokenizer
 from harness.weights import conventions, thinking
 from harness.weights.conventions import Conventions
-from harness.weights.thinking import EMPTY_THOUGHT
+from harness.weights.templates import NO_SYSTEM, BadTemplate, ChatTemplate, Messages, Reply
+from harness.weights.thinking import ThinkingTags, Thought
 
 THINK_TAGS = (thinking.OPEN, thinking.CLOSE)
-_THINK_TAIL = re.compile(r"<think>\s*(</think>\s*)?\Z")
-_OPEN_TAIL = re.compile(r"<think>\s*\Z")
-_CLOSED_THOUGHT = re.compile(r"</think>\s*\Z")
 _CONTROL = re.compile(r"<.+>|\[.+\]", re.DOTALL)
 """Added tokens of this shape steer a model even where the tokenizer does not call them special (`<｜User｜>`)."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
-_ECHO = "PREVIOUS-REPLY-ENDS-HERE"
-# Templates ignore variables that they do not use. Some print today's date, which would change a prompt every day.
-_TEMPLATE_VARIABLES = {"enable_thinking": True, "date_string": "26 Jul 2024"}
+_FAILURES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
+"""What a chat template may raise beside errors of Jinja: it is a program, in a sandbox."""
+_ANOTHER_DAY = date(2001, 2, 3)
 
 
 def decoder_kinds(backend: Any) -> frozenset[str]:
@@ -59,7 +56,8 @@ class HFTokenizer:
     def __init__(self, path: str, revision: str | None = None, asked: Conventions = conventions.DEFAULT) -> None:
         """Load the tokenizer. `asked`: how the model is talked to.
 
-        Raises ValueError where the chat template does not read a variable, or the tokenizer is no fast one.
+        Raises ValueError where the chat template does not read a variable, or the tokenizer is no fast one. A chat
+        template whose prompts would not be what it means raises BadTemplate where one is asked for.
         """
         from transformers import AutoTokenizer
 
@@ -69,19 +67,20 @@ class HFTokenizer:
             raise ValueError(f"{path}: a fast tokenizer (tokenizer.json) is required")
         self._plain: Any = copy.deepcopy(self._backend)
         self._plain.encode_special_tokens = True
-        self._template = _template_text(self._tokenizer)
-        self._thinking, self._is_plain = self._tags_asked(asked.thinking_tags)
-        self._is_plain_by_request = asked.thinking_tags == thinking.NONE
+        self._asked = asked
+        self.template = _template_text(self._tokenizer)
+        """Text of the chat template; None where prompts are a plain dialogue."""
+        self._today = date.fromisoformat(asked.date)
+        self._has_own_date = True
+        self._chat = self._chat_template(asked)
+        self._reply: Reply | BadTemplate = self._replies(asked)
+        self._thinking = thinking.CANONICAL if isinstance(self._reply, BadTemplate) else self._reply.tags
         self._think_ids = self._ids_of_tags()
         self._tags = _alternatives(list(self._think_ids))
         self._controls = _alternatives(self._unmarked_controls())
         self._decoders = decoder_kinds(self._backend)
         self._added = frozenset(self._backend.get_added_tokens_decoder())
         self._fingerprint: str | None = None
-        self._variables = _TEMPLATE_VARIABLES | self._checked(asked.values)
-        if asked.variables and not self._is_plain:
-            text = self._thinking.canonical(self._render([{"role": "user", "content": "Hello."}]))
-            self._is_plain = _CLOSED_THOUGHT.search(text) is not None
 
     @property
     def fingerprint(self) -> str:
@@ -100,18 +99,47 @@ class HFTokenizer:
         return 1 + max(self._backend.get_vocab(with_added_tokens=True).values(), default=0)
 
     @property
-    def thinks(self) -> bool:
-        """True where the chat template has a chain of thought; without a template the vocabulary decides.
+    def reply(self) -> Reply:
+        """How the chat template opens a reply. Raises BadTemplate where its prompts would not be what it means."""
+        if isinstance(self._reply, BadTemplate):
+            raise self._reply
+        return self._reply
 
-        The template takes precedence because reasoning and plain models of a family share one vocabulary. A template
-        that closes the thought in the prompt, under the variables that were asked for, makes the model a plain one.
+    @property
+    def thinks(self) -> bool:
+        """True where the generation prompt, or a thinking variable, lets the model think (harness.weights.templates).
+
+        Without a chat template the vocabulary decides. Raises BadTemplate.
         """
-        return not self._is_plain
+        return self.reply.thought is not None
+
+    @property
+    def unopened_tags(self) -> tuple[str, str] | None:
+        """Tags of thoughts in the vocabulary of a plain model, where neither its prompt nor anybody says so.
+
+        Some models think without any sign in their chat template. Raises BadTemplate.
+        """
+        asked, tags = self._asked, self._tags_of_vocabulary()
+        if self._chat is None or self.thinks or tags is None or asked.variables or asked.thinking_tags:
+            return None
+        return None if tags.close in self.reply.header else (tags.open, tags.close)
+
+    @property
+    def thought(self) -> Thought:
+        """See Tokenizer.thought. Raises BadTemplate."""
+        return self.reply.thought or Thought()
 
     @property
     def has_chat_template(self) -> bool:
         """False where prompts are a plain dialogue, because the tokenizer has no chat template."""
-        return self._template is not None
+        return self._chat is not None
+
+    @property
+    def prompt_date(self) -> str | None:
+        """The day that prompts hold as today's; None where they hold none. Raises BadTemplate."""
+        if self._chat is None or not self._chat.depends_on(self._dated(self._today), self._dated(_ANOTHER_DAY)):
+            return None
+        return self._today.isoformat()
 
     @property
     def tags(self) -> tuple[str, str]:
@@ -161,39 +189,20 @@ class HFTokenizer:
 
     def open_reply(self, question: str, system: str = "") -> str:
         """See Tokenizer.open_reply. Without a chat template: a plain dialogue after the tokenizer's own BOS."""
-        if system:
-            text = self._render_system(question, system)
-        elif self._template is None:
-            text = f"{self._bos()}User: {question}\n\nAssistant: "
+        reply = self.reply
+        if self._chat is not None:
+            text = self._chat.opening(question, system)
+        elif system:
+            raise BadTemplate(NO_SYSTEM)
         else:
-            text = self._render([{"role": "user", "content": question}])
-        return self._opened(text, thinking.OPENING)
-
-    def _render_system(self, question: str, system: str) -> str:
-        """Return the dialogue with a system prompt before the question. Raises ValueError where there is no place."""
-        from jinja2 import TemplateError
-
-        text = ""
-        if self._template is not None:
-            messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
-            with contextlib.suppress(TemplateError):
-                text = self._render(messages)
-        if not 0 <= text.find(system) < text.find(question):
-            name = Path(self._tokenizer.name_or_path).name
-            raise ValueError(f"{name}: its chat template has no system role, so the prompts must not have `system`")
-        return text
+            text = f"{self._bos()}User: {question}\n\n"
+        return self._canonical(text + reply.header) + (reply.thought.opening if reply.thought else "")
 
     def ask_again(self, question: str) -> str:
         """See Tokenizer.ask_again."""
-        if self._template is None:
-            text = f"\n\nUser: {question}\n\nAssistant: "
-        else:
-            messages = [("user", "Hello."), ("assistant", _ECHO), ("user", question)]
-            dialogue = self._render([{"role": role, "content": content} for role, content in messages])
-            _, echo, text = dialogue.rpartition(_ECHO)
-            if not echo:
-                raise ValueError("the chat template drops the assistant's earlier reply, so no question can follow it")
-        return self._opened(text, EMPTY_THOUGHT)
+        reply = self.reply
+        text = f"\n\nUser: {question}\n\n" if self._chat is None else self._chat.following(question)
+        return self._canonical(text + reply.header) + (reply.thought.empty if reply.thought else "")
 
     def _bytes(self, token_id: int) -> bytes:
         """Return the bytes that a token stands for, up to spaces at its ends."""
@@ -204,18 +213,28 @@ class HFTokenizer:
             return bytes(_BYTES_SHOWN[character] for character in token)
         return token.encode("utf-8", "replace")
 
-    def _opened(self, text: str, opening: str) -> str:
-        text = self._canonical(text)
-        if self.thinks:
-            return _THINK_TAIL.sub("", text) + opening
-        return _OPEN_TAIL.sub("", text) if self._is_plain_by_request else text
+    def _chat_template(self, asked: Conventions) -> ChatTemplate | None:
+        """Return the chat template, if any. Raises ValueError for variables that it does not read."""
+        if self.template is not None:
+            chat = ChatTemplate(self._render, self.template, asked)
+            self._has_own_date = "date_string" not in chat.readable or chat.has_default("date_string")
+            return chat
+        if asked.variables:
+            raise ValueError("it has no chat template, so that no variable of one can be set")
+        return None
 
-    def _tags_asked(self, asked: str | None) -> tuple[thinking.ThinkingTags, bool]:
-        """Return the model's tags, and whether it is a plain one, which writes none."""
-        vocabulary = [tag for tag in _known_tags() if self._backend.token_to_id(tag) is not None]
-        found = thinking.of_vocabulary(vocabulary) if self._template is None else thinking.of_template(self._template)
-        chosen = found if asked is None else thinking.parsed(asked)
-        return chosen or thinking.CANONICAL, chosen is None
+    def _replies(self, asked: Conventions) -> Reply | BadTemplate:
+        """Return how replies are opened, or the error where prompts would not be what the template means."""
+        if self._chat is not None:
+            try:
+                return self._chat.reply
+            except BadTemplate as error:
+                return error
+        chosen = self._tags_of_vocabulary() if asked.thinking_tags is None else thinking.parsed(asked.thinking_tags)
+        return Reply("Assistant: ", chosen or thinking.CANONICAL, Thought() if chosen else None)
+
+    def _tags_of_vocabulary(self) -> ThinkingTags | None:
+        return thinking.of_vocabulary([tag for tag in _known_tags() if self._backend.token_to_id(tag) is not None])
 
     def _ids_of_tags(self) -> dict[str, list[int]]:
         """Return the ids of `<think>` and `</think>`; without a tag that is text for this model."""
@@ -227,20 +246,24 @@ class HFTokenizer:
             for tag, own in zip(THINK_TAGS, self.tags, strict=True)
         }
 
-    def _checked(self, variables: dict[str, Any]) -> dict[str, Any]:
-        """Return variables that the chat template reads. Raises ValueError for any other."""
-        if variables and self._template is None:
-            raise ValueError("it has no chat template, so that no variable of one can be set")
-        readable = conventions.read_by(self._template or "") if variables else set()
-        if unread := sorted(set(variables) - readable):
-            valid = f"it reads {', '.join(sorted(readable))}" if readable else "it reads none"
-            raise ValueError(f"its chat template does not read {', '.join(unread)}; {valid}")
-        return variables
+    def _render(self, messages: Messages, is_open: bool, variables: Mapping[str, object]) -> str:
+        """See templates.Render."""
+        from jinja2 import TemplateError
 
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        return str(
-            self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **self._variables)
-        )
+        given = {**self._dated(self._today), **variables}
+        try:
+            rendered = self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=is_open, **given
+            )
+        except (TemplateError, *_FAILURES) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise BadTemplate(f"its chat template cannot be rendered: {reason}") from error
+        return str(rendered)
+
+    def _dated(self, today: date) -> dict[str, object]:
+        """Return the variables of a chat template that say what day it is."""
+        own = {} if self._has_own_date else {"date_string": today.strftime("%d %b %Y")}
+        return {"strftime_now": today.strftime, **own}
 
     def _bos(self) -> str:
         ids = self._backend.encode("x", add_special_tokens=True).ids

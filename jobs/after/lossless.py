@@ -15,7 +15,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from jobs.run.state import finished_records
 
-_COLUMNS = ["problem_id", "sample_index", "steps.list.element.token_ids"]
+_COLUMNS = ["problem_id", "sample_index", "target_prompt", "steps.list.element.token_ids"]
 Key = tuple[str, int]
 
 
@@ -53,7 +53,13 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     differing = [name for name in _DECISIVE if _decisive(specs[0], name, specs) != _decisive(specs[1], name, specs)]
     if differing:
         raise ValueError(f"{run.path.name} and {baseline.path.name} differ in {', '.join(differing)}")
-    tokens, baseline_tokens = _emitted_tokens(run), _emitted_tokens(baseline)
+    (tokens, prompts), (baseline_tokens, baseline_prompts) = map(_emitted_tokens, (run, baseline))
+    other = next((key for key, text in prompts.items() if baseline_prompts.get(key, text) != text), None)
+    if other is not None:
+        raise ValueError(
+            f"{run.path.name} and {baseline.path.name} sent the target other prompts, of {other[0]} for example: where "
+            f"its chat template has the date, theirs are {specs[0].prompt_date} and {specs[1].prompt_date}"
+        )
     return [
         Pair(*key, (len(ids), len(baseline_tokens[key])), first_divergence(ids, baseline_tokens[key]))
         for key, ids in sorted(tokens.items())
@@ -81,11 +87,14 @@ def first_divergence(first: Sequence[int], second: Sequence[int]) -> int | None:
     return None if len(first) == len(second) else min(len(first), len(second))
 
 
-def _emitted_tokens(run: RunFolder) -> dict[Key, list[int]]:
-    return {
-        (row["problem_id"], row["sample_index"]): [token for step in row["steps"] for token in step["token_ids"]]
-        for row in _finished(run)
-    }
+def _emitted_tokens(run: RunFolder) -> tuple[dict[Key, list[int]], dict[Key, str]]:
+    """Return the tokens of every finished sample, and the target's prompts."""
+    tokens, prompts = {}, {}
+    for row in _finished(run):
+        key = row["problem_id"], row["sample_index"]
+        tokens[key] = [token for step in row["steps"] for token in step["token_ids"]]
+        prompts[key] = row["target_prompt"]
+    return tokens, prompts
 
 
 def _finished(run: RunFolder) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from http import HTTPStatus
 from pathlib import Path
 
-from harness.checks.tokenizers import verdict_labels
+from harness.checks import tokenizers
 from harness.context import required_context_tokens
 from harness.demo_pair.wording import DEMO_PROMPTS
 from harness.engine import Role
@@ -20,9 +20,9 @@ from harness.methods.ranges import flag
 from harness.problems import hub
 from harness.problems.problem import Problem
 from harness.sizing.model_files import shape_of
-from harness.weights.models import MODELS, PAIR, hub_cache
-from harness.weights.tokenizer import HFTokenizer
-from jobs.run.model_settings import conventions_of, local_folder, unused
+from harness.weights.models import BUNDLED, MODELS, PAIR, hub_cache, pair_folder
+from harness.weights.templates import BadTemplate
+from jobs.run.model_settings import local_folder, unused
 from jobs.run.model_spec import ModelSpec
 from jobs.run.spec import RunSpec
 
@@ -102,30 +102,44 @@ def _unread_choices(spec: RunSpec, prompt_tokens: int) -> Iterator[str]:
         )
 
 
-def check_wording(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
+def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
     """Yield a warning for a model that does not read the instruction of a wording of one's own.
 
-    Raises ValueError where that asks for answers that are not one token of a model that is here.
+    Raises ValueError where a model that is here would be sent another prompt than its chat template means, or where a
+    wording asks for answers that are not one token of it.
     """
     instructed = {path.split(".")[1] for path in spec.wording.changes if path.startswith("instruction.")}
-    for role, model in spec.models.items() if spec.prompts is not None and spec.engine.kind != "scripted" else ():
-        folder = None if model is None else local_folder(model)
-        if model is None or folder is None:
+    for role in build(spec.method, dict(spec.params)).roles if spec.engine.kind != "scripted" else ():
+        model = spec.models[role]
+        folder = None if model is None or _is_known(spec, role, model) else local_folder(model)
+        tokenizer = None if folder is None else tokenizers.loaded(str(folder), None, spec.conventions(role))
+        if model is None or tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
             continue
+        own = f"--{role} {model.name}"
         try:
-            tokenizer = HFTokenizer(str(folder), None, conventions_of(launch, role))
-        except (OSError, ValueError):  # a copy without all of its files: the doctor and the workers name them
-            continue
-        try:
-            verdict_labels(tokenizer, role, spec.method, spec.params, spec.prompts)
+            tokenizers.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
+        except BadTemplate as error:
+            raise ValueError(f"{own}: {error}") from error
         except ValueError as error:
-            raise ValueError(f"--prompts {launch.prompts}: for the {role} {model.name}, {error}") from error
+            source = f"--prompts {launch.prompts}: for the {role} {model.name}," if launch.prompts else f"{own}:"
+            raise ValueError(f"{source} {error}") from error
+        if tags := tokenizer.unopened_tags:
+            yield (
+                f"PLAIN MODEL: the prompt of the {role} {model.name} opens no thought, and its vocabulary has "
+                f"{','.join(tags)}: if it thinks, --{role}-thinking-tags '{','.join(tags)}'; if not, none."
+            )
         read, kind = ("thinking", "reasoning") if tokenizer.thinks else ("plain", "plain")
         if instructed and read not in instructed and role != "reward":
             yield (
                 f"OWN PROMPTS: the {role} {model.name} is a {kind} model and reads instruction.{read}, which "
                 f"{launch.prompts} leaves as it is built in."
             )
+
+
+def _is_known(spec: RunSpec, role: Role, model: ModelSpec) -> bool:
+    """Return whether a model is bundled and talked to as it always is: to load its tokenizer takes seconds."""
+    asked = spec.prompts or spec.conventions(role).variables or spec.conventions(role).thinking_tags
+    return not asked and model.name in BUNDLED and Path(model.path) == pair_folder(model.name)
 
 
 def check_taught(spec: RunSpec) -> Iterator[str]:

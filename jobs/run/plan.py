@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from harness.weights import models
 from jobs.run import model_settings, reward_model, served
 from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
 from jobs.run.spec import RunSpec
-from jobs.run.wording import check_system_prompt, current_prompt_hash
+from jobs.run.wording import current_prompt_hash
 
 _SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
 
@@ -83,7 +84,6 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     if selection is not None and resolved.target is not None:
         _check_trained_for(selection, resolved.target)
     reward_model.check_model(resolved.reward, wording, asks_equivalence=method.asks_equivalence)
-    check_system_prompt(wording, (resolved.draft, resolved.target, resolved.reward))
     notices = [
         *dataset.notices,
         *resolved.notices,
@@ -117,6 +117,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         prompts=wording if wording.changes else None,
         speculator=speculator,
         dataset_origin=dataset.origin,
+        prompt_date=datetime.now(UTC).date().isoformat(),
         **model_settings.of_models(launch, roles),
         reward=resolved.reward,
     )

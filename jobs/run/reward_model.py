@@ -11,6 +11,7 @@ from harness.methods.ranges import flag
 from harness.prompt_file import Prompts
 from harness.prompts import equivalence_question, reward_question
 from harness.weights.models import read_config
+from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run.model_spec import ModelSpec
 
@@ -61,6 +62,8 @@ def _check_answers(reward: ModelSpec, wording: Prompts, *, asks_equivalence: boo
             equivalence_question(tokenizer, "1", "2", wording)
         else:
             reward_question(tokenizer, wording)
+    except BadTemplate as error:
+        raise ValueError(f"--reward {reward.name}: {error}") from error
     except ValueError as error:
         keys = "equivalence.reply, .same and .different" if asks_equivalence else "reward.reply, .good and .bad"
         raise ValueError(f"--reward {reward.name}: {error} (keys {keys})") from error

@@ -32,7 +32,7 @@ SPEC_VERSION = 1
 
 _LEFT_OUT = (
     "prompts", "speculator", "reward", "draft_sampling", "target_sampling", "draft_template", "target_template",
-    "draft_thinking_tags", "target_thinking_tags", "method_source", "dataset_origin",
+    "draft_thinking_tags", "target_thinking_tags", "method_source", "dataset_origin", "prompt_date",
 )  # fmt: skip
 _MODELS, _LEFT_OUT_OF_MODEL = ("draft", "target", "speculator"), ("server",)
 _LEFT_OUT_OF_ENGINE = (
@@ -98,6 +98,9 @@ class RunSpec:
     """The model that rates steps, for methods that have one."""
     dataset_origin: DatasetOrigin | None = derived(None)
     """None: a known dataset. In the run id, name and hash of the problems stand for it, wherever the file lies."""
+    prompt_date: str | None = derived(None)
+    """The day of the first launch (UTC), which chat templates take for today in all prompts of the run. Attempts record
+    which models' prompts hold it."""
     version: int = SPEC_VERSION
 
     @property
@@ -114,7 +117,7 @@ class RunSpec:
         """Return how a model is talked to, where it is not as its chat template says by itself."""
         tables = {"draft": self.draft_template, "target": self.target_template}
         tags = {"draft": self.draft_thinking_tags, "target": self.target_thinking_tags}
-        return Conventions.of(tables.get(role), tags.get(role))
+        return Conventions.of(tables.get(role), tags.get(role), self.prompt_date)
 
     @property
     def sampling(self) -> dict[Role, Mapping[str, int | float]]:

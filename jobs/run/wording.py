@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from harness.methods import build
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.prompts import prompt_hash
-from harness.weights.tokenizer import HFTokenizer
-from jobs.run.model_spec import ModelSpec
 from jobs.run.spec import RunSpec
 
 
@@ -38,13 +35,3 @@ def check_prompts(spec: RunSpec) -> None:
             "be resumed. Its finished samples remain valid; launch it again for a new run, or resume it with the code "
             "that began it"
         )
-
-
-def check_system_prompt(wording: Prompts, used: Iterable[ModelSpec | None]) -> None:
-    """Raise ValueError where the wording has a system prompt and a model in a local folder has no role for it.
-
-    Models that only the nodes have are met by the workers, in the same words.
-    """
-    for model in used if wording.system else ():
-        if model is not None and Path(model.path).is_dir():
-            HFTokenizer(model.path).open_reply("1 + 1?", wording.system)

@@ -71,6 +71,7 @@ def new_attempt(
                 **_model_runner(engine),
                 **_server(engine),
                 **_tags(engine),
+                **_prompt_date(engine),
                 **({"visible_devices": devices} if (devices := settings[role].visible_devices) else {}),
             }
             for role, engine in engines.items()
@@ -130,6 +131,12 @@ def _tags(engine: Engine) -> dict[str, str]:
     """Return the tags that the model writes around thoughts; empty where they are the usual ones, or it has none."""
     tags = getattr(engine.tokenizer, "tags", THINK_TAGS)
     return {} if tags == THINK_TAGS else {"thinking_tags": ",".join(tags)}
+
+
+def _prompt_date(engine: Engine) -> dict[str, str]:
+    """Return the day that the model's prompts hold as today's; empty where they hold none."""
+    day: str | None = getattr(engine.tokenizer, "prompt_date", None)
+    return {} if day is None else {"prompt_date": day}
 
 
 def _drafts(engine: Engine) -> dict[str, str]:

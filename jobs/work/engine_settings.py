@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from harness import environment
+from harness.checks import tokenizers
 from harness.engine import Role
 from harness.engines import adapter, arguments
 from harness.engines.served.address import ServedModel
@@ -22,6 +23,7 @@ from harness.sizing.plan import DoesNotFit
 from harness.sizing.run_sizing import RunSizing, small_models
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder
+from jobs.run.model_spec import ModelSpec
 from jobs.run.sizing import sizing_of, unplanned_arguments
 from jobs.run.spec import RunSpec
 
@@ -31,7 +33,8 @@ def engine_needs(
 ) -> list[EngineNeed]:
     """Return the engines that a method would start alone on this node, with the models and settings of a run.
 
-    `kv_bytes`: see `pair_settings`. Raises ValueError where this node cannot start them.
+    `kv_bytes`: see `pair_settings`. Raises ValueError where this node cannot start them, or would send another prompt
+    than a model's chat template means.
     """
     engine_installed.check_worker(spec.engine.kind)
     servers = dict(served.served_models(spec, served.recorded(run)))
@@ -40,9 +43,23 @@ def engine_needs(
     for role in method.roles:
         if (model := spec.models[role]) is None:
             raise ValueError(f"this method needs a {role} model")
+        _check_prompts(spec, role, model)
         may_queue = role != "draft" and method.parallel_verdicts > 1
         needs.append(EngineNeed(role, model.path, model.revision, settings[role], may_queue))
     return needs
+
+
+def _check_prompts(spec: RunSpec, role: Role, model: ModelSpec) -> None:
+    """Raise ValueError as a launch does: it may not have had the model's files, or they have changed since."""
+    if spec.engine.kind == "scripted" and model.server is None:
+        return
+    tokenizer = tokenizers.loaded(model.path, model.revision, spec.conventions(role))
+    if tokenizer is None:  # its engine says why
+        return
+    try:
+        tokenizers.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
+    except ValueError as error:
+        raise ValueError(f"{role} {model.name}: {error}") from error
 
 
 def engine_settings(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,12 @@ from harness.launch_options import Launch
 from harness.prompt_file import BUILT_IN, load
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import ModelSpec
+from jobs.run.launch_checks import check_prompts
+from jobs.run.model_spec import EngineSpec, ModelSpec
 from jobs.run.plan import plan
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import RunSpec, units
 from jobs.run.state import compact, read_state
-from jobs.run.wording import check_system_prompt
 from jobs.work.worker import run_shard
 from tests.harness.conftest import save_tokenizer
 from tests.jobs.runs import SLOW_WORKER, finished_ids, planned_ids, wait_for_steps
@@ -132,9 +133,10 @@ def test_the_listed_prompts_are_a_file_that_changes_nothing(tmp_path: Path) -> N
     assert prompts.prompt_hash(load(tmp_path / "own.toml")) in own
 
 
+_ASKS = "{% if add_generation_prompt %}assistant: {% endif %}"
 _REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-_IGNORES = "{% for m in messages if m.role != 'system' %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
-_TAKES = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+_IGNORES = "{% for m in messages if m.role != 'system' %}{{ m.role }}: {{ m.content }}\n{% endfor %}" + _ASKS
+_TAKES = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}" + _ASKS
 
 
 @pytest.mark.parametrize("template", [_REFUSES + _TAKES, _IGNORES, None])
@@ -144,7 +146,8 @@ def test_a_model_without_a_system_role_is_named_before_anything_is_queued(templa
     save_tokenizer(small, template=template)
     save_tokenizer(large, template=_TAKES)
     lacking, taking = (ModelSpec(path.name, str(path), None, "f") for path in (small, large))
-    with pytest.raises(ValueError, match=r"^small: its chat template has no system role"):
-        check_system_prompt(own, (taking, lacking))
-    check_system_prompt(own, (taking, None))
-    check_system_prompt(BUILT_IN, (lacking,))
+    vllm = replace(plan(launch(tmp_path), "local").spec, engine=EngineSpec("vllm"), prompts=own)
+    with pytest.raises(ValueError, match=r"^--target small: its chat template has no system role"):
+        list(check_prompts(launch(tmp_path), replace(vllm, draft=taking, target=lacking)))
+    list(check_prompts(launch(tmp_path), replace(vllm, draft=taking, target=taking)))
+    list(check_prompts(launch(tmp_path), replace(vllm, draft=taking, target=lacking, prompts=None)))

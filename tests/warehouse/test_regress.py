@@ -60,6 +60,13 @@ def test_a_night_like_the_others_passes() -> None:
     assert 0.02 < cell.detectable_drop < 0.08
 
 
+def test_another_date_in_the_prompts_is_said_and_changes_no_verdict() -> None:
+    days = [{"date in the prompts": f"2026-01-{1 + index:02}"} for index in range(8)]
+    verdict, cell = last([[replace(night, dates=days[i])] for i, [night] in enumerate(usual_nights(8))])
+    assert (verdict.verdict, cell.num_baseline) == ("PASS", 7)
+    assert cell.reasons == ("date in the prompts: 2026-01-07 → 2026-01-08",)
+
+
 def test_nights_that_are_all_the_same_tell_no_detectable_drop() -> None:
     always = np.ones(len(CHANCES))
     rng = np.random.default_rng(1)

@@ -123,11 +123,14 @@ MODEL_RUNNERS = {
 }
 """No more than a note, because it follows from the method: token-level speculation may need another one than the target
 alone. Attempts of earlier versions do not say it."""
+PROMPT_DATE = "date in the prompts"
+"""The day that a run's prompts hold as today's, where a chat template has one. No more than a note: successive nights
+never have the same."""
 _SERVERS = ("draft server", "target server", "reward server")
 """Their versions. That a model is not on a server is in the columns of servers."""
 _OPTIONAL_SETTINGS = {
     _SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN), *_SERVERS,
-    *MODEL_RUNNERS.values(),
+    *MODEL_RUNNERS.values(), PROMPT_DATE,
 }  # fmt: skip
 """Settings that not every run has; only runs that have them are compared by them."""
 _MAX_KEYS = 6
@@ -188,9 +191,8 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
         values[_DEVICES] += f" of {row['run_id']}"
     asks = [_asks_logprobs(attempt["engines"]) for attempt in attempts]
     values[_LOGPROBS], matters[_LOGPROBS] = _distinct(asks), "latency"
-    for role, name in MODEL_RUNNERS.items():
-        if runners := {runner for attempt in attempts if (runner := _model_runner(attempt["engines"], role))}:
-            values[name], matters[name] = ", ".join(sorted(runners)), "note"
+    noted = _noted([attempt["engines"] for attempt in attempts])
+    values, matters = values | noted, matters | dict.fromkeys(noted, "note")
     attempt_versions = [_package_versions(attempt["versions"]) for attempt in attempts]
     for package in sorted({name for versions in attempt_versions for name in versions}):
         values[package] = _distinct([versions.get(package) for versions in attempt_versions])
@@ -227,6 +229,17 @@ def _model_runner(engines: object, role: str) -> str | None:
     engine = _by_role(engines).get(role)
     runner = engine.get("model_runner") if isinstance(engine, dict) else None
     return None if runner is None else str(runner).upper()
+
+
+def _noted(attempts: Sequence[object]) -> dict[str, str]:
+    """Return what the engines of a run's attempts say that is no more than a note, where they say it."""
+    noted = {
+        name: {runner for engines in attempts if (runner := _model_runner(engines, role))}
+        for role, name in MODEL_RUNNERS.items()
+    }
+    records = [record for engines in attempts for record in _by_role(engines).values() if isinstance(record, dict)]
+    noted[PROMPT_DATE] = {str(record["prompt_date"]) for record in records if "prompt_date" in record}
+    return {name: ", ".join(sorted(found)) for name, found in noted.items() if found}
 
 
 def _by_role(engines: object) -> Mapping[str, Any]:

@@ -74,6 +74,8 @@ class CellNight:
     """Hashes of prompts and problems, which must not change unless intended."""
     times: Mapping[str, str] = field(default_factory=dict)
     """Further conditions of times: processor, samples in flight, memory shares."""
+    dates: Mapping[str, str] = field(default_factory=dict)
+    """The date in the prompts, where a chat template has one: a change of it is said, and changes no condition."""
     baseline: str | None = None
     """The cell whose runs of this night the speed-up refers to: the target alone under the same conditions."""
     num_baseline_runs: int = 1

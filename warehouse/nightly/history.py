@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 
 import numpy as np
 
-from warehouse.comparison.manifests import Manifest, read_manifests
+from warehouse.comparison.manifests import PROMPT_DATE, Manifest, read_manifests
 from warehouse.database import Connection, rows
 from warehouse.nightly.cells import Batch, CellNight
 from warehouse.nightly.measures import Times, of_times, read_baselines, read_times, read_totals
@@ -24,6 +24,8 @@ such runs (`jobs nightly` makes them), no other run belongs to any night: it was
 """
 Conditions = tuple[dict[str, str], dict[str, str], dict[str, str]]
 """Environment and inputs of a run, and further conditions of its times; runs with equal ones share the object."""
+_Dates = dict[str, str]
+"""The date in a run's prompts, by its printed name; empty where they hold none."""
 _DATED = r"\d{4}-\d{2}-\d{2}"
 
 _RUNS = """
@@ -84,7 +86,8 @@ def read_nights(connection: Connection, since: date | None = None) -> list[list[
     conditions = {run_id: _conditions(manifest) for run_id, manifest in manifests.items()}
     shared: dict[str, Conditions] = {}
     conditions = {run_id: shared.setdefault(repr(found), found) for run_id, found in conditions.items()}
-    return [_night_of_cells(night, cells, conditions, measured) for night, cells in sorted(nights.items())]
+    dated = {run_id: (*found, _dates(manifests[run_id])) for run_id, found in conditions.items()}
+    return [_night_of_cells(night, cells, dated, measured) for night, cells in sorted(nights.items())]
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def cell_of(row: Mapping[str, object]) -> str:
 def _night_of_cells(
     night: date,
     cells: Mapping[str, Sequence[Mapping[str, object]]],
-    conditions: Mapping[str, Conditions],
+    conditions: Mapping[str, tuple[*Conditions, _Dates]],
     measured: _Measured,
 ) -> list[CellNight]:
     """Return the cells of a night, each with the target alone that its speed-up refers to."""
@@ -218,6 +221,10 @@ def _conditions(manifest: Manifest) -> Conditions:
     if kinds != "cpu":
         times.pop(_PROCESSOR, None)
     return environment, _inputs(manifest), times
+
+
+def _dates(manifest: Manifest) -> _Dates:
+    return {PROMPT_DATE: manifest.values[PROMPT_DATE]} if PROMPT_DATE in manifest.values else {}
 
 
 def _inputs(manifest: Manifest) -> dict[str, str]:

@@ -22,7 +22,7 @@ from warehouse.nightly.gates import changed_inputs, raised
 from warehouse.nightly.metrics import SPEED_UP, TRUNCATED, MetricVerdict
 from warehouse.nightly.night_effects import NightEffects
 from warehouse.nightly.past import ACCURACY, SHORTEST_BASELINE, TIMES, Past, Segment
-from warehouse.nightly.reasons import Verdict, about_accuracy, about_metric, absent, points, untimed
+from warehouse.nightly.reasons import Verdict, about_accuracy, about_metric, absent, dated, points, untimed
 from warehouse.statistics.multiple import holm
 from warehouse.statistics.night_factor import NO_FACTOR, NightFactor
 
@@ -114,7 +114,9 @@ class Ledger:
                 own = pasts[cell].own(result.night)
                 drifted = _drift(result, own, factors) if seeks_drift and own is not None else []
                 of_cell = measured.get(cell, [])
-                further = [*absent(result.night, pasts[cell]), *untimed(result.night, pasts[cell].last, of_cell)]
+                last = pasts[cell].last
+                further = [*absent(result.night, pasts[cell]), *untimed(result.night, last, of_cell)]
+                further += dated(result.night, last)
                 cells.append(_closing(result, p[cell], len(tested), of_cell, [*further, *drifted]))
         cells = _with_baselines(cells, tonight) + self._missing(tonight)
         worst = min((_SEVERITY.index(cell.verdict) for cell in cells), default=_SEVERITY.index("INCONCLUSIVE"))

@@ -89,6 +89,11 @@ def untimed(night: CellNight, last: CellNight | None, measured: Sequence[MetricV
     return [("PASS", f"times are not compared yet, because of {phrase}") for phrase in changes(last.times, night.times)]
 
 
+def dated(night: CellNight, last: CellNight | None) -> list[tuple[Verdict, str]]:
+    """Return a phrase where the prompts hold another date than last night's."""
+    return [] if last is None else [("PASS", phrase) for phrase in changes(last.dates, night.dates)]
+
+
 def _accepting(opened: date) -> str:
     return f"; if the change is intended, accept it: --since {opened} (a suite: since in [nightly])"
 

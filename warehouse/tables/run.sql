@@ -83,6 +83,7 @@ CREATE TABLE run (
     concurrency INTEGER NOT NULL,
     prompt_hash VARCHAR NOT NULL,
     prompts JSON,
+    prompt_date VARCHAR,
     preset VARCHAR,
     tag VARCHAR,
     spec_version INTEGER NOT NULL,
@@ -172,6 +173,7 @@ COMMENT ON COLUMN run.engine_reward_tensor_parallel IS 'Devices that the reward 
 COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
 COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
 COMMENT ON COLUMN run.prompts IS 'The whole wording of a run with --prompts, by key; NULL: the built-in one';
+COMMENT ON COLUMN run.prompt_date IS 'Day of the first launch (UTC), which chat templates take for today; attempt.engines says which models'' prompts hold it';
 COMMENT ON COLUMN run.preset IS 'Named preset that the run was made from';
 COMMENT ON COLUMN run.tag IS 'Sets apart runs that are otherwise the same, a night''s for instance';
 COMMENT ON COLUMN run.spec_version IS 'Version of the specification''s format';

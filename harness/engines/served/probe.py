@@ -17,6 +17,7 @@ from harness.engines.served.llama_server import LlamaServer
 from harness.engines.served.replies import Judged
 from harness.engines.served.sglang_server import SglangServer
 from harness.engines.served.vllm_server import VllmServer
+from harness.weights.tokenizer import HFTokenizer
 
 INTERFACES: Mapping[ServerKind, Interface] = {
     interface.kind: interface for interface in (VllmServer(), SglangServer(), LlamaServer())
@@ -95,7 +96,7 @@ async def check(connection: Connection, found: Found, tokenizer: Tokenizer, voca
     """
     asked = Asked(found.model, vocabulary, "harness-probe")
     notices = await _check_tokenizer(connection, found, tokenizer, vocabulary)
-    prompt = tokenizer.encode_template(tokenizer.open_reply(_QUESTION))
+    prompt = [*tokenizer.opening, *tokenizer.encode(_QUESTION)]
     try:
         await _check_writing(connection, found, asked, prompt)
         ways = await _check_verdict(connection, found, asked, prompt, tokenizer.encode(_QUESTION))
@@ -109,10 +110,10 @@ async def check(connection: Connection, found: Found, tokenizer: Tokenizer, voca
     return notices
 
 
-def fingerprint(model: str, tokenizer: Tokenizer) -> str:
+def fingerprint(model: str, tokenizer: HFTokenizer) -> str:
     """Return what identifies a served model: its name at the server, its tokenizer and its chat template."""
-    opened = [tokenizer.fingerprint, tokenizer.open_reply("?"), tokenizer.ask_again("?")]
-    return f"served:{model}:{hashlib.sha256(repr(opened).encode()).hexdigest()[:16]}"
+    own = [tokenizer.fingerprint, tokenizer.template]
+    return f"served:{model}:{hashlib.sha256(repr(own).encode()).hexdigest()[:16]}"
 
 
 def model_of(identity: str) -> str:

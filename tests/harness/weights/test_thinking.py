@@ -20,15 +20,15 @@ MAGISTRAL = ("[THINK]", "[/THINK]")
 HARMONY = ("<|channel|>", "<|message|>", "<|end|>", "<|start|>")
 _TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 SWITCHED = (
-    _TURNS + "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and "
-    "enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}{# effort: {{ reasoning_effort }} #}"
     "{% if reasoning_effort %}{{ reasoning_effort }}{% endif %}"
+    + _TURNS
+    + "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and "
+    "enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
 )
-MAGISTRAL_TEMPLATE = _TURNS + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}{# [THINK] [/THINK] #}"
+MAGISTRAL_TEMPLATE = _TURNS + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 HARMONY_TEMPLATE = (
     "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>"
     "{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
-    "{# <|channel|>analysis<|message|> <|channel|>final<|message|> #}"
 )
 PROBLEM = Problem("own/1", "own", "What is 1 + 1?", "2")
 
@@ -47,7 +47,8 @@ def of(**variables: object) -> Conventions:
 
 @pytest.fixture(scope="module")
 def magistral(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
-    return made(tmp_path_factory.mktemp("magistral"), MAGISTRAL_TEMPLATE, MAGISTRAL)
+    asked = Conventions(thinking_tags=",".join(MAGISTRAL))
+    return made(tmp_path_factory.mktemp("magistral"), MAGISTRAL_TEMPLATE, MAGISTRAL, asked)
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +61,9 @@ def canonical(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
     return made(tmp_path_factory.mktemp("canonical"), THINK_TEMPLATE, ("<think>", "</think>"))
 
 
-def test_a_family_is_known_by_its_template(magistral: HFTokenizer, harmony: HFTokenizer) -> None:
+def test_a_family_is_known_by_its_generation_prompt_or_asked_for(magistral: HFTokenizer, harmony: HFTokenizer) -> None:
     assert (magistral.thinks, magistral.tags) == (True, MAGISTRAL)
     assert (harmony.thinks, harmony.tags[0]) == (True, "<|channel|>analysis<|message|>")
-    assert thinking.of_template(CHAT_TEMPLATE) is None
     for tags in thinking.FAMILIES.values():
         assert thinking.of_vocabulary([tags.open, tags.close]) is tags
 
@@ -78,11 +78,10 @@ def test_a_prompt_opens_a_thought_in_the_models_own_tags(magistral: HFTokenizer,
     assert raw.endswith("<|start|>assistant<|channel|>analysis<|message|>")
 
 
-def test_a_question_after_a_thought_closes_an_empty_one(harmony: HFTokenizer) -> None:
+def test_a_question_after_a_thought_is_answered_without_one(harmony: HFTokenizer) -> None:
     raw = harmony._backend.decode(list(score_question(harmony).ids), skip_special_tokens=False)
-    empty = "<|channel|>analysis<|message|><|end|><|start|>assistant<|channel|>final<|message|>"
     assert raw.startswith("<|end|><|start|>user<|message|>")
-    assert f"<|start|>assistant{empty}" in raw
+    assert "<|start|>assistant<|channel|>final<|message|>" in raw
 
 
 @pytest.mark.parametrize("family", ["magistral", "harmony"])
@@ -135,7 +134,7 @@ def test_a_template_that_closes_the_thought_makes_the_model_a_plain_one(tmp_path
     low = made(tmp_path / "low", SWITCHED, tags, of(reasoning_effort="low"))
     assert (usual.thinks, quiet.thinks, low.thinks) == (True, False, True)
     assert quiet.open_reply("2?").endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert low.open_reply("2?").endswith("low<think>\n")
+    assert low.open_reply("2?") == "low" + usual.open_reply("2?")
     assert usual.open_reply("2?").endswith("<|im_start|>assistant\n<think>\n")
 
 

@@ -50,6 +50,16 @@ def test_equal_runs_are_lossless_and_a_changed_token_is_named(tmp_path: Path) ->
     assert f"{rows[0]['problem_id']} 0: differ from token 5" in output
 
 
+def test_runs_with_other_prompts_are_not_compared(tmp_path: Path) -> None:
+    run, baseline = greedy(tmp_path / "a"), greedy(tmp_path / "b")
+    [part] = baseline.trace_files()
+    rows = [{**row, "target_prompt": f"Monday. {row['target_prompt']}"} for row in trace_files.read_rows(part)]
+    trace_files.write_table(part, trace_files.TRACES, rows, trace_files.read_metadata(part))
+    code, output = lossless(run, baseline)
+    assert code == 2
+    assert "sent the target other prompts" in output
+
+
 def test_of_an_unfinished_run_it_is_said_how_many_samples_are_compared(tmp_path: Path) -> None:
     run, baseline = plan(tmp_path / "a", samples=1, method="vanilla", temperature=0.0), greedy(tmp_path / "b")
     run_shard(str(run.path), 0)

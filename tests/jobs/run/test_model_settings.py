@@ -133,5 +133,6 @@ def test_conventions_are_recorded_by_model() -> None:
         planned(target_thinking_tags="none", draft_thinking_tags="[THINK],[/THINK]").spec.to_json()
     )
     assert (spec.draft_thinking_tags, spec.target_thinking_tags) == ("[THINK],[/THINK]", "none")
-    assert spec.conventions("target") == Conventions(thinking_tags="none")
+    assert spec.prompt_date is not None
+    assert spec.conventions("target") == Conventions(thinking_tags="none", date=spec.prompt_date)
     assert replace(SPEC, draft_template={"a": 1}).conventions("draft").values == {"a": 1}

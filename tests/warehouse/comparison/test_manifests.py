@@ -164,3 +164,18 @@ def test_times_of_a_machine_with_more_to_do_than_its_cores_have_a_warning(tmp_pa
     compared = CliRunner().invoke(compare.main, command).stdout
     assert f"{busy}: BUSY MACHINE" in compared
     assert f"{quiet}: BUSY MACHINE" not in compared
+
+
+def test_a_date_in_the_prompts_is_named_and_keeps_no_times_apart(tmp_path: Path) -> None:
+    def on(day: str | None, tag: str) -> str:
+        held = {} if day is None else {"prompt_date": day}
+        return ran_on(tmp_path, replace(ALONE, tag=tag, prompt_date=day), engines={"target": held})
+
+    first, second, without = on("2026-03-01", "a"), on("2026-03-02", "b"), on(None, "c")
+    with reader(tmp_path / "w.duckdb") as connection:
+        manifests = read_manifests(connection, [first, second, without])
+    [found] = [d for d in differences([manifests[first], manifests[second]]) if "prompts" in d.name]
+    assert (found.name, found.matter) == ("date in the prompts", "note")
+    assert found.values == {first: "2026-03-01", second: "2026-03-02"}
+    assert "date in the prompts" not in manifests[without].values, "its templates print none"
+    assert mismatches(tmp_path, first, second) == []

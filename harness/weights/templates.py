@@ -1,0 +1,326 @@
+"""What a chat template sends, found out by rendering it: its source does not tell what it means.
+
+The generation prompt is what a rendering with `add_generation_prompt` has more than one without. Behind its role header
+it holds nothing, one opened thought or one closed one, and the question stands once before it. Anything else is
+refused: a prompt that is built from it would not be the one that the template means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from harness.weights import conventions, thinking
+from harness.weights.conventions import Conventions
+from harness.weights.thinking import ThinkingTags, Thought
+
+Content = str | list[dict[str, str]]
+Messages = list[dict[str, Content]]
+Render = Callable[[Messages, bool, Mapping[str, object]], str]
+"""(messages, add_generation_prompt, variables) -> text. Raises BadTemplate."""
+
+_QUESTIONS = ("FIRST-QUESTION-GOES-HERE", "Is 1 < 2 & \"3\" > '2'?\n\nA SECOND-QUESTION, longer than the first.")
+_REPLY = "PREVIOUS-REPLY-ENDS-HERE"
+_TAIL = 80
+"""Characters of a prompt's end that a message shows."""
+_SWITCHES = {"enable_thinking": False, "thinking": False, "reasoning": False, "thinking_budget": 0}
+"""Variables of chat templates that let a model think or not, with the value that means not."""
+
+
+NO_SYSTEM = "its chat template has no system role, so the prompts must not have `system`"
+
+
+class BadTemplate(ValueError):
+    """A chat template whose prompts would not be what it means; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """How a chat template opens a reply."""
+
+    header: str
+    """What stands between the question's turn and a thought, or the reply itself where there is none."""
+    tags: ThinkingTags
+    thought: Thought | None
+    """How thoughts are opened and closed, with `<think>` and `</think>`; None: the model does not think."""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A generation prompt in two parts: a role header, and how it opens or closes a thought."""
+
+    header: str
+    text: str = ""
+    tags: ThinkingTags | None = None
+    """None: it neither opens nor closes a thought."""
+    is_closed: bool = False
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A dialogue around its last question."""
+
+    before: str
+    after: str
+    """Up to the generation prompt."""
+    generation: str
+    """The generation prompt."""
+
+
+class ChatTemplate:
+    """The chat template of a model under the variables that were asked for."""
+
+    def __init__(self, render: Render, source: str, asked: Conventions) -> None:
+        """Nothing is rendered yet. Raises ValueError where the template does not read a variable that was asked for."""
+        self._render_with, self._asked, self.readable = render, asked, conventions.read_by(source)
+        if unread := sorted(set(asked.values) - self.readable):
+            valid = f"it reads {', '.join(sorted(self.readable))}" if self.readable else "it reads none"
+            raise ValueError(f"its chat template does not read {', '.join(unread)}; {valid}")
+        self._requested = None if asked.thinking_tags is None else thinking.parsed(asked.thinking_tags)
+        self._is_plain_by_request = asked.thinking_tags == thinking.NONE
+
+    @cached_property
+    def reply(self) -> Reply:
+        """How a reply is opened. Raises BadTemplate where that is not as the template means it."""
+        frame = self._opening
+        mark = self._mark(frame.generation)
+        rest = self._rest_of_header(frame, mark)
+        closed = self._closed_by_switch(mark)
+        channel = next((tags for tags in _families() if rest and tags.close.endswith(mark.header + rest)), None)
+        if rest and mark.tags is None and channel is None and self._asked.thinking_tags is None:
+            raise BadTemplate(
+                f"its generation prompt ends in {_end(frame.generation)}, and replies begin with {_end(rest)} behind "
+                "that: channels of this kind are not supported; --draft-thinking-tags or --target-thinking-tags "
+                "OPEN,CLOSE names what is around the model's thoughts, none makes it a plain model"
+            )
+        tags = self._requested or mark.tags or (closed.tags if closed else None) or channel
+        if not self._thinks(mark, closed, channel):
+            if mark.is_closed:
+                return Reply(mark.header + mark.text, mark.tags or thinking.CANONICAL, None)
+            return Reply(mark.header + rest, tags or thinking.CANONICAL, None)
+        own = mark if mark.is_closed else closed or self._closed_in_replies(frame, mark)
+        return _thinking_reply(mark, own, rest, tags or thinking.CANONICAL)
+
+    def opening(self, question: str, system: str = "") -> str:
+        """Return a dialogue's beginning up to the generation prompt.
+
+        Raises BadTemplate, also where the template has no place for a system prompt or changes with it.
+        """
+        frame = self._opening
+        if system:
+            try:
+                frame = self._framed([_message("system", system)])
+            except BadTemplate as error:
+                raise BadTemplate(NO_SYSTEM) from error
+            if system.strip() not in frame.before:
+                raise BadTemplate(NO_SYSTEM)
+            if frame.generation != self._opening.generation:
+                raise BadTemplate(
+                    f"its generation prompt is another one behind this system prompt: {_end(frame.generation)}"
+                )
+        return frame.before + question + frame.after
+
+    def following(self, question: str) -> str:
+        """Return what ends a reply and asks the next question, up to the generation prompt. Raises BadTemplate."""
+        frame = self._framed([_message("user", "Hello."), _message("assistant", _REPLY)])
+        if frame.before.count(_REPLY) != 1:
+            raise BadTemplate("its chat template drops the assistant's earlier reply, so no question can follow it")
+        if frame.generation != self._opening.generation:
+            raise BadTemplate(f"its generation prompt is another one behind a reply: {_end(frame.generation)}")
+        return frame.before.partition(_REPLY)[2] + question + frame.after
+
+    def depends_on(self, one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+        """Return whether a prompt is another one under other variables. Raises BadTemplate."""
+        return self._render(_dialogue(_QUESTIONS[0]), one) != self._render(_dialogue(_QUESTIONS[0]), other)
+
+    def has_default(self, name: str) -> bool:
+        """Return whether a variable that is not given has a value all the same: some date of the template's own."""
+        try:
+            return name in self._asked.values or self.depends_on({}, {name: ""})
+        except BadTemplate:
+            return False
+
+    @cached_property
+    def _takes_parts(self) -> bool:
+        """Whether contents are lists of parts: where a text is no prompt, and a list of one part is."""
+        for takes_parts in (False, True):
+            try:
+                self._framed([], takes_parts=takes_parts)
+            except BadTemplate:
+                continue
+            return takes_parts
+        return False
+
+    @cached_property
+    def _opening(self) -> Frame:
+        return self._framed([])
+
+    def _framed(self, before: Messages, *, takes_parts: bool | None = None) -> Frame:
+        """Return what stands around a question. Raises BadTemplate where that is not all that the template does."""
+        first, second = _QUESTIONS
+        bare = self._render([*before, *_dialogue(first)], is_open=False, takes_parts=takes_parts)
+        whole, other = (self._render([*before, *_dialogue(q)], takes_parts=takes_parts) for q in _QUESTIONS)
+        if not whole.startswith(bare):
+            raise BadTemplate(
+                "its generation prompt does not stand behind the dialogue: with it the prompt ends in "
+                f"{_end(whole)}, without it in {_end(bare)}"
+            )
+        if (count := whole.count(first)) != 1 or first not in bare:
+            raise BadTemplate(
+                f"its chat template sends the question {count} times, and not once: the prompt ends in {_end(whole)}"
+            )
+        if whole.replace(first, second) != other:
+            raise BadTemplate(
+                "its chat template changes more than the question from one question to another: the prompt ends in "
+                f"{_end(whole)}, and in {_end(other)}"
+            )
+        until, _, after = bare.partition(first)
+        return Frame(until, after, whole[len(bare) :])
+
+    def _mark(self, generation: str) -> _Mark:
+        """Return a generation prompt in its parts. Raises BadTemplate where a thought is not all behind its header."""
+        found = _marks(generation, self._families)
+        if found is None:
+            raise BadTemplate(
+                "its generation prompt holds more than a role header and one opened or closed thought: "
+                f"{_end(generation)}"
+            )
+        return found
+
+    @property
+    def _families(self) -> Sequence[ThinkingTags]:
+        return [*([self._requested] if self._requested else []), *_families()]
+
+    def _rest_of_header(self, frame: Frame, mark: _Mark) -> str:
+        """Return what the template writes between its role header and a reply that the generation prompt leaves out.
+
+        Raises BadTemplate where the generation prompt is no beginning of that, or none is needed and missing.
+        """
+        before = self._before_reply(frame)
+        header, own = mark.header.strip(), before.header.strip() if before else None
+        if not header and (own or own is None or not frame.after.strip()):
+            raise BadTemplate(f"its chat template opens no reply: the prompt ends in {_end(frame.after)}")
+        if own is None:
+            return ""
+        if not own.startswith(header):
+            raise BadTemplate(
+                f"its generation prompt is not the beginning of a reply: it ends in {_end(mark.header)}, and replies "
+                f"begin with {_end(own)}"
+            )
+        return own[len(header) :].strip()
+
+    def _before_reply(self, frame: Frame) -> _Mark | None:
+        """Return what stands between a question and a reply without a thought; None where that cannot be told."""
+        messages = [*_dialogue(_QUESTIONS[0]), _message("assistant", _REPLY)]
+        try:
+            text = self._render(messages, is_open=False)
+        except BadTemplate:
+            return None
+        begun = frame.before + _QUESTIONS[0] + frame.after
+        if not text.startswith(begun) or text.count(_REPLY) != 1:
+            return None
+        return _marks(text[len(begun) :].partition(_REPLY)[0], self._families)
+
+    def _closed_by_switch(self, mark: _Mark) -> _Mark | None:
+        """Return the generation prompt that closes the thought, where a thinking variable of the template does so."""
+        if mark.is_closed:
+            return None
+        for name in (name for name in _SWITCHES if name in self.readable):
+            try:
+                off = self._render(_dialogue(_QUESTIONS[0]), {name: _SWITCHES[name]})
+                bare = self._render(_dialogue(_QUESTIONS[0]), {name: _SWITCHES[name]}, is_open=False)
+            except BadTemplate:
+                continue
+            found = _marks(off.removeprefix(bare), self._families)
+            if found is not None and found.is_closed:
+                return _behind(mark.header, found)
+        return None
+
+    def _closed_in_replies(self, frame: Frame, mark: _Mark) -> _Mark | None:
+        """Return the closed thought that the template writes before a reply without one; None: it writes none."""
+        found = self._before_reply(frame)
+        return _behind(mark.header, found) if found is not None and found.is_closed else None
+
+    def _thinks(self, mark: _Mark, closed: _Mark | None, channel: ThinkingTags | None) -> bool:
+        if self._is_plain_by_request:
+            return False
+        if mark.is_closed:
+            return self._requested is not None and not self._asked.variables
+        if mark.tags is not None or channel is not None or self._requested is not None:
+            return True
+        switched = {name: value for name, value in self._asked.values.items() if name in _SWITCHES}
+        return any(value != _SWITCHES[name] for name, value in switched.items()) if switched else closed is not None
+
+    def _render(
+        self,
+        messages: Messages,
+        variables: Mapping[str, object] | None = None,
+        *,
+        is_open: bool = True,
+        takes_parts: bool | None = None,
+    ) -> str:
+        takes_parts = self._takes_parts if takes_parts is None else takes_parts
+        sent = _as_parts(messages) if takes_parts else messages
+        return self._render_with(sent, is_open, {**self._asked.values, **(variables or {})})
+
+
+def _thinking_reply(mark: _Mark, closed: _Mark | None, rest: str, tags: ThinkingTags) -> Reply:
+    """Return how a reasoning model's reply is opened: in the template's own words, where it has any."""
+    opening, empty = thinking.OPENING, thinking.EMPTY_THOUGHT
+    is_own = mark.tags is tags and not mark.is_closed
+    if is_own:
+        tags = tags if tags is thinking.CANONICAL else replace(tags, after_open=mark.text.removeprefix(tags.open))
+        opening = tags.canonical(mark.text)
+    if closed is not None and closed.tags and (closed.tags.open, closed.tags.close) == (tags.open, tags.close):
+        text = closed.text.lstrip()
+        tags = tags if tags is thinking.CANONICAL else replace(tags, empty=text)
+        between = closed.text.removesuffix(text)
+        opening, empty = opening if is_own else between + opening, between + tags.canonical(text)
+    elif rest:
+        empty = rest
+    return Reply(mark.header, tags, Thought(opening, empty))
+
+
+def _families() -> Iterator[ThinkingTags]:
+    yield from (thinking.CANONICAL, *thinking.FAMILIES.values())
+
+
+def _marks(generation: str, families: Sequence[ThinkingTags]) -> _Mark | None:
+    """Return a generation prompt in its parts; None where tags stand otherwise than around one thought at its end."""
+    tags = next((tags for tags in families if tags.open in generation or tags.close in generation), None)
+    if tags is None:
+        return _Mark(generation)
+    start = min(place for tag in (tags.open, tags.close) if (place := generation.find(tag)) >= 0)
+    header, text = generation[:start], generation[start:]
+    thought, close, after = text.removeprefix(tags.open).partition(tags.close)
+    if after.strip() or tags.open in thought or (not close and thought.strip()):
+        return None
+    return _Mark(header, text, tags, is_closed=bool(close))
+
+
+def _behind(header: str, mark: _Mark) -> _Mark:
+    """Return a mark with what stands before it behind a shorter header: `<|assistant|>` and a line break."""
+    if not mark.header.startswith(header) or mark.header[len(header) :].strip():
+        return mark
+    return replace(mark, header=header, text=mark.header[len(header) :] + mark.text)
+
+
+def _dialogue(question: str) -> Messages:
+    return [_message("user", question)]
+
+
+def _message(role: str, content: str) -> dict[str, Content]:
+    return {"role": role, "content": content}
+
+
+def _as_parts(messages: Messages) -> Messages:
+    return [
+        {**message, "content": [{"type": "text", "text": content}]}
+        for message in messages
+        if isinstance(content := message["content"], str)
+    ]
+
+
+def _end(text: str) -> str:
+    return repr(text if len(text) <= _TAIL else f"…{text[-_TAIL:]}")

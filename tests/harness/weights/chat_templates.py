@@ -1,0 +1,299 @@
+"""Chat templates in the manner of known families, and what each sends; all written for these tests, as short as can be.
+
+`opening` is the prompt of a chain about the question Q, `following` the text between a reply and the answer to a second
+question Q. A `refusal` is a part of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Case:
+    """A template under variables of its own, and what it sends."""
+
+    name: str
+    template: str
+    opening: str = ""
+    following: str = ""
+    thinks: bool = False
+    variables: Mapping[str, object] = field(default_factory=dict)
+    tags: str | None = None
+    refusal: str = ""
+
+
+DATE = "2026-03-01"
+_ADDED = "{% if add_generation_prompt %}"
+CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+PLAIN = CHATML + _ADDED + "<|im_start|>assistant\n{% endif %}"
+_USER, _REPLY = "<|im_start|>user\nQ<|im_end|>\n", "<|im_start|>assistant\n"
+_AGAIN = "<|im_end|>\n" + _USER + _REPLY
+
+PARTS = (
+    "{% for m in messages %}<|{{ m.role }}|>{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}"
+    "{% endif %}{% endfor %}<|end|>{% endfor %}" + _ADDED + "<|assistant|>{% endif %}"
+)
+_DEEPSEEK = (
+    "<|begin|>{% for m in messages %}{% if m.role == 'user' %}<|User|>{{ m.content }}{% else %}<|Assistant|>"
+    "%s{{ m.content.split('</think>')[-1] }}<|close|>{% endif %}{% endfor %}" + _ADDED + "<|Assistant|>%s{% endif %}"
+)
+R1 = _DEEPSEEK.replace("%s", "", 1).replace("%s", "<think>\n")
+R1_0528 = _DEEPSEEK.replace("%s", "")
+V31 = _DEEPSEEK.replace("%s", "</think>", 1).replace("%s", "{% if thinking %}<think>{% else %}</think>{% endif %}")
+_OFF = "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+_STRIPS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}"
+    "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+)
+QWEN3 = _STRIPS + _ADDED + "<|im_start|>assistant\n" + _OFF + "{% endif %}"
+QWEN3_INSTRUCT = _STRIPS + _ADDED + "<|im_start|>assistant\n{% endif %}"
+QWEN3_THINKING = _STRIPS + _ADDED + "<|im_start|>assistant\n<think>\n{% endif %}"
+GPT_OSS = (
+    "<|start|>system<|message|>Current date: {{ strftime_now('%Y-%m-%d') }}<|end|>{% for m in messages %}<|start|>"
+    "{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}"
+    + _ADDED
+    + "<|start|>assistant{% endif %}"
+)
+SMOLLM3 = (
+    "{% if enable_thinking is not defined %}{% set enable_thinking = true %}{% endif %}"
+    "{% if messages[0].role == 'system' and '/no_think' in messages[0].content %}{% set enable_thinking = false %}"
+    "{% endif %}<|im_start|>system\nToday: {{ strftime_now('%d %B %Y') }}\n{% if messages[0].role == 'system' %}"
+    "{{ messages[0].content.replace('/no_think', '') }}{% endif %}<|im_end|>\n{% for m in messages %}"
+    "{% if m.role != 'system' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+    + _ADDED
+    + "<|im_start|>assistant\n{% if not enable_thinking %}<think>\n\n</think>\n{% endif %}{% endif %}"
+)
+MISTRAL = (
+    "<s>{% if messages[0].role == 'system' %}[SYS]{{ messages[0].content }}[/SYS]{% else %}[SYS]Today is "
+    "{{ strftime_now('%d-%m-%Y') }}.[/SYS]{% endif %}{% for m in messages %}{% if m.role == 'user' %}[INST]"
+    "{{ m.content }}[/INST]{% elif m.role == 'assistant' %}{{ m.content }}</s>{% endif %}{% endfor %}"
+)
+_SMALL_TODAY = "<s>[SYS]Today is 01-03-2026.[/SYS]"
+GEMMA2 = (
+    "<bos>{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{% for m in messages %}"
+    "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}<end_of_turn>\n"
+    "{% endfor %}" + _ADDED + "<start_of_turn>model\n{% endif %}"
+)
+_LLAMA = (
+    "<|bot|><|head|>system<|/head|>\n\nToday Date: {{ date_string }}<|eot|>{% for m in messages %}<|head|>{{ m.role }}"
+    "<|/head|>\n\n{{ m.content | trim }}<|eot|>{% endfor %}" + _ADDED + "<|head|>assistant<|/head|>\n\n{% endif %}"
+)
+LLAMA31 = "{% if date_string is not defined %}{% set date_string = '26 Jul 2024' %}{% endif %}" + _LLAMA
+LLAMA32 = "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}" + _LLAMA
+_LLAMA_USER = "<|head|>user<|/head|>\n\nQ<|eot|><|head|>assistant<|/head|>\n\n"
+GRANITE = "{% if thinking %}Think first.{% endif %}" + PLAIN
+GLM = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
+    + _ADDED
+    + "<|assistant|>{% if enable_thinking is defined and not enable_thinking %}{{ '\n<think></think>' }}{% endif %}"
+    "{% endif %}"
+)
+COMMAND = (
+    CHATML
+    + _ADDED
+    + "<|im_start|>assistant\n<|START_THINKING|>{% if reasoning is defined and not reasoning %}<|END_THINKING|>"
+    "{% endif %}{% endif %}"
+)
+
+_DAY = "<|start|>system<|message|>Current date: 2026-03-01<|end|>"
+_SMOL_DAY = "<|im_start|>system\nToday: 01 March 2026\n<|im_end|>\n"
+_FINAL = "<|channel|>final<|message|>"
+SENT = (
+    Case("plain", PLAIN, _USER + _REPLY, _AGAIN),
+    Case("content as parts", PARTS, "<|user|>Q<|end|><|assistant|>", "<|end|><|user|>Q<|end|><|assistant|>"),
+    Case(
+        "DeepSeek-R1",
+        R1,
+        "<|begin|><|User|>Q<|Assistant|><think>\n",
+        "<|close|><|User|>Q<|Assistant|><think>\n\n</think>\n\n",
+        thinks=True,
+    ),
+    Case("R1-0528, by its prompt", R1_0528, "<|begin|><|User|>Q<|Assistant|>", "<|close|><|User|>Q<|Assistant|>"),
+    Case(
+        "R1-0528, by its tags",
+        R1_0528,
+        "<|begin|><|User|>Q<|Assistant|><think>\n",
+        "<|close|><|User|>Q<|Assistant|><think>\n\n</think>\n\n",
+        thinks=True,
+        tags="<think>,</think>",
+    ),
+    Case(
+        "DeepSeek-V3.1",
+        V31,
+        "<|begin|><|User|>Q<|Assistant|></think>",
+        "<|close|><|User|>Q<|Assistant|></think>",
+    ),
+    Case(
+        "DeepSeek-V3.1 thinking",
+        V31,
+        "<|begin|><|User|>Q<|Assistant|><think>",
+        "<|close|><|User|>Q<|Assistant|></think>",
+        thinks=True,
+        variables={"thinking": True},
+    ),
+    Case("Qwen3", QWEN3, _USER + _REPLY + "<think>\n", _AGAIN + "<think>\n\n</think>\n\n", thinks=True),
+    Case(
+        "Qwen3 on",
+        QWEN3,
+        _USER + _REPLY + "<think>\n",
+        _AGAIN + "<think>\n\n</think>\n\n",
+        thinks=True,
+        variables={"enable_thinking": True},
+    ),
+    Case(
+        "Qwen3 off",
+        QWEN3,
+        _USER + _REPLY + "<think>\n\n</think>\n\n",
+        _AGAIN + "<think>\n\n</think>\n\n",
+        variables={"enable_thinking": False},
+    ),
+    Case("Qwen3-Instruct-2507", QWEN3_INSTRUCT, _USER + _REPLY, _AGAIN),
+    Case(
+        "Qwen3-Thinking-2507, QwQ",
+        QWEN3_THINKING,
+        _USER + _REPLY + "<think>\n",
+        _AGAIN + "<think>\n\n</think>\n\n",
+        thinks=True,
+    ),
+    Case(
+        "gpt-oss",
+        GPT_OSS,
+        _DAY + "<|start|>user<|message|>Q<|end|><|start|>assistant<|channel|>analysis<|message|>",
+        "<|end|><|start|>user<|message|>Q<|end|><|start|>assistant" + _FINAL,
+        thinks=True,
+    ),
+    Case(
+        "gpt-oss without thoughts",
+        GPT_OSS,
+        _DAY + "<|start|>user<|message|>Q<|end|><|start|>assistant" + _FINAL,
+        "<|end|><|start|>user<|message|>Q<|end|><|start|>assistant" + _FINAL,
+        tags="none",
+    ),
+    Case("SmolLM3", SMOLLM3, _SMOL_DAY + _USER + _REPLY + "<think>\n", _AGAIN + "<think>\n\n</think>\n", thinks=True),
+    Case(
+        "SmolLM3 off",
+        SMOLLM3,
+        _SMOL_DAY + _USER + _REPLY + "<think>\n\n</think>\n",
+        _AGAIN + "<think>\n\n</think>\n",
+        variables={"enable_thinking": False},
+    ),
+    Case("Mistral Small", MISTRAL, _SMALL_TODAY + "[INST]Q[/INST]", "</s>[INST]Q[/INST]"),
+    Case(
+        "Magistral, by its tags",
+        MISTRAL,
+        _SMALL_TODAY + "[INST]Q[/INST][THINK]",
+        "</s>[INST]Q[/INST][THINK]\n[/THINK]\n\n",
+        thinks=True,
+        tags="[THINK],[/THINK]",
+    ),
+    Case(
+        "Gemma",
+        GEMMA2,
+        "<bos><start_of_turn>user\nQ<end_of_turn>\n<start_of_turn>model\n",
+        "<end_of_turn>\n<start_of_turn>user\nQ<end_of_turn>\n<start_of_turn>model\n",
+    ),
+    Case(
+        "Llama 3.1",
+        LLAMA31,
+        "<|bot|><|head|>system<|/head|>\n\nToday Date: 26 Jul 2024<|eot|>" + _LLAMA_USER,
+        "<|eot|>" + _LLAMA_USER,
+    ),
+    Case(
+        "Llama 3.2",
+        LLAMA32,
+        "<|bot|><|head|>system<|/head|>\n\nToday Date: 01 Mar 2026<|eot|>" + _LLAMA_USER,
+        "<|eot|>" + _LLAMA_USER,
+    ),
+    Case(
+        "a date without a value of its own",
+        _LLAMA,
+        "<|bot|><|head|>system<|/head|>\n\nToday Date: 01 Mar 2026<|eot|>" + _LLAMA_USER,
+        "<|eot|>" + _LLAMA_USER,
+    ),
+    Case("Granite", GRANITE, _USER + _REPLY, _AGAIN),
+    Case(
+        "Granite thinking",
+        GRANITE,
+        "Think first." + _USER + _REPLY + "<think>\n",
+        _AGAIN + "<think>\n\n</think>\n\n",
+        thinks=True,
+        variables={"thinking": True},
+    ),
+    Case(
+        "GLM-4.5",
+        GLM,
+        "<|user|>\nQ<|assistant|>\n<think>\n",
+        "<|user|>\nQ<|assistant|>\n<think></think>",
+        thinks=True,
+    ),
+    Case(
+        "Command A Reasoning",
+        COMMAND,
+        _USER + _REPLY + "<|START_THINKING|>",
+        _AGAIN + "<|START_THINKING|><|END_THINKING|>",
+        thinks=True,
+    ),
+    Case(
+        "Command A Reasoning off",
+        COMMAND,
+        _USER + _REPLY + "<|START_THINKING|><|END_THINKING|>",
+        _AGAIN + "<|START_THINKING|><|END_THINKING|>",
+        variables={"reasoning": False},
+    ),
+)
+
+_TWO_GENERATIONS = (
+    "{% if messages | length > 2 %}<|im_start|>assistant\n<think>\n{% else %}<|im_start|>assistant\n{% endif %}"
+)
+REFUSED = (
+    Case("no assistant turn", CHATML, refusal="opens no reply: the prompt ends in '<|im_end|>\\n'"),
+    Case("texts alone", "{% for m in messages %}{{ m.content }}{% endfor %}", refusal="opens no reply"),
+    Case(
+        "words for the model",
+        PLAIN.replace("assistant\n", "assistant\nSure! "),
+        refusal="not the beginning of a reply: it ends in '<|im_start|>assistant\\nSure! '",
+    ),
+    Case(
+        "a thought begun",
+        PLAIN.replace("assistant\n", "assistant\n<think>\nOkay, "),
+        refusal="more than a role header and one opened or closed thought: '<|im_start|>assistant\\n<think>\\nOkay, '",
+    ),
+    Case(
+        "the user's header",
+        PLAIN.replace("|>assistant\n", "|>user\n"),
+        refusal="not the beginning of a reply: it ends in '<|im_start|>user\\n'",
+    ),
+    Case("the question twice", PLAIN.replace("{{ m.content }}", "{{ m.content }} {{ m.content }}"), refusal="2 times"),
+    Case("no question", PLAIN.replace("{{ m.content }}", "{{ m.text }}"), refusal="0 times"),
+    Case("an escaped question", PLAIN.replace("m.content", "m.content | e"), refusal="changes more than the question"),
+    Case(
+        "the length of the question",
+        PLAIN.replace("{{ m.content }}", "{{ m.content }} ({{ m.content | length }})"),
+        refusal="changes more than the question",
+    ),
+    Case(
+        "an ending that a generation prompt replaces",
+        CHATML + _ADDED + "<|im_start|>assistant\n{% else %}<|end|>{% endif %}",
+        refusal="does not stand behind the dialogue",
+    ),
+    Case(
+        "unknown channels",
+        GPT_OSS.replace("<|channel|>final", "<|to|>user"),
+        refusal="replies begin with '<|to|>user<|message|>' behind that: channels of this kind are not supported",
+    ),
+    Case("an error", PLAIN + "{{ raise_exception('only with tools') }}", refusal="cannot be rendered: only with tools"),
+)
+REFUSED_TO_FOLLOW = (
+    Case(
+        "earlier replies dropped",
+        PLAIN.replace("{% for m in messages %}", "{% for m in messages if m.role == 'user' %}"),
+        refusal="drops the assistant's earlier reply",
+    ),
+    Case(
+        "another generation prompt behind a reply",
+        CHATML + _ADDED + _TWO_GENERATIONS + "{% endif %}",
+        refusal="is another one behind a reply: '<|im_start|>assistant\\n<think>\\n'",
+    ),
+)

@@ -1,0 +1,133 @@
+"""A chat template at the launch, in the worker and in the doctor, and the one date in all prompts of a run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness.checks.tokenizers import check_tokenizers
+from harness.cli import exit_codes
+from harness.launch import main
+from harness.launch_options import Launch
+from harness.methods import build
+from harness.weights.models import pair_folder
+from jobs.preparation import prepare
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.plan import plan
+from jobs.run.shards import assign_to_shards
+from jobs.run.spec import RunSpec, units
+from jobs.work.engine_settings import engine_needs
+from jobs.work.worker import run_shard
+from tests.harness.checks.question import QUESTION, problem_texts
+from tests.harness.weights.chat_templates import MISTRAL, PLAIN, QWEN3, QWEN3_INSTRUCT, REFUSED, V31, Case
+
+_BROKEN = [case for case in REFUSED if case.name in ("no assistant turn", "a thought begun", "the question twice")]
+
+
+def _model(folder: Path, template: str) -> Path:
+    shutil.copytree(pair_folder("demo-target"), folder)
+    (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+def _flags(folder: Path, **flags: Any) -> dict[str, Any]:
+    return {
+        "method": "vanilla",
+        "dataset": "demo",
+        "limit": 2,
+        "samples": 1,
+        "target": str(folder),
+        "engine": "transformers",
+        "token_budget": 32,
+        "output": folder.parent / "runs",
+        **flags,
+    }
+
+
+def _created(launch: Launch, date: str, num_shards: int = 1) -> RunFolder:
+    planned = plan(launch, "local")
+    run = RunFolder(launch.output / planned.spec.run_id)
+    spec = replace(planned.spec, prompt_date=date)
+    run.create(spec, planned.problems, assign_to_shards(units(spec, planned.problems), num_shards))
+    return run
+
+
+@pytest.mark.parametrize("case", _BROKEN, ids=lambda case: case.name)
+def test_a_template_that_means_something_else_is_refused_everywhere_in_the_same_words(
+    case: Case, tmp_path: Path
+) -> None:
+    folder = _model(tmp_path / "own", PLAIN)
+    run = _created(Launch.from_flags(_flags(folder)), "2026-03-01")
+    (folder / "chat_template.jinja").write_text(case.template)
+    begun = RunFolder(run.path.rename(tmp_path / "begun"))
+    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in _flags(folder, cluster="debug").items()]
+    launched = CliRunner().invoke(main, arguments)
+    assert launched.exit_code == exit_codes.WRONG_INPUT
+    [line] = [line for line in launched.stderr.splitlines() if case.refusal in line]
+    words = line.partition("--target own: ")[2]
+    assert words
+    assert not list((tmp_path / "runs").glob("*"))
+    spec = begun.spec()
+    with pytest.raises(ValueError, match=r"^target own: ") as refused:
+        engine_needs(begun, spec, build(spec.method, dict(spec.params)), begun.problems())
+    assert str(refused.value) == f"target own: {words}"
+    asked = replace(QUESTION, method="vanilla", params=dict(spec.params))
+    assert words in problem_texts(list(check_tokenizers({"target": folder}, asked)))
+
+
+@pytest.mark.parametrize(
+    ("template", "flags", "is_named"),
+    [
+        (QWEN3_INSTRUCT, {}, True),
+        (QWEN3_INSTRUCT, {"target_thinking_tags": "none"}, False),
+        (QWEN3_INSTRUCT, {"target_thinking_tags": "<think>,</think>"}, False),
+        (QWEN3, {}, False),
+        (QWEN3, {"target_template": ("enable_thinking=false",)}, False),
+        (V31, {}, False),
+    ],
+)
+def test_a_model_that_may_think_without_a_sign_in_its_prompt_is_named(
+    template: str, flags: dict[str, Any], is_named: bool, tmp_path: Path
+) -> None:
+    launch = Launch.from_flags(_flags(_model(tmp_path / "own", template), **flags))
+    said = [line for line in prepare(launch).plan.notices if line.startswith("PLAIN MODEL")]
+    assert bool(said) == is_named
+    assert all("--target-thinking-tags '<think>,</think>'" in line for line in said)
+
+
+def test_all_prompts_of_a_run_hold_the_date_of_its_first_launch(tmp_path: Path) -> None:
+    folder = _model(tmp_path / "own", MISTRAL)
+    launch = Launch.from_flags(_flags(folder))
+    run = _created(launch, "2026-03-01", num_shards=2)
+    run_shard(str(run.path), 0)
+    again = prepare(launch)
+    assert again.run.path == run.path, "the day of the launch is no part of the run's id"
+    assert again.plan.spec.prompt_date != "2026-03-01"
+    run_shard(str(run.path), 1)
+    records = list(_records(run))
+    assert len(records) == 2
+    for row, attempt in records:
+        assert row["target_prompt"].startswith("<s>[SYS]Today is 01-03-2026.[/SYS][INST]")
+        assert attempt["engines"]["target"]["prompt_date"] == "2026-03-01"
+
+
+def _records(run: RunFolder) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    for part in run.trace_files():
+        for row in trace_files.read_rows(part):
+            yield row, json.loads(trace_files.read_metadata(part)["attempt"])
+
+
+def test_a_specification_keeps_the_date_outside_of_its_identity() -> None:
+    spec = plan(Launch.from_flags({"method": "vanilla", "dataset": "demo", "engine": "scripted"}), "local").spec
+    other = replace(spec, prompt_date="2031-01-02")
+    assert RunSpec.from_json(other.to_json()) == other
+    assert other.run_id == spec.run_id
+    assert {other.conventions(role).date for role in other.models} == {"2031-01-02"}
