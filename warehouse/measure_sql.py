@@ -62,7 +62,7 @@ SELECT problem_id, {{x}} AS x, {{y}} AS y
 FROM (
     SELECT run_id, sample_id, avg(score) AS score, bool_or(accepted) AS accepted
     FROM candidate_score JOIN candidate USING (run_id, sample_id, step_index, candidate_index)
-    WHERE run_id = $run_id AND scorer = {_SCORER}
+    WHERE run_id = $run_id AND scorer = {_SCORER} AND score IS NOT NULL
     GROUP BY run_id, sample_id, step_index, candidate_index
 ) JOIN sample USING (run_id, sample_id) GROUP BY problem_id
 """
@@ -124,6 +124,7 @@ SELECT problem_id, count(*)::DOUBLE AS n, sum(verdict_score) AS x, sum(score) AS
     sum(verdict_score ** 2) AS xx, sum(score ** 2) AS yy
 FROM candidate_score JOIN step USING (run_id, sample_id, step_index) JOIN sample USING (run_id, sample_id)
 WHERE run_id = $run_id AND verdict_kind = 'score' AND isfinite(verdict_score) AND scorer = {_SCORER}
+    AND score IS NOT NULL
 GROUP BY problem_id ORDER BY problem_id
 """
 """Sums of the target's scores (x) and the reward model's (y) by problem, for their correlation."""

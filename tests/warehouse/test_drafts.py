@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -136,9 +137,12 @@ def test_the_command_prints_what_it_graded(tmp_path: Path) -> None:
     assert empty.exit_code == 2
 
 
-def scores(folder: RunFolder, *rows: tuple[str, int, int | None, float]) -> None:
+def scores(folder: RunFolder, *rows: tuple[str, int, int | None, float | None]) -> None:
     names = ("sample_id", "step_index", "candidate_index", "score")
-    scores = [{**dict(zip(names, row, strict=True)), "scorer": "prm@1"} for row in rows]
+    scores = [
+        {**dict(zip(names, row, strict=True)), "scorer": "prm@1", "missing": "too long" if row[3] is None else None}
+        for row in rows
+    ]
     trace_files.write_table(folder.scores_dir / "prm.parquet", trace_files.SCORES, scores)
 
 
@@ -166,6 +170,34 @@ def test_step_quality_of_drafts_and_of_what_was_selected(tmp_path: Path) -> None
     assert row["selected_quality"] == pytest.approx(0.9)
     assert row["gain"] == pytest.approx(0.9 - (0.9 + 0.4) / 2)  # within the step; the refused step has none
     assert (row["draft_step_quality"], row["fallback_quality"]) == (pytest.approx(0.9), pytest.approx(0.8))
+
+
+def test_what_has_no_score_is_in_no_mean_and_is_counted(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    units = runs.planned(folder)[:3]
+    runs.write_part(folder, [runs.speculative(unit) for unit in units])
+    first, second, third = (unit.sample_id for unit in units)
+    scores(
+        folder,
+        *((first, 1, 0, 0.9), (first, 1, 1, None), (second, 1, 0, None), (second, 1, 1, 0.3)),
+        *((third, 1, 0, None), (third, 1, 1, None), (first, 1, None, 0.9), (second, 1, None, None)),
+    )
+    load_run(folder, database)
+    with reader(database) as connection:
+        [row] = Ask(connection)("step_quality", folder)
+        quality, selected = (
+            measure(connection, name, folder.path.name) for name in ("draft_quality", "selected_quality")
+        )
+        unscored = connection.execute((files("warehouse") / "queries" / "steps_to_score.sql").read_text()).fetchall()
+    assert (row["num_candidates"], row["num_missing_candidates"]) == (2, 4)
+    assert (row["num_steps"], row["num_missing_steps"], row["step_quality"]) == (1, 1, pytest.approx(0.9))
+    assert (row["num_selected"], row["gain"]) == (1, pytest.approx(0))
+    assert quality is not None
+    assert selected is not None
+    assert quality.value == pytest.approx(0.6)
+    assert selected.value == pytest.approx(0.9)
+    assert row["draft_quality"] == pytest.approx(quality.value)
+    assert len(unscored) == 4
 
 
 def test_scores_against_rewards_are_binned_by_tenths(tmp_path: Path) -> None:
