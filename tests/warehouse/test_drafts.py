@@ -12,13 +12,14 @@ from click.testing import CliRunner
 from harness.trace import Candidate, Trace
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
+from jobs.run.model_spec import EngineSpec
 from jobs.run.spec import Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
 from warehouse.candidates import grade_candidates, main
 from warehouse.database import reader
 from warehouse.load import load_run
-from warehouse.measures import measure
+from warehouse.measures import measure, runs_like
 
 SCOT = replace(runs.SPEC, method="scot", params={"drafts": 2})
 RIGHT, WRONG = "So it is \\boxed{2}.", "So it is \\boxed{3}."
@@ -173,7 +174,8 @@ def test_step_quality_of_drafts_and_of_what_was_selected(tmp_path: Path) -> None
 
 
 def test_what_has_no_score_is_in_no_mean_and_is_counted(tmp_path: Path) -> None:
-    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    spec = replace(runs.SPEC, engine=EngineSpec("vllm"))
+    folder, database = runs.create(tmp_path, spec), tmp_path / "w.duckdb"
     units = runs.planned(folder)[:3]
     runs.write_part(folder, [runs.speculative(unit) for unit in units])
     first, second, third = (unit.sample_id for unit in units)
@@ -189,6 +191,7 @@ def test_what_has_no_score_is_in_no_mean_and_is_counted(tmp_path: Path) -> None:
             measure(connection, name, folder.path.name) for name in ("draft_quality", "selected_quality")
         )
         unscored = connection.execute((files("warehouse") / "queries" / "steps_to_score.sql").read_text()).fetchall()
+        [run] = runs_like(connection, {"method": "speccot", "dataset": "toy"})
     assert (row["num_candidates"], row["num_missing_candidates"]) == (2, 4)
     assert (row["num_steps"], row["num_missing_steps"], row["step_quality"]) == (1, 1, pytest.approx(0.9))
     assert (row["num_selected"], row["gain"]) == (1, pytest.approx(0))
@@ -198,6 +201,7 @@ def test_what_has_no_score_is_in_no_mean_and_is_counted(tmp_path: Path) -> None:
     assert selected.value == pytest.approx(0.9)
     assert row["draft_quality"] == pytest.approx(quality.value)
     assert len(unscored) == 4
+    assert (run["num_unscored"], run["num_candidates"], run["why_unscored"]) == (4, 6, ["too long"])
 
 
 def test_scores_against_rewards_are_binned_by_tenths(tmp_path: Path) -> None:
@@ -211,7 +215,9 @@ def test_scores_against_rewards_are_binned_by_tenths(tmp_path: Path) -> None:
     load_run(folder, database)
     with reader(database) as connection:
         buckets = Ask(connection)("score_against_reward", folder, "reward_from")
+        measured = [measure(connection, f"score_at_reward_{tenth}", folder.path.name) for tenth in range(10)]
     assert [(r["reward_from"], r["num_candidates"], r["mean_verdict_score"]) for r in buckets] == [
         (0, 1, 2),
         (0.9, 2, 8),
     ]
+    assert [None if one is None else one.value for one in measured] == [2, *[None] * 8, 8]
