@@ -118,7 +118,9 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     run = run_folder(launch.output, planned.spec)
     if not run.exists():
         launch_checks.check_typed(launch, typed)
-        planned.notices.extend(launch_checks.check_contexts(launch, planned.spec, planned.problems))
+        planned.notices.extend(
+            launch_checks.check_contexts(launch, planned.spec, planned.problems, planned.served_contexts)
+        )
         launch_checks.check_folders(planned.spec)
         planned.notices.extend(launch_checks.check_wording(launch, planned.spec))
         planned.notices.extend(launch_checks.check_taught(planned.spec))
