@@ -24,7 +24,6 @@ from harness.sizing.run_sizing import (
     demands,
     most_tokens,
     planned,
-    short_contexts,
 )
 from jobs.run.model_spec import ModelSpec
 from jobs.run.spec import RunSpec
@@ -132,7 +131,6 @@ def _lines(sizing: RunSizing, plan: Plan | str, is_assumed: bool) -> Iterator[st
         yield f"memory: {plan}"
     else:
         yield from plan_lines(plan, sizing.concurrency, demands(sizing))
-        yield from short_contexts(sizing)
     if is_assumed:
         yield f"assumed: the smaller of two cards with this name; --{GPU_MEMORY} says which"
     if names := ", ".join(assumed_models(sizing)):
