@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from harness.problems import hub
 from harness.weights.models import pair_folder
 from jobs.launching import create, print_plan
 from jobs.preparation import PreparedLaunch, prepare
+from jobs.run.launch_checks import check_contexts
 
 BUDGET = 512
 
@@ -125,6 +127,24 @@ def test_without_a_tokenizer_only_what_is_sure_is_refused() -> None:
     assert len(notices) == 1
     with pytest.raises(ValueError, match="--max-context 512: a prompt and --token-budget 512 do not fit"):
         prepared(method="vanilla", draft=None, target="nobody/nothing", max_context=512)
+
+
+@pytest.mark.parametrize(("context", "ends"), [(500, "refused"), (520, "warned of"), (2048, "fits"), (None, "unknown")])
+def test_the_context_of_a_server_counts_as_that_of_a_model(context: int | None, ends: str) -> None:
+    launch = prepared(method="vanilla", draft=None)
+    assert launch.plan.spec.target is not None
+    served = replace(launch.plan.spec.target, name="served", server="vllm")
+    found = check_contexts(
+        launch.launch,
+        replace(launch.plan.spec, target=served),
+        launch.plan.problems,
+        {} if context is None else {"target": context},
+    )
+    if ends == "refused":
+        with pytest.raises(ValueError, match="--token-budget 512: the context of the target served is 500 tokens"):
+            list(found)
+    else:
+        assert len(list(found)) == (ends == "warned of")
 
 
 def _short(launch: PreparedLaunch) -> list[str]:
