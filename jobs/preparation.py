@@ -118,9 +118,11 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     run = run_folder(launch.output, planned.spec)
     if not run.exists():
         launch_checks.check_typed(launch, typed)
-        planned.notices.extend(launch_checks.check_contexts(launch, planned.spec, planned.problems))
         launch_checks.check_folders(planned.spec)
         planned.notices.extend(launch_checks.check_prompts(launch, planned.spec))
+        planned.notices.extend(
+            launch_checks.check_contexts(launch, planned.spec, planned.problems, planned.served_contexts)
+        )
         planned.notices.extend(launch_checks.check_taught(planned.spec))
         planned.notices.extend(launch_checks.check_hub_ids(planned.spec))
     if launch.target_logprobs and planned.spec.target is None:

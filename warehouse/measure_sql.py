@@ -62,9 +62,19 @@ SELECT problem_id, {{x}} AS x, {{y}} AS y
 FROM (
     SELECT run_id, sample_id, avg(score) AS score, bool_or(accepted) AS accepted
     FROM candidate_score JOIN candidate USING (run_id, sample_id, step_index, candidate_index)
-    WHERE run_id = $run_id AND scorer = {_SCORER}
+    WHERE run_id = $run_id AND scorer = {_SCORER} AND score IS NOT NULL
     GROUP BY run_id, sample_id, step_index, candidate_index
 ) JOIN sample USING (run_id, sample_id) GROUP BY problem_id
+"""
+_SCORED_WITH_REWARD = f"""
+FROM candidate_score JOIN step USING (run_id, sample_id, step_index) JOIN sample USING (run_id, sample_id)
+WHERE run_id = $run_id AND verdict_kind = 'score' AND isfinite(verdict_score) AND scorer = {_SCORER}
+    AND score IS NOT NULL
+"""
+"""Drafts with the target's score (verdict_score) and the reward model's (score)."""
+_SCORE_IN_TENTH = f"""
+SELECT problem_id, sum(verdict_score) AS x, count(*) AS y {_SCORED_WITH_REWARD}
+    AND least(floor(10 * score), 9) = {{}} GROUP BY problem_id
 """
 STORED = {
     "accuracy": ("graded_pass_at_1", None),
@@ -109,6 +119,7 @@ BY_PROBLEM: dict[str, tuple[str, float]] = {
     "mean_score": (_STEP_RATIO.format(x="sum(verdict_score)", y="count(verdict_score)"), 1),
     "draft_quality": (_REWARDS.format(x="sum(score)", y="count(*)"), 1),
     "selected_quality": (_REWARDS.format(x="sum(score) FILTER (accepted)", y="count(*) FILTER (accepted)"), 1),
+    **{f"score_at_reward_{tenth}": (_SCORE_IN_TENTH.format(tenth), 1) for tenth in range(10)},
 }
 """SQL that returns (problem_id, x, y), and the factor of the ratio: 100 for the percentage of a part x of y, 1000 for
 words in 1,000 tokens."""
@@ -122,9 +133,7 @@ BY_RUN = {
 CORRELATION = f"""
 SELECT problem_id, count(*)::DOUBLE AS n, sum(verdict_score) AS x, sum(score) AS y, sum(verdict_score * score) AS xy,
     sum(verdict_score ** 2) AS xx, sum(score ** 2) AS yy
-FROM candidate_score JOIN step USING (run_id, sample_id, step_index) JOIN sample USING (run_id, sample_id)
-WHERE run_id = $run_id AND verdict_kind = 'score' AND isfinite(verdict_score) AND scorer = {_SCORER}
-GROUP BY problem_id ORDER BY problem_id
+{_SCORED_WITH_REWARD} GROUP BY problem_id ORDER BY problem_id
 """
 """Sums of the target's scores (x) and the reward model's (y) by problem, for their correlation."""
 AGAINST = {

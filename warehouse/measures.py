@@ -39,11 +39,23 @@ SELECT run.*, run_conditions.devices, run_conditions.device_kinds, run_condition
         FROM problem WHERE problem.run_id = run.run_id) AS first_problems,
     (SELECT list(DISTINCT scorer ORDER BY scorer) FROM candidate_score
         WHERE candidate_score.run_id = run.run_id) AS scorers,
+    reward.num_candidates, reward.num_unscored, reward.why_unscored,
     (SELECT sum(num_workers) FROM run_throughput WHERE run_id = run.run_id) AS num_workers,
     (SELECT sum(wall_seconds) FROM run_throughput WHERE run_id = run.run_id) AS wall_seconds,
     (SELECT max(num_devices) FROM attempt WHERE attempt.run_id = run.run_id
         AND device NOT IN ('cpu', 'unknown server', 'cpu and unknown server')) AS num_gpus
 FROM run JOIN run_conditions USING (run_id)
+LEFT JOIN (
+    SELECT run_id, count(*) AS num_candidates, count(*) - count(score) AS num_unscored,
+        list(DISTINCT missing ORDER BY missing) FILTER (missing IS NOT NULL) AS why_unscored
+    FROM candidate JOIN sample USING (run_id, sample_id) LEFT JOIN (
+        FROM candidate_score SEMI JOIN (
+            SELECT run_id, scorer FROM candidate_score GROUP BY run_id, scorer
+            QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY scorer ILIKE '%shepherd%' DESC, scorer) = 1
+        ) AS shown USING (run_id, scorer)
+    ) AS scored USING (run_id, sample_id, step_index, candidate_index)
+    WHERE stop_reason <> 'error' GROUP BY run_id
+) AS reward USING (run_id)
 WHERE method = $method AND dataset = $dataset AND engine_kind <> 'scripted'
 ORDER BY num_finished DESC, created_at DESC
 """

@@ -236,11 +236,12 @@ def _by_grader(run: RunSummary) -> str:
 
 
 def _latency(run: RunSummary) -> str:
+    unasked = f"; {counted(run.num_unasked, 'sample')} without a request to a model" if run.num_unasked else ""
     if not run.num_timed:
-        return f"{NOTHING} (no sample was finished in one attempt)"
+        return f"{NOTHING} (no sample was finished in one attempt{unasked})"
     return (
         f"mean {number(run.mean_latency_seconds)} s, median {number(run.median_latency_seconds)} s per sample, "
-        f"{_in_flight(run)} in flight, {run.num_timed} samples timed"
+        f"{_in_flight(run)} in flight, {run.num_timed} samples timed{unasked}"
     )
 
 

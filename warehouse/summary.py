@@ -30,6 +30,8 @@ SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     coalesce((SELECT list(DISTINCT kind ORDER BY kind) FROM refusals WHERE run_id = run.run_id), []) AS decision_kinds,
     coalesce((SELECT sum(num_repeated) FROM refusals WHERE run_id = run.run_id), 0)::BIGINT AS num_repeated,
     coalesce(latency.num_samples, 0) AS num_timed,
+    (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason <> 'error'
+        AND sample_id NOT IN (SELECT sample_id FROM sample_work WHERE sample_work.run_id = run.run_id)) AS num_unasked,
     latency.mean_seconds AS mean_latency_seconds, latency.median_seconds AS median_latency_seconds,
     (SELECT sum(cached_tokens) / nullif(sum(prompt_tokens), 0) FROM cache_hit_rate WHERE run_id = run.run_id)
         AS cache_hit_rate,
@@ -246,7 +248,7 @@ class RunSummary:
     tokens: Mapping[str, ModelTokens]
     """Token counts of each model (draft, target)."""
     num_timed: int
-    """Samples finished in one attempt and without an error."""
+    """Samples finished in one attempt, without an error, and with a request to a model."""
     mean_latency_seconds: float | None
     median_latency_seconds: float | None
     latency_shares: Mapping[str, float]
@@ -274,6 +276,8 @@ class RunSummary:
     at_one: LatencyAtOne | None = None
     """None without timing samples."""
     speed_ups_at_one: tuple[SpeedUpAtOne, ...] = ()
+    num_unasked: int = 0
+    """Samples that ended without a request, because the prompt left no room in the context; they are not timed."""
 
     @property
     def is_unfinished(self) -> bool:

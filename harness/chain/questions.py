@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from harness import prompts
 from harness.candidates import offered_texts
-from harness.chain.limits import Stop
 from harness.chain.state import ChainState
 from harness.engine import Choice, Completion
 from harness.recording import Model
@@ -58,8 +57,7 @@ class Questions(ChainState):
             proposed = completions[next(i for i, c in enumerate(candidates) if c.option == option)]
             judged = context.read(proposed.token_ids, proposed.text, author)
             prompt_ids.append([*context.ids, *judged, *question.ids])
-        if max(map(len, prompt_ids)) >= model.engine.context_tokens:
-            raise Stop("context")
+        self.check_fits(model, max(map(len, prompt_ids)))
         choices = await model.choose_each(prompt_ids, question.option_ids, step=len(self.steps))
         return [_verdict("score", question, choice) for choice in choices]
 
@@ -87,8 +85,7 @@ class Questions(ChainState):
 
         Recorded as one call. Raises Stop where a prompt does not fit.
         """
-        if max(len(question.ids) for question in questions) >= model.engine.context_tokens:
-            raise Stop("context")
+        self.check_fits(model, max(len(question.ids) for question in questions))
         options = {question.option_ids for question in questions}
         if len(options) != 1:
             raise ValueError("questions that are asked together have the same options")
@@ -104,8 +101,7 @@ class Questions(ChainState):
         """
         context = self._contexts[model.role]
         texts = [context.read(c.token_ids, c.text, author) for c in candidates]
-        if max(map(len, texts)) + len(context.ids) >= model.engine.context_tokens:
-            raise Stop("context")
+        self.check_fits(model, max(map(len, texts)) + len(context.ids))
         nonempty = [ids for ids in texts if ids]
         if not nonempty:
             return [() for _ in texts]
@@ -123,8 +119,7 @@ class Questions(ChainState):
 
     async def _ask(self, model: Model, context: list[int], question: prompts.Question, kind: VerdictKind) -> Verdict:
         prompt = context + list(question.ids)
-        if len(prompt) >= model.engine.context_tokens:
-            raise Stop("context")
+        self.check_fits(model, len(prompt))
         return _verdict(kind, question, await model.choose(prompt, question.option_ids, step=len(self.steps)))
 
 

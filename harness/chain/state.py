@@ -72,6 +72,15 @@ class ChainState:
         """Return the model of a role; raises KeyError where the method has none."""
         return self._models[role]
 
+    def room(self, model: Model) -> int:
+        """Return how many tokens the model's context has left behind the chain."""
+        return model.engine.context_tokens - len(self._contexts[model.role].ids)
+
+    def check_fits(self, model: Model, num_tokens: int) -> None:
+        """Raise Stop where a prompt of so many tokens leaves no room for a token of the model's."""
+        if num_tokens >= model.engine.context_tokens:
+            raise Stop("context")
+
     @property
     def at_separator(self) -> bool:
         """True where the last step ends with the step separator, also inside its last token."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness import gpus
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.data import of_question
-from harness.context import required_context_tokens
+from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
 from harness.engines import adapter, speculators
 from harness.environment import accelerator
@@ -98,7 +98,6 @@ def _planned(sizing: RunSizing, cards: Sequence[Card], *, is_assumed: bool = Fal
 def _sizing(question: Question, folders: Mapping[Role, Path]) -> RunSizing:
     method = build(str(question.method), dict(question.params or {}))
     prompt_tokens = _prompt_tokens(question)
-    context = prompt_tokens + question.token_budget + method.verdict_tokens(question.token_budget)
     files = {role: _files(name, folders.get(role)) for role, name in question.models.items()}
     proposes = files.get("draft") if question.spec_decode == "draft" else None
     if question.speculator is not None:
@@ -106,7 +105,7 @@ def _sizing(question: Question, folders: Mapping[Role, Path]) -> RunSizing:
         proposes = ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
     return RunSizing(
         models={role: model for role, model in files.items() if role in method.roles},
-        context_tokens=question.max_context or context,
+        context_tokens=context_to_open(method, prompt_tokens, question.token_budget, question.max_context),
         sample_tokens=most_tokens(method, prompt_tokens, question.token_budget),
         concurrency=question.concurrency,
         candidates=method.parallel,

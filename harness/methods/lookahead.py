@@ -31,6 +31,7 @@ from typing import Literal
 from harness import prompts
 from harness.candidates import as_candidates
 from harness.chain import Chain, Proposal
+from harness.context import Text
 from harness.engine import Completion, Role
 from harness.methods.method import Method, parameter
 from harness.methods.ranges import check_range
@@ -90,6 +91,10 @@ class Lookahead(Method):
     def verdict_tokens(self, token_budget: int) -> int:
         """See Method.verdict_tokens. A question holds two steps, and neither problem nor chain."""
         return 2 * min(self.step_tokens, token_budget) if self.verifier == "judge" else 0
+
+    def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
+        """See Method.texts. A third model as judge reads two steps at a time, and no chain."""
+        return () if role == "reward" else super().texts(role, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
         """See Method.cached_tokens. The target's steps behind the prefixes share everything before them."""

@@ -6,6 +6,7 @@ from dataclasses import Field, dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from harness.chain import Chain
+from harness.context import Text
 from harness.engine import Role
 
 _T = TypeVar("_T")
@@ -67,6 +68,10 @@ class Method(Protocol):
     def verdict_tokens(self, token_budget: int) -> int:
         """Return the tokens that the longest verdict prompt holds beyond problem and chain."""
         return 0
+
+    def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
+        """Return what a model's context must hold behind a prompt, at full length (see harness/context.py)."""
+        return (Text(token_budget, ("token_budget",)),)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
         """Return the most tokens of one sample that a model's cache holds at a time beyond the prompt."""

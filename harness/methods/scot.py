@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from harness.candidates import as_candidates, mark_accepted, offered_texts
 from harness.chain import Chain, Stop
-from harness.engine import Completion, Role
+from harness.context import Text
+from harness.engine import Completion, Role, Tokenizer
 from harness.methods.method import Method, parameter
 from harness.methods.ranges import check_range
-from harness.prompts import THINK_END
+from harness.problems.problem import Problem
+from harness.prompt_file import Prompts
+from harness.prompts import THINK_END, chain_choice_question
 from harness.recording import Model
 from harness.trace import Candidate
-
-SELECTION_RESERVE = 1024
-"""Tokens of a selection prompt besides the drafts: the question, the instructions and the labels."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,15 @@ class SCoT(Method):
 
     def verdict_tokens(self, token_budget: int) -> int:
         """See Method.verdict_tokens."""
-        return self.drafts * min(self.draft_tokens, token_budget) + SELECTION_RESERVE
+        return self.drafts * min(self.draft_tokens, token_budget)
+
+    def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
+        """See Method.texts. The draft writes no answer; the target reads all drafts behind the selection's question."""
+        longest = "draft_tokens" if self.draft_tokens <= token_budget else "token_budget"
+        if role == "draft":
+            return (Text(min(self.draft_tokens, token_budget), (longest,)),)
+        drafts = Text(self.verdict_tokens(token_budget), ("drafts", longest), self._question_tokens)
+        return (*super().texts(role, token_budget), drafts)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
         """See Method.cached_tokens. The draft writes no answer; the target selects first and answers then."""
@@ -83,8 +91,11 @@ class SCoT(Method):
 
     async def _think(self, chain: Chain, draft: Model, target: Model, temperature: float | None) -> None:
         drafts = await chain.propose(
-            draft, self.drafts, max_tokens=self._draft_tokens(target), stop=(THINK_END,) if chain.thinks else ()
+            draft, self.drafts, max_tokens=self.draft_tokens, stop=(THINK_END,) if chain.thinks else ()
         )
+        is_short = chain.room(draft) < min(self.draft_tokens, chain.limits.token_budget)
+        if is_short and any(completion.finish == "length" for completion in drafts):
+            raise Stop("context")  # it was cut before the length that was asked for
         candidates = as_candidates(drafts)
         if not self.offer_cut_drafts:
             self._withdraw_unfinished(drafts, candidates)
@@ -128,9 +139,8 @@ class SCoT(Method):
             is_cut_off = completion.finish == "length"
             candidate.option = None if is_cut_off else finished.setdefault(candidate.option, len(finished))
 
-    def _draft_tokens(self, target: Model) -> int:
-        """Return the configured limit, or less where N chains would not fit in one target prompt. Raises Stop."""
-        room = (target.engine.context_tokens - SELECTION_RESERVE) // self.drafts
-        if room < 1:
-            raise Stop("context")
-        return min(self.draft_tokens, room)
+    def _question_tokens(self, tokenizer: Tokenizer, problem: Problem, wording: Prompts) -> int:
+        """Return the tokens of a selection besides its drafts, with the one of the reply."""
+        drafts = ["0"] * self.drafts
+        question = chain_choice_question(tokenizer, problem, drafts, wording, may_reject=self.error_correction)
+        return len(question.ids) - self.drafts + 1

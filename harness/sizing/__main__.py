@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from harness.cli.command import OneLineErrors
-from harness.context import required_context_tokens
+from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
 from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_time
 from harness.methods import build
@@ -162,7 +162,7 @@ def _sizing(
     files = {role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in references.items()}
     return RunSizing(
         models={role: files[role] for role in built.roles},
-        context_tokens=prompt_tokens + token_budget + built.verdict_tokens(token_budget),
+        context_tokens=context_to_open(built, prompt_tokens, token_budget),
         sample_tokens=most_tokens(built, prompt_tokens, token_budget),
         concurrency=concurrency,
         candidates=built.parallel,

@@ -1,26 +1,29 @@
 """Scores of stored steps and candidates by a process reward model: `python -m jobs score RUN --model PRM`.
 
 They are written to `scores/<scorer>.parquet` in the run folder, which the warehouse loads. Scores that exist are kept.
-A scorer is named by the model's content and the version of the prompt.
+A judgment that the model could not give has a row with the reason, and is asked for again the next time. A scorer is
+named by the model's content and the version of the prompt.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from harness import rewards
-from harness.engine import RequestRefused, Role
+from harness.engine import RequestRefused, Role, Tokenizer, VerdictUnavailable
 from harness.engines.factory import open_engines
 from harness.engines.settings import Kind, pair_settings
 from harness.plural import counted
-from harness.rewards import RewardModel
+from harness.rewards import Form, RewardModel, Written
 from harness.sizing.here import chosen_here
 from harness.sizing.run_sizing import ModelFiles, RunSizing
 from harness.weights.models import ModelRef
+from harness.weights.tokenizer import HFTokenizer
 from jobs.run import own_files, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
@@ -30,15 +33,23 @@ _SAMPLES_PER_WRITE = 200
 """Samples between two writes of the file: what is lost where the command is killed."""
 _UNSCORED_ROLES = frozenset({"answer", "chain", "rethink"})
 """Roles of steps that are an answer or a whole chain; a reward model judges steps of reasoning."""
+_MORE_TOKENS = 64
+"""Room for a judgment that has more tokens than the longest text."""
+_Place = tuple[str, int, int | None]
+"""Sample, step, and candidate; None: the step itself."""
 
 
 @dataclass(frozen=True)
 class _Judgment:
-    """One request to the reward model: the steps of which it judges the last, and the columns that identify it."""
+    """One request to the reward model: the steps of which it judges the last, and where that step stands."""
 
     problem_id: str
     steps: tuple[str, ...]
-    columns: dict[str, Any]
+    place: _Place
+
+    @property
+    def num_characters(self) -> int:
+        return sum(map(len, self.steps))
 
 
 @dataclass(frozen=True)
@@ -58,12 +69,17 @@ def source(ref: ModelRef) -> Source:
 
 
 def score_run(
-    run: RunFolder, location: Source, kind: Kind, max_context: int, concurrency: int, say: Callable[[str], None]
+    run: RunFolder, location: Source, kind: Kind, max_context: int | None, concurrency: int, say: Callable[[str], None]
 ) -> tuple[int, int]:
     """Start an engine for the reward model and score the run with it; returns what `score` returns.
 
-    Raises EngineDied, and ValueError where the model cannot be used as a reward model or does not fit.
+    `max_context`: longest judgment in tokens; None: as long as the run's longest. Raises EngineDied, and ValueError
+    where the model cannot be used as a reward model or does not fit.
     """
+    if max_context is None:
+        max_context = longest_judgment(run, HFTokenizer(location.path, location.revision), location.scorer)
+        if max_context is None:
+            return 0, 0
 
     async def work() -> tuple[int, int]:
         model: dict[Role, ModelFiles] = {"target": ModelFiles(location.scorer, location.path, location.revision)}
@@ -85,44 +101,75 @@ def score_run(
 async def score(
     run: RunFolder, model: RewardModel, scorer: str, concurrency: int = 64, say: Callable[[str], None] = lambda _: None
 ) -> tuple[int, int]:
-    """Score every step and candidate that this scorer has not scored.
+    """Score every step and candidate that has no score by this scorer.
 
-    Returns how many were judged, and how many of them did not fit into the model's context and have no score.
+    Returns how many were judged, and to how many of them the model could give no score.
     """
     path = run.scores_dir / file_name(scorer)
-    rows, metadata = own_files.rows_to_extend(run, path), {trace_files.RUN_KEY: run.spec().run_id}
-    scored_ids = {row["sample_id"] for row in rows}
+    rows, metadata = _scored(run, scorer), {trace_files.RUN_KEY: run.spec().run_id}
     problems = {problem.id: problem.text for problem in run.problems()}
     slots = asyncio.Semaphore(concurrency)
-    num_refused = 0
 
     async def judge(judgment: _Judgment) -> dict[str, Any]:
+        quality: float | None = None
+        missing: str | None = None
         async with slots:
             try:
-                quality: float | None = await model.quality(problems[judgment.problem_id], judgment.steps)
+                quality = await model.quality(problems[judgment.problem_id], judgment.steps)
             except RequestRefused:
-                quality = None
-        return {**judgment.columns, "scorer": scorer, "score": quality}
+                missing = f"longer than the context of {model.context_tokens} tokens"
+            except VerdictUnavailable:
+                missing = "no finite probabilities"
+        place = dict(zip(("sample_id", "step_index", "candidate_index"), judgment.place, strict=True))
+        return {**place, "scorer": scorer, "score": quality, "missing": missing}
 
     before, num_samples = len(rows), 0
-    unscored = (s for s in finished_records(run, ["problem_id", "steps"]) if s["sample_id"] not in scored_ids)
+    unscored = _unscored(run, _places(rows))
     while samples := list(islice(unscored, _SAMPLES_PER_WRITE)):
-        new_rows = await asyncio.gather(*(judge(judgment) for s in samples for judgment in _judgments(s)))
-        num_refused += sum(row["score"] is None for row in new_rows)
-        rows += new_rows
+        rows += await asyncio.gather(*(judge(judgment) for of_sample in samples for judgment in of_sample))
         trace_files.write_table(path, trace_files.SCORES, rows, metadata)
         num_samples += len(samples)
         say(f"{counted(len(rows) - before, 'judgment')} of {counted(num_samples, 'sample')}")
-    return len(rows) - before, num_refused
+    missing = Counter(row["missing"] for row in rows[before:] if row["missing"])
+    for reason, number in sorted(missing.items()):
+        say(f"{counted(number, 'judgment')} without a score: {reason}")
+    return len(rows) - before, missing.total()
 
 
-def _judgments(sample: dict[str, Any]) -> Iterator[_Judgment]:
-    before: list[str] = []
-    for step_index, step in enumerate(sample["steps"]):
-        if step["role"] in _UNSCORED_ROLES:
-            return
-        texts = [(None, step["text"]), *enumerate(candidate["text"] for candidate in step["candidates"])]
-        for candidate_index, text in texts:
-            columns = {"sample_id": sample["sample_id"], "step_index": step_index, "candidate_index": candidate_index}
-            yield _Judgment(sample["problem_id"], (*before, text), columns)
-        before.append(step["text"])
+def longest_judgment(run: RunFolder, tokenizer: Tokenizer, scorer: str) -> int | None:
+    """Return the context that the longest judgment of a run needs, in tokens; None where all have their score."""
+    problems, form = {problem.id: problem.text for problem in run.problems()}, Form()
+    longest = (
+        max(judgments, key=lambda judgment: judgment.num_characters)
+        for judgments in _unscored(run, _places(_scored(run, scorer)))
+    )
+    needed = [form.context_tokens(tokenizer, problems[one.problem_id], one.steps) for one in longest]
+    return max(needed) + _MORE_TOKENS if needed else None
+
+
+def _scored(run: RunFolder, scorer: str) -> list[dict[str, Any]]:
+    """Return the rows of a scorer that have a score."""
+    rows = own_files.rows_to_extend(run, run.scores_dir / file_name(scorer))
+    return [row for row in rows if row["score"] is not None]
+
+
+def _places(rows: list[dict[str, Any]]) -> set[_Place]:
+    return {(row["sample_id"], row["step_index"], row["candidate_index"]) for row in rows}
+
+
+def _unscored(run: RunFolder, scored: Collection[_Place]) -> Iterator[list[_Judgment]]:
+    """Yield the judgments that are asked for, by sample; samples without one are left out."""
+    separator = run.spec().wording.step_separator
+    for sample in finished_records(run, ["problem_id", "steps"]):
+        if judgments := [one for one in _judgments(sample, separator) if one.place not in scored]:
+            yield judgments
+
+
+def _judgments(sample: dict[str, Any], separator: str) -> Iterator[_Judgment]:
+    steps = list(takewhile(lambda step: step["role"] not in _UNSCORED_ROLES, sample["steps"]))
+    whole = rewards.whole_steps([Written(step["text"], step["finish"]) for step in steps], separator)
+    for number, (step, shown) in enumerate(zip(steps, whole, strict=True)):
+        texts = [(None, step["text"] + shown.rest), *enumerate(candidate["text"] for candidate in step["candidates"])]
+        for candidate, text in texts:
+            place = (sample["sample_id"], number, candidate)
+            yield _Judgment(sample["problem_id"], (*shown.before, shown.begun + text), place)

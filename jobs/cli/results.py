@@ -67,19 +67,24 @@ def _engine_errors_in_one_line() -> Iterator[None]:
     help="Engine of the reward model.",
 )
 @click.option(
-    "--max-context", type=click.IntRange(16), default=4096, show_default=True, help="Longest judgment, in tokens."
+    "--max-context",
+    type=click.IntRange(16),
+    help="Longest judgment, in tokens.  [default: the run's longest, as far as the model's own context allows]",
 )
 @click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgments in flight.")
-def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int) -> None:
-    """Score a run's stored steps and candidates with a process reward model, for the warehouse to load."""
+def score(run: Path, model: str, kind: Kind, max_context: int | None, concurrency: int) -> None:
+    """Score a run's stored steps and candidates with a process reward model, for the warehouse to load.
+
+    A judgment that the model cannot give has no score; the next call asks for it again.
+    """
     from harness.weights import models
     from jobs.after import score as scoring
 
     with _engine_errors_in_one_line():
         source = scoring.source(models.resolve(model))
-        judged, refused = scoring.score_run(run_folder(run), source, kind, max_context, concurrency, click.echo)
-    too_long = f"; {counted(refused, 'was', 'were')} too long for the model" if refused else ""
-    click.echo(f"{counted(judged, 'judgment')} by {source.scorer}{too_long}")
+        judged, missing = scoring.score_run(run_folder(run), source, kind, max_context, concurrency, click.echo)
+    without = f"; {missing} without a score" if missing else ""
+    click.echo(f"{counted(judged, 'judgment')} by {source.scorer}{without}")
     click.echo(f"  {typed('warehouse.load')} {quote(str(run))}")
 
 

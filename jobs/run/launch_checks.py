@@ -5,23 +5,28 @@ A run that exists already is not checked again: its settings are what it was beg
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
 from harness.checks import tokenizers
-from harness.context import required_context_tokens
+from harness.context import Text, needs, required_context_tokens
 from harness.demo_pair.wording import DEMO_PROMPTS
-from harness.engine import Role
+from harness.engine import Role, Tokenizer
+from harness.engines.scripted import ByteTokenizer
 from harness.engines.speculation import proposing_roles
 from harness.launch_options import PartialLaunch
 from harness.methods import build
+from harness.methods import defaults as method_defaults
 from harness.methods.ranges import flag
+from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
 from harness.sizing.model_files import shape_of
 from harness.weights.models import BUNDLED, MODELS, PAIR, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate
+from harness.weights.tokenizer import HFTokenizer
 from jobs.run.model_settings import local_folder, unused
 from jobs.run.model_spec import ModelSpec
 from jobs.run.spec import RunSpec
@@ -52,54 +57,124 @@ def check_typed(launch: PartialLaunch, typed: Collection[str]) -> None:
                 raise ValueError(f"{flag(name)} {getattr(launch, name)}: {unused(launch, role)}")
 
 
-def check_contexts(launch: PartialLaunch, spec: RunSpec, problems: Collection[Problem]) -> Iterator[str]:
-    """Yield warnings where samples may end at a model's context before they have spent the token budget, or where the
-    target cannot read the whole chains that it is to choose among.
+def check_contexts(
+    launch: PartialLaunch, spec: RunSpec, problems: Collection[Problem], served: Mapping[Role, int]
+) -> Iterator[str]:
+    """Yield warnings where a model's context is too short for a prompt and a text behind it (see harness/context.py).
 
-    Raises ValueError where a budget that was asked for is longer than the context: no sample could spend it. The
-    default budget is that of the papers' models, so that for a smaller model it is only warned of.
+    `served`: the contexts of the models on servers, where these say so. Raises ValueError where `--max-context` is too
+    short, or where a text that was asked for is longer than a model's context.
     """
-    is_asked = "token_budget" in launch.model_fields_set
-    budget, asked = spec.token_budget, spec.engine.max_context
-    needed = required_context_tokens(problems, budget, 0, spec.wording)
-    if asked is not None and asked <= budget:
-        raise ValueError(
-            f"--max-context {asked}: a prompt and --token-budget {budget} do not fit; valid: {needed} or more, "
-            f"or a smaller --token-budget"
-        )
-    if spec.engine.kind == "scripted":
-        return
-    yield from _unread_choices(spec, needed - budget)
-    for role, model in spec.models.items():
-        if model is not None and model.server is not None:
-            continue  # the server says its own limit
-        limit = None if model is None else _longest(model)
-        if model is None or limit is None or limit >= needed:
+    method, asked = build(spec.method, dict(spec.params)), spec.engine.max_context
+    for role in method.roles:
+        if (model := spec.models[role]) is None:
             continue
-        if is_asked and limit < budget and role in _ROLES and model.name not in PAIR:
-            raise ValueError(
-                f"--token-budget {budget}: the context of the {role} {model.name} is {limit} tokens, prompt included; "
-                f"valid: up to about {max(1, limit - (needed - budget))}"
+        own = served.get(role) if model.server is not None else _longest(model)
+        limits = [limit for limit in (asked, own) if limit is not None]
+        texts = method.texts(role, spec.token_budget) if limits else ()
+        for text in texts:
+            short = _ShortContext.of(launch, spec, problems, role, text, min(limits))
+            if short is None:
+                continue
+            if asked is not None and (own is None or asked <= own):
+                is_refused = short.is_sure
+            else:
+                is_refused = role in _ROLES and text.tokens > short.limit and _is_asked(launch, text)
+                is_refused &= model.name not in PAIR  # whose context is below the papers' settings
+            if is_refused:
+                raise ValueError(short.refusal(asked, own))
+            yield short.warning
+
+
+@dataclass(frozen=True)
+class _ShortContext:
+    """A model's context that does not hold some prompt and the text behind it."""
+
+    role: Role
+    model: str
+    limit: int
+    given: str
+    """The flags that say how long the text is, with their values."""
+    text: Text
+    needed: int
+    """What holds the longest prompt and the text."""
+    num_short: int | None
+    """Problems whose prompt leaves too little; None: not known without the tokenizer."""
+    num_problems: int
+
+    @classmethod
+    def of(
+        cls, launch: PartialLaunch, spec: RunSpec, problems: Collection[Problem], role: Role, text: Text, limit: int
+    ) -> _ShortContext | None:
+        """Return how a context of `limit` tokens is too short; None where it is not."""
+        model = spec.models[role]
+        assert model is not None
+        estimate = required_context_tokens(problems, text.tokens, 0, spec.wording)
+        is_scripted = spec.engine.kind == "scripted"
+        if limit >= estimate and not is_scripted:
+            return None
+        tokenizer = ByteTokenizer() if is_scripted else _tokenizer_here(spec, model, role)
+        has_rubric = role == "target" and build(spec.method, dict(spec.params)).rubric
+        needed = needs(text, tokenizer, problems, spec.wording, rubric=has_rubric) if tokenizer is not None else None
+        if needed is not None and max(needed) <= limit:
+            return None
+        values = dict(spec.params) | {"token_budget": spec.token_budget}
+        return cls(
+            role,
+            model.name,
+            limit,
+            " ".join(f"{flag(name)} {values[name]}" for name in text.settings),
+            text,
+            max(needed) if needed is not None else estimate,
+            sum(tokens > limit for tokens in needed) if needed is not None else None,
+            len(problems),
+        )
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether some problem is known not to fit."""
+        return self.num_short is not None or self.text.tokens >= self.limit
+
+    def refusal(self, asked: int | None, own: int | None) -> str:
+        """Return the line that refuses the launch: because of `--max-context`, or of the model's own context."""
+        if asked is None or self.limit < asked:
+            most = max(1, self.limit - (self.needed - self.text.tokens))
+            together = " tokens together" if len(self.text.settings) > 1 else ""
+            return (
+                f"{self.given}: the context of the {self.role} {self.model} is {self.limit} tokens, prompt included; "
+                f"valid: up to about {most}{together}"
             )
-        yield (
-            f"SHORT CONTEXT: the context of the {role} {model.name} is {limit} tokens, and prompt and token budget may "
-            f"need {needed}: such samples end before they have spent their budget."
+        shorter = f"a smaller {' or '.join(map(flag, self.text.settings))}"
+        valid = f"{self.needed} or more, or {shorter}"
+        if own is not None and self.needed > own:
+            valid = f"{shorter}, because the {self.role} {self.model} reads {own} tokens at most"
+        return f"--max-context {asked}: a prompt and {self.given} do not fit; valid: {valid}"
+
+    @property
+    def warning(self) -> str:
+        """The line that warns of it."""
+        some = "" if self.num_short is None else f" in {self.num_short} of {counted(self.num_problems, 'problem')}"
+        return (
+            f"SHORT CONTEXT: the context of the {self.role} {self.model} is {self.limit} tokens, and a prompt and "
+            f"{self.given} may need {self.needed}{some}: a sample that reaches the context ends there (context)"
         )
 
 
-def _unread_choices(spec: RunSpec, prompt_tokens: int) -> Iterator[str]:
-    """Yield a warning where whole chains may be too long for the target that is asked to choose one of them."""
-    method, target = build(spec.method, dict(spec.params)), spec.target
-    if not method.drafts_whole_chains or target is None:
-        return
-    limits = [spec.engine.max_context, None if target.server is not None else _longest(target)]
-    limit = min((limit for limit in limits if limit is not None), default=None)
-    needed = prompt_tokens + method.cached_tokens("draft", spec.token_budget)
-    if limit is not None and limit < needed:
-        yield (
-            f"SHORT CONTEXT: the target reads {limit} tokens, and the chains that it chooses among may need {needed}: "
-            "a sample whose chains do not fit ends without an answer; shorter ones: --draft-tokens"
-        )
+def _is_asked(launch: PartialLaunch, text: Text) -> bool:
+    """Return whether a text's length was asked for; the default lengths are those of the papers' models."""
+    defaults = method_defaults(str(launch.method))
+    return any(
+        "token_budget" in launch.model_fields_set
+        if name == "token_budget"
+        else launch.parameters.get(name) != defaults[name]
+        for name in text.settings
+    )
+
+
+def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer | None:
+    """Return a model's tokenizer; None where it cannot be loaded here: the doctor and the workers say why."""
+    folder = local_folder(model)
+    return None if folder is None else tokenizers.loaded(str(folder), None, spec.conventions(role))
 
 
 def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
@@ -111,8 +186,7 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
     instructed = {path.split(".")[1] for path in spec.wording.changes if path.startswith("instruction.")}
     for role in build(spec.method, dict(spec.params)).roles if spec.engine.kind != "scripted" else ():
         model = spec.models[role]
-        folder = None if model is None or _is_known(spec, role, model) else local_folder(model)
-        tokenizer = None if folder is None else tokenizers.loaded(str(folder), None, spec.conventions(role))
+        tokenizer = None if model is None or _is_known(spec, role, model) else _tokenizer_here(spec, model, role)
         if model is None or tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
             continue
         own = f"--{role} {model.name}"

@@ -47,6 +47,8 @@ class RunPlan:
     """Warnings for the user, one line each."""
     servers: Mapping[Role, str] = field(default_factory=dict)
     """Addresses of the servers that run models of the run."""
+    served_contexts: Mapping[Role, int] = field(default_factory=dict)
+    """The contexts of these models, in tokens, where their servers say so."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class _Models:
     reward: ModelSpec | None
     notices: list[str]
     servers: Mapping[Role, str] = field(default_factory=dict)
+    served_contexts: Mapping[Role, int] = field(default_factory=dict)
 
 
 def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> RunPlan:
@@ -121,7 +124,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         **model_settings.of_models(launch, roles),
         reward=resolved.reward,
     )
-    return RunPlan(spec, problems, notices, resolved.servers)
+    return RunPlan(spec, problems, notices, resolved.servers, resolved.served_contexts)
 
 
 def _check_beginnings(launch: Launch, problems: Iterable[Problem]) -> None:
@@ -208,7 +211,8 @@ def _models(
     specs = {role: asked[role].spec if role in asked else _model(name) for role, name in chosen.names.items()}
     notices = [*([chosen.notice] if chosen.notice else []), *(n for one in asked.values() for n in one.notices)]
     addresses = {role: one.address for role, one in asked.items()}
-    return _Models(specs.get("draft"), specs.get("target"), specs.get("reward"), notices, addresses)
+    contexts = {role: one.context_tokens for role, one in asked.items() if one.context_tokens is not None}
+    return _Models(specs.get("draft"), specs.get("target"), specs.get("reward"), notices, addresses, contexts)
 
 
 def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -> ModelSpec:

@@ -37,6 +37,8 @@ class ServedRole:
     address: str
     notices: list[str]
     """Warnings for the user, one line each."""
+    context_tokens: int | None = None
+    """Longest prompt plus completion; None: the server does not say, or was not asked."""
 
 
 def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, ServerAddress]:
@@ -115,7 +117,7 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     fingerprint = probe.fingerprint(model, own.tokenizer)
     kind = found.kind if found else UNKNOWN
     spec = ModelSpec(name, own.source.path_or_hub_id, own.source.revision, fingerprint, server=kind)
-    return ServedRole(spec, address.root, notices)
+    return ServedRole(spec, address.root, notices, found.context_tokens if found else None)
 
 
 def record(run: RunFolder, servers: Mapping[Role, str]) -> None:

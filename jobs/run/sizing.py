@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from harness.context import required_context_tokens
+from harness.context import context_to_open, required_context_tokens
 from harness.engines import adapter
 from harness.engines.arguments import UNPLANNED
 from harness.environment import accelerator
@@ -24,7 +24,6 @@ from harness.sizing.run_sizing import (
     demands,
     most_tokens,
     planned,
-    short_contexts,
 )
 from jobs.run.model_spec import ModelSpec
 from jobs.run.spec import RunSpec
@@ -34,7 +33,6 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
     """Return what the sizes of a run's engines depend on."""
     engine, problems = spec.engine, list(problems)
     prompt_tokens = required_context_tokens(problems, 0, 0, spec.wording)
-    context = prompt_tokens + spec.token_budget + method.verdict_tokens(spec.token_budget)
     proposes = spec.speculator or (spec.draft if engine.spec_decode == "draft" else None)
     return RunSizing(
         models={
@@ -42,7 +40,7 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
             for role in method.roles
             if (model := spec.models[role]) is not None and model.server is None  # a server has its own memory
         },
-        context_tokens=engine.max_context or context,
+        context_tokens=context_to_open(method, prompt_tokens, spec.token_budget, engine.max_context),
         sample_tokens=most_tokens(method, prompt_tokens, spec.token_budget),
         concurrency=spec.concurrency,
         candidates=method.parallel,
@@ -133,7 +131,6 @@ def _lines(sizing: RunSizing, plan: Plan | str, is_assumed: bool) -> Iterator[st
         yield f"memory: {plan}"
     else:
         yield from plan_lines(plan, sizing.concurrency, demands(sizing))
-        yield from short_contexts(sizing)
     if is_assumed:
         yield f"assumed: the smaller of two cards with this name; --{GPU_MEMORY} says which"
     if names := ", ".join(assumed_models(sizing)):

@@ -153,8 +153,18 @@ CANDIDATE_GRADES = pa.schema(
         "detail": _text,
     }
 )
-SCORES = pa.schema({"sample_id": _text, "step_index": _int, "candidate_index": _int, "scorer": _text, "score": _real})
-"""Scores from 0 to 1 by a process reward model; candidate_index is null for the step itself."""
+SCORES = pa.schema(
+    {
+        "sample_id": _text,
+        "step_index": _int,
+        "candidate_index": _int,
+        "scorer": _text,
+        "score": _real,
+        "missing": _text,
+    }
+)
+"""Scores from 0 to 1 by a process reward model; candidate_index is null for the step itself. missing: why there is no
+score; null where there is one."""
 PROBE_POINTS = pa.schema(
     {
         "draft_problem_id": _text,

@@ -141,7 +141,7 @@ class Progress:
     """How far the timing of a run's samples is."""
 
     asked: int
-    """Samples to time; fewer than were asked for where fewer ended without an error."""
+    """Samples to time; fewer than were asked for where fewer ended without an error and with a request."""
     done: int
 
     @property

@@ -31,7 +31,7 @@ from jobs.timing.draw import Drawn, Ended, draw
 from jobs.timing.folder import timing_id
 from jobs.work.seeds import seed_of
 
-_LENGTH = "steps.list.element.num_tokens"
+_LENGTH, _CALLS = "steps.list.element.num_tokens", "calls.list.element.n"
 
 
 def is_due(run: RunFolder) -> bool:
@@ -63,8 +63,8 @@ def _draw(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[Dr
     state.compact(run)  # what a worker that was killed has left in its journal
     ended = [
         Ended(row["sample_id"], problems[row["problem_id"]].level or "", _length(row["steps"]))
-        for row in counting_records(run, ["problem_id", _LENGTH])
-        if row["stop_reason"] != FAILED
+        for row in counting_records(run, ["problem_id", _LENGTH, _CALLS])
+        if row["stop_reason"] != FAILED and row["calls"]  # without a request there is nothing to time
     ]
     drawn = draw(ended, folder.num_asked(run), f"{run.spec().run_id} {seed}")
     folder.write_draw(run, drawn)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.engine import Finish
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
-from harness.rewards import Form, RewardModel
+from harness.rewards import Form, RewardModel, WholeSteps, Written, whole_steps
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.conftest import save_tiny_model
 
@@ -20,6 +21,31 @@ HELD_OUT = SAID[::3]
 def test_a_judgement_holds_the_steps_so_far_and_ends_with_the_tag() -> None:
     prompt = Form().prompt("What is 2 + 3?", ["Add them.\n\n", "2 + 3 = 5 ки + \n"])
     assert prompt == "What is 2 + 3? Step 1: Add them. ки\nStep 2: 2 + 3 = 5 + ки"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        ([("A.\n\n", "stop"), ("B.", "eos")], [((), "", ""), (("A.\n\n",), "", "")]),
+        (
+            [("A.\n\n2 + ", "length"), ("3 ", "length"), ("= 5.\n\n", "stop"), ("B.", "eos")],
+            [
+                ((), "", "3 = 5.\n\n"),
+                (("A.\n\n",), "2 + ", "= 5.\n\n"),
+                (("A.\n\n",), "2 + 3 ", ""),
+                (("A.\n\n", "2 + 3 = 5.\n\n"), "", ""),
+            ],
+        ),
+        ([("2 +\n", "length"), ("\n3.", "eos")], [((), "", "\n"), ((), "2 +\n", "")]),
+        ([("A.\n\nB", "stop"), (" it is.\n\n", "stop")], [((), "", " it is.\n\n"), (("A.\n\n",), "B", "")]),
+        ([("A", "length")], [((), "", "")]),
+    ],
+    ids=["whole", "cut twice", "separator in two pieces", "token past the separator", "never completed"],
+)
+def test_a_piece_that_begins_or_ends_inside_a_step_is_shown_with_the_rest_of_it(
+    pieces: list[tuple[str, Finish]], shown: list[tuple[tuple[str, ...], str, str]]
+) -> None:
+    assert whole_steps([Written(*piece) for piece in pieces], "\n\n") == [WholeSteps(*one) for one in shown]
 
 
 async def test_quality_is_the_probability_of_good_against_bad() -> None:

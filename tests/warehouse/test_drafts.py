@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,14 @@ from click.testing import CliRunner
 from harness.trace import Candidate, Trace
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
+from jobs.run.model_spec import EngineSpec
 from jobs.run.spec import Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
 from warehouse.candidates import grade_candidates, main
 from warehouse.database import reader
 from warehouse.load import load_run
-from warehouse.measures import measure
+from warehouse.measures import measure, runs_like
 
 SCOT = replace(runs.SPEC, method="scot", params={"drafts": 2})
 RIGHT, WRONG = "So it is \\boxed{2}.", "So it is \\boxed{3}."
@@ -136,9 +138,12 @@ def test_the_command_prints_what_it_graded(tmp_path: Path) -> None:
     assert empty.exit_code == 2
 
 
-def scores(folder: RunFolder, *rows: tuple[str, int, int | None, float]) -> None:
+def scores(folder: RunFolder, *rows: tuple[str, int, int | None, float | None]) -> None:
     names = ("sample_id", "step_index", "candidate_index", "score")
-    scores = [{**dict(zip(names, row, strict=True)), "scorer": "prm@1"} for row in rows]
+    scores = [
+        {**dict(zip(names, row, strict=True)), "scorer": "prm@1", "missing": "too long" if row[3] is None else None}
+        for row in rows
+    ]
     trace_files.write_table(folder.scores_dir / "prm.parquet", trace_files.SCORES, scores)
 
 
@@ -168,6 +173,37 @@ def test_step_quality_of_drafts_and_of_what_was_selected(tmp_path: Path) -> None
     assert (row["draft_step_quality"], row["fallback_quality"]) == (pytest.approx(0.9), pytest.approx(0.8))
 
 
+def test_what_has_no_score_is_in_no_mean_and_is_counted(tmp_path: Path) -> None:
+    spec = replace(runs.SPEC, engine=EngineSpec("vllm"))
+    folder, database = runs.create(tmp_path, spec), tmp_path / "w.duckdb"
+    units = runs.planned(folder)[:3]
+    runs.write_part(folder, [runs.speculative(unit) for unit in units])
+    first, second, third = (unit.sample_id for unit in units)
+    scores(
+        folder,
+        *((first, 1, 0, 0.9), (first, 1, 1, None), (second, 1, 0, None), (second, 1, 1, 0.3)),
+        *((third, 1, 0, None), (third, 1, 1, None), (first, 1, None, 0.9), (second, 1, None, None)),
+    )
+    load_run(folder, database)
+    with reader(database) as connection:
+        [row] = Ask(connection)("step_quality", folder)
+        quality, selected = (
+            measure(connection, name, folder.path.name) for name in ("draft_quality", "selected_quality")
+        )
+        unscored = connection.execute((files("warehouse") / "queries" / "steps_to_score.sql").read_text()).fetchall()
+        [run] = runs_like(connection, {"method": "speccot", "dataset": "toy"})
+    assert (row["num_candidates"], row["num_missing_candidates"]) == (2, 4)
+    assert (row["num_steps"], row["num_missing_steps"], row["step_quality"]) == (1, 1, pytest.approx(0.9))
+    assert (row["num_selected"], row["gain"]) == (1, pytest.approx(0))
+    assert quality is not None
+    assert selected is not None
+    assert quality.value == pytest.approx(0.6)
+    assert selected.value == pytest.approx(0.9)
+    assert row["draft_quality"] == pytest.approx(quality.value)
+    assert len(unscored) == 4
+    assert (run["num_unscored"], run["num_candidates"], run["why_unscored"]) == (4, 6, ["too long"])
+
+
 def test_scores_against_rewards_are_binned_by_tenths(tmp_path: Path) -> None:
     from tests.warehouse.test_judge import SPEC, trace
 
@@ -179,7 +215,9 @@ def test_scores_against_rewards_are_binned_by_tenths(tmp_path: Path) -> None:
     load_run(folder, database)
     with reader(database) as connection:
         buckets = Ask(connection)("score_against_reward", folder, "reward_from")
+        measured = [measure(connection, f"score_at_reward_{tenth}", folder.path.name) for tenth in range(10)]
     assert [(r["reward_from"], r["num_candidates"], r["mean_verdict_score"]) for r in buckets] == [
         (0, 1, 2),
         (0.9, 2, 8),
     ]
+    assert [None if one is None else one.value for one in measured] == [2, *[None] * 8, 8]

@@ -56,6 +56,21 @@ def test_a_summary_reads_as_one_table(loaded: Loaded) -> None:
     assert "LIMITED" not in shown
 
 
+def test_a_sample_without_a_request_is_counted_and_not_timed(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path, runs.VANILLA), tmp_path / "w.duckdb"
+    *written, full = (runs.vanilla(unit) for unit in runs.planned(folder))
+    full.steps, full.calls, full.stop_reason, full.latency_seconds = [], [], "context", 0.0001
+    runs.write_part(folder, [*written, full])
+    load_run(folder, database)
+    [run] = summary(database, [folder.path.name])
+    assert (run.num_timed, run.num_unasked) == (5, 1)
+    assert run.mean_latency_seconds == pytest.approx(20)
+    assert "5 samples timed; 1 sample without a request to a model" in rendered(database, folder.path.name)
+    with reader(database) as connection:
+        assert rows(connection, "SELECT count(*) AS n FROM wide_sample WHERE is_timed") == [{"n": 5}]
+        assert len(rows(connection, "FROM sample_stopwatch")) == 5
+
+
 def test_a_limited_run_has_a_warning(loaded: Loaded) -> None:
     shown = rendered(loaded.database, loaded.limited.path.name)
     assert "LIMITED RUN: 2 of the 9 problems of toy" in shown

@@ -130,12 +130,12 @@ QUALIFY row_number() OVER (
     PARTITION BY sample_id, step_index, candidate_index, grader_version ORDER BY load_order DESC) = 1;
 
 INSERT INTO step_score BY NAME
-SELECT run_id, sample_id, step_index, scorer, score FROM staged_score SEMI JOIN staged_unit USING (sample_id)
+SELECT run_id, sample_id, step_index, scorer, score, missing FROM staged_score SEMI JOIN staged_unit USING (sample_id)
 WHERE candidate_index IS NULL
 QUALIFY row_number() OVER (PARTITION BY sample_id, step_index, scorer ORDER BY load_order DESC) = 1;
 
 INSERT INTO candidate_score BY NAME
-SELECT run_id, sample_id, step_index, candidate_index, scorer, score
+SELECT run_id, sample_id, step_index, candidate_index, scorer, score, missing
 FROM staged_score SEMI JOIN staged_unit USING (sample_id)
 WHERE candidate_index IS NOT NULL
 QUALIFY row_number() OVER (PARTITION BY sample_id, step_index, candidate_index, scorer ORDER BY load_order DESC) = 1;

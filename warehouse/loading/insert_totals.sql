@@ -53,7 +53,9 @@ FROM sample LEFT JOIN (
     FROM sample_tokens WHERE run_id = getvariable('loading_run') GROUP BY sample_id
 ) AS tokens USING (sample_id)
 WHERE sample.run_id = getvariable('loading_run')
-    AND sample.num_attempts = 1 AND sample.stop_reason <> 'error' AND sample.latency_seconds IS NOT NULL;
+    AND sample.num_attempts = 1 AND sample.stop_reason <> 'error' AND sample.latency_seconds IS NOT NULL
+    -- Where the prompt fills the context nothing is asked of a model, and there is no time to measure.
+    AND sample.sample_id IN (SELECT sample_id FROM sample_work WHERE run_id = getvariable('loading_run'));
 
 INSERT INTO step_total BY NAME
 SELECT run_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_tokens,

@@ -90,7 +90,7 @@ _STAGE_DERIVED = {
     "second_grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
     "candidate_grade": "SELECT sample_id, step_index, candidate_index, grader_version, extracted, detail, "
     + _CHECKED_VERDICT,
-    "score": "SELECT sample_id, step_index, candidate_index, scorer, score",
+    "score": f"SELECT {', '.join(trace_files.SCORES.names)}",
     "probe_point": "SELECT " + ", ".join(trace_files.PROBE_POINTS.names),
     "target_logprob": f"SELECT {', '.join(trace_files.TARGET_LOGPROBS.names)}",
 }

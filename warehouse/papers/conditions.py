@@ -116,11 +116,19 @@ def _trained(plan: Planned) -> tuple[str, ...]:
 
 
 def _other_rewards(suite: Suite, metric: str, run: Mapping[str, Any]) -> list[str]:
-    """Both papers judge steps with Math-Shepherd (Wang et al. 2023)."""
+    """Both papers judge steps with Math-Shepherd (Wang et al. 2023), and every one of them."""
     scorers = run.get("scorers") or []
-    if suite.metrics[metric].measure not in OF_REWARDS or any("shepherd" in name.lower() for name in scorers):
+    if suite.metrics[metric].measure not in OF_REWARDS:
         return []
-    return [f"reward model {scorers[0]} instead of Math-Shepherd" if scorers else "not scored by a reward model yet"]
+    if not scorers:
+        return ["not scored by a reward model yet"]
+    reasons = []
+    if not any("shepherd" in name.lower() for name in scorers):
+        reasons.append(f"reward model {scorers[0]} instead of Math-Shepherd")
+    if unscored := run.get("num_unscored"):
+        why = "".join(f" ({reason})" for reason in run["why_unscored"] or ())
+        reasons.append(f"{unscored} of {run['num_candidates']} candidates have no score by the reward model{why}")
+    return reasons
 
 
 def _unfinished(run: Mapping[str, Any]) -> list[str]:

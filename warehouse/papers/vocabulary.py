@@ -29,6 +29,16 @@ Measure = Literal[
     "ratio_of_means",
     "reflection_in_drafts",
     "reflection_in_fallbacks",
+    "score_at_reward_0",
+    "score_at_reward_1",
+    "score_at_reward_2",
+    "score_at_reward_3",
+    "score_at_reward_4",
+    "score_at_reward_5",
+    "score_at_reward_6",
+    "score_at_reward_7",
+    "score_at_reward_8",
+    "score_at_reward_9",
     "score_reward_correlation",
     "selected_quality",
     "selection_share",
@@ -73,7 +83,23 @@ OF_THOUGHT: Mapping[Measure, Measure] = {
     "tokens_per_second": "thought_tokens_per_second",
 }
 """What measures the thought alone as a measure does the whole sample; for latencies that is SCoT's stopwatch."""
-OF_REWARDS: frozenset[Measure] = frozenset({"draft_quality", "score_reward_correlation", "selected_quality"})
+OF_REWARDS: frozenset[Measure] = frozenset(
+    {
+        "draft_quality",
+        "score_at_reward_0",
+        "score_at_reward_1",
+        "score_at_reward_2",
+        "score_at_reward_3",
+        "score_at_reward_4",
+        "score_at_reward_5",
+        "score_at_reward_6",
+        "score_at_reward_7",
+        "score_at_reward_8",
+        "score_at_reward_9",
+        "score_reward_correlation",
+        "selected_quality",
+    }
+)
 """Measures that need the scores of a process reward model (python -m jobs score)."""
 Stopwatch = Literal["measured", "scot", "specreason"]
 """Definitions of latency of the view `stopwatch` that the papers of the suites use."""

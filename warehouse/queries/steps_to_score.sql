@@ -9,7 +9,7 @@ SELECT candidate.run_id, candidate.sample_id, candidate.step_index, candidate.ca
 FROM candidate
 JOIN sample USING (run_id, sample_id)
 JOIN problem ON (problem.run_id, problem.problem_id) = (sample.run_id, sample.problem_id)
-ANTI JOIN candidate_score AS scored ON (scored.run_id, scored.sample_id, scored.step_index, scored.candidate_index)
+ANTI JOIN (FROM candidate_score WHERE score IS NOT NULL) AS scored ON (scored.run_id, scored.sample_id, scored.step_index, scored.candidate_index)
     = (candidate.run_id, candidate.sample_id, candidate.step_index, candidate.candidate_index)
 WHERE sample.stop_reason <> 'error'
 ORDER BY candidate.run_id, candidate.sample_id, candidate.step_index, candidate.candidate_index;

@@ -73,14 +73,16 @@ CREATE TABLE step_score (
     sample_id VARCHAR NOT NULL,
     step_index INTEGER NOT NULL,
     scorer VARCHAR NOT NULL,
-    score DOUBLE NOT NULL
+    score DOUBLE,
+    missing VARCHAR
 );
 COMMENT ON TABLE step_score IS 'Quality of one step as a process reward model sees it, from scores/ in the run folder. Key: run_id, sample_id, step_index, scorer';
 COMMENT ON COLUMN step_score.run_id IS 'The run';
 COMMENT ON COLUMN step_score.sample_id IS 'The sample';
 COMMENT ON COLUMN step_score.step_index IS 'The step';
 COMMENT ON COLUMN step_score.scorer IS 'The model that scored, with its revision';
-COMMENT ON COLUMN step_score.score IS 'From 0 to 1; higher is better';
+COMMENT ON COLUMN step_score.score IS 'From 0 to 1; higher is better. NULL: see missing. A step that ends inside a step of the text is scored with what completes it';
+COMMENT ON COLUMN step_score.missing IS 'Why there is no score, such as a judgment longer than the reward model''s context; NULL: there is one';
 
 CREATE TABLE candidate_score (
     run_id VARCHAR NOT NULL,
@@ -88,7 +90,8 @@ CREATE TABLE candidate_score (
     step_index INTEGER NOT NULL,
     candidate_index INTEGER NOT NULL,
     scorer VARCHAR NOT NULL,
-    score DOUBLE NOT NULL
+    score DOUBLE,
+    missing VARCHAR
 );
 COMMENT ON TABLE candidate_score IS 'Quality of one candidate as a process reward model sees it. Key: run_id, sample_id, step_index, candidate_index, scorer';
 COMMENT ON COLUMN candidate_score.run_id IS 'The run';
@@ -96,4 +99,5 @@ COMMENT ON COLUMN candidate_score.sample_id IS 'The sample';
 COMMENT ON COLUMN candidate_score.step_index IS 'The step it was proposed for';
 COMMENT ON COLUMN candidate_score.candidate_index IS 'Place among the candidates, from 0';
 COMMENT ON COLUMN candidate_score.scorer IS 'The model that scored, with its revision';
-COMMENT ON COLUMN candidate_score.score IS 'From 0 to 1; higher is better';
+COMMENT ON COLUMN candidate_score.score IS 'From 0 to 1; higher is better. NULL: see missing. Behind an unfinished step it is scored as the step that it completes';
+COMMENT ON COLUMN candidate_score.missing IS 'Why there is no score; NULL: there is one';

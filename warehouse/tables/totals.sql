@@ -90,7 +90,7 @@ CREATE TABLE timed_sample (
     emitted_tokens BIGINT NOT NULL,
     spent_tokens BIGINT NOT NULL
 );
-COMMENT ON TABLE timed_sample IS 'Samples whose latency means something: finished in one attempt and without an error. Key: run_id, sample_id';
+COMMENT ON TABLE timed_sample IS 'Samples whose latency means something: finished in one attempt, without an error, and with a request to a model. Key: run_id, sample_id';
 COMMENT ON COLUMN timed_sample.run_id IS 'The run';
 COMMENT ON COLUMN timed_sample.sample_id IS 'The sample';
 COMMENT ON COLUMN timed_sample.problem_id IS 'The problem';

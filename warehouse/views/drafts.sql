@@ -51,29 +51,32 @@ COMMENT ON VIEW draft_length IS 'Tokens of SCoT''s drafts, which are whole chain
 
 CREATE OR REPLACE VIEW step_quality AS
 WITH step_drafts AS (
-    SELECT run_id, scorer, sample_id, step_index, count(*) AS num_candidates, sum(score) AS total,
-        avg(score) FILTER (accepted) AS selected
+    SELECT run_id, scorer, sample_id, step_index, count(score) AS num_candidates, sum(score) AS total,
+        avg(score) FILTER (accepted) AS selected, count(*) - count(score) AS num_missing
     FROM candidate_score JOIN candidate USING (run_id, sample_id, step_index, candidate_index) GROUP BY ALL
 ), candidate_quality AS (
     SELECT run_id, scorer, sum(num_candidates)::BIGINT AS num_candidates,
-        sum(total) / sum(num_candidates) AS draft_quality, count(selected) AS num_selected,
-        avg(selected) AS selected_quality, avg(selected - total / num_candidates) AS gain
+        sum(total) / nullif(sum(num_candidates), 0) AS draft_quality, count(selected) AS num_selected,
+        avg(selected) AS selected_quality, avg(selected - total / nullif(num_candidates, 0)) AS gain,
+        sum(num_missing)::BIGINT AS num_missing_candidates
     FROM step_drafts GROUP BY run_id, scorer
 ), chain_quality AS (
-    SELECT run_id, scorer, count(*) AS num_steps, avg(score) AS step_quality,
+    SELECT run_id, scorer, count(score) AS num_steps, avg(score) AS step_quality,
+        count(*) - count(score) AS num_missing_steps,
         avg(score) FILTER (author = 'draft') AS draft_step_quality,
         avg(score) FILTER (author = 'target') AS target_step_quality,
         avg(score) FILTER (role = 'fallback') AS fallback_quality
     FROM step_score JOIN step USING (run_id, sample_id, step_index) GROUP BY ALL
 )
 SELECT run_id, scorer, num_candidates, draft_quality, num_selected, selected_quality, gain, num_steps, step_quality, draft_step_quality, target_step_quality,
-    fallback_quality
+    fallback_quality, coalesce(num_missing_candidates, 0) AS num_missing_candidates,
+    coalesce(num_missing_steps, 0) AS num_missing_steps
 FROM candidate_quality FULL JOIN chain_quality USING (run_id, scorer);
-COMMENT ON VIEW step_quality IS 'Mean quality according to a process reward model: of all drafts, of the selected drafts (SpecCoT, table 5), and of the steps of the chain by author. gain: mean difference between a selected draft and the mean of all drafts of its step; steps whose drafts were all rejected are left out. Empty without files in scores/ (jobs.run.trace_files.SCORES)';
+COMMENT ON VIEW step_quality IS 'Mean quality according to a process reward model: of all drafts, of the selected drafts (SpecCoT, table 5), and of the steps of the chain by author. gain: mean difference between a selected draft and the mean of all drafts of its step; steps whose drafts were all rejected are left out. Candidates and steps without a score are counted beside and in no mean; why is in candidate_score.missing and step_score.missing. Empty without files in scores/ (jobs.run.trace_files.SCORES)';
 
 CREATE OR REPLACE VIEW score_against_reward AS
 SELECT run_id, scorer, least(floor(10 * score), 9) / 10 AS reward_from, count(*) AS num_candidates,
     avg(verdict_score) AS mean_verdict_score, avg(verdict_expected_score) AS mean_expected_score
 FROM candidate_score JOIN step USING (run_id, sample_id, step_index)
-WHERE verdict_kind = 'score' GROUP BY ALL;
+WHERE verdict_kind = 'score' AND score IS NOT NULL GROUP BY ALL;
 COMMENT ON VIEW score_against_reward IS 'Mean score by the target of the drafts whose reward lies in [reward_from, reward_from + 0.1) (SpecReason, figure 6)';

@@ -6,13 +6,17 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from harness.engines.scripted import ScriptedEngine
+import pytest
+
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.rewards import RewardModel
-from jobs.after.score import score
+from jobs.after.score import longest_judgment, score
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
+from warehouse.database import reader, rows
+from warehouse.loading.runs import load_run
 
 
 def rewards(prompts: list[str], context: int = 1 << 20) -> RewardModel:
@@ -42,19 +46,63 @@ def test_every_step_and_candidate_is_scored_once_behind_the_accepted_steps(tmp_p
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
     prompts: list[str] = []
-    judged, refused = asyncio.run(score(run, rewards(prompts), "toy@1/1"))
+    judged, missing = asyncio.run(score(run, rewards(prompts), "toy@1/1"))
     [path] = run.scores_dir.glob("*.parquet")
-    rows = trace_files.read_rows(path)
-    assert (judged, refused) == (len(rows), 0)
-    assert Counter((row["sample_id"], row["step_index"], row["candidate_index"]) for row in rows) == places(run)
-    assert {round(row["score"], 9) for row in rows} == {0.75}
-    assert {prompt.count("ки") for prompt in prompts} == {row["step_index"] + 1 for row in rows}
+    found = trace_files.read_rows(path)
+    assert (judged, missing) == (len(found), 0)
+    assert Counter((row["sample_id"], row["step_index"], row["candidate_index"]) for row in found) == places(run)
+    assert {round(row["score"], 9) for row in found} == {0.75}
+    assert {prompt.count("ки") for prompt in prompts} == {row["step_index"] + 1 for row in found}
     assert asyncio.run(score(run, rewards(prompts), "toy@1/1")) == (0, 0)
     assert asyncio.run(score(run, rewards(prompts), "other@1/1")) == (judged, 0)
 
 
-def test_a_judgement_that_does_not_fit_has_no_score(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("context", "missing"), [(8, "all"), (300, "some"), (1 << 20, "none")])
+def test_a_run_with_judgements_that_do_not_fit_loads_and_counts_them(
+    context: int, missing: str, tmp_path: Path
+) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
-    judged, refused = asyncio.run(score(run, rewards([], context=8), "toy@1/1"))
-    assert judged == refused > 0
+    said: list[str] = []
+    judged, unscored = asyncio.run(score(run, rewards([], context), "toy@1/1", say=said.append))
+    assert {"all": unscored == judged, "some": 0 < unscored < judged, "none": not unscored}[missing]
+    reason = f"longer than the context of {context} tokens"
+    assert (f"{unscored} judgments without a score: {reason}" in said) == (unscored > 0)
+    load_run(run, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        [quality] = rows(connection, "FROM step_quality")
+        [counts] = rows(
+            connection,
+            "SELECT num_candidates + num_steps AS judged, num_missing_candidates + num_missing_steps AS missing "
+            "FROM step_quality",
+        )
+        reasons = rows(connection, "SELECT DISTINCT missing FROM step_score WHERE score IS NULL")
+    assert counts == {"judged": judged - unscored, "missing": unscored}
+    assert quality["step_quality"] == (None if missing == "all" else pytest.approx(0.75))
+    assert [row["missing"] for row in reasons] == ([reason] if unscored else [])
+
+
+def test_what_is_missing_is_asked_for_again_and_nothing_else(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=1)
+    run_shard(str(run.path), 0)
+    _, missing = asyncio.run(score(run, rewards([], context=300), "toy@1/1"))
+    longest = longest_judgment(run, ByteTokenizer(), "toy@1/1")
+    assert longest is not None
+    assert asyncio.run(score(run, rewards([], context=longest), "toy@1/1")) == (missing, 0)
+    assert longest_judgment(run, ByteTokenizer(), "toy@1/1") is None
+
+
+def test_behind_guidance_that_ends_inside_a_step_the_whole_step_is_judged(tmp_path: Path) -> None:
+    """Guidance of 4 characters ends in the first step, which the draft completes."""
+    run = plan(tmp_path, samples=1, guidance_tokens=4)
+    run_shard(str(run.path), 0)
+    [trace_file] = run.trace_files()
+    prompts: list[str] = []
+    asyncio.run(score(run, rewards(prompts), "toy@1/1"))
+    for sample in trace_files.read_rows(trace_file):
+        guidance, first = sample["steps"][:2]
+        assert guidance["finish"] == "length"
+        shown = " ".join((guidance["text"] + first["text"]).split())
+        asked = [prompt for prompt in prompts if shown in prompt]
+        assert asked, "guidance and what completes it are one step"
+        assert all(f"Step 1: {shown}" in prompt for prompt in asked)

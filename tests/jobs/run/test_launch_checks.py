@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from harness.problems import hub
 from harness.weights.models import pair_folder
 from jobs.launching import create, print_plan
 from jobs.preparation import PreparedLaunch, prepare
+from jobs.run.launch_checks import check_contexts
 
 BUDGET = 512
 
@@ -67,18 +70,81 @@ def test_a_model_whose_context_is_below_the_budget_is_refused_and_a_toy_is_named
     ):
         prepared(draft=str(folder), token_budget=4096)
     assert len(_short(prepared(token_budget=4096))) == 2
-    assert len(_short(prepared(draft=str(folder), target=str(folder), token_budget=2000))) == 2
+    assert len(_short(prepared(draft=str(folder), target=str(folder), token_budget=2040))) == 2
     assert not _short(prepared(draft=str(folder)))
 
 
-def test_chains_that_the_target_cannot_read_at_once_are_named() -> None:
-    flags: dict[str, Any] = {"method": "scot", "max_context": 1024, "drafts": 5}
-    [notice] = _short(prepared(draft_tokens=5000, **flags))
-    assert notice.startswith(
-        "SHORT CONTEXT: the target reads 1024 tokens, and the chains that it chooses among may need "
+def test_drafts_that_the_target_cannot_read_at_once_are_refused_with_the_least_context_that_holds_them() -> None:
+    flags: dict[str, Any] = {"method": "scot", "drafts": 3, "draft_tokens": 250, "engine": "transformers"}
+    message = (
+        r"--max-context 700: a prompt and --drafts 3 --draft-tokens 250 do not fit; valid: (\d+) or more, or a smaller"
     )
-    assert not _short(prepared(draft_tokens=60, **flags))
-    assert _short(prepared(method="scot", drafts=5, draft_tokens=512)), "the toy's own context is 2048"
+    with pytest.raises(ValueError, match=message) as refused:
+        prepared(max_context=700, **flags)
+    found = re.search(message, str(refused.value))
+    assert found is not None
+    least = int(found[1])
+    assert 3 * 250 < least < 3 * 250 + 150, "the real prompt's length, and no reserve"
+    assert not _short(prepared(max_context=least, **flags))
+    with pytest.raises(ValueError, match=f"valid: {least} or more"):
+        prepared(max_context=least - 1, **flags)
+    prepared(method="vanilla", max_context=700)
+    with pytest.raises(
+        ValueError, match=r"--drafts 5 --token-budget 512 do not fit; .* demo-target reads 2048 tokens at"
+    ):
+        prepared(method="scot", max_context=1024)  # default drafts, which the budget makes shorter
+
+
+def test_drafts_that_only_the_models_own_context_does_not_hold_are_named_or_refused(tmp_path: Path) -> None:
+    [notice] = _short(prepared(method="scot", drafts=5, draft_tokens=512))
+    assert "the target demo-target is 2048 tokens, and a prompt and --drafts 5 --draft-tokens 512 may need" in notice
+    assert "in 2 of 2 problems" in notice
+    folder = shutil.copytree(pair_folder("demo-target"), tmp_path / "own")
+    with pytest.raises(ValueError, match="--drafts 5 --draft-tokens 500: the context of the target own is 2048 tokens"):
+        prepared(method="scot", drafts=5, draft_tokens=500, target=str(folder))
+
+
+@pytest.mark.parametrize("method", ["vanilla", "specreason", "speccot"])
+def test_a_context_holds_the_longest_prompt_and_the_budget_for_every_method(method: str) -> None:
+    with pytest.raises(ValueError, match=r"valid: (\d+) or more") as refused:
+        prepared(method=method, max_context=513, limit=8)
+    found = re.search(r"valid: (\d+) or more", str(refused.value))
+    assert found is not None
+    assert not _short(prepared(method=method, max_context=int(found[1]), limit=8))
+    with pytest.raises(ValueError, match="do not fit"):
+        prepared(method=method, max_context=int(found[1]) - 1, limit=8)
+
+
+def test_the_prompts_of_scripted_engines_are_known_too() -> None:
+    flags: dict[str, Any] = {"engine": "scripted", "draft": None, "target": None}
+    with pytest.raises(ValueError, match="--max-context 600: a prompt and --token-budget 512 do not fit"):
+        prepared(max_context=600, **flags)
+    assert not _short(prepared(max_context=1024, **flags))
+
+
+def test_without_a_tokenizer_only_what_is_sure_is_refused() -> None:
+    [*notices] = _short(prepared(method="vanilla", draft=None, target="nobody/nothing", max_context=700))
+    assert len(notices) == 1
+    with pytest.raises(ValueError, match="--max-context 512: a prompt and --token-budget 512 do not fit"):
+        prepared(method="vanilla", draft=None, target="nobody/nothing", max_context=512)
+
+
+@pytest.mark.parametrize(("context", "ends"), [(500, "refused"), (520, "warned of"), (2048, "fits"), (None, "unknown")])
+def test_the_context_of_a_server_counts_as_that_of_a_model(context: int | None, ends: str) -> None:
+    launch = prepared(method="vanilla", draft=None)
+    assert launch.plan.spec.target is not None
+    served = replace(launch.plan.spec.target, name="served", server="vllm")
+    found = check_contexts(
+        launch.launch,
+        replace(launch.plan.spec, target=served),
+        launch.plan.problems,
+        {} if context is None else {"target": context},
+    )
+    if ends == "refused":
+        with pytest.raises(ValueError, match="--token-budget 512: the context of the target served is 500 tokens"):
+            list(found)
+    else:
+        assert len(list(found)) == (ends == "warned of")
 
 
 def _short(launch: PreparedLaunch) -> list[str]:

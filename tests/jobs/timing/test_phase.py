@@ -16,6 +16,7 @@ from jobs.after.grading import finish
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
+from jobs.run.model_spec import EngineSpec
 from jobs.run.state import read_state
 from jobs.timing import folder
 from jobs.timing.folder import TimingFolder, timing_id
@@ -85,6 +86,22 @@ def test_a_finished_run_is_timed_afterwards_and_only_once(tmp_path: Path) -> Non
     assert by_shard(run, read_endings(run)).unfinished_shards == []
     run_shard(str(run.path), 0)
     assert timed_ids(run) == first == drawn_ids(run)
+
+
+def test_a_sample_without_a_request_is_not_drawn(tmp_path: Path) -> None:
+    """The prompts of some of the eight problems fill the context."""
+    run = plan(tmp_path, method="vanilla", engine=EngineSpec("scripted", max_context=285))
+    run_shard(str(run.path), 0)
+    silent = {row["sample_id"] for row in rows(run) if not row["calls"]}
+    assert {row["stop_reason"] for row in rows(run) if row["sample_id"] in silent} == {"context"}
+    assert 0 < len(silent) < len(planned_ids(run))
+    folder.request(run, len(planned_ids(run)))
+    run_shard(str(run.path), 0)
+    drawn = folder.read_draw(run)
+    assert drawn is not None
+    assert {one.sample_id for one in drawn} == set(planned_ids(run)) - silent
+    assert all(row["calls"] for row in rows(timings(run)))
+    assert folder.progress(run).left == 0
 
 
 def test_only_the_worker_that_ends_last_times_samples(tmp_path: Path) -> None:

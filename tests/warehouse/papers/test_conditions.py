@@ -76,6 +76,16 @@ def planned(name: str) -> list[tuple[suite.Suite, suite.Planned, Launch]]:
     return [(table, plan, suite.launch_of(plan.flags)) for plan in suite.planned(table) if not plan.row.awaits]
 
 
+def test_candidates_without_a_reward_are_a_reason_against_values_of_a_reward_model() -> None:
+    [(table, plan, paper), *_] = planned("speccot-table5")
+    missing = {"num_candidates": 168, "num_unscored": 45, "why_unscored": ["longer than the context of 180 tokens"]}
+    found = faithful(table, paper, **missing)
+    reason = "45 of 168 candidates have no score by the reward model (longer than the context of 180 tokens)"
+    assert reason in why_not(table, plan, paper, found, "draft_quality")
+    assert reason not in why_not(table, plan, paper, found, "reflection_in_drafts")
+    assert reason not in why_not(table, plan, paper, {**found, "num_unscored": 0}, "draft_quality")
+
+
 def test_the_papers_own_run_is_comparable() -> None:
     assert reasons(run()) == []
 
