@@ -207,6 +207,23 @@ def is_offline() -> bool:
     return bool(constants.HF_HUB_OFFLINE)
 
 
+def offline_by() -> str | None:
+    """Return the variable by which the user keeps the hub's library offline; None where it may ask the hub."""
+    try:
+        from huggingface_hub import constants
+    except ImportError:
+        return None
+    variables = (_OFFLINE, "TRANSFORMERS_OFFLINE")
+    set_here = next((name for name in variables if os.environ.get(name)), None)
+    return set_here if constants.HF_HUB_OFFLINE else None
+
+
+def download(hub_id: str, revision: str | None) -> str:
+    """Return in words how a model comes into the cache."""
+    words = ["hf download", hub_id, *(["--revision", revision] if revision else [])]
+    return f"on a machine with access to the hub, with the nodes' HF_HOME: {' '.join(words)}"
+
+
 def is_reachable(timeout_seconds: float) -> bool:
     """Return whether a connection to the hub, or to the proxy in front of it, can be opened."""
     url = urlsplit(getproxies().get("https") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
