@@ -78,8 +78,9 @@ def _tokenizer_with_code(folder: Path) -> str | None:
         return None if (folder / "tokenizer.json").is_file() else _unreadable(folder)
     config = read_config(file)
     name, auto_map, classes = config.get("tokenizer_class"), config.get("auto_map"), _tokenizer_classes()
-    is_own = isinstance(auto_map, dict) and auto_map.get("AutoTokenizer") and isinstance(name, str)
-    if is_own and classes and name.removesuffix("Fast") not in classes | {"PreTrainedTokenizer"}:
+    known = classes | {"PreTrainedTokenizer"} if classes else None
+    has_code = isinstance(auto_map, dict) and auto_map.get("AutoTokenizer")
+    if has_code and known is not None and isinstance(name, str) and name.removesuffix("Fast") not in known:
         return _own_code(file.name, name)
     return None if (folder / "tokenizer.json").is_file() else _unreadable(folder)
 

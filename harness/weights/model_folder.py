@@ -73,9 +73,10 @@ def _configuration(folder: Path) -> Iterator[str]:
 def tokenizer_problem(folder: Path) -> str | None:
     """Return why transformers could not read the tokenizer in a folder, as far as its files show."""
     file = folder / "tokenizer.json"
-    names = ("tokenizer.json",) if file.is_file() and file.stat().st_size else ()
-    names = names or next((found for found in _VOCABULARIES if all((folder / n).is_file() for n in found)), ())
-    if not names:
+    is_whole = file.is_file() and file.stat().st_size > 0
+    vocabularies: Sequence[Sequence[str]] = (("tokenizer.json",), *_VOCABULARIES) if is_whole else _VOCABULARIES
+    names = next((found for found in vocabularies if all((folder / name).is_file() for name in found)), None)
+    if names is None:
         other = "tekken.json, which transformers does not read, and " if (folder / "tekken.json").is_file() else ""
         return f"has {other}no tokenizer.json: download the model again, including its tokenizer"
     for name in names:

@@ -165,6 +165,9 @@ def halve(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
+OWN_TOKENIZER = json.dumps({"tokenizer_class": "XTokenizer", "auto_map": {"AutoTokenizer": ["x.XTokenizer", None]}})
+
+
 @pytest.mark.parametrize("flag", ["draft", "target", "reward"])
 @pytest.mark.parametrize(
     ("harm", "message"),
@@ -180,13 +183,10 @@ def test_a_model_that_no_worker_could_use_is_refused(
     monkeypatch.setattr("jobs.run.reward_model._check_answers", lambda *_, **__: None)  # loads a tokenizer
     folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
     harm(folder)
-    flags = {"method": "rsd", "reward": "demo-reward", flag: str(folder)}
+    flags: dict[str, Any] = {"method": "rsd", "reward": "demo-reward", flag: str(folder)}
     with pytest.raises(ValueError, match=f"^--{flag} own: {folder}.*{message}"):
         prepared(**flags)
     prepared(**flags, engine="scripted")
-
-
-OWN_TOKENIZER = json.dumps({"tokenizer_class": "XTokenizer", "auto_map": {"AutoTokenizer": ["x.XTokenizer", None]}})
 
 
 def test_torn_weights_that_propose_tokens_are_refused(tmp_path: Path) -> None:
