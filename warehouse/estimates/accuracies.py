@@ -38,7 +38,7 @@ WITH asked AS (
     FROM asked LEFT JOIN left_out ON asked.run_id = left_out.run_id AND asked.sample_id = left_out.sample_id
         AND asked.grader_version IS NOT DISTINCT FROM left_out.grader_version
 ), first_samples AS (
-    SELECT run_id, coalesce(first_wave, samples) AS first FROM run
+    SELECT run_id, num_first AS first FROM several_samples
 )
 """
 _PROBLEMS = f"""{_RESULT}, counted AS (
@@ -54,8 +54,9 @@ SELECT run_id, grader_version, list(level ORDER BY problem_index) AS levels,
     list(results ORDER BY problem_index) AS results, list("right" ORDER BY problem_index) AS "right",
     list(first_results ORDER BY problem_index) AS first_results,
     list(first_right ORDER BY problem_index) AS first_right,
-    any_value(interval_level) AS interval_level
-FROM counted JOIN (SELECT run_id, interval_level FROM run) USING (run_id) GROUP BY run_id, grader_version ORDER BY ALL
+    any_value(interval_level) AS interval_level, any_value(is_greedy) AS is_greedy
+FROM counted JOIN (SELECT run_id, interval_level, is_greedy FROM run) USING (run_id)
+GROUP BY run_id, grader_version ORDER BY ALL
 """
 _VOTES = f"""{_RESULT}, answered AS (
     SELECT run_id, grader_version, problem_id, verdict = 'correct' AS is_right,
@@ -92,7 +93,8 @@ def _of_version(row: Mapping[str, object]) -> Iterator[Estimate]:
     version = None if row["grader_version"] is None else str(row["grader_version"])
     subject = Subject(str(row["run_id"]), version)
     names = ("samples", "correct", "results", "right", "first_results", "first_right")
-    counts, at = _Counts(*(_counts(row[name]) for name in names)), float(str(row["interval_level"]))
+    counts = _Counts(*(_counts(row[name]) for name in names), is_greedy=bool(row["is_greedy"]))
+    at = float(str(row["interval_level"]))
     yield from _both(subject, "pass_at_1", counts, at)
     levels = row["levels"]
     assert isinstance(levels, list)
@@ -119,8 +121,10 @@ class _Counts:
     right: Counts
     """Those of them that are correct."""
     first_results: Counts
-    """Samples that have a result, in a run in waves those of the first wave, which is the same for every problem."""
+    """Those of the samples with a result that the view several_samples counts, of every problem the same."""
     first_right: Counts
+    is_greedy: bool = False
+    """Whether the samples of a problem repeat the first, so that they tell nothing of other samples."""
 
     @property
     def scores(self) -> Floats:
@@ -129,7 +133,8 @@ class _Counts:
 
     def at(self, is_kept: NDArray[np.bool_]) -> _Counts:
         """Return the counts of some problems."""
-        return _Counts(*(getattr(self, field.name)[is_kept] for field in fields(self)))
+        names = [field.name for field in fields(self) if field.name != "is_greedy"]
+        return _Counts(*(getattr(self, name)[is_kept] for name in names), is_greedy=self.is_greedy)
 
 
 def _accuracy(values: Floats, level: float) -> Interval:
@@ -143,7 +148,7 @@ def _both(subject: Subject, metric: str, counts: _Counts, level: float) -> Itera
     """
     most, present = int(counts.samples.max()), counts.at(counts.results > 0)
     result = _accuracy(present.scores, level) if len(present.scores) else None
-    rerun = rerun_standard_error(present.right, present.results) if result else None
+    rerun = rerun_standard_error(present.right, present.results) if result and not counts.is_greedy else None
     total, num_results = int(counts.samples.sum()), int(counts.results.sum())
     whole, of_whole = result, rerun
     if whole is None or num_results < total:
