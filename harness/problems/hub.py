@@ -207,15 +207,10 @@ def is_offline() -> bool:
     return bool(constants.HF_HUB_OFFLINE)
 
 
-def offline_by() -> str | None:
-    """Return the variable by which the user keeps the hub's library offline; None where it may ask the hub."""
-    try:
-        from huggingface_hub import constants
-    except ImportError:
-        return None
-    variables = (_OFFLINE, "TRANSFORMERS_OFFLINE")
-    set_here = next((name for name in variables if os.environ.get(name)), None)
-    return set_here if constants.HF_HUB_OFFLINE else None
+def offline_by(*, for_datasets: bool = False) -> str | None:
+    """Return the variable by which the user keeps the hub's libraries offline; None where they may ask the hub."""
+    names = (_OFFLINE, "TRANSFORMERS_OFFLINE", *(["HF_DATASETS_OFFLINE"] if for_datasets else []))
+    return next((name for name in names if os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"}), None)
 
 
 def download(hub_id: str, revision: str | None) -> str:

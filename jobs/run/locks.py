@@ -91,7 +91,7 @@ def _holders() -> Mapping[tuple[str | None, str], int]:
     except OSError:
         return {}
     held = [fields for fields in lines if len(fields) >= _FIELDS and fields[1] != "->"]
-    found = {}
+    found: dict[tuple[str | None, str], int] = {}
     for fields in held:
         device, _, inode = fields[-3].rpartition(":")
         found[device, inode] = int(fields[-4])

@@ -93,14 +93,15 @@ def _of_version(row: Mapping[str, object]) -> Iterator[Estimate]:
     version = None if row["grader_version"] is None else str(row["grader_version"])
     subject = Subject(str(row["run_id"]), version)
     names = ("samples", "correct", "results", "right", "first_results", "first_right")
-    counts = _Counts(*(_counts(row[name]) for name in names), is_greedy=bool(row["is_greedy"]))
-    at = float(str(row["interval_level"]))
-    yield from _both(subject, "pass_at_1", counts, at)
+    counts, at = _Counts(*(_counts(row[name]) for name in names)), float(str(row["interval_level"]))
+    spreads = not row["is_greedy"]
+    yield from _both(subject, "pass_at_1", counts, at, spreads=spreads)
     levels = row["levels"]
     assert isinstance(levels, list)
     for level in sorted(set(levels), key=lambda name: (name is not None, name)):
         group = Subject(subject.run_id, version, None, "level", level)
-        yield from _both(group, "accuracy", counts.at(np.array([name == level for name in levels])), at)
+        of_level = counts.at(np.array([name == level for name in levels]))
+        yield from _both(group, "accuracy", of_level, at, spreads=spreads)
     for k in range(1, int(counts.first_results.max()) + 1):
         enough = counts.at(counts.first_results >= k)
         solved = pass_at_k(enough.first_right, enough.first_results, k)
@@ -123,8 +124,6 @@ class _Counts:
     first_results: Counts
     """Those of the samples with a result that the view several_samples counts, of every problem the same."""
     first_right: Counts
-    is_greedy: bool = False
-    """Whether the samples of a problem repeat the first, so that they tell nothing of other samples."""
 
     @property
     def scores(self) -> Floats:
@@ -133,22 +132,22 @@ class _Counts:
 
     def at(self, is_kept: NDArray[np.bool_]) -> _Counts:
         """Return the counts of some problems."""
-        names = [field.name for field in fields(self) if field.name != "is_greedy"]
-        return _Counts(*(getattr(self, name)[is_kept] for name in names), is_greedy=self.is_greedy)
+        return _Counts(*(getattr(self, field.name)[is_kept] for field in fields(self)))
 
 
 def _accuracy(values: Floats, level: float) -> Interval:
     return named(accuracy(values, level), level)
 
 
-def _both(subject: Subject, metric: str, counts: _Counts, level: float) -> Iterator[Estimate]:
+def _both(subject: Subject, metric: str, counts: _Counts, level: float, *, spreads: bool) -> Iterator[Estimate]:
     """Yield a mean score with missing samples as not correct, which has no interval if there are any, and without them.
 
-    A lower bound has no interval. level: of the interval, above 95 % in a run in waves.
+    A lower bound has no interval. level: of the interval, above 95 % in a run in waves. spreads: whether samples of a
+    problem differ, and do not repeat the first.
     """
     most, present = int(counts.samples.max()), counts.at(counts.results > 0)
     result = _accuracy(present.scores, level) if len(present.scores) else None
-    rerun = rerun_standard_error(present.right, present.results) if result and not counts.is_greedy else None
+    rerun = rerun_standard_error(present.right, present.results) if result and spreads else None
     total, num_results = int(counts.samples.sum()), int(counts.results.sum())
     whole, of_whole = result, rerun
     if whole is None or num_results < total:
