@@ -111,6 +111,9 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
             raise ValueError(f"the folder {name} has no config.json, so it is not a model in Hugging Face format")
         folder = local.resolve()
         return ModelRef(folder.name, str(folder), None, folder_fingerprint(folder))
+    if _is_file(name):
+        gguf = ", or the address of a llama-server that runs the file" if name.endswith(".gguf") else ""
+        raise ValueError(f"{name} is a file; valid: the folder with a model's config.json and weights{gguf}")
     hub = re.fullmatch(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?", name)
     if hub:
         pinned = {model.hub_id: model.revision for model in _TABLE}.get(hub["id"])
@@ -118,6 +121,13 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     raise ValueError(
         f"unknown model {name!r}; valid: {', '.join([*MODELS, *BUNDLED])}, or a hub id org/name or a folder"
     )
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).expanduser().is_file()
+    except (OSError, RuntimeError, ValueError):  # as in folder_named
+        return False
 
 
 def folder_named(name: str) -> Path | None:

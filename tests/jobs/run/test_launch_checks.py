@@ -199,6 +199,13 @@ def test_torn_weights_that_propose_tokens_are_refused(tmp_path: Path) -> None:
         prepared(**flags, spec_model=str(folder))
 
 
+def test_an_adapter_that_git_has_not_fetched_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 8}))
+    (tmp_path / "adapter_model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\nsize 12\n")
+    with pytest.raises(ValueError, match="--selection-adapter .*: adapter_model.safetensors is a Git LFS pointer"):
+        prepared(method="scot", selection_adapter=str(tmp_path))
+
+
 def test_a_model_that_only_the_workers_python_may_know_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
