@@ -17,6 +17,8 @@ from harness.weights import model_folder, models, smollm
 _ANOTHER_LOADER = frozenset({"load_format", "config_format", "hf_overrides"})
 """Arguments of vLLM's engine that have it read other files than these, or read them otherwise."""
 _HUB_SECONDS = 5.0
+_LONGEST_PROBLEM = 500
+"""Characters of a line about a model's files."""
 WORKERS_MAY = "the Python of the workers, which is not this one, may know more"
 
 
@@ -98,7 +100,9 @@ def findings(
 
     def of(problem: str) -> str:
         join = " " if problem.startswith("has ") else ": " if problem[0].isdigit() else "/"
-        return f"{folder}{join}{problem}"
+        # It quotes what the files say, which may be anything.
+        shown = problem if problem.isprintable() else problem.encode("unicode_escape").decode()
+        return f"{folder}{join}{shown[:_LONGEST_PROBLEM]}"
 
     if proposes:
         weights = model_folder.weight_files(folder)

@@ -126,6 +126,16 @@ def test_a_damaged_model_folder_is_a_failure_that_names_what_is_missing(tmp_path
     assert text in problem_texts(checks)
 
 
+def test_a_configuration_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model")
+    names = ["\x1b[2J" + "X" * 10_000 + "ForMaskedLM"]
+    (folder / "config.json").write_text(json.dumps({"model_type": "x", "architectures": names}))
+    [check] = model_files.find("target", str(folder), QUESTION).checks
+    assert check.status == "failure"
+    assert check.text.isprintable()
+    assert len(check.text) < 1000
+
+
 @pytest.mark.parametrize(
     ("names", "left_over"),
     [
