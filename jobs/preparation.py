@@ -114,11 +114,13 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     _check_number(planned.spec)
     if cluster == "slurm":
         _check_cards(launch, planned.spec, sbatch)
-    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task)
     run = run_folder(launch.output, planned.spec)
     if not run.exists():
         launch_checks.check_typed(launch, typed)
-        launch_checks.check_folders(planned.spec)
+        is_here = cluster != "slurm" or not _prepares_python(sbatch)
+        planned.notices.extend(launch_checks.check_models(planned.spec, is_here=is_here))
+    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task)
+    if not run.exists():
         planned.notices.extend(launch_checks.check_prompts(launch, planned.spec))
         planned.notices.extend(
             launch_checks.check_contexts(launch, planned.spec, planned.problems, planned.served_contexts)
@@ -149,10 +151,15 @@ def check_engines(launches: Sequence[PreparedLaunch]) -> None:
     """
     for launch in launches:
         on_slurm = launch.cluster == "slurm"
-        if on_slurm and (names_own_python(launch.sbatch) or launch.sbatch.get("setup")):
+        if on_slurm and _prepares_python(launch.sbatch):
             continue
         if launch.num_left:
             engine_installed.check_launch(launch.plan.spec.engine.kind, on_slurm=on_slurm)
+
+
+def _prepares_python(sbatch: Mapping[str, Any]) -> bool:
+    """Return whether the Python of the jobs, or its packages and variables, need not be those of this process."""
+    return names_own_python(sbatch) or bool(sbatch.get("setup"))
 
 
 def _check_number(spec: RunSpec) -> None:

@@ -6,6 +6,7 @@ through `reader`, whose connection can neither write nor reach any other file.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -18,11 +19,12 @@ import numpy as np
 import psutil
 import pyarrow as pa
 from numpy.typing import NDArray
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from warehouse import column_comments
 from warehouse.errors import one_line
 from warehouse.files import (
+    SAY_SECONDS,
     WAIT_SECONDS,
     WarehouseBusy,
     WarehouseError,
@@ -33,6 +35,7 @@ from warehouse.files import (
     check_readable,
     copy,
     missing,
+    say_waiting,
     successor,
     write_lock,
 )
@@ -211,22 +214,36 @@ def literal(text: str) -> str:
 def _connect(database: Path, wait_seconds: float) -> Connection:
     config: dict[str, str | bool | int | float | list[str]] = dict(_NO_EXTENSIONS)
     config |= {"enable_external_access": False, "lock_configuration": True}
+    said: list[str] = []
+
+    def say(state: RetryCallState) -> None:
+        if not said and state.seconds_since_start and state.seconds_since_start >= SAY_SECONDS and state.outcome:
+            said.append(_holder(state.outcome.exception()))
+            say_waiting(database, wait_seconds, said[0])
+
     retrying = Retrying(
         retry=retry_if_exception(_is_locked),
-        wait=wait_random_exponential(multiplier=0.1, max=2),
+        wait=wait_random_exponential(multiplier=0.1, max=0.5),
         stop=stop_after_delay(wait_seconds),
+        before_sleep=say,
         reraise=True,
     )
     try:
         return retrying(duckdb.connect, str(database), read_only=True, config=config)
     except duckdb.Error as error:
         if _is_locked(error):
-            raise busy(database, wait_seconds) from error
+            raise busy(database, wait_seconds, _holder(error)) from error
         check_readable(database)
         raise WarehouseError(
             f"{database} cannot be opened: {one_line(error)}; if it is damaged, delete it, and "
             f"python -m warehouse.load RUNS_DIR --database {quote(str(database))} makes it anew"
         ) from error
+
+
+def _holder(error: BaseException | None) -> str:
+    """Return in words who has a database locked: the program and its PID, where DuckDB names them."""
+    named = re.search(r"lock is held in (.+?)(?:\.\s|\.?$)", str(error))
+    return f"another process, {named[1]}" if named else "another process"
 
 
 def memory_mebibytes() -> int:

@@ -27,6 +27,8 @@ class Drawn(Protocol):
     def first_wave(self) -> int | None: ...
     @property
     def decision(self) -> str | None: ...
+    @property
+    def is_greedy(self) -> bool: ...
 
 
 def per_problem(run: Drawn) -> str:
@@ -50,6 +52,16 @@ def stopped(run: Drawn) -> list[str]:
         at = f", in wave {run.wave} of {len(run.waves)}" if run.waves else ""
         return [f"NOT ALL SAMPLES DRAWN: {drawn}{at}; nothing is decided yet.{over}"]
     return [f"STOPPED BY DECISION: {run.decision}; {drawn}, and the others were not needed.{over}"]
+
+
+def repeated(run: Drawn) -> list[str]:
+    """Return a line where the samples of a problem repeat each other."""
+    if not run.is_greedy or run.k < 2:
+        return []
+    return [
+        f"GREEDY: no model was sampled, so that the {per_problem(run)} samples of a problem repeat the first and count "
+        "as one: there is no pass@k."
+    ]
 
 
 def is_stopped(run: Drawn) -> bool:

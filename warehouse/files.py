@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import shutil
 import stat
@@ -17,14 +18,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 
+import psutil
 from filelock import Timeout
 
 from harness.cli import permissions
-from jobs.run.locks import Lock, LocksRefused
+from jobs.run.locks import Lock, LocksRefused, holder_here
 
 WAIT_SECONDS = 60.0
 """Default time to wait for a database that another process has locked."""
+SAY_SECONDS = 2.0
+"""Time after which somebody who waits is told for whom."""
 _BYTES_PER_CALL = 2**30
+_logger = logging.getLogger(__name__)
 
 
 class WarehouseError(Exception):
@@ -43,9 +48,14 @@ class WarehouseOutdated(WarehouseError):
     """The file was written with another version of the schema."""
 
 
-def busy(database: Path, wait_seconds: float) -> WarehouseBusy:
+def busy(database: Path, wait_seconds: float, holder: str = "another process") -> WarehouseBusy:
     """Return the error to raise after waiting for `wait_seconds` in vain."""
-    return WarehouseBusy(f"{database} was locked by another process for {wait_seconds:.0f} s: try again later")
+    return WarehouseBusy(f"{database} was locked by {holder} for {wait_seconds:g} s: try again later")
+
+
+def say_waiting(database: Path, wait_seconds: float, holder: str) -> None:
+    """Say for whom this process waits, and how long."""
+    _logger.warning("%s is locked by %s: waiting for up to %g s", database, holder, wait_seconds)
 
 
 @contextmanager
@@ -55,12 +65,18 @@ def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
     It is a lock on a file beside the database, which the operating system releases when its holder dies.
     """
     database = database.resolve()
-    lock = Lock(lock_path(database), timeout=wait_seconds)
+    lock = Lock(lock_path(database))
     try:
         database.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        try:
+            lock.acquire(timeout=min(SAY_SECONDS, wait_seconds))
+        except Timeout:
+            if wait_seconds <= SAY_SECONDS:
+                raise
+            say_waiting(database, wait_seconds, _writer(lock_path(database)))
+            lock.acquire(timeout=wait_seconds - SAY_SECONDS)
     except Timeout as error:
-        raise busy(database, wait_seconds) from error
+        raise busy(database, wait_seconds, _writer(lock_path(database))) from error
     except LocksRefused as error:
         raise WarehouseError(str(error)) from error
     except OSError as error:
@@ -71,6 +87,16 @@ def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _writer(lock: Path) -> str:
+    """Return in words who writes to a database: the process, where it is on this machine."""
+    pid = holder_here(lock)
+    if pid is None:
+        return "another process"
+    with contextlib.suppress(psutil.Error):
+        return f"another process, {psutil.Process(pid).name()} (PID {pid})"
+    return f"another process (PID {pid})"
 
 
 def lock_path(database: Path) -> Path:

@@ -13,7 +13,7 @@ from harness.engines.speculation import greedy_drafts_notice
 from harness.plural import counted
 from harness.trace import VERDICT_KINDS
 from warehouse.display import plain
-from warehouse.drawn import per_problem, stopped
+from warehouse.drawn import per_problem, repeated, stopped
 from warehouse.formatting import NOTHING, number, percent
 from warehouse.summary import CodeShare, LatencyAtOne, RunSummary, SpeedUp, SpeedUpAtOne, TokenSpeculation
 
@@ -59,6 +59,7 @@ def warnings(run: RunSummary) -> list[str]:
         *scripted(run),
         *limited(run),
         *stopped(run),
+        *repeated(run),
         *out_of_budget(run),
         *mixed_code(run),
         *incomplete,

@@ -169,7 +169,7 @@ def _dtype(session: Session, name: str) -> str:
     settings, model = session.prepared(name).settings["target"], session.plan.target
     if settings.dtype != "auto":
         return settings.dtype
-    config = AutoConfig.from_pretrained(model.path, revision=model.revision)
+    config = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
     return str(config.get_text_config().dtype).removeprefix("torch.")
 
 

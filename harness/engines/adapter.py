@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from harness.weights.model_folder import defect
+
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts for `max_lora_rank`."""
@@ -39,10 +41,12 @@ def served_rank(rank: int) -> int:
 
 
 def read(name: str) -> Adapter:
-    """Return the adapter in a folder. Raises ValueError with one line where it is missing or cannot be served."""
+    """Return the adapter in a folder. Raises ValueError with one line where it is missing, damaged or not servable."""
     folder = Path(name).expanduser()
     if not (folder / CONFIG).is_file() or not (folder / WEIGHTS).is_file():
         raise ValueError(f"--selection-adapter {name}: the folder lacks {CONFIG} or {WEIGHTS}")
+    if (problem := defect(folder / WEIGHTS)) is not None:
+        raise ValueError(f"--selection-adapter {name}: {WEIGHTS} {problem}: download it again")
     config = _config(folder, name)
     rank = config.get("r")
     if config.get("peft_type") != "LORA" or not isinstance(rank, int):

@@ -168,7 +168,7 @@ def _fields_with_limits(tree: ast.Module) -> Iterator[tuple[str, dict[str, float
 @cache
 def _declared() -> Mapping[str, ast.expr] | None:
     """Return the declared type of every argument of the installed vLLM's engine; None where there is no vLLM."""
-    tree = _source("vllm.engine.arg_utils")
+    tree = source("vllm.engine.arg_utils")
     if tree is None:
         return None
     return {
@@ -181,9 +181,9 @@ def _declared() -> Mapping[str, ast.expr] | None:
 
 
 @cache
-def _source(module: str) -> ast.Module | None:
-    """Return the parsed source of a module of vLLM, which is not imported; None where it is not found."""
-    spec = find_spec("vllm")
+def source(module: str) -> ast.Module | None:
+    """Return the parsed source of a module of a package, which is not imported; None where it is not found."""
+    spec = find_spec(module.partition(".")[0])
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         path = Path(folder).joinpath(*module.split(".")[1:])
         for file in (path.with_suffix(".py"), path / "__init__.py"):
@@ -233,10 +233,10 @@ def _literal(annotation: ast.expr) -> tuple[Any, ...] | None:
 @cache
 def _choices_of(alias: str) -> tuple[Any, ...]:
     """Return the values of a Literal that vLLM declares under a name; empty where the name is no Literal."""
-    arguments = _source("vllm.engine.arg_utils")
+    arguments = source("vllm.engine.arg_utils")
     for node in ast.walk(arguments) if arguments is not None else ():
         if isinstance(node, ast.ImportFrom) and node.module and any(name.name == alias for name in node.names):
-            declaring = _source(node.module)
+            declaring = source(node.module)
             for line in declaring.body if declaring is not None else ():
                 if isinstance(line, ast.Assign) and alias in map(ast.unparse, line.targets):
                     return _literal(line.value) or ()

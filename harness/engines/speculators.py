@@ -59,12 +59,9 @@ def config_at_hand(reference: models.ModelRef) -> Mapping[str, Any] | None:
 
     Raises ValueError where the file is no configuration.
     """
-    path = Path(reference.path_or_hub_id) / "config.json"
-    if not path.is_file():
-        snapshots = models.hub_cache(reference.path_or_hub_id) / "snapshots"
-        path = snapshots / (reference.revision or "unpinned") / "config.json"
-        if not path.is_file():
-            return None
+    folder = models.files_at_hand(reference.path_or_hub_id, reference.revision)
+    if folder is None or not (path := folder / "config.json").is_file():
+        return None
     return models.read_config(path)
 
 
@@ -128,7 +125,7 @@ def other_target_notice(target: models.ModelRef, speculator: models.ModelRef) ->
 def has_prediction_layers(config: Mapping[str, Any]) -> bool:
     """Return whether a target's configuration names layers for multi-token prediction."""
     if str(config.get("model_type", "")).startswith("mimo_v2") or any(
-        "MiMoV2" in name for name in _architectures(config)
+        "MiMoV2" in name for name in architectures(config)
     ):
         return True  # these have a fixed number of them, which their configuration leaves out
     return any(
@@ -141,7 +138,7 @@ def has_prediction_layers(config: Mapping[str, Any]) -> bool:
 
 def _check_is_head(config: Mapping[str, Any], name: str) -> None:
     if not _is_head(config):
-        kind = ", ".join(_architectures(config)) or config.get("model_type") or "no architecture"
+        kind = ", ".join(architectures(config)) or config.get("model_type") or "no architecture"
         raise ValueError(
             f"--spec-model {name} is not an EAGLE-3 head but {kind}: "
             "a whole model proposes tokens with --spec-decode draft"
@@ -149,7 +146,7 @@ def _check_is_head(config: Mapping[str, Any], name: str) -> None:
 
 
 def _is_head(config: Mapping[str, Any]) -> bool:
-    kinds = (*_architectures(config), str(config.get("speculators_model_type", "")))
+    kinds = (*architectures(config), str(config.get("speculators_model_type", "")))
     return any("eagle3" in kind.lower() for kind in kinds) or isinstance(config.get("draft_vocab_size"), int)
 
 
@@ -181,7 +178,8 @@ def _check_same_vocabulary(
         )
 
 
-def _architectures(config: Mapping[str, Any]) -> Iterator[str]:
+def architectures(config: Mapping[str, Any]) -> Iterator[str]:
+    """Return the classes that a configuration names for the model."""
     names = config.get("architectures")
     yield from (name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))
 

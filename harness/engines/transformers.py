@@ -50,7 +50,9 @@ class TransformersEngine:
 
         self.role, self.settings = role, settings
         self.tokenizer = HFTokenizer(model_path, revision, settings.conventions)
-        model: Any = AutoModelForCausalLM.from_pretrained(model_path, revision=revision, dtype=settings.dtype)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            model_path, revision=revision, dtype=settings.dtype, trust_remote_code=False
+        )
         if settings.adapter is not None:
             model.load_adapter(settings.adapter.path)
             model.disable_adapters()

@@ -232,7 +232,9 @@ def _speculative_config(model_path: str, revision: str | None, speculation: Spec
 def _vocabulary_size(model_path: str, revision: str | None) -> int:
     from transformers import AutoConfig
 
-    size: int = AutoConfig.from_pretrained(model_path, revision=revision).get_text_config().vocab_size
+    size: int = (
+        AutoConfig.from_pretrained(model_path, revision=revision, trust_remote_code=False).get_text_config().vocab_size
+    )
     return size
 
 
@@ -240,6 +242,6 @@ def _max_model_len(model_path: str, revision: str | None, max_context: int | Non
     """Return the context in tokens, at most the model's limit, beyond which vLLM does not start."""
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(model_path, revision=revision)
+    config = AutoConfig.from_pretrained(model_path, revision=revision, trust_remote_code=False)
     limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
     return min(max_context, limit) if max_context and limit else max_context or limit

@@ -207,6 +207,18 @@ def is_offline() -> bool:
     return bool(constants.HF_HUB_OFFLINE)
 
 
+def offline_by(*, for_datasets: bool = False) -> str | None:
+    """Return the variable by which the user keeps the hub's libraries offline; None where they may ask the hub."""
+    names = (_OFFLINE, "TRANSFORMERS_OFFLINE", *(["HF_DATASETS_OFFLINE"] if for_datasets else []))
+    return next((name for name in names if os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"}), None)
+
+
+def download(hub_id: str, revision: str | None) -> str:
+    """Return in words how a model comes into the cache."""
+    words = ["hf download", hub_id, *(["--revision", revision] if revision else [])]
+    return f"on a machine with access to the hub, with the nodes' HF_HOME: {' '.join(words)}"
+
+
 def is_reachable(timeout_seconds: float) -> bool:
     """Return whether a connection to the hub, or to the proxy in front of it, can be opened."""
     url = urlsplit(getproxies().get("https") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")

@@ -89,7 +89,9 @@ def _read_hub(source: HubSource) -> _Read:
     try:
         rows, commit, is_wanted = hub.read_pinned(source.hub_id, source.config, source.split, source.revision)
     except hub.HubUnavailable as unavailable:
-        raise DatasetNotFound(f"--dataset: {unavailable}") from unavailable
+        variable = hub.offline_by(for_datasets=True)
+        remedy = f"; {variable} is set: run once without it where the hub answers, or give a file" if variable else ""
+        raise DatasetNotFound(f"--dataset: {unavailable}{remedy}") from unavailable
     if len(rows) > own_rows.MAX_ROWS:
         raise BadDataset(f"{source.hub_id} on the hub: {len(rows):,} rows; at most {own_rows.MAX_ROWS:,} are read")
     notice = f"THE HUB CANNOT BE REACHED: {source.hub_id} is the newest commit in its cache, {commit}."

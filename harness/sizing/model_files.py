@@ -37,7 +37,9 @@ def shape_of(name: str, path_or_hub_id: str, revision: str | None = None) -> Kno
     reference = models.ModelRef(name, path_or_hub_id, revision, None)
     config = config_at_hand(reference)
     if config is not None:
-        return KnownShape(read_shape(name, config, _file_bytes(_folder(path_or_hub_id, revision))), is_assumed=False)
+        return KnownShape(
+            read_shape(name, config, _file_bytes(models.files_at_hand(path_or_hub_id, revision))), is_assumed=False
+        )
     figures = _figures().get(path_or_hub_id)
     return None if figures is None else KnownShape(read_shape(name, figures), is_assumed=True)
 
@@ -47,13 +49,10 @@ def _figures() -> Mapping[str, Mapping[str, Any]]:
     return read_toml(Path(__file__).with_name("models.toml"))
 
 
-def _folder(path_or_hub_id: str, revision: str | None) -> Path:
-    folder = Path(path_or_hub_id)
-    return folder if folder.is_dir() else models.hub_cache(path_or_hub_id) / "snapshots" / (revision or "unpinned")
-
-
-def _file_bytes(folder: Path) -> int | None:
+def _file_bytes(folder: Path | None) -> int | None:
     """Return the bytes of the weight files; None where files are missing and no index tells their size."""
+    if folder is None:
+        return None
     names, total = _indexed(folder / _INDEX)
     # A folder may hold the same weights twice: Mistral's have a consolidated file beside the parts.
     files = [folder / name for name in names] or [

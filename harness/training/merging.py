@@ -36,8 +36,11 @@ def _save(base: Base, adapter: Path, folder: Path) -> None:
     from peft import PeftModel
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    stored = AutoConfig.from_pretrained(base.path, revision=base.revision).dtype or torch.float32
-    model: Any = AutoModelForCausalLM.from_pretrained(base.path, revision=base.revision, dtype=torch.float32)
+    config = AutoConfig.from_pretrained(base.path, revision=base.revision, trust_remote_code=False)
+    stored = config.dtype or torch.float32
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        base.path, revision=base.revision, dtype=torch.float32, trust_remote_code=False
+    )
     merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
     merged.to(stored).save_pretrained(folder)
 

@@ -187,7 +187,11 @@ def load(base: Base, settings: Settings) -> Any:
     dtype = settings.dtype if settings.dtype != "auto" else "bfloat16" if on_gpu else "float32"
     device_map: Any = "auto" if on_gpu and torch.cuda.device_count() > 1 else {"": "cuda:0" if on_gpu else "cpu"}
     return AutoModelForCausalLM.from_pretrained(
-        base.path, revision=base.revision, dtype=getattr(torch, dtype), device_map=device_map
+        base.path,
+        revision=base.revision,
+        dtype=getattr(torch, dtype),
+        device_map=device_map,
+        trust_remote_code=False,
     )
 
 

@@ -111,6 +111,9 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
             raise ValueError(f"the folder {name} has no config.json, so it is not a model in Hugging Face format")
         folder = local.resolve()
         return ModelRef(folder.name, str(folder), None, folder_fingerprint(folder))
+    if _is_file(name):
+        gguf = ", or the address of a llama-server that runs the file" if name.endswith(".gguf") else ""
+        raise ValueError(f"{name} is a file; valid: the folder with a model's config.json and weights{gguf}")
     hub = re.fullmatch(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?", name)
     if hub:
         pinned = {model.hub_id: model.revision for model in _TABLE}.get(hub["id"])
@@ -118,6 +121,13 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     raise ValueError(
         f"unknown model {name!r}; valid: {', '.join([*MODELS, *BUNDLED])}, or a hub id org/name or a folder"
     )
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).expanduser().is_file()
+    except (OSError, RuntimeError, ValueError):  # as in folder_named
+        return False
 
 
 def folder_named(name: str) -> Path | None:
@@ -138,12 +148,19 @@ _CONFIG_LIMIT = 4 << 20
 """Bytes of the largest config.json that is read."""
 
 
+GIT_LFS_POINTER = b"version https://git-lfs"
+"""How the file begins that git leaves in place of a large one that it has not fetched."""
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """Read a model's config.json. Raises ValueError, with one line, where it is no configuration."""
     try:
         if path.stat().st_size > _CONFIG_LIMIT:
             raise ValueError("it is too large")
-        config = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        if content.startswith(GIT_LFS_POINTER):
+            raise ValueError("it is a Git LFS pointer: git lfs pull")
+        config = json.loads(content)
     except (OSError, ValueError, RecursionError) as problem:
         raise ValueError(f"{path} is not a valid configuration ({problem})") from problem
     if not isinstance(config, dict):
@@ -253,13 +270,28 @@ def pair_folder(name: str) -> Path:
 
 
 def hub_cache(hub_id: str) -> Path:
-    """Return the folder of the hub's cache on this machine that a model lies in, or would lie in."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    return cache / f"models--{hub_id.replace('/', '--')}"
+    """Return the folder of the hub's cache on this machine that a model lies in, or would lie in.
+
+    By the variables of huggingface_hub, which reads them once, on import.
+    """
+    home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
+    return Path(os.path.expandvars(cache)).expanduser() / f"models--{hub_id.replace('/', '--')}"
 
 
-def _cached_commit(hub_id: str) -> str | None:
-    """The commit that the hub's cache on this machine holds as `main`, as engines would load it offline."""
-    reference = hub_cache(hub_id) / "refs" / "main"
-    return reference.read_text().strip() or None if reference.is_file() else None
+def files_at_hand(path_or_hub_id: str, revision: str | None) -> Path | None:
+    """Return the folder of a model on this machine, of a hub id in the hub's cache; None where there is none.
+
+    Not all of its files need be there. `revision`: a commit, or what the cache knows as one.
+    """
+    if Path(path_or_hub_id).is_dir():
+        return Path(path_or_hub_id)
+    cache = hub_cache(path_or_hub_id)
+    named = (revision, _cached_commit(path_or_hub_id, revision)) if revision else ()
+    return next((folder for name in named if name and (folder := cache / "snapshots" / name).is_dir()), None)
+
+
+def _cached_commit(hub_id: str, reference: str = "main") -> str | None:
+    """The commit that the hub's cache on this machine holds under a name, as engines would load it offline."""
+    file = hub_cache(hub_id) / "refs" / reference
+    return file.read_text().strip() or None if file.is_file() else None

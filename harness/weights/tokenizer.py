@@ -61,7 +61,8 @@ class HFTokenizer:
         """
         from transformers import AutoTokenizer
 
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(path, revision=revision)
+        # Without a word transformers asks a terminal whether to run code that comes with the model.
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
         self._backend: Any = getattr(self._tokenizer, "backend_tokenizer", None)
         if self._backend is None:
             raise ValueError(f"{path}: a fast tokenizer (tokenizer.json) is required")

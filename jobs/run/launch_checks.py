@@ -11,9 +11,10 @@ from http import HTTPStatus
 from pathlib import Path
 
 from harness.checks import tokenizers
+from harness.checks.model_files import WORKERS_MAY, findings
 from harness.context import Text, needs, required_context_tokens
 from harness.demo_pair.wording import DEMO_PROMPTS
-from harness.engine import Role, Tokenizer
+from harness.engine import Role
 from harness.engines.scripted import ByteTokenizer
 from harness.engines.speculation import proposing_roles
 from harness.launch_options import PartialLaunch
@@ -24,7 +25,7 @@ from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
 from harness.sizing.model_files import shape_of
-from harness.weights.models import BUNDLED, MODELS, PAIR, hub_cache, pair_folder
+from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run.model_settings import local_folder, unused
@@ -35,10 +36,6 @@ _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_A_MODEL = ("{}", "{}_gpus", "{}_memory", "{}_tensor_parallel")
 """Flags of one model that presets, files and suites give to every method alike; typed, they are meant."""
 _HUB_SECONDS = 5.0
-_OF_A_TOKENIZER = ("tokenizer.", "vocab.", "tekken.json", "spiece.model", ".tiktoken")
-_OF_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
-"""How the names of a model's files begin or end."""
-
 
 _QUESTIONS = {"score", "separate_score", "step_choice", "chain_choice", "reward", "equivalence"}
 """Tables of a prompt file that no model alone is asked."""
@@ -235,18 +232,34 @@ def _longest(model: ModelSpec) -> int | None:
     return None if known is None else known.shape.max_positions
 
 
-def check_folders(spec: RunSpec) -> None:
-    """Raise ValueError where the folder of a model that the worker starts has no tokenizer or no weights."""
-    for role, model in spec.models.items() if spec.engine.kind != "scripted" else ():
-        if model is None or model.server is not None or not (folder := Path(model.path)).is_dir():
+def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
+    """Yield a warning where this machine's packages do not know a model that the workers' may know.
+
+    `is_here`: whether the workers have this Python with its variables. Raises ValueError where files of a model are
+    damaged or missing, where it is not in the cache and the hub is not asked, and where no engine could write with it.
+    """
+    named = [(role, model, spec.engine.arguments[role]) for role, model in spec.models.items()]
+    for name, model, arguments in (*named, ("spec-model", spec.speculator, {})):
+        if spec.engine.kind == "scripted" or model is None or model.server is not None:
             continue
-        names = [path.name for path in folder.iterdir()]
-        for part, endings in (("tokenizer", _OF_A_TOKENIZER), ("weights", _OF_WEIGHTS)):
-            if not any(name.startswith(endings) or name.endswith(endings) for name in names):
-                raise ValueError(
-                    f"--{role} {model.name}: {folder} has no {part}; valid: a folder with config.json, tokenizer.json "
-                    "and weights (*.safetensors)"
-                )
+        folder, is_own = files_at_hand(model.path, model.revision), Path(model.path).is_absolute()
+        variable = hub.offline_by() if is_here and not is_own else None
+        fetched = f"; {variable} is set: {hub.download(model.path, model.revision)}" if variable else ""
+        if folder is None:
+            if variable:
+                raise ValueError(f"--{name} {model.name}: it is not in the cache{fetched}")
+            continue
+        found = findings(
+            folder,
+            spec.engine.kind,
+            is_here=is_here,
+            to_download=not (is_own or variable),
+            proposes=name == "spec-model",
+            arguments=arguments,
+        )
+        if found.faults:
+            raise ValueError(f"--{name} {model.name}: {found.faults[0]}{fetched}")
+        yield from (f"NOT KNOWN HERE: --{name} {model.name}: {doubt}; {WORKERS_MAY}." for doubt in found.doubts)
 
 
 def check_hub_ids(spec: RunSpec) -> Iterator[str]:

@@ -65,17 +65,37 @@ def held_here(locks: Iterable[Path]) -> set[Path]:
 
     None are returned where the system does not say (`/proc/locks`).
     """
-    try:
-        lines, devices = _HELD.read_text().splitlines(), _devices()
-    except OSError:
-        return set()
-    inodes = {fields[-3].rpartition(":")[::2] for line in lines if len(fields := line.split()) >= _FIELDS}
+    holders = _holders()
+    devices = _devices() if holders else {}
     held = set()
     for lock in locks:
         with contextlib.suppress(OSError):
-            if (_device(lock, devices), str(lock.stat().st_ino)) in inodes:
+            if (_device(lock, devices), str(lock.stat().st_ino)) in holders:
                 held.add(lock)
     return held
+
+
+def holder_here(lock: Path) -> int | None:
+    """Return the process on this machine that holds a lock; None where there is none, or the system does not say."""
+    holders = _holders()
+    with contextlib.suppress(OSError):
+        return holders.get((_device(lock, _devices()), str(lock.stat().st_ino)))
+    return None
+
+
+def _holders() -> Mapping[tuple[str | None, str], int]:
+    """Return the processes that hold locks, by device and inode of the file; empty where the system does not say."""
+    try:
+        lines = [line.split() for line in _HELD.read_text().splitlines()]
+        _devices()
+    except OSError:
+        return {}
+    held = [fields for fields in lines if len(fields) >= _FIELDS and fields[1] != "->"]
+    found: dict[tuple[str | None, str], int] = {}
+    for fields in held:
+        device, _, inode = fields[-3].rpartition(":")
+        found[device, inode] = int(fields[-4])
+    return found
 
 
 def _devices() -> dict[str, str]:

@@ -12,7 +12,7 @@ from harness.launch_flags import pairs
 from harness.launch_options import PartialLaunch
 from harness.methods.ranges import flag
 from harness.weights.conventions import DEFAULT, Conventions, has_chat_template
-from harness.weights.models import hub_cache
+from harness.weights.models import files_at_hand
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run.model_spec import EngineSpec, ModelSpec
 
@@ -99,10 +99,9 @@ def _asked(launch: PartialLaunch, role: Role) -> str:
 
 def local_folder(model: ModelSpec) -> Path | None:
     """Return the folder of a model's files on this machine; None where there is none."""
-    if Path(model.path).is_dir():
-        return Path(model.path)
-    cached = hub_cache(model.path) / "snapshots" / (model.revision or "")
-    return cached if model.revision and (cached / "config.json").is_file() else None
+    folder = files_at_hand(model.path, model.revision)
+    is_cached = folder is not None and not Path(model.path).is_dir()
+    return None if folder is None or (is_cached and not (folder / "config.json").is_file()) else folder
 
 
 def engine_arguments(launch: PartialLaunch, roles: Collection[Role], kind: str) -> dict[str, Any]:

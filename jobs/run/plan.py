@@ -124,6 +124,11 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         **model_settings.of_models(launch, roles),
         reward=resolved.reward,
     )
+    if spec.is_greedy and spec.samples > 1:
+        notices.append(
+            f"GREEDY: no model is sampled, so that the {spec.samples} samples of a problem repeat the first and count "
+            "as one: there is no pass@k, and --samples 1 shows as much."
+        )
     return RunPlan(spec, problems, notices, resolved.servers, resolved.served_contexts)
 
 

@@ -125,6 +125,17 @@ class RunSpec:
         return {"draft": self.draft_sampling or {}, "target": self.target_sampling or {}, "reward": {}}
 
     @property
+    def is_greedy(self) -> bool:
+        """True where no model that writes is sampled, so that every sample of a problem repeats the first.
+
+        The settings decide: of texts that repeat each other, engines may write one a little differently by chance.
+        """
+        only_proposes = self.engine.spec_decode == "draft" and self.method in ("vanilla", "specdecode")
+        writers: dict[Role, ModelSpec | None] = {"draft": None if only_proposes else self.draft, "target": self.target}
+        own = [self.sampling[role] for role, model in writers.items() if model is not None]
+        return not any(one.get("temperature", self.temperature) > 0 and one.get("top_k", 0) != 1 for one in own)
+
+    @property
     def models(self) -> dict[Role, ModelSpec | None]:
         """The models by role; None where the method has none."""
         return {"draft": self.draft, "target": self.target, "reward": self.reward}

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from harness.cli.program import typed as command
 from harness.launch_options import Launch
-from harness.methods import build
 from harness.plural import counted
 from jobs import costs, launching, suite
 from jobs.nights.record import NightRecord
@@ -48,7 +47,7 @@ class Planned:
     @property
     def all_alike(self) -> list[str]:
         """Names of the runs in which every sample of a problem is the same, because no model in them is sampled."""
-        return [launch.run.path.name for launch in self.launches if _is_greedy(launch)]
+        return [launch.run.path.name for launch in self.launches if launch.plan.spec.is_greedy]
 
     @property
     def page(self) -> Path:
@@ -137,7 +136,7 @@ def _in_waves(prepared: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
         raise NotInWaves(
             f"--until-decided: samples {shown}; valid: one number for all runs, at least {waves.LEAST_SAMPLES}"
         )
-    if all(map(_is_greedy, distinct)):
+    if all(spec.is_greedy for spec in specs):
         raise NotInWaves(
             "--until-decided: at temperature 0 every sample of a problem is the same, so that further waves show "
             "nothing; valid: a temperature above 0, or --samples 1 without --until-decided"
@@ -147,12 +146,6 @@ def _in_waves(prepared: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
     if len({launch.cluster for launch in distinct}) > 1:
         raise NotInWaves("--until-decided: the runs are on several clusters; valid: one cluster for all runs")
     return [replace(launch, in_waves=True) for launch in distinct]
-
-
-def _is_greedy(prepared: PreparedLaunch) -> bool:
-    launch = prepared.launch
-    roles = build(launch.method, dict(launch.parameters)).roles
-    return not any(launch.temperature_of(role) for role in ("draft", "target") if role in roles)
 
 
 def _check_baseline(own: PreparedLaunch, baseline: RunFolder) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import warehouse.database
 from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts
-from warehouse.database import reader, writer
+from warehouse import files
+from warehouse.database import WarehouseBusy, reader, writer
 from warehouse.load import load_run, main
 
 
@@ -98,3 +103,52 @@ def test_a_rebuild_waits_for_the_one_who_writes(folder: RunFolder, database: Pat
     assert result.stderr.count("\n") == 1
     assert "was locked by another process" in result.stderr
     assert database.read_bytes() == before
+
+
+_HOLDS_THE_FILE = "import duckdb, sys, time; c = duckdb.connect(sys.argv[1]); print('open', flush=True); time.sleep(60)"
+
+
+@contextmanager
+def opened_elsewhere(database: Path) -> Iterator[int]:
+    """Another program that has the file open for writing; gives its PID."""
+    with subprocess.Popen([sys.executable, "-c", _HOLDS_THE_FILE, str(database)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        try:
+            yield holder.pid
+        finally:
+            holder.kill()
+
+
+def test_who_waits_for_the_database_is_told_for_whom(
+    folder: RunFolder, database: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for module in (files, warehouse.database):
+        monkeypatch.setattr(module, "SAY_SECONDS", 0.1)
+    load_run(folder, database)
+    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")
+    busy = r"another process, .*\(PID \d+\) for"
+    with opened_elsewhere(database) as pid, pytest.raises(WarehouseBusy, match=busy):
+        load_run(folder, database, 1.0)
+    [line] = caplog.messages
+    assert line.startswith(f"{database} is locked by another process, ")
+    assert line.endswith(f"(PID {pid}): waiting for up to 1 s")
+    caplog.clear()
+    with runs.locked(database), pytest.raises(WarehouseBusy, match=busy):
+        load_run(folder, database, 0.5)
+    [line] = caplog.messages
+    assert re.fullmatch(rf"{database} is locked by another process, .* \(PID \d+\): waiting for up to 0.5 s", line)
+    caplog.clear()
+    assert load_run(folder, database).num_finished == 6
+    assert caplog.messages == []
+
+
+def test_who_does_not_wait_long_is_told_at_the_end_alone(
+    folder: RunFolder, database: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_run(folder, database)
+    with opened_elsewhere(database) as pid:
+        result = CliRunner().invoke(main, [str(folder.path), "--wait", "0.2", "--database", str(database)])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert f"(PID {pid}) for 0.2 s: try again later" in result.stderr
+    assert caplog.messages == []

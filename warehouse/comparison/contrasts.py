@@ -186,7 +186,8 @@ def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
     metrics = [_PASS_AT_1]
     metrics += [Metric("pass@k", k) for k in settings.ks if k > 1]
     if settings.majority:
-        fewest = min(int(run.under(Metric("maj@k", 1)).outcomes.samples.max()) for run in runs)
+        sampled = [run for run in runs if not run.summary.is_greedy] or runs
+        fewest = min(int(run.under(Metric("maj@k", 1)).outcomes.samples.max()) for run in sampled)
         metrics += [Metric("maj@k", k) for k in settings.ks or (fewest,)]
     return metrics
 
@@ -239,6 +240,9 @@ def _pair(run: Run, base: Run, metric: Metric) -> Pair:
 
 def _reason_left_out(run: Run, base: Run, pair: Pair | None, metric: Metric) -> str | None:
     """Return why there is no row for this metric, with the remedy; None if there is a row."""
+    for repeating in (run, base) if pair is not None else (run,):
+        if metric.k > 1 and repeating.summary.is_greedy:
+            return f"no model was sampled in {repeating.run_id}: every sample of a problem repeats the first"
     if not counted(run, metric).problems:
         return f"none of its problems has {metric.k} samples that are finished and {run.graded}; {run.remedy}"
     if pair is None:
@@ -265,7 +269,7 @@ def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Setti
         metric.k,
         own,
         named(bounded.accuracy(scores(run, own, metric), run.level), run.level),
-        rerun_standard_error(own.correct, own.samples) if is_pass_at_1 else None,
+        rerun_standard_error(own.correct, own.samples) if is_pass_at_1 and not run.summary.is_greedy else None,
         None if pair is None else _contrast(run, base, pair.holding(metric.k), metric, settings),
         _speed(run, base, settings) if is_pass_at_1 and pair is not None else None,
     )
@@ -278,7 +282,8 @@ def _contrast(run: Run, base: Run, pair: Pair, metric: Metric, settings: Setting
     is_unfinished = run.is_unfinished or base.is_unfinished
     is_same = metric.kind == "pass@1" and is_same_subject(run.manifest, base.manifest)
     worst = _worst_differences(run, base, metric) if is_unfinished else first - second
-    test, p = _change_test(pair) if is_same else _method_test(pair, first - second, metric)
+    once = paired(run.without_repeats().outcomes, base.without_repeats().outcomes) if is_same else pair
+    test, p = _change_test(once) if is_same else _method_test(pair, first - second, metric)
     p = adjusted_p(p, level)
     return Contrast(
         base.run_id,

@@ -47,9 +47,14 @@ class Run:
 
     def under(self, metric: Metric) -> Run:
         """Return the run with the samples that a metric is over: in a run in waves pass@k and maj@k take the first."""
-        first = self.summary.first_wave
-        if metric.kind == "pass@1" or first is None:
-            return self
+        first = 1 if self.summary.is_greedy else self.summary.first_wave
+        return self if metric.kind == "pass@1" or first is None else self._with_first(first)
+
+    def without_repeats(self) -> Run:
+        """Return the run with one sample of each problem where the others repeat it."""
+        return self._with_first(1) if self.summary.is_greedy else self
+
+    def _with_first(self, first: int) -> Run:
         shape = self.outcomes.is_counted.shape
         is_first = np.broadcast_to(np.arange(shape[1]) < first, shape)
         return replace(self, outcomes=self.outcomes.among(is_first))

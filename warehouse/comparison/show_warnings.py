@@ -10,7 +10,7 @@ from warehouse.comparison.contrasts import Comparison, Contrast, Row
 from warehouse.comparison.manifests import MODEL_RUNNERS
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import num_shared_problems
-from warehouse.drawn import stopped
+from warehouse.drawn import repeated, stopped
 from warehouse.render import busy, limited, mixed_code, out_of_budget, scripted, unreadable, weaker_baseline
 
 _UNEQUAL_LOADS = 1.25
@@ -23,7 +23,13 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
         summary = run.summary
-        run_warnings = [*scripted(summary), *limited(summary), *stopped(summary), *out_of_budget(summary)]
+        run_warnings = [
+            *scripted(summary),
+            *limited(summary),
+            *stopped(summary),
+            *repeated(summary),
+            *out_of_budget(summary),
+        ]
         run_warnings += [*mixed_code(summary), *_missing(run)]
         run_warnings += [*unreadable(summary), *busy(summary), *weaker_baseline(summary)]
         yield from (f"{run.run_id}: {line}" for line in run_warnings)

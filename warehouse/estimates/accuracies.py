@@ -38,7 +38,7 @@ WITH asked AS (
     FROM asked LEFT JOIN left_out ON asked.run_id = left_out.run_id AND asked.sample_id = left_out.sample_id
         AND asked.grader_version IS NOT DISTINCT FROM left_out.grader_version
 ), first_samples AS (
-    SELECT run_id, coalesce(first_wave, samples) AS first FROM run
+    SELECT run_id, num_first AS first FROM several_samples
 )
 """
 _PROBLEMS = f"""{_RESULT}, counted AS (
@@ -54,8 +54,9 @@ SELECT run_id, grader_version, list(level ORDER BY problem_index) AS levels,
     list(results ORDER BY problem_index) AS results, list("right" ORDER BY problem_index) AS "right",
     list(first_results ORDER BY problem_index) AS first_results,
     list(first_right ORDER BY problem_index) AS first_right,
-    any_value(interval_level) AS interval_level
-FROM counted JOIN (SELECT run_id, interval_level FROM run) USING (run_id) GROUP BY run_id, grader_version ORDER BY ALL
+    any_value(interval_level) AS interval_level, any_value(is_greedy) AS is_greedy
+FROM counted JOIN (SELECT run_id, interval_level, is_greedy FROM run) USING (run_id)
+GROUP BY run_id, grader_version ORDER BY ALL
 """
 _VOTES = f"""{_RESULT}, answered AS (
     SELECT run_id, grader_version, problem_id, verdict = 'correct' AS is_right,
@@ -93,12 +94,14 @@ def _of_version(row: Mapping[str, object]) -> Iterator[Estimate]:
     subject = Subject(str(row["run_id"]), version)
     names = ("samples", "correct", "results", "right", "first_results", "first_right")
     counts, at = _Counts(*(_counts(row[name]) for name in names)), float(str(row["interval_level"]))
-    yield from _both(subject, "pass_at_1", counts, at)
+    spreads = not row["is_greedy"]
+    yield from _both(subject, "pass_at_1", counts, at, spreads=spreads)
     levels = row["levels"]
     assert isinstance(levels, list)
     for level in sorted(set(levels), key=lambda name: (name is not None, name)):
         group = Subject(subject.run_id, version, None, "level", level)
-        yield from _both(group, "accuracy", counts.at(np.array([name == level for name in levels])), at)
+        of_level = counts.at(np.array([name == level for name in levels]))
+        yield from _both(group, "accuracy", of_level, at, spreads=spreads)
     for k in range(1, int(counts.first_results.max()) + 1):
         enough = counts.at(counts.first_results >= k)
         solved = pass_at_k(enough.first_right, enough.first_results, k)
@@ -119,7 +122,7 @@ class _Counts:
     right: Counts
     """Those of them that are correct."""
     first_results: Counts
-    """Samples that have a result, in a run in waves those of the first wave, which is the same for every problem."""
+    """Those of the samples with a result that the view several_samples counts, of every problem the same."""
     first_right: Counts
 
     @property
@@ -136,14 +139,15 @@ def _accuracy(values: Floats, level: float) -> Interval:
     return named(accuracy(values, level), level)
 
 
-def _both(subject: Subject, metric: str, counts: _Counts, level: float) -> Iterator[Estimate]:
+def _both(subject: Subject, metric: str, counts: _Counts, level: float, *, spreads: bool) -> Iterator[Estimate]:
     """Yield a mean score with missing samples as not correct, which has no interval if there are any, and without them.
 
-    A lower bound has no interval. level: of the interval, above 95 % in a run in waves.
+    A lower bound has no interval. level: of the interval, above 95 % in a run in waves. spreads: whether samples of a
+    problem differ, and do not repeat the first.
     """
     most, present = int(counts.samples.max()), counts.at(counts.results > 0)
     result = _accuracy(present.scores, level) if len(present.scores) else None
-    rerun = rerun_standard_error(present.right, present.results) if result else None
+    rerun = rerun_standard_error(present.right, present.results) if result and spreads else None
     total, num_results = int(counts.samples.sum()), int(counts.results.sum())
     whole, of_whole = result, rerun
     if whole is None or num_results < total:

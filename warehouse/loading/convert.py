@@ -96,6 +96,7 @@ def spec_columns(spec: RunSpec) -> Row:
         "dataset_title": spec.dataset_origin and spec.dataset_origin.title,
         "spec_version": spec.version,
         "limited": spec.limited,
+        "is_greedy": spec.is_greedy,
     }
 
 

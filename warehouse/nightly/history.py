@@ -30,22 +30,29 @@ _DATED = r"\d{4}-\d{2}-\d{2}"
 
 _RUNS = """
 WITH began AS (SELECT run_id, min(started_at) AS started_at FROM attempt GROUP BY run_id),
-score AS (
+counted AS (
+    FROM sample_grade SEMI JOIN run
+        ON run.run_id = sample_grade.run_id AND NOT (run.is_greedy AND sample_grade.sample_index > 0)
+), problem_counts AS (
+    SELECT run_id, problem_id, count(*) AS num_samples, count(*) FILTER (verdict = 'correct') AS num_correct
+    FROM counted GROUP BY run_id, problem_id
+), score AS (
     SELECT run_id, list(num_correct ORDER BY problem_index) AS correct,
         list(num_samples ORDER BY problem_index) AS samples
-    FROM problem_score JOIN problem USING (run_id, problem_id) GROUP BY run_id
+    FROM problem_counts JOIN problem USING (run_id, problem_id) GROUP BY run_id
 ), verdict AS (
     SELECT run_id, count(*) FILTER (NOT graded) AS num_missing, to_json(histogram(verdict)) AS verdicts
-    FROM sample_grade GROUP BY run_id
+    FROM counted GROUP BY run_id
 )
 SELECT run.*, coalesce(began.started_at, run.created_at) AS began_at, score.correct, score.samples,
     verdict.num_missing, verdict.verdicts
 FROM run JOIN score USING (run_id) JOIN verdict USING (run_id) LEFT JOIN began USING (run_id)
 ORDER BY began_at, run_id
 """
+"""Of a greedy run one sample of each problem: the others repeat it, and would make a change of one a change of all."""
 _GREEDY_TOKENS = """
 SELECT run_id, avg(emitted_tokens) AS emitted_tokens FROM timed_sample
-WHERE run_id IN (SELECT run_id FROM run WHERE temperature = 0) GROUP BY run_id
+WHERE run_id IN (SELECT run_id FROM run WHERE is_greedy) GROUP BY run_id
 """
 _GRADED = """
 SELECT run_id, count(*) FILTER (finished AND graded) AS num_graded FROM sample_grade
@@ -73,7 +80,7 @@ def read_nights(connection: Connection, since: date | None = None) -> list[list[
     if any(_tagged(row) for row in runs):
         runs = [row for row in runs if _tagged(row)]
     manifests = read_manifests(connection, [str(row["run_id"]) for row in runs])
-    is_greedy = any(row["temperature"] == 0 for row in runs)
+    is_greedy = any(row["is_greedy"] for row in runs)
     tokens = {row["run_id"]: row["emitted_tokens"] for row in (rows(connection, _GREEDY_TOKENS) if is_greedy else [])}
     measured = _Measured(read_totals(connection), read_times(connection), read_baselines(connection))
     nights: dict[date, dict[str, list[Mapping[str, object]]]] = {}

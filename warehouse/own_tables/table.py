@@ -13,7 +13,7 @@ from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.show_warnings import warnings
 from warehouse.database import Connection, WarehouseError
-from warehouse.drawn import stopped
+from warehouse.drawn import repeated, stopped
 from warehouse.errors import one_line
 from warehouse.own_tables.metrics import AT_ONE, METRICS, Source
 from warehouse.own_tables.planned import OwnRun, by_row
@@ -129,6 +129,7 @@ def _alone(summary: RunSummary) -> list[str]:
             *scripted(summary),
             *limited(summary),
             *stopped(summary),
+            *repeated(summary),
             *out_of_budget(summary),
             *mixed_code(summary),
             *missing,

@@ -88,6 +88,7 @@ CREATE TABLE run (
     tag VARCHAR,
     spec_version INTEGER NOT NULL,
     limited BOOLEAN NOT NULL,
+    is_greedy BOOLEAN NOT NULL,
     waves INTEGER[],
     wave INTEGER,
     first_wave INTEGER,
@@ -182,6 +183,7 @@ COMMENT ON COLUMN run.wave IS 'Number of the wave that is drawn, from 1; NULL: n
 COMMENT ON COLUMN run.first_wave IS 'Samples of each problem that pass@k and maj@k are over, where later waves gave problems unequally many; NULL: all samples';
 COMMENT ON COLUMN run.decision IS 'What the last look at the comparison found; the samples that were left then were not drawn. NULL: nothing was decided, or not begun in waves';
 COMMENT ON COLUMN run.interval_level IS 'Level of the interval of an accuracy or a difference: 0.95, and more in a run in waves, so that the intervals of all looks together hold in 95 %';
+COMMENT ON COLUMN run.is_greedy IS 'True where no model that writes is sampled (temperature 0): every sample of a problem repeats the first, and together they count as one';
 COMMENT ON COLUMN run.limited IS 'True where not every problem of the dataset is run: not a result for the benchmark';
 COMMENT ON COLUMN run.stopped_at_gpu_hours IS 'Budget of the run (--max-gpu-hours), or of its suite together, that was used up before all of its samples were finished, when it was loaded; NULL: no budget has stopped it';
 COMMENT ON COLUMN run.created_at IS 'When spec.json was written (UTC, the file''s time)';

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from harness.checks import data, model_files
 from harness.checks.check import Check
 from harness.checks.tokenizers import check_tokenizers
+from harness.weights import model_folder
 from tests.harness.checks.question import DEMO, QUESTION, ROOT, problem_texts, worst_status
 from tests.harness.conftest import save_tokenizer
 
@@ -51,14 +53,42 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
+def keep(path: Path, num_bytes: int) -> None:
+    path.write_bytes(path.read_bytes()[:num_bytes])
+
+
+def as_torn_archive(folder: Path) -> None:
+    remove(folder, *(path.name for path in folder.glob("model*")))
+    with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
+        archive.writestr("data.pkl", "x" * 500)
+    assert not model_folder.weight_files(folder).problems
+    cut(folder / "pytorch_model.bin")
+
+
+def as_gguf(folder: Path) -> None:
+    remove(folder, *(path.name for path in folder.glob("model*")))
+    (folder / "model.gguf").write_bytes(b"GGUF")
+
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12\n"
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a shard is missing": (lambda f: (f / SECOND).unlink(), "1 of 2 weight files are missing (model-00002"),
     "a shard is empty": (lambda f: (f / SECOND).write_bytes(b""), f"{SECOND} is empty"),
     "a shard is cut off": (lambda f: cut(f / SECOND), f"{SECOND} is truncated at"),
     "a shard is a Git LFS pointer": (
-        lambda f: (f / SECOND).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
-        "git lfs pull",
+        lambda f: (f / SECOND).write_text(POINTER),
+        f"{SECOND} is a Git LFS pointer (git lfs pull)",
     ),
+    "a shard is cut in its length": (lambda f: keep(f / SECOND, 5), f"{SECOND} is truncated"),
+    "a shard is cut in its header": (lambda f: keep(f / SECOND, 30), f"{SECOND} is not a safetensors file"),
+    "a shard is cut after its header": (lambda f: keep(f / SECOND, 8 + 67), f"{SECOND} is truncated at 75 of"),
+    "a shard is too long": (lambda f: (f / SECOND).open("ab").write(b"more"), f"{SECOND} has "),
+    "an index names files elsewhere": (
+        lambda f: (f / INDEX).write_text(json.dumps({"weight_map": {"w": "../other.safetensors"}})),
+        "not a valid index",
+    ),
+    "torn weights of PyTorch": (as_torn_archive, "pytorch_model.bin is truncated"),
+    "GGUF alone": (as_gguf, "has GGUF weights alone"),
     "a shard is something else": (lambda f: (f / SECOND).write_text("<html>Not found</html>" * 9), "not a safetensors"),
     "numbered shards without their index": (
         lambda f: remove(f, SECOND, INDEX),
@@ -67,8 +97,20 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weights": (lambda f: remove(f, *(p.name for p in f.glob("model*"))), "no weights"),
     "the index is broken": (lambda f: cut(f / INDEX), "not a valid index of weights"),
     "no config.json": (lambda f: (f / "config.json").unlink(), "has no config.json"),
-    "a broken config.json": (lambda f: cut(f / "config.json"), "is invalid"),
+    "a broken config.json": (lambda f: cut(f / "config.json"), "not a valid configuration"),
+    "a config.json without a type": (lambda f: (f / "config.json").write_text("{}"), "config.json names no model_type"),
+    "config.json is a Git LFS pointer": (lambda f: (f / "config.json").write_text(POINTER), "git lfs pull"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer.json"),
+    "the tokenizer is a Git LFS pointer": (lambda f: (f / "tokenizer.json").write_text(POINTER), "git lfs pull"),
+    "the tokenizer is cut off": (lambda f: (f / "tokenizer.json").write_text('{"a": {'), "tokenizer.json is truncated"),
+    "a vocabulary without merges": (
+        lambda f: (f / "tokenizer.json").rename(f / "vocab.json"),
+        "has no tokenizer.json",
+    ),
+    "a tokenizer of Mistral's own": (
+        lambda f: (f / "tokenizer.json").rename(f / "tekken.json"),
+        "has tekken.json, which transformers does not read",
+    ),
     "an empty tokenizer": (lambda f: (f / "tokenizer.json").write_text(""), "has no tokenizer.json"),
 }
 
@@ -82,6 +124,37 @@ def test_a_damaged_model_folder_is_a_failure_that_names_what_is_missing(tmp_path
     checks = model_files.find("target", str(folder), QUESTION).checks
     assert worst_status(checks) == "failure"
     assert text in problem_texts(checks)
+
+
+def test_a_configuration_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model")
+    names = ["\x1b[2J" + "X" * 10_000 + "ForMaskedLM"]
+    (folder / "config.json").write_text(json.dumps({"model_type": "x", "architectures": names}))
+    [check] = model_files.find("target", str(folder), QUESTION).checks
+    assert check.status == "failure"
+    assert check.text.isprintable()
+    assert len(check.text) < 1000
+
+
+@pytest.mark.parametrize(
+    ("names", "left_over"),
+    [
+        (["model.safetensors"], "pytorch_model.bin.index.json"),
+        (["pytorch_model.bin", "training_args.bin"], INDEX),
+        (["model.safetensors", "consolidated.safetensors"], None),
+    ],
+)
+def test_weights_of_one_kind_are_whole_whatever_is_left_of_another(
+    tmp_path: Path, names: list[str], left_over: str | None
+) -> None:
+    """People download one kind of weights and leave the other out, but not its index."""
+    folder = write_model(tmp_path / "model")
+    remove(folder, *(path.name for path in folder.glob("model*")))
+    for name in names:
+        write_shard(folder / name)
+    if left_over:
+        (folder / left_over).write_text(json.dumps({"weight_map": {"w": "absent-00001-of-00002"}}))
+    assert model_folder.weight_files(folder).problems == []
 
 
 def test_a_context_shorter_than_the_token_budget_is_a_warning(tmp_path: Path) -> None:

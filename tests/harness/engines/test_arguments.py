@@ -62,7 +62,7 @@ def an_installed_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def _forget() -> None:
-    for cached in (arguments._declared, arguments._source, arguments._choices_of, arguments._limits):
+    for cached in (arguments._declared, arguments.source, arguments._choices_of, arguments._limits):
         cached.cache_clear()
 
 

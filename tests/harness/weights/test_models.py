@@ -125,3 +125,13 @@ def test_the_bundled_pair_has_its_folders_and_a_lost_one_is_one_line(
     monkeypatch.setenv(models.PAIR_FOLDER, str(tmp_path))
     with pytest.raises(ModelUnavailable, match=r"demo-draft is not in .*install the whole package"):
         resolve("demo-draft")
+
+
+@pytest.mark.parametrize("name", ["own/weights.gguf", "own.safetensors"])
+def test_a_file_is_no_model_and_no_hub_id(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"GGUF")
+    with pytest.raises(ValueError, match=f"^{name} is a file; valid: the folder with a model's config.json") as error:
+        resolve(name)
+    assert ("llama-server" in str(error.value)) is name.endswith(".gguf")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -216,8 +218,124 @@ def test_a_folder_without_all_that_a_model_has_is_refused(missing: str, part: st
     folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
     for file in folder.glob(missing):
         file.unlink()
-    with pytest.raises(ValueError, match=f"--draft own: {folder} has no {part}; valid: a folder with config.json"):
+    with pytest.raises(ValueError, match=f"--draft own: {folder} has no {part}"):
         prepared(draft=str(folder))
+
+
+def with_config(folder: Path, **values: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def halve(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+OWN_TOKENIZER = json.dumps({"tokenizer_class": "XTokenizer", "auto_map": {"AutoTokenizer": ["x.XTokenizer", None]}})
+
+
+@pytest.mark.parametrize("flag", ["draft", "target", "reward"])
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda folder: halve(folder / "model.safetensors"), "model.safetensors is truncated at"),
+        (lambda folder: (folder / "tokenizer_config.json").write_text(OWN_TOKENIZER), "XTokenizer needs the code that"),
+        (lambda folder: with_config(folder, is_encoder_decoder=True), "config.json: .* is an encoder with a decoder"),
+    ],
+)
+def test_a_model_that_no_worker_could_use_is_refused(
+    flag: str, harm: Callable[[Path], None], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.run.reward_model._check_answers", lambda *_, **__: None)  # loads a tokenizer
+    folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
+    harm(folder)
+    flags: dict[str, Any] = {"method": "rsd", "reward": "demo-reward", flag: str(folder)}
+    with pytest.raises(ValueError, match=f"^--{flag} own: {folder}.*{message}"):
+        prepared(**flags)
+    prepared(**flags, engine="scripted")
+
+
+def test_torn_weights_that_propose_tokens_are_refused(tmp_path: Path) -> None:
+    folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
+    (folder / "tokenizer.json").unlink()  # they read the target's tokens
+    flags: dict[str, Any] = {"method": "specdecode", "draft": None, "spec_decode": "draft", "temperature": 0}
+    prepared(**flags, spec_model=str(folder))
+    halve(folder / "model.safetensors")
+    with pytest.raises(ValueError, match=f"--spec-model own: {folder}/model.safetensors is truncated at"):
+        prepared(**flags, spec_model=str(folder))
+
+
+def test_an_adapter_that_git_has_not_fetched_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 8}))
+    (tmp_path / "adapter_model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\nsize 12\n")
+    with pytest.raises(ValueError, match=r"--selection-adapter .*: adapter_model\.safetensors is a Git LFS pointer"):
+        prepared(method="scot", selection_adapter=str(tmp_path))
+
+
+def test_a_model_that_only_the_workers_python_may_know_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
+    with_config(folder, architectures=["NewForCausalLM"], model_type="new")
+    with pytest.raises(ValueError, match="write with no NewForCausalLM of type new"):
+        prepared(draft=str(folder))
+    monkeypatch.setattr("jobs.preparation.resolve", lambda cluster: "slurm")
+    for own in ("python=/other/python", "setup=module load vllm/next"):
+        notices = prepared(draft=str(folder), slurm=(own,)).plan.notices
+        assert [n for n in notices if n.startswith("NOT KNOWN HERE: --draft own:") and "NewForCausalLM" in n], own
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache with org/some, which it knows as main, and HF_HUB_OFFLINE set."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(hub, "offline_by", lambda: "HF_HUB_OFFLINE")
+    repository = tmp_path / "hub" / "models--org--some"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(COMMIT)
+    return shutil.copytree(pair_folder("demo-draft"), repository / "snapshots" / COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "message"),
+    [
+        ("org/some", None, None),
+        ("org/some@main", None, None),
+        (f"org/some@{COMMIT}", None, None),
+        ("org/none", None, "not in the cache; HF_HUB_OFFLINE is set: .*: hf download org/none$"),
+        ("org/some@other", None, "not in the cache; HF_HUB_OFFLINE is set: .*: hf download org/some --revision other"),
+        ("org/some", "model.safetensors", f"has no weights .*: hf download org/some --revision {COMMIT}"),
+        ("org/some", "tokenizer.json", "has no tokenizer.json.*: hf download org/some"),
+        ("org/some", "config.json", "has no config.json.*: hf download org/some"),
+        ("qwq-32b", None, "not in the cache; HF_HUB_OFFLINE is set: .*: hf download Qwen/QwQ-32B --revision "),
+    ],
+)
+def test_what_is_not_in_the_cache_is_refused_where_the_hub_is_not_asked(
+    cached: Path, name: str, harm: str | None, message: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if harm:
+        (cached / harm).unlink()
+    if message is None:
+        prepared(draft=name)
+        return
+    with pytest.raises(ValueError, match=f"--draft .*{message}"):
+        prepared(draft=name)
+    monkeypatch.setattr("jobs.preparation.resolve", lambda cluster: "slurm")
+    prepared(draft=name, slurm=("setup=export HF_HOME=/nodes/own",))
+    monkeypatch.setattr(hub, "offline_by", lambda: None)  # the workers download what is missing
+    prepared(draft=name)
+
+
+def test_damaged_files_in_the_cache_are_refused_though_the_hub_may_be_asked(
+    cached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "offline_by", lambda: None)
+    halve(cached / "model.safetensors")
+    with pytest.raises(ValueError, match=r"--draft org/some: .*/model.safetensors is truncated .*: download it again$"):
+        prepared(draft="org/some")
 
 
 def test_an_id_that_nobody_could_ask_the_hub_about_is_named() -> None:

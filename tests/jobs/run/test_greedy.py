@@ -1,0 +1,50 @@
+"""Which runs draw the same sample again and again, by their settings, and that a launch says so."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from harness.launch_options import Launch
+from jobs.run.plan import RunPlan, plan
+
+SPECCOT, VANILLA, SPECDECODE = "speccot", "vanilla", "specdecode"
+
+
+def planned(method: str, **flags: Any) -> RunPlan:
+    common = {"dataset": "demo", "engine": "vllm", "limit": 2, "samples": 4}
+    return plan(Launch.from_flags(common | {"method": method, "target": "demo-target"} | flags), "slurm")
+
+
+@pytest.mark.parametrize(
+    ("method", "flags", "is_greedy"),
+    [
+        (VANILLA, {"temperature": 0}, True),
+        (VANILLA, {"temperature": 0.6}, False),
+        (VANILLA, {"temperature": 0.6, "target_temperature": 0}, True),
+        (VANILLA, {"temperature": 0, "target_temperature": 0.6}, False),
+        (VANILLA, {"temperature": 0.6, "top_k": 1}, True),
+        (VANILLA, {"temperature": 0, "model": "draft", "draft": "demo-draft", "target": None}, True),
+        (SPECCOT, {"temperature": 0, "draft": "demo-draft"}, True),
+        (SPECCOT, {"temperature": 0, "draft": "demo-draft", "draft_temperature": 0.6}, False),
+        (SPECCOT, {"temperature": 0.6, "draft": "demo-draft", "target_temperature": 0}, False),
+        # The draft only proposes what the target, which is greedy, would write by itself.
+        (SPECDECODE, {"temperature": 0.6, "draft": "demo-draft", "target_temperature": 0}, True),
+        (SPECDECODE, {"temperature": 0.6, "draft": "demo-draft"}, False),
+    ],
+)
+def test_samples_repeat_the_first_where_no_model_that_writes_is_sampled(
+    method: str, flags: dict[str, Any], is_greedy: bool
+) -> None:
+    made = planned(method, **flags)
+    assert made.spec.is_greedy is is_greedy
+    said = [notice for notice in made.notices if notice.startswith("GREEDY:")]
+    assert len(said) == is_greedy
+    assert all("4 samples of a problem repeat the first" in notice for notice in said)
+    assert dataclasses.replace(made.spec, samples=1).is_greedy is is_greedy
+
+
+def test_one_sample_repeats_nothing() -> None:
+    assert planned(VANILLA, temperature=0, samples=1).notices == []

@@ -1,0 +1,85 @@
+"""A greedy run draws one sample of each problem again and again: nothing takes the repeats for independent samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.warehouse import cells
+from tests.warehouse.test_compare import compare, load, records
+from tests.warehouse.test_night_runs import add, nights_of
+from warehouse.database import reader, rows
+from warehouse.measures import measure
+from warehouse.render import warnings
+from warehouse.summary import summary
+
+GREEDY = replace(cells.SPEC, temperature=0.0)
+RIGHT = (4, 4, 4, 0, 0, 1)
+"""Right samples of 4; engines wrote the last problem's repeats differently by chance."""
+
+
+def test_a_greedy_run_has_no_pass_at_k_and_no_spread_within_problems(tmp_path: Path) -> None:
+    greedy, sampled = load(tmp_path, *(cells.finished(tmp_path, spec, RIGHT) for spec in (GREEDY, cells.SPEC)))
+    with reader(tmp_path / "w.duckdb") as connection:
+
+        def ks(view: str, run: str) -> list[object]:
+            return [row["k"] for row in rows(connection, f"SELECT k FROM {view} WHERE run_id = '{run}' ORDER BY k")]
+
+        assert [ks("pass_at_k", run) for run in (greedy, sampled)] == [[1], [1, 2, 3, 4]]
+        assert [ks("maj_at_k", run) for run in (greedy, sampled)] == [[1], [4]]
+        assert set(ks("problem_pass_at_k", greedy)) == {1}
+        spread = "SELECT run_id, rerun_standard_error FROM pass_at_1"
+        found = {row["run_id"]: row["rerun_standard_error"] for row in rows(connection, spread)}
+        assert found[greedy] is None
+        assert found[sampled] is not None
+        assert measure(connection, "pass_at_2", greedy) is None
+    [told, silent] = summary(tmp_path / "w.duckdb", [greedy, sampled])
+    assert told.pass_at_1 == pytest.approx(silent.pass_at_1)
+    assert [line for line in warnings(told) if line.startswith("GREEDY: no model was sampled, so that the 4 samples")]
+    assert not [line for line in warnings(silent) if line.startswith("GREEDY")]
+
+
+def test_a_comparison_has_pass_at_k_of_sampled_runs_alone(tmp_path: Path) -> None:
+    greedy, sampled, other = load(
+        tmp_path,
+        cells.finished(tmp_path, replace(cells.VANILLA, temperature=0.0), RIGHT),
+        cells.finished(tmp_path, cells.SPEC, RIGHT),
+        cells.finished(tmp_path, replace(cells.SPEC, seed=1), RIGHT),
+    )
+    result = compare(tmp_path, greedy, sampled, "--k", "2", "--maj", "--baseline", greedy, "--format", "json")
+    assert {row["metric"].partition("[")[0] for row in records(result)} == {"pass@1"}
+    assert f"no model was sampled in {greedy}: every sample of a problem repeats the first" in result.stdout
+    result = compare(tmp_path, sampled, other, "--k", "2", "--baseline", sampled, "--format", "json")
+    assert {row["metric"].partition("[")[0] for row in records(result)} == {"pass@1", "pass@2"}
+
+
+def test_a_change_of_a_greedy_run_counts_once(tmp_path: Path) -> None:
+    """Three problems of twelve are lost: 12 of 48 repeats, but no more than 3 of 12 samples."""
+    before, after = [4] * 12, [0] * 3 + [4] * 9
+    p = {}
+    for name, spec, once in (("greedy", GREEDY, 1), ("sampled", cells.SPEC, 1), ("one", cells.SPEC, 4)):
+        where = tmp_path / name
+        kept = replace(spec, samples=4 // once)
+        pair = [
+            cells.finished(where, replace(kept, seed=i), [c // once for c in right])
+            for i, right in ((1, before), (2, after))
+        ]
+        names = load(where, *pair)
+        rows_ = records(compare(where, *names, "--baseline", names[0], "--format", "json"))
+        p[name] = rows_[1]["p"]
+    assert p["greedy"] == pytest.approx(p["one"])
+    assert p["sampled"] < p["one"]
+
+
+def test_a_night_of_a_greedy_run_is_one_sample_of_each_problem(tmp_path: Path) -> None:
+    add(tmp_path, 1, RIGHT, spec=GREEDY)
+    add(tmp_path, 1, RIGHT, spec=replace(cells.SPEC, temperature=0.0, draft_sampling={"temperature": 0.6}))
+    [night] = nights_of(tmp_path)
+    greedy, sampled = sorted((cell.first for cell in night), key=lambda batch: batch.num_samples)
+    assert (greedy.samples.tolist(), greedy.correct.tolist()) == ([1] * 6, [1, 1, 1, 0, 0, 1])
+    assert (greedy.num_samples, greedy.verdicts, greedy.noise) == (6, {"correct": 4, "wrong": 2}, None)
+    assert greedy.emitted_tokens is not None
+    assert (sampled.samples.tolist(), sampled.emitted_tokens) == ([4] * 6, None)
+    assert sampled.noise is not None
