@@ -2,20 +2,23 @@
 
 Each gold is put in a box, as a model would, and graded against itself like a sample, in the same killable processes. A
 rejected gold would make every sample of its problem `bad_gold`, which is a fault of the grader or the benchmark and not
-of the model. A gold of which no equivalent form is recognized is compared as text only.
+of the model. A gold that is a solution of which a rule reads the answer is rejected too where that answer is graded
+wrong. A gold of which no equivalent form is recognized is compared as text only.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from grading.grade import Gold, Grade, Submission
+from grading.golds import boxed_answer, conclusion, findings, written
+from grading.grade import Gold, Grade
 from grading.pool import grade_many
 from harness.cli.command import OneLineErrors
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
     from harness.problems.problem import Problem
 
-Kind = Literal["understood", "words", "only a string", "rejected"]
+Kind = Literal["understood", "words", "only a string", "prose", "rejected"]
 _WHOLE_NUMBER = re.compile(r"(?<![\d.^_\\a-zA-Z])(?<!(?<!\\)\{)(?<!\d,)\d{1,6}(?![\d_]|\.\d|,\d{3}(?!\d)|\s*!)")
 _OPENING = re.compile(r"(?:\\left)?\s*(?:\(|\[|\\\{)\s*(-?)")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
@@ -46,28 +49,36 @@ class Checked:
 
 def check(golds: Sequence[tuple[str, Gold]], workers: int | None = None) -> list[Checked]:
     """Grade each gold against itself. A gold with alternatives is rejected if any of them is."""
-    submitted = [(name, gold, boxed) for name, gold in golds for boxed in _written(gold)]
-    grades = list(grade_many(((_answer(boxed), gold) for _, gold, boxed in submitted), workers=workers))
+    submitted = [(name, gold, boxed) for name, gold in golds for boxed in written(gold)]
+    grades = list(grade_many(((boxed_answer(boxed), gold) for _, gold, boxed in submitted), workers=workers))
     checked: dict[str, Checked] = {}
     for (name, gold, boxed), grade in zip(submitted, grades, strict=True):
         kind: Kind = "understood" if grade.verdict == "correct" else "rejected"
         if name not in checked or checked[name].kind == "understood":
             checked[name] = Checked(name, gold, boxed, grade, kind)
     understood = _understood(list(checked.values()), workers)
-    return [
-        item if item.kind == "rejected" or item.problem_id in understood else replace(item, kind=_text_kind(item.boxed))
-        for item in checked.values()
-    ]
+    of_text = {
+        name: replace(item, kind=_text_kind(item.boxed))
+        for name, item in checked.items()
+        if item.kind != "rejected" and name not in understood
+    }
+    return list((checked | of_text | _prose(checked, workers)).values())
 
 
-def _written(gold: Gold) -> Sequence[str]:
-    if gold.answers:
-        return [", ".join(gold.answers)]
-    return gold.alternatives or [gold.answer]
-
-
-def _answer(boxed: str) -> Submission:
-    return Submission(rf"So the answer is $\boxed{{{boxed}}}$.", "answered", thinks=False)
+def _prose(checked: Mapping[str, Checked], workers: int | None) -> dict[str, Checked]:
+    """Return the golds that hold more than an answer, by name, with the grade of what they conclude with."""
+    items = [item for item in checked.values() if item.kind != "rejected" and item.gold.kind == "math"]
+    golds = [item.gold for item in items]
+    prose: dict[str, Checked] = {}
+    doubtful = [index for index, item in enumerate(items) if conclusion(item.boxed) is not None]
+    for index, finding in findings(golds, doubtful, workers).items():
+        item, end = items[index], finding.conclusion
+        if end is not None:
+            graded = f"{end.answer} is graded {'correct' if finding.is_met else 'wrong'}"
+            reason = graded if end.rule is None else f'{graded}; answer_rule = "{end.rule}" reads it'
+            kind: Kind = "rejected" if end.rule and not finding.is_met else "prose"
+            prose[item.problem_id] = replace(item, kind=kind, grade=replace(item.grade, detail=reason))
+    return prose
 
 
 def _understood(checked: Sequence[Checked], workers: int | None) -> set[str]:
@@ -77,7 +88,7 @@ def _understood(checked: Sequence[Checked], workers: int | None) -> set[str]:
     golds = {item.problem_id: item.gold for item in checked}
     for index in range(max(map(len, forms.values()), default=0)):
         names = [name for name in forms if name not in understood and index < len(forms[name])]
-        items = ((_answer(forms[name][index]), golds[name]) for name in names)
+        items = ((boxed_answer(forms[name][index]), golds[name]) for name in names)
         for name, grade in zip(names, grade_many(items, workers=workers), strict=True):
             if grade.verdict == "correct":
                 understood.add(name)
@@ -181,19 +192,20 @@ def _print(report: Sequence[tuple[str, list[Checked]]]) -> None:
     listed = table("dataset", "problem", "finding", "gold", "reason")
     for name, checked in report:
         for item in sorted(checked, key=lambda item: item.kind != "rejected"):
-            if item.kind in ("rejected", "only a string"):
-                is_rejected = item.kind == "rejected"
-                finding = f"REJECTED: {item.grade.verdict}" if is_rejected else item.kind
-                reason = item.grade.detail if is_rejected else "no equivalent form is recognized"
+            if item.kind in ("rejected", "prose", "only a string"):
+                is_solution = item.kind == "rejected" and item.grade.verdict == "correct"
+                verdict = "a solution" if is_solution else item.grade.verdict
+                finding = f"REJECTED: {verdict}" if item.kind == "rejected" else item.kind
+                reason = "no equivalent form is recognized" if item.kind == "only a string" else item.grade.detail
                 row = (name, item.problem_id, finding, item.boxed[:80], reason[:120])
                 listed.add_row(*(plain(cell) for cell in row))
     if listed.row_count:
         print_table(listed, sys.stdout)
     totals = table("dataset", "golds", "accepted", "REJECTED", "words", "only a string")
     for name, checked in report:
-        numbers = {kind: sum(item.kind == kind for item in checked) for kind in ("rejected", "words", "only a string")}
-        accepted = len(checked) - numbers["rejected"]
-        totals.add_row(name, *(str(n) for n in (len(checked), accepted, *numbers.values())))
+        numbers = Counter("only a string" if item.kind == "prose" else item.kind for item in checked)
+        counts = [numbers[kind] for kind in ("rejected", "words", "only a string")]
+        totals.add_row(name, *(str(n) for n in (len(checked), len(checked) - numbers["rejected"], *counts)))
     print_table(totals, sys.stdout)
 
 

@@ -52,7 +52,7 @@ _LEFT_OUT = (
     "harness/sizing/__main__.py",
     "harness/sizing/report.py",
     "jobs/work/attempt.py",
-    *(f"grading/{name}" for name in ("bench", "second", "__main__.py", "check.py", "regrade.py")),
+    *(f"grading/{name}" for name in ("bench", "second", "__main__.py", "check.py", "golds.py", "regrade.py")),
 )  # fmt: skip
 _BUILT_IN_PROMPTS = "harness/data/prompts.toml"
 _SUFFIXES = {".py", ".toml", ".json", ".jsonl", ".jinja", ".txt"}

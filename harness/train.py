@@ -129,9 +129,10 @@ def _select(request: TrainingRequest) -> None:
     session = Session("select", request.output, base, settings, recipe.LOSSES[settings.label_loss])
     session.run(examples, {**data.source, "grader_version": grader_version()}, click.echo)
     click.echo(f"Selection adapter: {request.output}. Next:")
+    benchmark = data.spec.dataset.removesuffix("-train").removesuffix("-scot")
     click.echo(
         f"  python -m harness.launch --method scot --draft {data.spec.draft.path} --target {base.path} "
-        f"--selection-adapter {request.output} --dataset {data.spec.dataset.removesuffix('-train')}"
+        f"--selection-adapter {request.output} --dataset {benchmark}"
     )
 
 
@@ -161,9 +162,11 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
         _print_plan(request, base, f"the data of {request.run}")
         return None if request.dry_run else run
     launch = request.data_launch()
-    questions.training_data(launch.dataset)
+    accepts = request.accepts_test_questions
+    questions.training_data(launch.dataset, accepts_test_questions=accepts)
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
-    questions.check(benchmarks.select(dataset, launch.limit, launch.problems), launch.data_dir)
+    chosen = benchmarks.select(dataset, launch.limit, launch.problems)
+    questions.check(chosen, launch.data_dir, accepts_test_questions=accepts)
     _print_plan(request, base, f"{request.num_problems} problems after skipping {request.num_skipped}")
     console = Console(highlight=False)
     prepared = launching.prepare(launch)
@@ -198,8 +201,9 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
 
     check(run, request.task)
     spec = run.spec()
-    questions.training_data(spec.dataset)
-    comparison = questions.check(run.problems(), request.data_dir)
+    accepts = request.accepts_test_questions
+    questions.training_data(spec.dataset, accepts_test_questions=accepts)
+    comparison = questions.check(run.problems(), request.data_dir, accepts_test_questions=accepts)
     compact(run)
     assert spec.target is not None
     source = {
@@ -207,12 +211,16 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
         "run_spec": json.loads(spec.to_json()),
         "compared_with": comparison.compared,
         "not_compared_with": comparison.missing_benchmarks,
+        "test_questions": dict(comparison.accepted),
     }
     return _Data(spec, spec.target, source, comparison)
 
 
 def _print_comparison(comparison: Checked) -> None:
-    click.echo(f"No training problem occurs in: {', '.join(comparison.compared)}.")
+    for name, number in comparison.accepted.items():
+        click.echo(f"WARNING: {number} training problems are test questions of {name}; no result on these is one.")
+    others = [name for name in comparison.compared if name not in comparison.accepted]
+    click.echo(f"No training problem occurs in: {', '.join(others)}.")
     if comparison.missing_benchmarks:
         click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}, which were not found here.")
 

@@ -25,7 +25,7 @@ def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool =
     """Print what a launch comes to; a preview says also that its cost is not known."""
     spec = prepared.plan.spec
     for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
-        console.print(notice, style="bold yellow", soft_wrap=not console.is_terminal)
+        console.print(notice, style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
     if kept_out := keeps_group_out(prepared.run.path):
         console.print(f"WARNING: {kept_out}", style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
     parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())

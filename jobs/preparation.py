@@ -17,6 +17,7 @@ from harness.engines import placement, stall
 from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
 from harness.sizing import job_cards
+from jobs import golds
 from jobs.after import warehouse
 from jobs.run import codes, engine_installed, launch_checks, locks, waves
 from jobs.run.budget import Budget, Forecast, shared_by, so_far
@@ -127,6 +128,8 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         )
         planned.notices.extend(launch_checks.check_taught(planned.spec))
         planned.notices.extend(launch_checks.check_hub_ids(planned.spec))
+        if planned.spec.dataset_origin is not None:
+            planned.notices.extend(golds.check(launch, planned.problems))
     if launch.target_logprobs and planned.spec.target is None:
         planned.notices.append(NO_TARGET)
     request.check(launch.latency_sample, planned.spec, run)

@@ -12,6 +12,7 @@ from harness.problems.problem import dataset_hash
 KNOWN_HASHES = {
     "gsm8k": "ffbf5c954908d37f",
     "gsm8k-train": "0aa7b1a709f11e33",
+    "gsm8k-scot": "f2883fa5230c82ca",
     "math": "04ddf179ec7ef3de",
     "math-scot": "85d88a7db63e96dd",
     "math500": "be72afb0ea37f83c",

@@ -10,7 +10,8 @@ What follows it: a step has at most 100 tokens; two steps that differ in spaces,
 without a question; a step behind one that its limit cut is not compared, but is the target's, and so is a step with
 which the target ends its reply and the draft does not. Gamma is 4 as the program's default; the paper varies it. One
 point differs: the program compares nothing behind a prompt that ends without a blank line, and so never keeps the
-first step of a chain; here it is compared. The sampling is the run's (the program: temperature 0.6 and top-p 0.95).
+first step of a chain; here it is compared. The sampling is the run's (the program: temperature 0.6, top-p 0.95 and, for
+its default pair, top-k 20).
 
 Who decides whether two steps mean the same: the paper's default is another model as judge (Qwen2.5-7B-Instruct), whose
 most probable token decides. Here the target is asked, or the third model of the run (`judge`), in one forward pass for

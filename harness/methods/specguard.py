@@ -1,4 +1,4 @@
-"""SpecGuard without attention: steps are accepted by confidence (Purohit et al., arXiv 2604.15244, section 3).
+"""Self-consistency and log-probability bounds, after the abstract of SpecGuard (Purohit et al., arXiv 2604.15244).
 
 The draft samples k candidates for a step, and the one most like the others is selected. It is accepted where its
 score is at least tau. Otherwise the target samples k steps, of which one is selected in the same way.
@@ -7,10 +7,10 @@ The paper's score is beta times confidence plus 1 - beta times grounding. Ground
 which no engine here gives, so this is its ablation "SC + LPBV" (table 1): self-consistency and confidence alone, with
 all weight on confidence. The paper's beta is 0.3, and it finds the ablation less accurate than the whole.
 
-Read of the paper were its abstract and detailed reviews of it. It leaves open, and chosen here is: whose
+Its text has not been read: this follows its abstract and reviews of it. They leave open, and chosen here is: whose
 log-probabilities are read (the draft's own, at temperature 1); the sentence encoder of the selector (none: similarity
 is over shared words, numbers and signs); between which bounds log-probabilities are scaled to a confidence (l_min
-and 0); how long a step may be (512 tokens). Steps end at a blank line, as in the paper. It samples at temperature 0.7
+and 0); how long a step may be (512 tokens). Steps end at a blank line. The paper samples at temperature 0.7
 and top-p 0.8; here the sampling is the run's. Its variant "greedy" is k = 1 at temperature 0.
 Of the target's samples the trace has the selected one, and the tokens of all.
 """

@@ -5,6 +5,10 @@ At or above the threshold the step is accepted, below it the base model rewrites
 until the reply holds an answer, the part after the thought included, whichever model wrote it. The paper does not say
 where a chain ends; the authors' program ends it at the first answer, also one inside the thought (`ends_at`).
 
+Steps end at a blank line and have at most 512 tokens, as in that program (the paper gives no limit). A step behind one
+that the limit cut goes on inside it, with nothing between them, and is scored as a step of its own. The wording of the
+question for the score is this project's own; the program's can be set with --prompts (harness/papers/prompts.toml).
+
 With `ends_at` "boxed" two edges still differ from that program: here the step that reaches the token budget is cut
 there, and a second step that repeats the first one ends the chain, as the program does from the third step on.
 """

@@ -14,7 +14,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from harness.problems.selecting import select as select
 DATA_DIR_VARIABLE = "HARNESS_DATA_DIR"
 BUNDLED = Path(__file__).parents[1] / "data"
 LETTERS = "ABCDEFGHIJ"
+SCOT_PROGRAM = "gsm8k-scot"
 
 
 class DatasetNotFound(LookupError):
@@ -55,6 +56,8 @@ class Benchmark:
     """Maps the hub's columns to a record."""
     part_of: str | None = None
     """Name of the benchmark whose problems these are: those that `data/selections` lists, by their contents."""
+    spans: tuple[tuple[str, int, int], ...] = ()
+    """The rows that it is put together from: name of a dataset, first row, and the row behind the last."""
     training: bool = False
     """Whether it is training data rather than a benchmark; numbers of a run on it are not results."""
 
@@ -74,6 +77,9 @@ _TABLE = (
               "740312add88f781978c0658806c59bc2815b9866", record=hub_rows.gsm8k),
     Benchmark("gsm8k-train", "GSM8K train (training data, no benchmark)", 7473, "openai/gsm8k", "main", "train",
               "740312add88f781978c0658806c59bc2815b9866", record=hub_rows.gsm8k, training=True),
+    # Test questions that the authors of SCoT train on: harness.training.questions asks before it takes them.
+    Benchmark(SCOT_PROGRAM, "GSM8K test 500 to 999, then train 0 to 999: what SCoT's program trains on", 1500,
+              spans=(("gsm8k", 500, 1000), ("gsm8k-train", 0, 1000)), training=True),
     # Hendrycks et al. 2021, arXiv 2103.03874; the hub's row order is its own, so row numbers differ from ToRA's file.
     Benchmark("math", "MATH test", 5000, "DigitalLearningGmbH/MATH-lighteval", "default", "test",
               "0530c78699ea5e8eb5530600900e1f328b48acad", record=hub_rows.math),
@@ -132,6 +138,8 @@ def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Loa
     bundled = BUNDLED / f"{name}.jsonl"
     if bundled.is_file():
         return Loaded(read_file(benchmark, bundled, seed), "bundled")
+    if benchmark.spans:
+        return _joined(benchmark, data_dir, seed)
     if benchmark.part_of is not None:
         return _part(benchmark, load_recorded(benchmark.part_of, data_dir, seed))
     rows, source = _read_hub(benchmark, tried)
@@ -226,6 +234,18 @@ def _part(benchmark: Benchmark, whole: Loaded) -> Loaded:
         found = f"{len(problems)} of the {benchmark.count} problems of {benchmark.name}"
         raise BadDataset(f"{whole.source}: only {found} are in this copy of {benchmark.part_of}, by their texts")
     return Loaded(problems, f"part of {whole.source}")
+
+
+def _joined(benchmark: Benchmark, data_dir: Path | None, seed: int) -> Loaded:
+    problems: list[Problem] = []
+    sources = []
+    for name, first, end in benchmark.spans:
+        whole = load_recorded(name, data_dir, seed)
+        problems += whole.problems[first:end]
+        sources.append(f"rows {first} to {end - 1} of {whole.source}")
+    numbered = [replace(p, id=f"{benchmark.name}/{i}", dataset=benchmark.name) for i, p in enumerate(problems)]
+    source = " and ".join(sources)
+    return Loaded(_checked(benchmark, numbered, benchmark.count, source), source)
 
 
 def _checked(benchmark: Benchmark, problems: list[Problem], expected: int, where: str) -> list[Problem]:

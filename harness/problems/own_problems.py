@@ -6,10 +6,12 @@ have equal ids, and so runs on them can be paired.
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,9 @@ MAX_PROBLEM_CHARACTERS = 1_000_000
 MAX_ANSWER_CHARACTERS = 2_000
 """What the grader reads of an answer (grading.bounds)."""
 MAX_ID_CHARACTERS = 200
+_MOST_COLUMNS_SHOWN = 20
+_PROBLEM, _OTHER_NAME = "problem", "question"
+"""The field that many datasets have under another name, and that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,8 @@ class OwnProblems:
     problems: list[Problem]
     source: str
     """`file <path>`, or `hub <id>@<commit>` with configuration and split."""
+    columns: Mapping[str, str | list[str]]
+    """The column of each field that has another name, that which was found by itself included."""
     notices: tuple[str, ...] = ()
 
 
@@ -44,7 +51,9 @@ def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
     where = f"{own.source.hub_id} on the hub" if isinstance(own.source, HubSource) else str(own.source)
     problems: list[Problem] = []
     seen: dict[object, str] = {}
-    for place, row in read.rows:
+    first = list(islice(read.rows, 1))
+    own, found = _with_found_column(own, first[0][1] if first else {})
+    for place, row in chain(first, read.rows):
         try:
             problem = _problem(own, row, len(problems), seed)
             for key, name in ((problem.id, "id"), (_content(problem), "problem")):
@@ -58,7 +67,22 @@ def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
         raise BadDataset(f"{where}: no problems; a row is one, with the fields problem and answer")
     if own.count is not None and len(problems) != own.count:
         raise BadDataset(f"{where}: {len(problems)} problems, but count = {own.count}")
-    return OwnProblems(problems, read.source, (*read.notices, *_notices(own, problems)))
+    return OwnProblems(problems, read.source, own.columns, (*read.notices, *found, *_notices(own, problems)))
+
+
+def _with_found_column(own: OwnDataset, row: Mapping[str, Any]) -> tuple[OwnDataset, tuple[str, ...]]:
+    """Return the dataset with the column of its problems where the first row has that under its other usual name, and
+    a note; nobody has to map `question`, and it is never taken where a column `problem` could be meant too.
+    """
+    if _PROBLEM in own.columns or _OTHER_NAME not in row or _OTHER_NAME in own.columns.values():
+        return own, ()
+    if _PROBLEM in row:
+        note = f"{own.name}: has the columns {_PROBLEM} and {_OTHER_NAME}; {_PROBLEM} is the text of the problem"
+        return own, (f"{note} (--columns {_PROBLEM}={_OTHER_NAME} for the other)",)
+    note = (
+        f"{own.name}: the text of the problem is in the column {_OTHER_NAME} (--columns {_PROBLEM}=COLUMN for another)"
+    )
+    return replace(own, columns={**own.columns, _PROBLEM: _OTHER_NAME}), (note,)
 
 
 def _content(problem: Problem) -> tuple[str, tuple[str, ...]]:
@@ -142,9 +166,10 @@ def _value(own: OwnDataset, row: Mapping[str, Any], name: str) -> Any:
     is_needed = name in REQUIRED or name in own.columns
     for each in several if is_needed else ():
         if each not in row:
-            has = ", ".join(str(key) for key in list(row)[:20])[:200] or "none"
-            remedy = "" if name in own.columns else f"; map it, such as --columns {name}=COLUMN"
-            raise ValueError(f"no field {each!r}; it has {has}{remedy}")
+            names = [str(key) for key in row]
+            has = ", ".join(names[:_MOST_COLUMNS_SHOWN])[:200] or "none"
+            [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
+            raise ValueError(f"no field {each!r}; it has {has}; map it, such as --columns {name}={close}")
     if isinstance(column, str):
         return row.get(column)
     return [row[each] for each in several]
@@ -152,6 +177,11 @@ def _value(own: OwnDataset, row: Mapping[str, Any], name: str) -> Any:
 
 def _answer(own: OwnDataset, value: Any, choices: Sequence[str]) -> str:
     """Return the gold answer by the dataset's rule: for choices the letter of the right option."""
+    if isinstance(value, list):
+        raise ValueError(
+            f"{_column(own, 'answer')!r} is a list, not a text or a number; parts that are all required go into "
+            "answers too, further right answers into alternatives"
+        )
     answer = _text(own, "answer", value).strip()
     if not answer:
         raise ValueError("the answer is empty")
@@ -168,7 +198,10 @@ def _answer(own: OwnDataset, value: Any, choices: Sequence[str]) -> str:
     elif own.answer_rule == "integer":
         answer = _integer(answer)
     if len(answer) > MAX_ANSWER_CHARACTERS:
-        raise ValueError(f"the answer has {len(answer):,} characters; at most {MAX_ANSWER_CHARACTERS:,}")
+        rules = (
+            "; for a solution, answer_rule in a TOML file may be hashes or boxed" if own.answer_rule == "text" else ""
+        )
+        raise ValueError(f"the answer has {len(answer):,} characters; at most {MAX_ANSWER_CHARACTERS:,}{rules}")
     if choices or own.kind == "choice":
         return _letter(own, answer, choices)
     if own.answer_rule.startswith("index"):

@@ -30,7 +30,7 @@ class Dataset:
 
 def check(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -> None:
     """Raise ValueError, with one line that says what is valid, where these flags cannot name a dataset."""
-    if _is_run(dataset):
+    if is_run(dataset):
         own_rows.check_exists(Path(dataset))
         _refuse(dataset, split, columns)
     elif own_dataset.is_own(dataset):
@@ -49,7 +49,8 @@ def _refuse(dataset: str, split: str | None, columns: Sequence[str]) -> None:
         raise ValueError(f"{' and '.join(given)}: {dataset} has its own; they are for {own_dataset.VALID}")
 
 
-def _is_run(dataset: str) -> bool:
+def is_run(dataset: str) -> bool:
+    """Return whether the text of `--dataset` names the specification of a run."""
     return Path(dataset).name == of_run.SPEC
 
 
@@ -64,7 +65,7 @@ def load(
 
     Raises ValueError for flags that name no dataset, DatasetNotFound and BadDataset, each with one line.
     """
-    if _is_run(dataset):
+    if is_run(dataset):
         of = of_run.load(Path(dataset))
         source = f"run {Path(dataset).resolve().parent}"
         return Dataset(of.dataset, of.problems, source, of.dataset_size, of.origin, is_training=_trains(of.dataset))
@@ -72,7 +73,7 @@ def load(
         own = own_dataset.describe(dataset, split, columns)
         loaded = own_problems.load(own, seed)
         content = dataset_hash(loaded.problems)
-        origin = DatasetOrigin(loaded.source, content, own.title, own.columns, own.answer_rule, own.shuffle)
+        origin = DatasetOrigin(loaded.source, content, own.title, loaded.columns, own.answer_rule, own.shuffle)
         return Dataset(own.name, loaded.problems, loaded.source, len(loaded.problems), origin, loaded.notices)
     known = benchmarks.load_recorded(dataset, data_dir, seed)
     return Dataset(dataset, known.problems, known.source, len(known.problems), is_training=_trains(dataset))

@@ -20,7 +20,10 @@ from harness.training.settings import Preset, Settings, Task
 DATASET = "gsm8k-train"
 _PROBLEMS: Mapping[Task, tuple[int, int]] = {"align": (1500, 0), "select": (500, 1500)}
 """Number of problems (sections 3.3 and 3.4), and how many before them are skipped: selection is learned on drafts of
-questions that the draft was not aligned on. The paper does not say whether its 500 are among the 1,500."""
+questions that the draft was not aligned on. The paper does not say whether its 500 are among the 1,500; in its
+authors' program they are."""
+_OF_PROGRAM: Mapping[Task, tuple[int, int]] = {"align": (1500, 0), "select": (500, 0)}
+"""The same of SCoT's program, whose 500 are the first of its 1,500."""
 _Command = Callable[..., Any]
 
 
@@ -43,6 +46,8 @@ class TrainingRequest:
     runs: Path
     """Folder for the run folder of the data."""
     data_dir: Path | None
+    accepts_test_questions: bool
+    """Whether the test questions that SCoT's program trains on may be trained on."""
     dry_run: bool
     data_flags: Mapping[str, Any]
     """Flags of the launch that makes the data, those of the preset and on top those typed behind `--`."""
@@ -75,7 +80,8 @@ def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
     output: Path = values["output"]
     if output.exists() and not (output.is_dir() and ((output / "training").is_dir() or not any(output.iterdir()))):
         raise ValueError(f"--output {output} exists and has no training in it: give another folder")
-    num_problems, num_skipped = default_span(task, values["dataset"])
+    dataset = values["dataset"] or preset.dataset or DATASET
+    num_problems, num_skipped = default_span(task, dataset)
     return TrainingRequest(
         task=task,
         run=values["run"],
@@ -83,11 +89,12 @@ def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
         target=values["target"] or preset.target,
         output=output,
         settings=dataclasses.replace(preset.settings, **changes),
-        dataset=values["dataset"],
+        dataset=dataset,
         num_problems=num_problems if values["problems"] is None else values["problems"],
         num_skipped=num_skipped if values["skip"] is None else values["skip"],
         runs=values["runs"],
         data_dir=values["data_dir"],
+        accepts_test_questions=values["accept_test_questions"],
         dry_run=values["dry_run"],
         data_flags=_data_flags(preset, values["launch_flags"]),
     )
@@ -95,6 +102,8 @@ def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
 
 def default_span(task: Task, dataset: str) -> tuple[int, int]:
     """Return the number of problems and of those skipped before them; of a smaller dataset, the same share."""
+    if dataset == benchmarks.SCOT_PROGRAM:
+        return _OF_PROGRAM[task]
     number, skipped = _PROBLEMS[task]
     share = min(1.0, benchmarks.DATASETS[dataset].count / sum(_PROBLEMS["select"]))
     return round(share * number), round(share * skipped)
@@ -124,9 +133,13 @@ def training_options(task: Task) -> Callable[[_Command], _Command]:
         click.option(
             "--dataset",
             type=click.Choice([benchmark.name for benchmark in benchmarks.DATASETS.values() if benchmark.training]),
-            default=DATASET,
-            show_default=True,
-            help="Training data.",
+            help=f"Training data.  [default: the preset's, else {DATASET}]",
+        ),
+        click.option(
+            "--accept-test-questions",
+            is_flag=True,
+            help="Train on the GSM8K test questions 500 to 999 too, as SCoT's program does (gsm8k-scot); the manifest "
+            "counts them.",
         ),
         click.option(
             "--problems", type=click.IntRange(1), help=f"Problems of the dataset.  [default: {number}{scaled}]"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.problems import benchmarks
@@ -24,18 +24,31 @@ class Checked:
     compared: tuple[str, ...]
     missing_benchmarks: tuple[str, ...]
     """Benchmarks that are neither in local files nor available from the hub."""
+    accepted: Mapping[str, int] = field(default_factory=dict)
+    """Test questions among the problems that were accepted, by benchmark."""
 
 
-def training_data(dataset: str) -> None:
-    """Raise TestQuestions if a dataset is a benchmark, or unknown."""
+def training_data(dataset: str, *, accepts_test_questions: bool = False) -> None:
+    """Raise TestQuestions if a dataset is a benchmark or unknown, or holds test questions that nobody accepted."""
     benchmark = benchmarks.DATASETS.get(dataset)
     if benchmark is None or not benchmark.training:
         valid = ", ".join(b.name for b in benchmarks.DATASETS.values() if b.training)
         raise TestQuestions(f"{dataset} is a benchmark: nothing is ever trained on test questions; valid: {valid}")
+    if dataset == benchmarks.SCOT_PROGRAM and not accepts_test_questions:
+        raise TestQuestions(
+            f"{dataset} holds the test questions 500 to 999 of gsm8k, which SCoT's program trains on: "
+            "--accept-test-questions takes them"
+        )
 
 
-def check(problems: Sequence[Problem], data_dir: Path | None = None) -> Checked:
-    """Compare problems with every available benchmark. Raises TestQuestions if one of them has any of the problems."""
+def check(
+    problems: Sequence[Problem], data_dir: Path | None = None, *, accepts_test_questions: bool = False
+) -> Checked:
+    """Compare problems with every available benchmark. Raises TestQuestions if one of them has any of the problems.
+
+    `accepts_test_questions`: those that SCoT's program trains on are counted; any other one is refused all the same.
+    """
+    accepted: dict[str, int] = {}
     own = {text_hash(problem.text): problem.id for problem in problems}
     compared, missing_benchmarks = [], []
     for benchmark in benchmarks.DATASETS.values():
@@ -46,9 +59,18 @@ def check(problems: Sequence[Problem], data_dir: Path | None = None) -> Checked:
         except (benchmarks.DatasetNotFound, benchmarks.BadDataset):
             missing_benchmarks.append(benchmark.name)
             continue
-        _refuse_shared(own, benchmark.name, theirs)
         compared.append(benchmark.name)
-    return Checked(tuple(compared), tuple(missing_benchmarks))
+        if accepts_test_questions and benchmark.name in _accepted_spans():
+            first, end = _accepted_spans()[benchmark.name]
+            accepted[benchmark.name] = sum(text_hash(p.text) in own for p in theirs[first:end])
+            theirs = [*theirs[:first], *theirs[end:]]
+        _refuse_shared(own, benchmark.name, theirs)
+    return Checked(tuple(compared), tuple(missing_benchmarks), {name: n for name, n in accepted.items() if n})
+
+
+def _accepted_spans() -> Mapping[str, tuple[int, int]]:
+    spans = benchmarks.DATASETS[benchmarks.SCOT_PROGRAM].spans
+    return {name: (first, end) for name, first, end in spans if not benchmarks.DATASETS[name].training}
 
 
 def text_hash(text: str) -> str:

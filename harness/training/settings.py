@@ -92,6 +92,8 @@ class Preset:
     settings: Settings
     data_flags: Mapping[str, Any]
     """Flags of harness.launch for the run that makes the data."""
+    dataset: str | None = None
+    """Training data; None: the default."""
 
 
 def preset_names() -> list[str]:
@@ -109,7 +111,9 @@ def preset(name: str | None, task: Task) -> Preset:
     own = every[name].get(task, {})
     values = {key.replace("-", "_"): value for key, value in own.items() if key != "data"}
     settings = dataclasses.replace(DEFAULTS[task], **values)
-    return Preset(every[name].get("draft"), every[name].get("target"), settings, own.get("data", {}))
+    return Preset(
+        every[name].get("draft"), every[name].get("target"), settings, own.get("data", {}), every[name].get("dataset")
+    )
 
 
 def fields() -> dict[str, type]:

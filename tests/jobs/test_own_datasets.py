@@ -209,6 +209,53 @@ def test_the_doctor_and_the_check_of_golds_take_a_file(tmp_path: Path) -> None:
     assert (missing.exit_code, "no such file" in missing.stderr) == (2, True)
 
 
+SOLUTION = "3 * {0} = <<3*{0}=6>>\nso it is that.\n#### {0}"
+SOLUTIONS = [SOLUTION.format(number) for number in range(4)]
+GOLDS: dict[str, tuple[list[str], int, tuple[str, ...]]] = {
+    "answers": (["42", r"\frac{1}{2}", "no solution", "5 cm", "50%", "√2"], 0, ()),
+    "solutions": (SOLUTIONS, 2, ("4 of 4 golds", 'row/0 "3 * 0', '"hashes" reads all', "row/2, …")),
+    "two forms": (["42", "43", SOLUTION.format(1)], 2, ("1 of 3 golds", "row/2", "reads 1 of 3")),
+    "boxes": ([rf"As it is so, \boxed{{{i}}} it is." for i in range(2)], 0, ("PROSE AS GOLDS: 2 of 2",)),
+    "sentences": ([f"It is {i} because adding two to {i - 2} gives it." for i in range(4)], 2, ("no answer would be",)),
+    "some sentences": (["It is 4 as it is so.", "5\n6", "7"], 0, ("PROSE AS GOLDS: 2 of 3 golds", "row/0", "row/1")),
+    "some braces": ([r"\frac{1", "5", "[red]\x1b[2J{"], 0, ("NO ANSWER MEETS: 2 of 3", "unbalanced", "row/2")),
+    "all braces": ([r"\frac{1", r"[red]\sqrt{"], 2, ("no answer would be graded correct", "unbalanced")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOLDS)
+def test_golds_that_no_right_answer_meets_are_named_before_a_model_runs(name: str, tmp_path: Path) -> None:
+    golds, exit_code, parts = GOLDS[name]
+    path = write(tmp_path / "my.jsonl", [{"question": f"{i}?", "answer": gold} for i, gold in enumerate(golds)])
+    output = tmp_path / "runs"
+    ended = run("--method", "vanilla", "--dataset", str(path), "--dry-run", output=output)
+    assert ended.exit_code == exit_code, ended.output
+    said = " ".join((ended.stderr if exit_code else ended.stdout).split())
+    assert all(part in said for part in parts), said
+    assert ("GOLDS" in said or exit_code == 2) == bool(parts)
+    assert "\x1b" not in ended.output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_line_that_refuses_solutions_says_how_they_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "my.jsonl", [{"question": f"{i}?", "answer": gold} for i, gold in enumerate(SOLUTIONS)])
+    refused = run("--method", "vanilla", "--dataset", str(path), output=tmp_path / "runs")
+    assert len(refused.stderr.splitlines()) == 1
+    lines = 'file = "my.jsonl" and answer_rule = "hashes"'
+    assert f"give --dataset {tmp_path / 'my.toml'}, a file with the lines {lines}" in refused.stderr
+    (tmp_path / "my.toml").write_text("\n".join(lines.split(" and ")))
+    followed = run("--method", "vanilla", "--dataset", str(tmp_path / "my.toml"), "--dry-run", output=tmp_path / "runs")
+    assert followed.exit_code == 0, followed.output
+    assert "GOLDS" not in followed.stdout
+
+
+def test_every_run_of_a_suite_has_its_golds_checked(tmp_path: Path) -> None:
+    write(tmp_path / "my.jsonl", [{"question": f"{i}?", "answer": gold} for i, gold in enumerate(SOLUTIONS)])
+    (tmp_path / "mine.toml").write_text('engine = "scripted"\n[[run]]\nmethod = "vanilla"\ndataset = "my.jsonl"\n')
+    with pytest.raises(ValueError, match="4 of 4 golds are solutions"):
+        suite.prepare(suite.read(tmp_path / "mine.toml"), None)
+
+
 def test_the_list_of_datasets_says_that_files_are_accepted() -> None:
     assert (
         "or a file (.jsonl, .csv, .parquet, .toml) or hf:ORG/NAME"

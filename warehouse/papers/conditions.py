@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.launch_options import Launch
+from harness.problems import benchmarks
 from harness.training import manifest
 from harness.weights import models
 from warehouse.papers.differences import Condition, conditions, num_problems, run_columns
@@ -21,6 +22,8 @@ __all__ = ["TIMES_ONLY", "aligned_from_another", "choices", "num_problems", "run
 
 Timed = tuple[int, int, int]
 """How many samples of a run were timed one at a time, were to be timed, and are there."""
+_PROGRAM_DRAFT_TOKENS = 1000
+"""Longest draft that SCoT's program learns its selection on."""
 TIMES_ONLY = "for the times: "
 """Begins a reason that holds against times and ratios of times, not against accuracies and token counts."""
 
@@ -148,6 +151,29 @@ def _untrained(plan: Planned, run: Mapping[str, Any]) -> list[str]:
             reasons.append("the draft is not aligned: give SCoT's aligned draft by --draft")
         else:
             reasons += aligned_from_another(str(run["draft_path"]), paper_draft)
+            reasons += _other_data("draft aligned", str(run["draft_path"]), 1500)
     if "selector" in trained and not run["selection_fingerprint"]:
         reasons.append("the selector is not tuned: give it by --selection-adapter")
+    elif "selector" in trained:
+        reasons += _other_data("selector tuned", str(run.get("selection_path")), 500)
+    return reasons
+
+
+def _other_data(trained: str, folder: str, num_problems: int) -> list[str]:
+    """Return how the data of a training differ from those of SCoT's program, as far as the folder tells."""
+    made = manifest.find(Path(folder))
+    spec = {} if made is None else made.data.get("run_spec", {})
+    if not spec:
+        return []
+    reasons = []
+    if (spec["dataset"], spec["num_problems"]) != (benchmarks.SCOT_PROGRAM, num_problems):
+        theirs = "test 500 to 999" + (" and train 0 to 999" if trained == "draft aligned" else "")
+        reasons.append(
+            f"{trained} on {spec['num_problems']} problems of {spec['dataset']}, not on GSM8K's {theirs} (code)"
+        )
+    if trained == "selector tuned":
+        tokens, offers_cut = spec["params"].get("draft_tokens"), spec["params"].get("offer_cut_drafts", False)
+        if tokens != _PROGRAM_DRAFT_TOKENS or not offers_cut or spec["draft"]["training"]:
+            how = f"not by the unaligned draft with at most {_PROGRAM_DRAFT_TOKENS:,} tokens, cut ones included (code)"
+            reasons.append(f"{trained} on other drafts, {how}")
     return reasons

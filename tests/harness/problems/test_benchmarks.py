@@ -31,7 +31,9 @@ from tests.shared import SHARED, shared_rows
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARED_NAMES = [
-    name for name, of in DATASETS.items() if name not in {"aime25", "gpqa", "demo", "demo-train"} and not of.part_of
+    name
+    for name, of in DATASETS.items()
+    if name not in {"aime25", "gpqa", "demo", "demo-train"} and not (of.part_of or of.spans)
 ]
 PARTS = [name for name, of in DATASETS.items() if of.part_of]
 RIGHT = "the right one"

@@ -117,13 +117,54 @@ def test_a_parquet_row_is_named_by_its_number(tmp_path: Path) -> None:
         sources.load(str(tmp_path / "my.parquet"))
 
 
-def test_columns_are_mapped_and_a_missing_one_is_named(tmp_path: Path) -> None:
+def test_columns_are_mapped(tmp_path: Path) -> None:
     text = "question,final,a,b\nWhich is even?,4,3,4\n"
     columns = ("problem=question,answer=final", "choices=a+b")
     [only] = problems(tmp_path / "my.csv", text, columns)
     assert (only.text, only.kind, only.choices, only.answer) == ("Which is even?", "choice", ("3", "4"), "B")
-    with pytest.raises(BadDataset, match=r"line 2: no field 'last'; it has question, final, a, b$"):
-        problems(tmp_path / "my.csv", text, ("problem=question,answer=last",))
+
+
+WRONG_COLUMNS = [
+    ("problem=question,answer=last", "no field 'last'", "--columns answer=COLUMN"),
+    ("problem=question,answer=fnal", "no field 'fnal'", "--columns answer=final"),
+    ("problem=q,answer=final", "no field 'q'", "--columns problem=COLUMN"),
+    ("problem=question,answer=final,choices=a+c", "no field 'c'", "--columns choices=COLUMN"),
+    ("problem=question,answer=final,id=number", "no field 'number'", "--columns id=COLUMN"),
+    ("problem=question", "no field 'answer'", "--columns answer=COLUMN"),
+]
+
+
+@pytest.mark.parametrize(("columns", "missing", "hint"), WRONG_COLUMNS)
+def test_a_missing_column_is_named_with_the_flag_that_maps_it(
+    columns: str, missing: str, hint: str, tmp_path: Path
+) -> None:
+    text = "question,final,a,b\nWhich is even?,4,3,4\n"
+    with pytest.raises(BadDataset) as error:
+        problems(tmp_path / "my.csv", text, (columns,))
+    assert f"line 2: {missing}; it has question, final, a, b; map it, such as {hint}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "text", "notice"),
+    [
+        (("question",), (), "question?", "in the column question"),
+        (("problem",), (), "problem?", None),
+        (("problem", "question"), (), "problem?", "has the columns problem and question; problem is the text"),
+        (("problem", "question"), ("problem=question",), "question?", None),
+        (("question", "body"), ("problem=body",), "body?", None),
+    ],
+)
+def test_the_column_question_is_found_with_a_note_and_never_instead_of_one_that_is_meant(
+    names: tuple[str, ...], columns: tuple[str, ...], text: str, notice: str | None, tmp_path: Path
+) -> None:
+    rows = [{name: f"{name}?" for name in names} | {"answer": "B", "choices": ["x", "y"]}]
+    (tmp_path / "my.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    loaded = sources.load(str(tmp_path / "my.jsonl"), columns=columns)
+    assert loaded.problems[0].text == text
+    assert len(loaded.notices) == (notice is not None)
+    assert all(str(notice) in line for line in loaded.notices)
+    assert loaded.origin is not None
+    assert f"{loaded.origin.columns.get('problem', 'problem')}?" == text
 
 
 def test_options_stay_in_their_order_unless_they_are_to_be_shuffled(tmp_path: Path) -> None:

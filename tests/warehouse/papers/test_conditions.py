@@ -197,7 +197,7 @@ def test_a_change_is_a_reason_in_every_suite_exactly_where_its_paper_states_the_
         ("speccot-table2", {"drafts", "guidance-tokens", "step-tokens", "top-p", "problems"}, {"samples", "target"}),
         ("speccot-figure4b", {"guidance-tokens", "step-tokens", "target"}, {"drafts", "token-budget"}),
         ("speccot-table6", {"problems", "target"}, {"concurrency", "devices"}),
-        ("specreason-figure3", {"problems", "top-p", "concurrency"}, {"threshold", "target-tensor-parallel"}),
+        ("specreason-figure3", {"top-p", "concurrency"}, {"threshold", "target-tensor-parallel", "problems"}),
         ("scot-table1", {"samples", "token-budget", "top-p"}, {"drafts", "draft-tokens", "problems"}),
     ],
 )
@@ -207,6 +207,45 @@ def test_a_suite_leaves_open_what_its_paper_does_not_state(
     covered = {condition for unstated in suite.load(name).unstated for condition in unstated.covers}
     assert open_conditions <= covered
     assert not stated_conditions & covered
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"),
+    [
+        ({"dataset": "gsm8k-scot", "num_problems": 500, "draft_tokens": 1000, "cut": True, "aligned": None}, []),
+        (
+            {"dataset": "gsm8k-train", "num_problems": 500, "draft_tokens": 1000, "cut": True, "aligned": None},
+            ["selector tuned on 500 problems of gsm8k-train, not on GSM8K's test 500 to 999 (code)"],
+        ),
+        (
+            {"dataset": "gsm8k-scot", "num_problems": 500, "draft_tokens": 5000, "cut": True, "aligned": None},
+            ["drafts"],
+        ),
+        (
+            {"dataset": "gsm8k-scot", "num_problems": 500, "draft_tokens": 1000, "cut": False, "aligned": None},
+            ["drafts"],
+        ),
+        ({"dataset": "gsm8k-scot", "num_problems": 500, "draft_tokens": 1000, "cut": True, "aligned": "a"}, ["drafts"]),
+    ],
+)
+def test_a_selector_that_was_tuned_on_other_data_than_the_programs_says_so(
+    spec: dict[str, Any], parts: list[str], tmp_path: Path
+) -> None:
+    params = {"draft_tokens": spec.pop("draft_tokens"), "offer_cut_drafts": spec.pop("cut")}
+    made = {**spec, "params": params, "draft": {"training": spec.pop("aligned")}}
+    manifest.write(tmp_path, manifest.Manifest("select", "i", "w", {}, {"run_spec": made}, {}))
+    table, plan, launch = next(p for p in planned("scot-table1") if "selector" in p[1].row.trained)
+    run = faithful(table, launch, selection_fingerprint="w", selection_path=str(tmp_path))
+    reasons = [r for r in why_not(table, plan, launch, run, "draft_tokens") if "selector tuned" in r]
+    assert len(reasons) == len(parts)
+    assert all(part in reason for part, reason in zip(parts, reasons, strict=True))
+
+
+def test_a_column_that_looks_exchanged_is_compared_in_none_of_its_numbers() -> None:
+    for table, plan, launch in planned("speccot-table3"):
+        for metric in table.metrics:
+            [reason] = why_not(table, plan, launch, faithful(table, launch), metric)
+            assert "looks like the other dataset's" in reason, (plan.column, metric)
 
 
 def test_a_target_beyond_those_of_the_paper_is_a_reason_though_it_does_not_say_which_it_took() -> None:

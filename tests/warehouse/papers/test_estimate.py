@@ -134,7 +134,7 @@ def test_token_level_speculation_has_an_estimate_that_says_what_it_leaves_out() 
 def test_an_estimate_follows_a_published_ratio_where_only_one_latency_is_published() -> None:
     """SpecReason's base model: 2.5 times the 69.2 s of figure 4."""
     loaded, _, launch, own = the_run("specreason-figure3", "base model", "math500")
-    assert estimated(loaded, launch, own).gpu_hours == pytest.approx(2.5 * 69.2 * 8000 * 2 / 3600, rel=0.01)
+    assert estimated(loaded, launch, own).gpu_hours == pytest.approx(2.5 * 69.2 * 1600 * 2 / 3600, rel=0.01)
 
 
 def test_another_machine_s_speeds_replace_the_papers_latencies() -> None:
