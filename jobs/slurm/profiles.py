@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.toml_file import read_toml
-from harness.sizing.job_cards import GPU_MEMORY, cards_of_job
+from harness.sizing.job_cards import GPU_MEMORY, cards_of_job, without_replaced
 from jobs.slurm import python_command
 
 _LIGHT_JOB_CORES = 4
@@ -50,6 +50,9 @@ _THROTTLE = re.compile(r"%(\d+)")
 _ONLY_BY_HARNESS = {
     "array": "the harness numbers the tasks itself; array-parallelism=N limits those that run at a time"
 }
+_TYPE = r"([\w.-]+:\d+|(?=\w*\d)[\w.-]+)"
+_TYPES = re.compile(rf"{_TYPE}(,{_TYPE})*")
+"""Types of GPUs with numbers; one without a number is taken for a type where it has a digit, as `h100`."""
 DEFAULT_TIME = "4:00:00"
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
@@ -63,18 +66,22 @@ def load(name: str) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"--profile {name}: no such file; the available profiles are: {', '.join(profiles) or 'none'}")
     content = read_toml(path, f"--profile {path}")
-    return {key.replace("_", "-"): value for key, value in content.items()}
+    return {key.replace("_", "-"): _joined(key, value) for key, value in content.items()}
 
 
 def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge a profile, `KEY=VALUE` pairs and flags that are not None; later ones win. Raises ValueError."""
-    options = load(profile) if profile else {}
+    """Merge a profile, `KEY=VALUE` pairs and flags that are not None; later ones win. Raises ValueError.
+
+    A pair or flag that asks for GPUs replaces every option of the profile that does.
+    """
+    typed: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
-        options[key.replace("_", "-")] = value
-    options |= {name: value for name, value in flags.items() if value is not None}
+        typed[key.replace("_", "-")] = value
+    typed |= {name: value for name, value in flags.items() if value is not None}
+    options = {**without_replaced(load(profile), typed), **typed} if profile else typed
     if throttle := _THROTTLE.fullmatch(str(options.get("array", ""))):
         options["array-parallelism"] = throttle[1]
         del options["array"]
@@ -173,10 +180,15 @@ def switches(options: Mapping[str, Any]) -> dict[str, Any]:
         elif key == _YES_OR_NO and is_on is not None:
             passed[key] = "yes" if is_on else "no"
         elif is_on is None:
-            passed[key] = ",".join(map(str, value)) if isinstance(value, list) and key not in _OWN_LISTS else value
+            passed[key] = _joined(key, value)
         elif is_on:
             passed[key] = True
     return passed
+
+
+def _joined(key: str, value: Any) -> Any:
+    """Return a list as sbatch takes it, with commas."""
+    return ",".join(map(str, value)) if isinstance(value, list) and key not in _OWN_LISTS else value
 
 
 def _lines(setup: Any) -> list[str]:
@@ -215,10 +227,10 @@ def light(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpus(value: Any) -> int | str:
-    """Return a number of GPUs, or a type and a number as in `h100:4`; both are what sbatch takes."""
+    """Return a number of GPUs, or types with numbers such as `h100:4` or `h100`; all are what sbatch takes."""
     if str(value).isdigit():
         return int(value)
-    if not re.fullmatch(r"[\w.-]+:\d+", str(value)):
+    if not _TYPES.fullmatch(str(value)):
         raise ValueError(f"--gpus-per-node {value}: expected a number, or a type and a number such as h100:4")
     return str(value)
 

@@ -43,6 +43,12 @@ def test_flags_override_pairs_and_pairs_override_the_profile(profile: str) -> No
     assert options["gpus-per-node"] == 2
 
 
+def test_gpus_that_are_typed_replace_those_of_the_profile(profile: str) -> None:
+    options = profiles.sbatch_options(profile, ["gpus-per-task=h100:2"], {"gres": None})
+    assert options["gpus-per-task"] == "h100:2"
+    assert "gpus-per-node" not in options
+
+
 def test_an_omitted_flag_does_not_override(profile: str) -> None:
     assert profiles.sbatch_options(profile, [], {"partition": None})["partition"] == "gpu"
 
@@ -151,6 +157,6 @@ def test_an_array_is_throttled_in_sbatchs_form_too() -> None:
     assert "array" not in options
 
 
-@pytest.mark.parametrize("cards", ["h200:2", "2"])
+@pytest.mark.parametrize("cards", ["h200:2", "2", "h100", "a100:1,h100:1", "nvidia_a100_80gb_pcie:2"])
 def test_cards_may_have_a_type(cards: str) -> None:
     assert str(profiles.submitit_parameters({"gpus-per-node": cards})["gpus_per_node"]) == cards
