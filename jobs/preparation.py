@@ -25,7 +25,7 @@ from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
 from jobs.run.plan import RunPlan, plan
-from jobs.run.sizing import lines_for_launch
+from jobs.run.sizing import lines_for_launch, no_gpus
 from jobs.run.spec import RunSpec
 from jobs.slurm import profiles
 from jobs.slurm.python_command import names_own_python
@@ -115,12 +115,13 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     _check_number(planned.spec)
     if cluster == "slurm":
         _check_cards(launch, planned.spec, sbatch)
+        planned.notices.extend(no_gpus(planned.spec, sbatch))
     run = run_folder(launch.output, planned.spec)
     if not run.exists():
         launch_checks.check_typed(launch, typed)
         is_here = cluster != "slurm" or not _prepares_python(sbatch)
         planned.notices.extend(launch_checks.check_models(planned.spec, is_here=is_here))
-    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task)
+    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
     if not run.exists():
         planned.notices.extend(launch_checks.check_prompts(launch, planned.spec))
         planned.notices.extend(

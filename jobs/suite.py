@@ -43,6 +43,7 @@ from harness.methods import defaults
 from harness.methods.references import resolve
 from harness.methods.values import parameter_names
 from harness.plural import counted
+from harness.sizing.job_cards import without_replaced
 from jobs import costs, launching, launching_several, sweeps
 from jobs.after import several_target_logprobs
 from jobs.nights import settings
@@ -205,12 +206,13 @@ def _overridden(flags: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mappi
     own = set(defaults(resolve(str(method)))) if method else set()
     foreign = set(parameter_names()) - own
     applicable = {name: value for name, value in overrides.items() if name not in foreign}
-    return {**{name.replace("-", "_"): value for name, value in flags.items()}, **applicable}
+    left = without_replaced(flags, applicable)
+    return {**{name.replace("-", "_"): value for name, value in left.items()}, **applicable}
 
 
 def _flags(common: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
     """Return the flags of a table on top of those that apply to it, such as of a `[[run]]` on the common ones."""
-    flags = common | run
+    flags = {**without_replaced(common, run), **run}
     tables = [table for table in (common.get("parameters"), run.get("parameters")) if isinstance(table, dict)]
     if len(tables) > 1:
         flags["parameters"] = tables[0] | tables[1]

@@ -67,7 +67,7 @@ def _checks(question: Question, sizing: RunSizing) -> Iterator[Check]:
     job = cards_of_worker(question.sbatch or {}, question.workers_per_task)
     check_flags(sizing, None if job is None else job.count)
     if job is None:
-        yield ok(_SUBJECT, "the node decides, because no GPU is asked for (--gpus-per-node)")
+        yield (warning if question.engine == "vllm" else ok)(_SUBJECT, "no GPU is asked for (--gpus-per-node)")
     elif job.card is None:
         text = (
             f"the node decides on {counted(job.count, 'GPU')}; --gpus-per-node h100:4 or --{GPU_MEMORY} 80GB says which"

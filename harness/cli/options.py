@@ -24,6 +24,7 @@ from harness.methods.ranges import flag
 from harness.methods.references import beside, resolve
 from harness.methods.values import assignments, parameter_names, switch_names
 from harness.problems import own_dataset
+from harness.sizing.job_cards import without_replaced
 
 GROUPS: Mapping[str, str] = {
     "run": "Run",
@@ -112,7 +113,9 @@ def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) 
             if name not in valid_names:
                 raise BadLaunch(f"{source}: unknown key {name!r}; the keys are the flags without the dashes")
     every = [*(layer for _, layer in layers), own_flags]
-    merged = {name: value for layer in every for name, value in layer.items()}
+    merged: dict[str, Any] = {}
+    for layer in every:
+        merged = {**without_replaced(merged, layer), **layer}
     parameters = {name: value for layer in every for name, value in layer.get("parameters", {}).items()}
     return {**merged, **({"parameters": parameters} if parameters else {})}
 

@@ -29,6 +29,7 @@ _SOLD_AS_MEBIBYTES = {16: 15360, 24: 23028, 32: 32607, 40: 40960, 48: 46068, 80:
 _LISTED_SHARE = 0.93
 """The smallest of these, over as many GiB as a card is sold with gigabytes, for other sizes."""
 _MOST_GPUS = 64
+_MOST_GPUS_OF_A_JOB = 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +96,48 @@ def of_memory(text: str) -> Card:
 
 
 def parse_type(text: str) -> CardType | None:
-    """Return what an option such as `4`, `h100:4`, `gpu:a100:2` or `gpu:4(S:0-1)` says; None where it names no GPU."""
-    is_generic = "gpu" in text.lower()
+    """Return the GPUs of `4`, `h100`, `h100:4` or `a100:1,h100:2`, as sbatch counts them; None where it names none.
+
+    Of several types, the one with the least memory stands for all.
+    """
+    types: list[str] = []
     for part in text.split(","):
-        words = re.sub(r"\(.*?\)", "", part).strip().split(":")
-        words[0] = words[0].removeprefix("gres/")
-        if words[0].lower() == "gpu":
-            words = words[1:] or ["1"]
-        elif is_generic:
-            continue  # another resource beside GPUs
+        words = part.strip().split(":")
         count = words.pop() if words[-1].isdecimal() else "1"
-        if len(words) <= 1 and 0 < int(count) <= _MOST_GPUS:
-            return CardType(int(count), known_card(words[0]) if words else None)
-    return None
+        if len(words) > 1 or len(count) > len(str(_MOST_GPUS_OF_A_JOB)):
+            return None
+        types += (words or [""]) * min(int(count), _MOST_GPUS_OF_A_JOB)
+    if not types:
+        return None
+    known = [known_card(name) for name in dict.fromkeys(types)]
+    cards = [card for card in known if card is not None]
+    return CardType(len(types), min(cards, key=lambda card: card.total_bytes) if len(cards) == len(known) else None)
+
+
+def parse_gres(text: str) -> CardType | None:
+    """Return the GPUs among generic resources such as `gpu:a100:2,nvme:1` or `gres/gpu:2`; None where there are none.
+
+    Shards (`shard:4`) and shares of MPS are parts of one GPU.
+    """
+    gpus, others = split_gres(text)
+    if gpus:
+        return parse_type(",".join(gpus))
+    shares = any(re.match(r"(gres[:/])?(shard|mps)\b", part) for part in others)
+    return CardType(1, None) if shares else None
+
+
+def split_gres(text: str) -> tuple[list[str], list[str]]:
+    """Return the GPUs among generic resources, without their name as `a100:2`, and the other resources."""
+    parts = [part.strip() for part in re.sub(r"\(.*?\)", "", text).split(",")]
+    found = {part: re.fullmatch(r"(?:gres[:/])?gpu(?:[:=](.+))?", part) for part in parts}
+    return [match[1] or "1" for match in found.values() if match], [part for part, match in found.items() if not match]
 
 
 def parse_cards(text: str) -> list[Card]:
     """Return the cards of `4xH100-80`, or `h100:4` as Slurm has it. Raises ValueError."""
     words = re.fullmatch(r"\s*(\d{1,3})\s*[x×]\s*([^:]+)", text, re.IGNORECASE)
     asked = parse_type(f"{words[2]}:{words[1]}" if words else text) if words or ":" in text else None
-    if asked is None or asked.card is None:
+    if asked is None or asked.card is None or asked.count > _MOST_GPUS:
         known = ", ".join(sorted(_KNOWN_MEBIBYTES)).upper()
         raise ValueError(
             f"--gpus {text}: expected 1 to {_MOST_GPUS} GPUs of a known type, e.g. 4xH100-80; known: {known}"

@@ -8,11 +8,13 @@ from functools import cache
 from typing import Any
 
 from harness import gpus
-from harness.sizing.cards import Card, CardType, card, of_memory, parse_type
+from harness.sizing.cards import Card, CardType, card, of_memory, parse_gres, parse_type, split_gres
 
 GPU_MEMORY = "gpu-memory"
 """Key of a profile, and flag: the memory of one GPU, where its type does not tell."""
-_COUNTS = ("gpus-per-node", "gpus-per-task", "gres", "gpus")
+_REQUESTS = ("gpus-per-task", "tres-per-task", "gres", "gpus-per-node", "gpus-per-socket", "gpus")
+"""Options that ask for GPUs. Of several in a job, Slurm 22.05 gives what the first of these asks for, or rejects it."""
+_PER_TASK, _OF_GRES = frozenset(_REQUESTS[:2]), frozenset(_REQUESTS[1:3])
 
 
 @cache
@@ -26,31 +28,101 @@ def cards_here() -> tuple[Card, ...]:
 
 
 def num_tasks(sbatch: Mapping[str, Any]) -> int:
-    """Return the tasks that Slurm starts for one job, as `ntasks` or `ntasks-per-node` and `nodes` ask for."""
-    counts = {key: str(sbatch.get(key, "")) for key in ("ntasks", "ntasks-per-node", "nodes")}
-    numbers = {key: int(text) for key, text in counts.items() if text.isdigit()}
-    return max(1, numbers.get("ntasks") or numbers.get("ntasks-per-node", 1) * numbers.get("nodes", 1))
+    """Return the tasks that Slurm starts for one job; of a range of nodes, for the fewest."""
+    if ntasks := _number(sbatch, "ntasks"):
+        return ntasks
+    if per_gpu := _number(sbatch, "ntasks-per-gpu"):
+        asked = _asked(sbatch)
+        return per_gpu * (asked.count if asked else 1)
+    sockets = _number(sbatch, "sockets-per-node") if sbatch.get("gpus-per-socket") else 0
+    return max(1, _number(sbatch, "ntasks-per-node") or sockets) * _nodes(sbatch)
 
 
 def cards_of_worker(sbatch: Mapping[str, Any], workers_per_task: int = 1) -> CardType | None:
     """Return what `cards_of_job` returns, divided among the workers that share these cards."""
-    job, sharing = cards_of_job(sbatch), workers_per_task
-    if job is None:
-        return None
-    if not sbatch.get("gpus-per-task"):
-        nodes = str(sbatch.get("nodes", "1"))
-        sharing *= max(1, num_tasks(sbatch) // (int(nodes) if nodes.isdigit() and not sbatch.get("gpus") else 1))
-    return replace(job, count=job.count // sharing)
+    job = cards_of_job(sbatch)
+    return None if job is None else replace(job, count=job.count // (workers_per_task * num_tasks(sbatch)))
 
 
 def cards_of_job(sbatch: Mapping[str, Any]) -> CardType | None:
-    """Return the number and the type of the cards that sbatch is asked for; None where it is asked for none.
+    """Return the number and the type of the cards that sbatch is asked for, on all nodes; None where for none.
 
     Raises ValueError where `gpu-memory` is not valid.
     """
     memory = of_memory(str(sbatch[GPU_MEMORY])) if sbatch.get(GPU_MEMORY) else None
-    for option in _COUNTS:
-        asked = parse_type(str(sbatch[option])) if sbatch.get(option) else None
-        if asked is not None:
-            return asked if memory is None else CardType(asked.count, memory)
+    asked = _asked(sbatch)
+    return asked if asked is None or memory is None else replace(asked, card=memory)
+
+
+def without_replaced(options: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options, such as a profile's, that hold beside others that win over them, such as those typed.
+
+    Whoever asks for GPUs by one of sbatch's options means no other option that asks for some. The memory of a GPU does
+    not hold for another type. Names may have underscores.
+    """
+    keys = {key.replace("_", "-"): key for key in options}
+    asking = {
+        name: value
+        for key, value in typed.items()
+        if (name := key.replace("_", "-")) in _REQUESTS and value is not None and _is_of_gpus(name, value)
+    }
+    if not asking:
+        return dict(options)
+    left = dict(options)
+    for name in keys.keys() & set(_REQUESTS):
+        value = left[keys[name]]
+        if _is_of_gpus(name, value):
+            del left[keys[name]]
+            if name in _OF_GRES and (others := split_gres(str(value))[1]):
+                left[keys[name]] = ",".join(others)
+    types = _types(asking)
+    if types and types != _types({name: options[key] for name, key in keys.items()}):
+        left.pop(keys.get(GPU_MEMORY, ""), None)
+    if _PER_TASK & asking.keys():  # sbatch takes no ntasks-per-gpu beside it
+        left.pop(keys.get("ntasks-per-gpu", ""), None)
+    return left
+
+
+def _asked(sbatch: Mapping[str, Any]) -> CardType | None:
+    """Return the cards of a job; of options for the same cards, those that sbatch goes by."""
+    for option in _REQUESTS:
+        asked = _parse(option, sbatch[option]) if sbatch.get(option) else None
+        if asked is None:
+            continue
+        factor = 1
+        if option in _PER_TASK:
+            factor = num_tasks({**sbatch, "ntasks-per-gpu": ""})
+        elif option != "gpus":
+            factor = _nodes(sbatch) * (_number(sbatch, "sockets-per-node") or 1 if option == "gpus-per-socket" else 1)
+        return replace(asked, count=asked.count * factor)
+    if per_gpu := _number(sbatch, "ntasks-per-gpu"):
+        return CardType(-(-(_number(sbatch, "ntasks") or 1) // per_gpu), None)
     return None
+
+
+def _parse(option: str, value: Any) -> CardType | None:
+    return parse_gres(str(value)) if option in _OF_GRES else parse_type(str(value))
+
+
+def _is_of_gpus(option: str, value: Any) -> bool:
+    return option not in _OF_GRES or bool(split_gres(str(value))[0])
+
+
+def _types(options: Mapping[str, Any]) -> set[str]:
+    """Return the types of GPUs that options name."""
+    texts = [
+        part
+        for name, value in options.items()
+        if name in _REQUESTS
+        for part in (split_gres(str(value))[0] if name in _OF_GRES else str(value).split(","))
+    ]
+    return {name for text in texts if (name := text.strip().partition(":")[0].lower()) and not name.isdecimal()}
+
+
+def _nodes(sbatch: Mapping[str, Any]) -> int:
+    return max(1, _number({"nodes": str(sbatch.get("nodes", "")).partition("-")[0]}, "nodes"))
+
+
+def _number(sbatch: Mapping[str, Any], option: str) -> int:
+    text = str(sbatch.get(option, ""))
+    return int(text) if text.isdecimal() else 0

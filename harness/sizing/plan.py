@@ -1,11 +1,12 @@
 """Chooses the width (tensor parallel size), the cards and the memory share of every engine of a worker.
 
-The widths are those with which the caches hold the most tokens; of equal ones the smallest. The caches of engines on
-the same cards hold equally many tokens, because every model reads the whole chain. An engine has one share on all of
-its cards, and the fullest of them decides. Any number of engines; nothing here knows what they are for.
+The widths are the smallest with which the caches hold all samples in flight at the full token budget; where none hold
+them, those with which they hold the most tokens. The caches of engines on the same cards hold equally many tokens,
+because every model reads the whole chain. An engine has one share on all of its cards, and the fullest of them decides.
+Any number of engines; nothing here knows what they are for.
 
-The choice depends on the models, the cards and the number of sequences, and not on problems or token budgets, so that
-runs of one pair can share their engines.
+Shares depend on the models, the widths, the cards and the number of sequences, and not on problems or token budgets, so
+that runs of one pair with equal widths can share their engines.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Demand:
     context_tokens: int
     """Longest prompt plus output; vLLM does not start with a smaller cache."""
     sample_tokens: int
-    """Most tokens of one sample in this engine (harness.sizing.need)."""
+    """Most tokens of one sample in this engine (harness.sizing.run_sizing)."""
+    num_samples: int
+    """Samples in flight, for which the caches need room."""
     num_logits: int
     """Most rows of logits in one batch: sequences, times the tokens that each may confirm at once."""
     dtype: str = "auto"
@@ -105,6 +108,11 @@ class Plan:
 
     engines: Mapping[str, EnginePlan]
     cards: tuple[Card, ...]
+
+    @property
+    def num_cards(self) -> int:
+        """Cards that the engines use."""
+        return len({card for engine in self.engines.values() for card in engine.cards})
 
     @property
     def num_samples(self) -> int:
@@ -173,7 +181,10 @@ def lacking(demands: Sequence[Demand], candidate: Plan) -> list[Demand]:
 
 
 def largest(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
-    """Return the plan that holds the most tokens, be it none; None where not even the weights fit."""
+    """Return the narrowest plan that holds all samples in flight, else the one that holds the most tokens, be it none.
+
+    None where not even the weights fit.
+    """
     cards = _as_the_smallest(cards)
     options = [list(_placements(demand, len(cards))) for demand in demands]
     plans = (_filled(cards, demands, placement) for placement in product(*options))
@@ -186,9 +197,11 @@ def _as_the_smallest(cards: Sequence[Card]) -> list[Card]:
     return [replace(card, total_bytes=smallest) for card in cards]
 
 
-def _worth(demands: Sequence[Demand], candidate: Plan) -> tuple[bool, int, int]:
+def _worth(demands: Sequence[Demand], candidate: Plan) -> tuple[bool, bool, int, int]:
     width = sum(engine.width for engine in candidate.engines.values())
-    return not lacking(demands, candidate), candidate.kv_tokens, -width
+    if all(candidate.engines[demand.name].num_samples >= demand.num_samples for demand in demands):
+        return not lacking(demands, candidate), True, -width, candidate.kv_tokens
+    return not lacking(demands, candidate), False, candidate.kv_tokens, -width
 
 
 def _placements(demand: Demand, num_cards: int) -> Iterator[tuple[int, ...]]:

@@ -156,6 +156,7 @@ def _demand(sizing: RunSizing, role: Role) -> Demand:
         shape=shape,
         context_tokens=context,
         sample_tokens=sizing.sample_tokens[role],
+        num_samples=sizing.concurrency,
         num_logits=sequences * (1 + (sizing.speculative_tokens if role == "target" else 0)),
         dtype=sizing.dtype,
         companions=(_shape(sizing.speculator),) if loads and sizing.speculator is not None else (),

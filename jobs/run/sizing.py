@@ -56,7 +56,12 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
 
 
 def lines_for_launch(
-    spec: RunSpec, problems: list[Problem], cluster: Cluster, sbatch: Mapping[str, Any], workers_per_task: int = 1
+    spec: RunSpec,
+    problems: list[Problem],
+    cluster: Cluster,
+    sbatch: Mapping[str, Any],
+    workers_per_task: int = 1,
+    shards: int = 1,
 ) -> list[str]:
     """Return what a launch prints about the sizes of its engines; empty where it uses no GPU.
 
@@ -75,21 +80,31 @@ def lines_for_launch(
         if not cards:
             return []
         plan_here = planned_or_reason(sizing, cards, refuses=not uncounted)
-        return [*_lines(sizing, plan_here, is_assumed=False), *_uncounted(uncounted)]
+        idle = _idle_here(plan_here) if shards == 1 else []
+        return [*_lines(sizing, plan_here, is_assumed=False), *_uncounted(uncounted), *idle]
     job = cards_of_worker(sbatch, workers_per_task)
     check_flags(sizing, None if job is None else job.count)
-    if job is None:
-        return ["memory: the node decides, because no number of GPUs is asked for (--gpus-per-node)"]
-    idle = _idle(sbatch, workers_per_task)
+    if job is None:  # no_gpus warns of it
+        return []
     if job.card is None:
         return [
             f"memory: the node decides on {counted(job.count, 'GPU')}; name a known type (--gpus-per-node h100:4) or "
             f"their memory (--{GPU_MEMORY} 80GB) to plan it here",
-            *idle,
+            *_idle(sbatch, workers_per_task),
         ]
     uncounted = unplanned_arguments(spec)
     plan = planned_or_reason(sizing, job.cards(), refuses=not (job.card.is_assumed or uncounted))
-    return [*_lines(sizing, plan, job.card.is_assumed), *_uncounted(uncounted), *idle]
+    return [*_lines(sizing, plan, job.card.is_assumed), *_uncounted(uncounted), *_idle(sbatch, workers_per_task, plan)]
+
+
+def no_gpus(spec: RunSpec, sbatch: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a warning where workers on Slurm start vLLM and their job asks for no GPU."""
+    starts_engines = any(model is not None and model.server is None for model in spec.models.values())
+    if spec.engine.kind == "vllm" and starts_engines and cards_of_worker(sbatch) is None:
+        yield (
+            "NO GPU ASKED FOR: Slurm gives a job without such an option none, and vLLM then runs on processors or does "
+            "not start. Ask with --gpus-per-node 1, or in the profile."
+        )
 
 
 def unplanned_arguments(spec: RunSpec) -> list[str]:
@@ -105,13 +120,31 @@ def _uncounted(names: list[str]) -> list[str]:
     )
 
 
-def _idle(sbatch: Mapping[str, Any], workers_per_task: int) -> list[str]:
-    """Return a line where the GPUs of a task cannot be divided evenly among its workers."""
+def _idle(sbatch: Mapping[str, Any], workers_per_task: int, plan: Plan | str = "") -> Iterator[str]:
+    """Yield a line for the GPUs of a task that no engine uses, with the flag that uses them."""
     task = cards_of_worker(sbatch)
-    if task is None or not (left := task.count % workers_per_task):
-        return []
-    idle = counted(left, "GPU is", "GPUs are")
-    return [f"{idle} idle in each task: --workers-per-task {workers_per_task} does not divide {task.count}"]
+    if task is None:
+        return
+    if left := task.count % workers_per_task:
+        idle = counted(left, "GPU is", "GPUs are")
+        yield f"{idle} idle in each task: --workers-per-task {workers_per_task} does not divide {task.count}"
+    if isinstance(plan, Plan) and plan.num_cards < len(plan.cards):
+        fitting = [n for n in range(workers_per_task + 1, task.count // plan.num_cards + 1) if task.count % n == 0]
+        several = f"--workers-per-task {fitting[-1]} with as many --shards uses them" if fitting else ""
+        fewer = f"--gpus-per-node {plan.num_cards * workers_per_task} asks for fewer"
+        yield f"{_unused(plan)}: {' or '.join(filter(None, (several, fewer)))}"
+
+
+def _idle_here(plan: Plan | str) -> Iterator[str]:
+    """Yield a line for the GPUs of this machine that no engine of a run with one worker uses."""
+    if isinstance(plan, Plan) and plan.num_cards < len(plan.cards):
+        workers = len(plan.cards) // plan.num_cards
+        yield f"{_unused(plan)}" + (f": --shards {workers} runs {workers} workers" if workers > 1 else "")
+
+
+def _unused(plan: Plan) -> str:
+    idle = len(plan.cards) - plan.num_cards
+    return f"{counted(idle, 'GPU')} of the {len(plan.cards)} of a worker {'is' if idle == 1 else 'are'} idle"
 
 
 def planned_or_reason(sizing: RunSizing, cards: Iterable[Any], *, refuses: bool = True) -> Plan | str:

@@ -14,15 +14,17 @@ python = "apptainer exec --nv /scratch/vllm.sif python3"  # of the jobs (jobs.sl
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from harness.cli.toml_file import read_toml
-from harness.sizing.job_cards import GPU_MEMORY, cards_of_job
-from jobs.slurm import python_command
+from harness.sizing.job_cards import GPU_MEMORY, cards_of_job, without_replaced
+from jobs.slurm import client, python_command
 
 _LIGHT_JOB_CORES = 4
 """Most cores of a job that grades and reports; it grades in one process per core."""
@@ -37,20 +39,57 @@ It depends on the workers, and so on whatever they depend on; given twice, the o
 """
 _SWITCHES = frozenset(
     {
-        *("contiguous", "exclusive", "get-user-env", "hold", "no-kill", "no-requeue", "overcommit", "oversubscribe"),
-        *("reboot", "requeue", "spread-job", "use-min-nodes"),
+        *("contiguous", "hold", "no-kill", "no-requeue", "overcommit", "oversubscribe", "reboot", "requeue"),
+        *("spread-job", "use-min-nodes", "verbose"),
     }
 )
 """Options that sbatch takes without a value."""
+_WITH_OR_WITHOUT_VALUE = frozenset({"exclusive", "get-user-env", "nice", "propagate"})
+"""Options that sbatch takes with or without a value; a number is one."""
 _YES_OR_NO = "kill-on-invalid-dep"
-_TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
+_TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_NUMBERS = {"1": True, "0": False}
 _OWN_LISTS = frozenset({"setup", "srun", python_command.KEY})
 """Keys of a profile that are lists; a list for any other is what sbatch separates by commas."""
 _THROTTLE = re.compile(r"%(\d+)")
+_LOGS = "logs are in the run folder (python -m jobs logs RUN); --output chooses the folder of run folders"
 _ONLY_BY_HARNESS = {
-    "array": "the harness numbers the tasks itself; array-parallelism=N limits those that run at a time"
+    "array": "the harness numbers the tasks itself; array-parallelism=N limits those that run at a time",
+    "job-name": "the harness names its jobs and finds them by name; comment=TEXT holds text of yours",
+    "output": _LOGS,
+    "error": _LOGS,
+    "open-mode": "a requeued task appends to its log",
+    "signal": "workers are signalled 10 to 120 s before the time limit, to save the steps in flight",
+    **dict.fromkeys(
+        ("help", "ignore-pbs", "parsable", "quiet", "test-only", "usage", "version", "wait", "wrap"),
+        "the harness submits a script of its own and reads sbatch's answer",
+    ),
 }
+_SBATCH = frozenset(
+    {
+        *("account", "acctg-freq", "array", "batch", "bb", "bbf", "begin", "chdir", "cluster-constraint", "clusters"),
+        *("comment", "constraint", "container", "container-id", "contiguous", "core-spec", "cores-per-socket"),
+        *("cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot", "dependency", "distribution"),
+        *("error", "exclude", "exclusive", "export", "export-file", "extra", "extra-node-info", "get-user-env"),
+        *("gid", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres"),
+        *("gres-flags", "hint", "hold", "input", "job-name", "kill-on-invalid-dep", "licenses", "mail-type"),
+        *("mail-user", "mcs-label", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus", "network", "nice"),
+        *("no-kill", "no-requeue", "nodefile", "nodelist", "nodes", "ntasks", "ntasks-per-core", "ntasks-per-gpu"),
+        *("ntasks-per-node", "ntasks-per-socket", "open-mode", "output", "overcommit", "oversubscribe", "partition"),
+        *("power", "prefer", "priority", "profile", "propagate", "qos", "reboot", "requeue", "reservation"),
+        *("resv-ports", "segment", "signal", "sockets-per-node", "spread-job", "stepmgr", "switches", "thread-spec"),
+        *("threads-per-core", "time", "time-min", "tmp", "tres-bind", "tres-per-task", "uid", "use-min-nodes"),
+        *("verbose", "wait-all-nodes", "wckey"),
+    }
+)
+"""Options of sbatch, Slurm 22.05 to 25.05; `sbatch --help` leaves some out."""
+_OWN_KEYS = _OWN_LISTS | python_command.PYXIS | {GPU_MEMORY, "array-parallelism", "finalize"}
+_HELP_SECONDS = 10.0
+_TYPE = r"([\w.-]+:\d+|(?=\w*\d)[\w.-]+)"
+_TYPES = re.compile(rf"{_TYPE}(,{_TYPE})*")
+"""Types of GPUs with numbers; one without a number is taken for a type where it has a digit, as `h100`."""
 DEFAULT_TIME = "4:00:00"
+_NO_LIMIT = {"unlimited", "infinite", "-1"}
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
 
@@ -63,18 +102,27 @@ def load(name: str) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"--profile {name}: no such file; the available profiles are: {', '.join(profiles) or 'none'}")
     content = read_toml(path, f"--profile {path}")
-    return {key.replace("_", "-"): value for key, value in content.items()}
+    return {key.replace("_", "-"): _joined(key, value) for key, value in content.items()}
 
 
 def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge a profile, `KEY=VALUE` pairs and flags that are not None; later ones win. Raises ValueError."""
-    options = load(profile) if profile else {}
+    """Merge a profile, `KEY=VALUE` pairs and flags that are not None; later ones win. Raises ValueError.
+
+    A pair or flag that asks for GPUs replaces every option of the profile that does.
+    """
+    typed: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
-        options[key.replace("_", "-")] = value
-    options |= {name: value for name, value in flags.items() if value is not None}
+        typed[key.replace("_", "-")] = value
+    typed |= {name: value for name, value in flags.items() if value is not None}
+    check_names(typed, "--slurm")
+    options = typed
+    if profile:
+        held = load(profile)
+        check_names(held, f"--profile {profile}:")
+        options = {**without_replaced(held, typed), **typed}
     if throttle := _THROTTLE.fullmatch(str(options.get("array", ""))):
         options["array-parallelism"] = throttle[1]
         del options["array"]
@@ -83,14 +131,41 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
     return options
 
 
+def check_names(options: Mapping[str, Any], source: str) -> None:
+    """Raise ValueError where sbatch has no such option; `source` says where it was given.
+
+    sbatch is asked where the name is not known: a site's plugins may add options.
+    """
+    unknown = [key for key in options if key not in _SBATCH | _OWN_KEYS | _ONLY_BY_HARNESS.keys()]
+    of_site = _options_of_site() if unknown else frozenset()
+    for key in unknown:
+        if key not in of_site:
+            near = difflib.get_close_matches(key, _SBATCH | _OWN_KEYS | of_site, n=1)
+            meant = f"did you mean {near[0]}?" if near else "valid: the long names that sbatch --help lists"
+            raise ValueError(f"{source} {key}={options[key]}: sbatch has no such option; {meant}")
+
+
+@cache
+def _options_of_site() -> frozenset[str]:
+    """Return the options that this machine's sbatch lists; none where it does not answer."""
+    try:
+        return frozenset(re.findall(r"--([a-z][a-z-]+)", client.ask("sbatch", "--help", seconds=_HELP_SECONDS)))
+    except client.SlurmError:
+        return frozenset()
+
+
 def minutes(time: str) -> int:
     """Convert a time limit in any of sbatch's forms (M, M:S, H:M:S, D-H, D-H:M, D-H:M:S) to minutes, rounded up.
 
-    Raises ValueError.
+    0 is no limit, as for sbatch. Raises ValueError.
     """
+    if str(time).strip().lower() in _NO_LIMIT:
+        return 0
     fields = _TIME.fullmatch(str(time).strip())
     if fields is None:
-        raise ValueError(f"--time {time}: expected minutes, hours:minutes:seconds or days-hours, as sbatch takes them")
+        raise ValueError(
+            f"--time {time}: expected minutes, hours:minutes:seconds, days-hours or UNLIMITED, as sbatch takes them"
+        )
     first, second, third = (int(fields[name] or 0) for name in ("first", "second", "third"))
     if fields["days"]:
         seconds = ((int(fields["days"]) * 24 + first) * 60 + second) * 60 + third
@@ -98,7 +173,7 @@ def minutes(time: str) -> int:
         seconds = (first * 60 + second) * 60 + third
     else:
         seconds = first * 60 + second
-    return max(1, -(-seconds // 60))
+    return -(-seconds // 60)
 
 
 def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +188,7 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     parameters: dict[str, Any] = {
         "time": limit,
         # Early enough to record the steps under way, and a small part of a short limit.
-        "signal_delay_s": max(10, min(120, limit * 60 // 10)),
+        "signal_delay_s": max(10, min(120, limit * 60 // 10)) if limit else 120,
         "stderr_to_stdout": True,  # one file per task instead of two
         "wckey": options.get("wckey"),  # otherwise submitit sends one of its own, which sites that use them reject
         # From Slurm 22.05 on srun does not take this from sbatch.
@@ -166,17 +241,30 @@ def switches(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     passed: dict[str, Any] = {}
     for key, value in options.items():
-        is_switch = isinstance(value, bool) or key in _SWITCHES or key == _YES_OR_NO
-        is_on = value if isinstance(value, bool) else _TRUTHS.get(str(value).lower()) if is_switch else None
+        is_on = _truth(key, value)
         if key in {"requeue", "no-requeue"} and is_on is not None:
             passed["requeue" if is_on == (key == "requeue") else "no-requeue"] = True
         elif key == _YES_OR_NO and is_on is not None:
             passed[key] = "yes" if is_on else "no"
         elif is_on is None:
-            passed[key] = ",".join(map(str, value)) if isinstance(value, list) and key not in _OWN_LISTS else value
+            passed[key] = _joined(key, value)
         elif is_on:
             passed[key] = True
     return passed
+
+
+def _truth(key: str, value: Any) -> bool | None:
+    """Return whether a switch is on; None where the value is none of a switch."""
+    if isinstance(value, bool):
+        return value
+    if key in _WITH_OR_WITHOUT_VALUE:
+        return _TRUTHS.get(str(value).lower())
+    return {**_TRUTHS, **_NUMBERS}.get(str(value).lower()) if key in _SWITCHES or key == _YES_OR_NO else None
+
+
+def _joined(key: str, value: Any) -> Any:
+    """Return a list as sbatch takes it, with commas."""
+    return ",".join(map(str, value)) if isinstance(value, list) and key not in _OWN_LISTS else value
 
 
 def _lines(setup: Any) -> list[str]:
@@ -215,10 +303,10 @@ def light(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpus(value: Any) -> int | str:
-    """Return a number of GPUs, or a type and a number as in `h100:4`; both are what sbatch takes."""
+    """Return a number of GPUs, or types with numbers such as `h100:4` or `h100`; all are what sbatch takes."""
     if str(value).isdigit():
         return int(value)
-    if not re.fullmatch(r"[\w.-]+:\d+", str(value)):
+    if not _TYPES.fullmatch(str(value)):
         raise ValueError(f"--gpus-per-node {value}: expected a number, or a type and a number such as h100:4")
     return str(value)
 

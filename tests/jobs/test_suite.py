@@ -300,3 +300,14 @@ def test_the_demo_plans_what_the_readme_shows() -> None:
     for run in many:
         label = f"vanilla {run.parameters['model']}" if run.method == "vanilla" else run.method
         assert f"\n{label} " in readme
+
+
+def test_gpus_of_a_run_or_of_the_command_line_replace_those_of_the_suite(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_text(f'gpus-per-node = 2\n{path.read_text()}gres = "gpu:l40s:4"\n')
+    assert [dict(launch.sbatch) for launch in suite.read(path).launches] == [
+        {"gpus-per-node": "2"},
+        {"gres": "gpu:l40s:4"},
+    ]
+    typed = suite.read(path, overrides={"gres": "gpu:h100:1"}).launches
+    assert [dict(launch.sbatch) for launch in typed] == [{"gres": "gpu:h100:1"}] * 2

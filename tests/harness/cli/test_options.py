@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from click.testing import CliRunner
 
-from harness.cli.options import arguments
+from harness.cli.options import arguments, merged_flags
 from harness.launch import main
 
 
@@ -37,3 +39,10 @@ def test_the_list_of_methods_is_aligned() -> None:
     assert len({line.index("--") for line in lines if line.startswith(" ")}) == 1
     margin = next(line.index("--") for line in lines if line.startswith(" "))
     assert all(line[margin - 1] == " " != line[margin] for line in lines[:-1])
+
+
+def test_gpus_that_are_typed_replace_those_of_a_configuration_file(tmp_path: Path) -> None:
+    config = tmp_path / "launch.toml"
+    config.write_text('gpus-per-node = "h100:2"\ngpu-memory = "94GB"\n')
+    merged = merged_flags({"config": str(config), "gres": "gpu:l40s:4"})
+    assert merged == {"gres": "gpu:l40s:4"}

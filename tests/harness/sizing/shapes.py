@@ -40,6 +40,6 @@ def shape(config: dict[str, object], name: str = "model") -> ModelShape:
 
 
 def demand(name: str, config: dict[str, object], **changes: object) -> Demand:
-    """Return what an engine has to hold for samples of 9,000 tokens."""
-    values = {"context_tokens": 9000, "sample_tokens": 9000, "num_logits": 64, **changes}
+    """Return what an engine has to hold for 64 samples of 9,000 tokens."""
+    values = {"context_tokens": 9000, "sample_tokens": 9000, "num_samples": 64, "num_logits": 64, **changes}
     return Demand(name=name, shape=shape(config, name), **values)  # type: ignore[arg-type]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import pytest
 
-from harness.sizing.cards import card, known_card, of_memory, parse_cards, parse_type
-from harness.sizing.job_cards import cards_of_job
+from harness.sizing import job_cards
+from harness.sizing.cards import card, known_card, of_memory, parse_cards
+from harness.sizing.job_cards import cards_of_job, cards_of_worker
 
 GIB = 1 << 30
 
@@ -55,23 +58,71 @@ def test_a_type_that_is_not_known_is_not_guessed(type_name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "count", "name"),
+    ("options", "count", "name", "num_tasks"),
     [
-        ("4", 4, None), ("h100:4", 4, "H100"), ("gpu:4", 4, None), ("gpu:a100_80gb:2", 2, "A100-80"), ("gpu", 1, None),
-        ("gpu:l40s", 1, "L40S"), ("gpu:h100:8(S:0-1)", 8, "H100"), ("lscratch:100,gpu:h200:2", 2, "H200"),
-        ("gres/gpu:h100:2", 2, "H100"), ("gpu:unheard:2", 2, None),
+        # What Slurm 22.05 gave a job on one node with 4 H100 and 4 A100, and the tasks that it started.
+        ("gpus-per-node=4", 4, None, 1), ("gpus-per-node=h100:4", 4, "H100", 1), ("gpus-per-node=h100", 1, "H100", 1),
+        ("gpus-per-node=a100:1,h100:1", 2, "A100-40", 1), ("gpus-per-node=h100:1,unheard:1", 2, None, 1),
+        ("gres=gpu", 1, None, 1), ("gres=gpu:2", 2, None, 1), ("gres=gpu:h100", 1, "H100", 1),
+        ("gres=gpu:a100_80gb:2", 2, "A100-80", 1), ("gres=gpu:h100:8(S:0-1)", 8, "H100", 1),
+        ("gres=gpu:h100:1,gpu:a100:2", 3, "A100-40", 1), ("gres=nvme:1,gpu:h200:2", 2, "H200", 1),
+        ("gres=gres/gpu:h100:2", 2, "H100", 1), ("gres=gres:gpu:2", 2, None, 1), ("gres=shard:4", 1, None, 1),
+        ("gpus=h100:2", 2, "H100", 1), ("gpus=4 nodes=2", 2, None, 2), ("gpus=200 nodes=50", 4, None, 50),
+        ("gpus-per-node=2 nodes=1-2", 2, None, 1), ("gpus-per-node=2 nodes=2-4", 2, None, 2),
+        ("gpus-per-node=8 ntasks-per-node=4", 2, None, 4), ("gpus-per-node=8 nodes=2 ntasks-per-node=4", 2, None, 8),
+        ("gpus-per-task=h100:1 ntasks=2", 1, "H100", 2), ("gpus-per-task=2 ntasks-per-node=2 nodes=2", 2, None, 4),
+        ("tres-per-task=cpu:4,gres/gpu:h100:2", 2, "H100", 1),
+        ("gpus-per-socket=1 sockets-per-node=2", 1, None, 2),
+        ("gpus-per-socket=h100:2 sockets-per-node=1", 2, "H100", 1),
+        ("ntasks-per-gpu=1", 1, None, 1), ("ntasks-per-gpu=1 ntasks=4", 1, None, 4),
+        ("ntasks-per-gpu=1 gpus-per-node=h100:2", 1, "H100", 2), ("gres=gpu:2 gpus-per-node=4", 2, None, 1),
+        ("gres=gpu:2 gpus-per-task=1 ntasks=2", 1, None, 2),
     ],
 )  # fmt: skip
-def test_the_options_of_slurm_tell_number_and_type(option: str, count: int, name: str | None) -> None:
-    asked = parse_type(option)
+def test_a_worker_has_the_gpus_that_slurm_gives_its_task(
+    options: str, count: int, name: str | None, num_tasks: int
+) -> None:
+    sbatch = dict(option.split("=") for option in options.split())
+    asked = cards_of_worker(sbatch)
     assert asked is not None
     assert (asked.count, asked.card and asked.card.name) == (count, name)
+    assert job_cards.num_tasks(sbatch) == num_tasks
 
 
-@pytest.mark.parametrize("option", ["", "0", "lscratch:100", "gpu:0", "gpu:a:b:c:2", "many", "gpu:h100:999999999999"])
-def test_an_option_without_a_number_of_gpus_tells_nothing(option: str) -> None:
-    asked = parse_type(option)
-    assert asked is None or asked.card is None
+@pytest.mark.parametrize(
+    "option",
+    ["gpus=", "gpus-per-node=0", "gres=gpu:0", "gres=lscratch:100", "gres=nvme:4", "gres=none", "gpus=99999999999"],
+)
+def test_an_option_that_asks_for_no_gpu_tells_of_none(option: str) -> None:
+    assert cards_of_job(dict([option.split("=")])) is None
+
+
+PROFILE = {"partition": "gpu", "gpus-per-node": "h100:2", "gpu-memory": "94GB", "cpus-per-gpu": 8}
+
+
+@pytest.mark.parametrize(
+    ("profile", "typed", "left"),
+    [
+        (PROFILE, {"gres": "gpu:l40s:4"}, {"partition", "cpus-per-gpu"}),
+        (PROFILE, {"gpus": "h100:4"}, {"partition", "cpus-per-gpu", "gpu-memory"}),
+        (PROFILE, {"gpus_per_task": "4"}, {"partition", "cpus-per-gpu", "gpu-memory"}),
+        (PROFILE, {"gpus-per-node": "a100:4"}, {"partition", "cpus-per-gpu"}),
+        (PROFILE, {"gres": "nvme:1", "partition": "short"}, PROFILE.keys()),
+        (PROFILE, {"gres": None}, PROFILE.keys()),
+        ({"gres": "gpu:2"}, {"gpus-per-node": "0"}, set()),
+        ({"gpus": 8, "ntasks-per-gpu": 1}, {"gpus-per-node": "4"}, {"ntasks-per-gpu"}),
+        ({"gpus": 8, "ntasks-per-gpu": 1}, {"gpus-per-task": "4"}, set()),
+        ({"gpus_per_node": 2, "gpu_memory": "80GB"}, {"gres": "gpu:4"}, {"gpu_memory"}),
+    ],
+)
+def test_asking_for_gpus_replaces_whatever_else_asks_for_some(
+    profile: Mapping[str, object], typed: Mapping[str, object], left: Collection[str]
+) -> None:
+    assert job_cards.without_replaced(profile, typed).keys() == set(left)
+
+
+def test_other_resources_stay_where_the_gpus_among_them_are_replaced() -> None:
+    assert job_cards.without_replaced({"gres": "nvme:1,gpu:h100:2"}, {"gpus": 4}) == {"gres": "nvme:1"}
 
 
 def test_the_memory_that_a_profile_names_decides() -> None:

@@ -26,7 +26,7 @@ TOKENS = st.integers(min_value=600, max_value=40_000)
 
 def demands(configs: list[dict[str, Any]], tokens: int) -> list[Demand]:
     return [
-        demand(f"engine{i}", config, context_tokens=tokens, sample_tokens=tokens + 100 * i)
+        demand(f"engine{i}", config, context_tokens=tokens, sample_tokens=tokens + 100 * i, num_samples=10**9)
         for i, config in enumerate(configs)
     ]
 
@@ -78,7 +78,7 @@ def test_more_cards_never_hold_fewer_tokens(gib: int, configs: list[dict[str, An
 
 @pytest.mark.parametrize(
     ("cards", "widths", "samples"),
-    [("1xH100-80", (1, 1), 2), ("2xA100-80", (2, 2), 29), ("4xA100-80", (4, 4), 76), ("8xH100-80", (4, 8), 147)],
+    [("1xH100-80", (1, 1), 2), ("2xA100-80", (2, 2), 29), ("4xA100-80", (1, 4), 65), ("8xH100-80", (1, 4), 65)],
 )
 def test_the_first_command_of_the_readme_has_a_plan(cards: str, widths: tuple[int, int], samples: int) -> None:
     plan = choose(parse_cards(cards), PAIR)
@@ -87,7 +87,7 @@ def test_the_first_command_of_the_readme_has_a_plan(cards: str, widths: tuple[in
 
 
 def test_an_engine_on_some_of_the_cards_leaves_the_target_the_share_of_the_fullest() -> None:
-    plan = choose(parse_cards("8xA100-80"), PAIR)
+    plan = choose(parse_cards("8xA100-80"), [replace(one, num_samples=1000) for one in PAIR])
     assert plan.engines["draft"].cards == (0, 1, 2, 3)
     assert taken_bytes(plan, 7) < taken_bytes(plan, 0)
 
@@ -165,7 +165,7 @@ def test_engines_on_cards_of_their_own_fill_them() -> None:
 
 
 def test_weights_and_caches_of_proposing_models_are_in_the_target() -> None:
-    alone = demand("target", QWQ_32B)
+    alone = demand("target", QWQ_32B, num_samples=1000)
     drafts = replace(alone, companions=(demand("draft", R1_1_5B).shape,))
     plain, with_draft = (choose(parse_cards("8xA100-80"), [one]).engines["target"] for one in (alone, drafts))
     assert plain.width == 8
@@ -199,7 +199,25 @@ def test_cards_of_several_sizes_are_filled_after_the_smallest() -> None:
     assert mixed == equal
 
 
+@pytest.mark.parametrize(
+    ("num_samples", "widths"),
+    [(1, (1, 1)), (20, (1, 2)), (60, (1, 4)), (70, (2, 4)), (120, (2, 8)), (1000, (4, 8))],
+)
+def test_the_smallest_widths_that_hold_the_samples_in_flight_are_planned(
+    num_samples: int, widths: tuple[int, int]
+) -> None:
+    plan = choose(parse_cards("8xH100-80"), [replace(one, num_samples=num_samples) for one in PAIR])
+    assert tuple(engine.width for engine in plan.engines.values()) == widths
+    assert plan.num_samples >= num_samples or num_samples == 1000
+
+
+def test_a_small_model_has_one_card_where_it_holds_all_samples() -> None:
+    [engine] = choose(parse_cards("4xH100-80"), [demand("target", R1_1_5B)]).engines.values()
+    assert (engine.width, engine.num_samples >= 64) == (1, True)
+
+
 def test_shares_depend_on_neither_problems_nor_budget() -> None:
-    longer = [replace(one, context_tokens=20_000, sample_tokens=18_000 + 500 * i) for i, one in enumerate(PAIR)]
-    one, other = (choose(parse_cards("4xH100-80"), wanted).engines for wanted in (PAIR, longer))
+    short = [replace(one, width=4) for one in PAIR]
+    longer = [replace(one, context_tokens=20_000, sample_tokens=18_000 + 500 * i) for i, one in enumerate(short)]
+    one, other = (choose(parse_cards("4xH100-80"), wanted).engines for wanted in (short, longer))
     assert [(e.share, e.width) for e in one.values()] == [(e.share, e.width) for e in other.values()]

@@ -57,7 +57,7 @@ def test_a_width_that_the_node_chooses_counts_as_1_in_the_run_id_and_is_not_writ
 
 def test_a_node_chooses_widths_and_shares_from_its_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(i, memory=81559) for i in range(8)])
-    settings = settings_on_node(spec_of(tmp_path, EngineSpec("vllm")))
+    settings = settings_on_node(spec_of(tmp_path, EngineSpec("vllm"), concurrency=1000))
     assert (settings["draft"].tensor_parallel, settings["target"].tensor_parallel) == (4, 8)
     assert 0.85 < settings["draft"].memory_fraction + settings["target"].memory_fraction < 0.96
     assert settings["target"].max_num_batched_tokens == 2048
@@ -66,13 +66,14 @@ def test_a_node_chooses_widths_and_shares_from_its_cards(tmp_path: Path, monkeyp
 def test_the_cards_that_a_process_sees_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(i, memory=81559) for i in range(8)])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
-    settings = settings_on_node(spec_of(tmp_path, EngineSpec("vllm")))
+    settings = settings_on_node(spec_of(tmp_path, EngineSpec("vllm"), concurrency=1000))
     assert (settings["draft"].tensor_parallel, settings["target"].tensor_parallel) == (2, 2)
 
 
 def test_flags_win_over_the_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(i, memory=81559) for i in range(4)])
-    settings = settings_on_node(spec_of(tmp_path, EngineSpec("vllm", draft_tensor_parallel=1, draft_memory=0.2)))
+    spec = spec_of(tmp_path, EngineSpec("vllm", draft_tensor_parallel=1, draft_memory=0.2), concurrency=1000)
+    settings = settings_on_node(spec)
     assert (settings["draft"].tensor_parallel, settings["draft"].memory_fraction) == (1, 0.2)
     assert settings["target"].tensor_parallel == 4
     assert settings["target"].memory_fraction < 0.75
@@ -136,7 +137,16 @@ def test_shares_are_checked_even_where_a_model_is_unknown(tmp_path: Path) -> Non
         (["--gpus-per-node", "h100:4"], "target qwq-32b: tensor parallel 4, 15.3 GiB of weights a GPU"),
         (["--gpus-per-node", "1", "--gpu-memory", "80"], "2 samples at the full token budget at once, 64 in flight"),
         (["--gpus-per-node", "2"], "memory: the node decides on 2 GPUs"),
-        (["--gpu-memory", "80GB"], "memory: the node decides, because no number of GPUs is asked for"),
+        (["--gpu-memory", "80GB"], "NO GPU ASKED FOR: "),
+        (
+            ["--gpus-per-node", "h100:8", "--concurrency", "2"],
+            "7 GPUs of the 8 of a worker are idle: --workers-per-task 8 with as many --shards uses them or "
+            "--gpus-per-node 1 asks for fewer",
+        ),
+        (
+            ["--gpus-per-node", "h100:6", "--concurrency", "40", "--workers-per-task", "1"],
+            "2 GPUs of the 6 of a worker are idle: --gpus-per-node 4 asks for fewer",
+        ),
         (["--gpus-per-node", "h100:8", "--workers-per-task", "3", "--shards", "3"], "2 GPUs are idle in each task"),
         (["--gpus-per-node", "h100:8", "--workers-per-task", "4"], "only 1 has a shard of the 4 workers of a task"),
         (["--gres", "gpu:a100:2"], "assumed: the smaller of two cards with this name"),

@@ -29,6 +29,12 @@ def test_a_time_limit_in_any_of_sbatchs_forms_is_rounded_up_to_minutes(time: str
     assert profiles.minutes(time) == minutes
 
 
+@pytest.mark.parametrize("time", ["0", "0:00:00", "0-0", "UNLIMITED", "infinite", "-1"])
+def test_no_time_limit_is_passed_on_as_none(time: str) -> None:
+    parameters = profiles.submitit_parameters({"time": time})
+    assert (parameters["time"], parameters["signal_delay_s"]) == (0, 120)
+
+
 @pytest.mark.parametrize("time", ["", "soon", "4h", "1:2:3:4", "-5"])
 def test_any_other_time_limit_is_rejected(time: str) -> None:
     with pytest.raises(ValueError, match="--time"):
@@ -41,6 +47,12 @@ def test_flags_override_pairs_and_pairs_override_the_profile(profile: str) -> No
     assert options["account"] == "b"
     assert options["mail-user"] == "me", "underscores are as good as dashes"
     assert options["gpus-per-node"] == 2
+
+
+def test_gpus_that_are_typed_replace_those_of_the_profile(profile: str) -> None:
+    options = profiles.sbatch_options(profile, ["gpus-per-task=h100:2"], {"gres": None})
+    assert options["gpus-per-task"] == "h100:2"
+    assert "gpus-per-node" not in options
 
 
 def test_an_omitted_flag_does_not_override(profile: str) -> None:
@@ -56,6 +68,15 @@ def test_an_omitted_flag_does_not_override(profile: str) -> None:
         (["array=0-3"], NO_FLAGS, "--slurm array=0-3: .* array-parallelism=N"),
         (["array-parallelism=0"], NO_FLAGS, "--array-parallelism 0: expected a number"),
         (["srun=--label 'a"], NO_FLAGS, "srun = .*No closing quotation"),
+        (["partitoin=gpu"], NO_FLAGS, "--slurm partitoin=gpu: sbatch has no such option; did you mean partition"),
+        (["gpus_per_nodes=2"], NO_FLAGS, "did you mean gpus-per-node"),
+        (["o=/logs/%j"], NO_FLAGS, "--slurm o=/logs/%j: .*valid: the long names"),
+        (["job_name=mine"], NO_FLAGS, "--slurm job-name=mine: the harness names its jobs"),
+        (["output=/logs/%j"], NO_FLAGS, "--slurm output=/logs/%j: logs are in the run folder"),
+        (["error=/logs/%j"], NO_FLAGS, "--slurm error=/logs/%j: logs are in the run folder"),
+        (["open-mode=truncate"], NO_FLAGS, "--slurm open-mode=truncate: a requeued task appends"),
+        (["signal=USR1@60"], NO_FLAGS, "--slurm signal=USR1@60: workers are signalled 10 to 120 s before"),
+        (["test-only=true"], NO_FLAGS, "--slurm test-only=true: the harness submits a script of its own"),
     ],
 )
 def test_a_wrong_value_is_named(pairs: list[str], flags: dict[str, Any], message: str) -> None:
@@ -72,9 +93,28 @@ def test_a_profile_that_does_not_exist_or_cannot_be_read_is_named(tmp_path: Path
         profiles.load(str(broken))
 
 
+def test_a_key_of_a_profile_that_sbatch_does_not_know_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('partition = "gpu"\ncontainerimage = "/i.sqsh"\n')
+    with pytest.raises(ValueError, match=r"--profile .*mine\.toml: containerimage=.*did you mean container-image\?"):
+        profiles.sbatch_options(str(path), [], {})
+
+
+def test_an_option_that_a_plugin_of_the_site_adds_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text("#!/bin/sh\necho 'Options provided by plugins:'\necho '      --lua-tag=name  tag of the job'\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    profiles._options_of_site.cache_clear()
+    assert profiles.sbatch_options(None, ["lua-tag=x"], {}) == {"lua-tag": "x"}
+    with pytest.raises(ValueError, match=r"did you mean lua-tag\?"):
+        profiles.sbatch_options(None, ["luatag=x"], {})
+    profiles._options_of_site.cache_clear()
+
+
 def test_the_profiles_of_the_repository_are_valid() -> None:
     for path in (Path(__file__).parents[3] / "slurm" / "clusters").glob("*.toml"):
-        assert profiles.submitit_parameters(profiles.load(path.stem))["time"] > 0
+        assert profiles.sbatch_options(path.stem, [], {})["time"] == "4:00:00"
 
 
 def test_submitit_gets_its_own_parameters_and_sbatch_the_rest(profile: str) -> None:
@@ -115,7 +155,7 @@ def additional(**options: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("value", [False, "false", "no"])
+@pytest.mark.parametrize("value", [False, "false", "no", "off"])
 def test_a_switch_that_is_off_is_what_sbatch_calls_its_opposite_or_nothing(value: object) -> None:
     assert additional(requeue=value) == {"no-requeue": True}
     assert additional(no_requeue=value) == {"requeue": True}
@@ -123,10 +163,15 @@ def test_a_switch_that_is_off_is_what_sbatch_calls_its_opposite_or_nothing(value
     assert additional(kill_on_invalid_dep=value) == {"requeue": True, "kill-on-invalid-dep": "no"}
 
 
-@pytest.mark.parametrize("value", [True, "true", "yes"])
+@pytest.mark.parametrize("value", [True, "true", "yes", "on"])
 def test_a_switch_that_is_on_has_no_value(value: object) -> None:
-    assert additional(requeue=value, exclusive=value) == {"requeue": True, "exclusive": True}
+    assert additional(requeue=value, exclusive=value, nice=value) == {"requeue": True, "exclusive": True, "nice": True}
     assert additional(no_requeue=value) == {"no-requeue": True}
+
+
+def test_a_number_is_a_truth_for_a_switch_and_a_value_where_sbatch_takes_one() -> None:
+    assert additional(requeue="0", hold="1") == {"no-requeue": True, "hold": True}
+    assert additional(nice="1", get_user_env="1") == {"requeue": True, "nice": "1", "get-user-env": "1"}
 
 
 def test_a_value_that_is_no_switch_stays_as_it_is() -> None:
@@ -151,6 +196,6 @@ def test_an_array_is_throttled_in_sbatchs_form_too() -> None:
     assert "array" not in options
 
 
-@pytest.mark.parametrize("cards", ["h200:2", "2"])
+@pytest.mark.parametrize("cards", ["h200:2", "2", "h100", "a100:1,h100:1", "nvidia_a100_80gb_pcie:2"])
 def test_cards_may_have_a_type(cards: str) -> None:
     assert str(profiles.submitit_parameters({"gpus-per-node": cards})["gpus_per_node"]) == cards
