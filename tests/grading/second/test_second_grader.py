@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import grading.second
-from grading import Gold, Submission, Verdict, grade_many, grader_version
+from grading import Gold, Submission, Verdict, grade_many, graded, grader_version
 from grading.grade import LIBRARIES
 from grading.second import second_grade, second_grader_version
 from grading.second.compare import compare
@@ -144,7 +144,7 @@ def test_hostile_text_gets_a_verdict_and_its_neighbours_stay_correct() -> None:
         (Submission(rf"{n}: \boxed{{\frac{{84}}{{2}}}}", "answered", False), Gold("42")) for n in range(len(items))
     ]
     mixed = [item for pair in zip(items, innocent, strict=True) for item in pair]
-    grades = list(grade_many(mixed, workers=2, time_limit_seconds=5, grade_one=second_grade))
+    grades = graded(grade_many(mixed, workers=2, time_limit_seconds=5, grade_one=second_grade))
     assert [grade.verdict for grade in grades[1::2]] == ["correct"] * len(innocent)
     assert {grade.verdict for grade in grades[0::2]} <= {"wrong", "unparsable", "no_answer", "grader_timeout"}
 
