@@ -17,17 +17,20 @@ from grading.grade import (
     grade,
     grader_version,
 )
-from grading.pool import grade_many
+from grading.pool import GraderFailed, Ungraded, grade_many, graded
 
 __all__ = [
     "GRADER_VERSION",
     "VERDICTS",
     "Gold",
     "Grade",
+    "GraderFailed",
     "StopReason",
     "Submission",
+    "Ungraded",
     "Verdict",
     "grade",
     "grade_many",
+    "graded",
     "grader_version",
 ]

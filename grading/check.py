@@ -19,7 +19,7 @@ import click
 
 from grading.golds import boxed_answer, conclusion, findings, written
 from grading.grade import Gold, Grade
-from grading.pool import grade_many
+from grading.pool import GraderFailed, grade_many, graded
 from harness.cli.command import OneLineErrors
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ class Checked:
 
 
 def check(golds: Sequence[tuple[str, Gold]], workers: int | None = None) -> list[Checked]:
-    """Grade each gold against itself. A gold with alternatives is rejected if any of them is."""
+    """Grade each gold against itself. A gold with alternatives is rejected if any of them is. Raises GraderFailed."""
     submitted = [(name, gold, boxed) for name, gold in golds for boxed in written(gold)]
-    grades = list(grade_many(((boxed_answer(boxed), gold) for _, gold, boxed in submitted), workers=workers))
+    grades = graded(grade_many(((boxed_answer(boxed), gold) for _, gold, boxed in submitted), workers=workers))
     checked: dict[str, Checked] = {}
     for (name, gold, boxed), grade in zip(submitted, grades, strict=True):
         kind: Kind = "understood" if grade.verdict == "correct" else "rejected"
@@ -89,7 +89,7 @@ def _understood(checked: Sequence[Checked], workers: int | None) -> set[str]:
     for index in range(max(map(len, forms.values()), default=0)):
         names = [name for name in forms if name not in understood and index < len(forms[name])]
         items = ((boxed_answer(forms[name][index]), golds[name]) for name in names)
-        for name, grade in zip(names, grade_many(items, workers=workers), strict=True):
+        for name, grade in zip(names, graded(grade_many(items, workers=workers)), strict=True):
             if grade.verdict == "correct":
                 understood.add(name)
     return understood
@@ -148,8 +148,8 @@ def main(
 ) -> int:
     """List the gold answers that their own grader rejects, and those that it only compares as text.
 
-    The exit code is 0 if every gold accepts itself, 1 if some do not, and 2 if an option is wrong or no dataset can be
-    read.
+    The exit code is 0 if every gold accepts itself, 1 if some do not or the machine failed, and 2 if an option is wrong
+    or no dataset can be read.
     """
     from harness.problems import benchmarks, sources
     from jobs.after.grading import gold_of
@@ -169,7 +169,10 @@ def main(
         golds[name] = [(p.id, gold_of(p)) for p in _distinct(problems)]
     if not golds:
         raise click.UsageError("no dataset can be read; set --data-dir")
-    report = [(name, check(problem_golds, workers)) for name, problem_golds in golds.items()]
+    try:
+        report = [(name, check(problem_golds, workers)) for name, problem_golds in golds.items()]
+    except GraderFailed as error:
+        raise click.ClickException(str(error)) from error
     _print(report)
     return int(any(item.kind == "rejected" for _, checked in report for item in checked))
 

@@ -13,7 +13,8 @@ from typing import Literal
 
 from grading.extract import extract, find_boxes
 from grading.grade import Gold, Submission
-from grading.pool import Item, grade_many
+from grading.pool import grade_many, graded
+from grading.processes import Item
 from grading.reading.clean import depth_at_each
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
@@ -52,7 +53,7 @@ def to_grade(golds: Sequence[Gold]) -> list[int]:
 
 
 def findings(golds: Sequence[Gold], positions: Sequence[int], workers: int | None = None) -> dict[int, Finding]:
-    """Grade the golds at these positions as answers, and return what is wrong, by position."""
+    """Grade the golds at these positions as answers, and return what is wrong, by position. Raises GraderFailed."""
     items: list[Item] = []
     ends: list[tuple[int, Conclusion | None]] = []
     for index in positions:
@@ -65,7 +66,7 @@ def findings(golds: Sequence[Gold], positions: Sequence[int], workers: int | Non
                 items.append((boxed_answer(end.answer), replace(gold, answer=part, answers=(), alternatives=())))
                 ends.append((index, end))
     found: dict[int, Finding] = {}
-    for (index, end), grade in zip(ends, grade_many(items, workers=workers), strict=True):
+    for (index, end), grade in zip(ends, graded(grade_many(items, workers=workers)), strict=True):
         is_correct, earlier = grade.verdict == "correct", found.get(index)
         if end is None and not is_correct:
             found[index] = Finding(grade.detail)

@@ -22,12 +22,14 @@ from grading.reading.clean import clean, split_list
 from grading.reading.pair import Match, best_match
 from grading.reading.relations import without_name
 
-GRADER_VERSION = "2"
+GRADER_VERSION = "3"
 """Raised with every change of the grader that can change a verdict."""
 MAX_BOXES = 50
 """If a text has more boxes than this, they are never read together."""
 UNEXTRACTED = "the gold stands in the text unextracted"
 """End of a grade's detail that asks for a person to look at the sample."""
+FAILED = "the grader failed:"
+"""Beginning of a grade's detail where an exception in the grader's own code ended it; the exception's name follows."""
 LIBRARIES = ("math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath")
 
 Verdict = Literal[

@@ -1,73 +1,65 @@
 """Grading of many answers in processes that can be killed: no answer can delay, crash or change another's grade.
 
-A task's limit counts processor seconds of its own process, so a verdict does not depend on how busy the machine is; a
-wall-clock limit backs it up. The kernel enforces the limits on time and memory, because the symbolic libraries swallow
-exceptions and block in C code. An answer that exceeds a limit is graded `grader_timeout`.
+The limit counts processor seconds of the answer's own process, so a verdict does not depend on how busy the machine is.
+`grader_timeout` is the verdict on an answer that exceeded a limit or ended its process twice, alone in a fresh process
+each time, while a control answer that was graded in between and after it in the same way survived. Where the machine
+failed (a process killed from outside, no memory to start one, no processor time), there is no verdict but `Ungraded`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import os
-import resource
-import signal
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing import connection
 
 from grading.grade import Gold, Grade, Submission, grade
-from grading.kept_locks import KeptLocks
+from grading.processes import Ended, GradeOne, GraderProcess, Item, Limits
 
-TASKS_PER_WORKER = 100
-"""Batches after which a worker is replaced, because the caches of the symbolic libraries grow."""
+ITEMS_PER_PROCESS = 1_600
+"""Items after which a process is replaced, because the caches of the symbolic libraries grow."""
 WINDOW_PER_WORKER = 64
 """Submissions in progress per worker; the window keeps memory from growing with the number of items."""
 ITEMS_PER_BATCH = 16
 BATCH_ITEM_SECONDS = 1.0
 """Processor seconds that an item may take in a batch; slower items are graded by themselves."""
 REMEMBERED_GRADES = 4_096
-WALL_TIME_FACTOR = 4
-"""The wall-clock limit as a multiple of the processor limit, for a task that waits instead of working."""
-MEMORY_EXIT = 75
-"""Exit status of a worker that reached a negative verdict after memory had run short."""
-MAX_ATTEMPTS = 2
-MAX_POOLS = 5
-"""Pools that may break as a whole before an item is given up."""
+ATTEMPTS = 2
+"""Attempts alone, in a fresh process each, before an item has a verdict or is left ungraded."""
+MOST_FAILURES = 3
+"""Failures of the machine in a row, without a single grade in between, after which nothing more is tried."""
+CONTROL: Item = (Submission(r"\boxed{1}", "answered", thinks=False), Gold("1"))
+"""An answer that every grader process survives unless the machine or the grader is at fault."""
 
-Item = tuple[Submission, Gold]
-GradeOne = Callable[[Submission, Gold], Grade]
 Key = tuple[bytes, str | None, bool, Gold]
 """Identity of an item, with a digest in place of its text, so that remembering an item costs little memory."""
 
 
-@dataclass(slots=True)
-class _Batch:
-    """Items sent together, because sending one costs as much as grading an ordinary answer."""
+@dataclass(frozen=True, slots=True)
+class Ungraded:
+    """No verdict, because the machine failed and not the answer; it can be graded later."""
 
-    pendings: list[_Pending] = field(default_factory=list)
-    future: Future[list[Grade]] | None = None
-    """None until it is sent."""
+    reason: str
+    """One line."""
 
 
-@dataclass(slots=True)
-class _Pending:
-    item: Item
-    key: Key
-    batch: _Batch | None
-    """None once the item is graded by itself."""
-    future: Future[Grade] | None = None
-    generation: int = 0
-    attempts: int = 1
-    pools: int = 1
-    grade: Grade | None = None
-    """Available once the result of this item, or of another one in its batch, was requested."""
+class GraderFailed(RuntimeError):
+    """The machine could not grade answers, which have no verdict for that; the message is one line."""
+
+
+def graded(grades: Iterable[Grade | Ungraded]) -> list[Grade]:
+    """Return the grades. Raises GraderFailed where one is missing."""
+    everything = list(grades)
+    reasons = Counter(one.reason for one in everything if isinstance(one, Ungraded))
+    if reasons:
+        number = reasons.total()
+        answers = f"{number} answer{'s were' if number != 1 else ' was'} not graded"
+        raise GraderFailed(f"{answers}: {reasons.most_common(1)[0][0]}")
+    return [one for one in everything if isinstance(one, Grade)]
 
 
 def grade_many(
@@ -76,17 +68,17 @@ def grade_many(
     time_limit_seconds: float = 10,
     memory_limit_bytes: int = 2 * 1024**3,
     grade_one: GradeOne = grade,
-) -> Iterator[Grade]:
-    """Grade the items and yield their grades in the same order.
+) -> Iterator[Grade | Ungraded]:
+    """Grade the items and yield their grades in the same order; `Ungraded` where the machine failed.
 
     `workers` is the number of processes (default: one per processor, at most 16). The limits hold for each item: its
-    processor time from the moment its work starts, and its worker's address space. Equal items are graded once. Items
-    are sent in batches; an item that takes longer than ordinary answers, or crashes a worker, is graded again by
-    itself. Workers run `grade_one`, a function that can be imported by name.
+    processor time from the moment its work starts, and its process's address space. Equal items are graded once. Items
+    are sent in batches; an item that takes longer than ordinary answers, or whose process ends, is graded again by
+    itself. Processes run `grade_one`, a function that can be imported by name.
     """
-    workers = workers or min(os.cpu_count() or 1, 16)
-    grader = _Grader(workers, time_limit_seconds, memory_limit_bytes, grade_one)
-    window: deque[_Pending | Grade] = deque()
+    workers = workers or min(len(os.sched_getaffinity(0)), 16)
+    grader = _Grader(workers, Limits(time_limit_seconds, memory_limit_bytes), grade_one)
+    window: deque[_Pending] = deque()
     try:
         for item in items:
             window.append(grader.submit(item))
@@ -98,189 +90,187 @@ def grade_many(
         grader.close()
 
 
+@dataclass(slots=True, eq=False)
+class _Pending:
+    item: Item
+    key: Key
+    outcome: Grade | Ungraded | None = None
+
+
+@dataclass(slots=True)
+class _Case:
+    """An item that is graded by itself."""
+
+    pending: _Pending
+    attempts: Generator[Item, Grade | Ended, Grade | Ungraded]
+    next_item: Item
+    """The item itself, or the control."""
+
+
+def _alone(item: Item) -> Generator[Item, Grade | Ended, Grade | Ungraded]:
+    """Decide on an item: yields what a fresh process grades next, and is sent the outcome."""
+    num_by_answer = num_by_machine = 0
+    while True:
+        outcome = yield item
+        if isinstance(outcome, Grade):
+            return outcome
+        if not outcome.by_answer:
+            num_by_machine += 1
+            if num_by_machine == ATTEMPTS:
+                return Ungraded(outcome.reason)
+            continue
+        control = yield CONTROL
+        if isinstance(control, Ended):
+            return Ungraded(f"a control answer got no grade either: {control.reason}")
+        num_by_answer += 1
+        if num_by_answer == ATTEMPTS:
+            detail = f"{outcome.reason}, {ATTEMPTS} times alone in a fresh process; a control answer survived"
+            return Grade("grader_timeout", None, None, detail, outcome.seconds)
+
+
 class _Grader:
-    """A pool of workers, replaced when it breaks, with recent grades and the submissions in progress."""
+    """Processes at work on batches and on single items, recent grades, and the items in progress."""
 
-    def __init__(self, workers: int, time_limit_seconds: float, memory_limit_bytes: int, grade_one: GradeOne) -> None:
-        self._grade_one = grade_one
-        self._workers = workers
-        self._time_limit_seconds = time_limit_seconds
-        self._memory_limit_bytes = memory_limit_bytes
-        self._pending: dict[Key, _Pending] = {}
-        self._grades: OrderedDict[Key, Grade] = OrderedDict()
-        self._generation = 0
-        self._pool: Any = None
-        self._context: KeptLocks | None = None
-        self._open = _Batch()
+    def __init__(self, workers: int, limits: Limits, grade_one: GradeOne) -> None:
+        self._workers, self._limits, self._grade_one = workers, limits, grade_one
+        self._known: dict[Key, _Pending] = {}
+        self._remembered: OrderedDict[Key, _Pending] = OrderedDict()
+        self._queue: deque[_Pending] = deque()
+        self._cases: deque[_Case] = deque()
+        self._busy: dict[GraderProcess, deque[_Pending] | _Case] = {}
+        self._idle: list[GraderProcess] = []
+        self._num_failures = 0
+        self._given_up: Ungraded | None = None
 
-    def submit(self, item: Item) -> _Pending | Grade:
+    def submit(self, item: Item) -> _Pending:
         submission, gold = item
         text = hashlib.blake2b(submission.text.encode("utf-8", "surrogatepass")).digest()
         key = (text, submission.stop_reason, submission.thinks, gold)
-        earlier = self._grades.get(key) or self._pending.get(key)
-        if earlier is not None:
+        if (earlier := self._known.get(key) or self._remembered.get(key)) is not None:
             return earlier
-        self._pending[key] = pending = _Pending(item, key, self._open)
-        self._open.pendings.append(pending)
-        if len(self._open.pendings) >= ITEMS_PER_BATCH:
-            self._send(self._open)
+        pending = _Pending(item, key, self._given_up)
+        if pending.outcome is None:
+            self._known[key] = pending
+            self._queue.append(pending)
+            if len(self._queue) % ITEMS_PER_BATCH == 0:
+                self._go_on(waits=False)
         return pending
 
-    def result(self, entry: _Pending | Grade) -> Grade:
-        if isinstance(entry, Grade):
-            return entry
-        if entry.grade is None and entry.batch is not None:
-            self._wait_for_batch(entry.batch)
-        if entry.grade is None:
-            entry.grade = self._wait(entry)
-        if self._pending.pop(entry.key, None) is not None:
-            self._grades[entry.key] = entry.grade
-            if len(self._grades) > REMEMBERED_GRADES:
-                self._grades.popitem(last=False)
-        return entry.grade
+    def result(self, pending: _Pending) -> Grade | Ungraded:
+        while pending.outcome is None:
+            self._go_on(waits=True)
+        if self._known.pop(pending.key, None) is not None and isinstance(pending.outcome, Grade):
+            self._remembered[pending.key] = pending
+            if len(self._remembered) > REMEMBERED_GRADES:
+                self._remembered.popitem(last=False)
+        return pending.outcome
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.stop()
-            self._pool.join()
-            self._pool = self._context = None
+        for process in [*self._busy, *self._idle]:
+            process.kill()
+        self._busy, self._idle = {}, []
 
-    def _send(self, batch: _Batch) -> None:
-        items = [pending.item for pending in batch.pendings]
-        seconds = min(BATCH_ITEM_SECONDS, self._time_limit_seconds)
-        arguments = (self._grade_one, items, seconds, self._memory_limit_bytes)
-        batch.future = self._run(_grade_batch, arguments, seconds * WALL_TIME_FACTOR)
-        if batch is self._open:
-            self._open = _Batch()
+    def _go_on(self, *, waits: bool) -> None:
+        """Give work to free processes, and take in what the others have done; `waits`: until one has done something."""
+        while self._given_up is None and len(self._busy) < self._workers and self._start(whole_batches=not waits):
+            pass
+        if self._given_up is not None:
+            self._leave_ungraded(self._given_up)
+            return
+        next_look = min((process.looks_at for process in self._busy), default=0.0)
+        seconds = max(0.0, next_look - time.monotonic()) if waits else 0.0
+        ready = connection.wait([process.connection for process in self._busy], seconds)
+        for process in list(self._busy):
+            if process.connection in ready:
+                self._take(process, process.receive())
+            elif process.is_stalled():
+                self._take(process, process.stalled)
 
-    def _wait_for_batch(self, batch: _Batch) -> None:
-        """Wait for the grades of a batch; where one of its items broke it, schedule each of them by itself."""
-        if batch.future is None:
-            self._send(batch)
-        assert batch.future is not None
-        grades: list[Grade] | None = None
-        with contextlib.suppress(Exception):  # the item that broke it shows when each is graded alone
-            grades = batch.future.result()
-        for index, pending in enumerate(batch.pendings):
-            pending.batch = None
-            if grades is not None:
-                pending.grade = grades[index]
-            else:
-                self._schedule(pending)
-
-    def _schedule(self, pending: _Pending) -> None:
-        """Schedule an item by itself, under the full limits."""
-        arguments = (self._grade_one, *pending.item, self._time_limit_seconds, self._memory_limit_bytes)
-        pending.future = self._run(_grade_limited, arguments, self._time_limit_seconds * WALL_TIME_FACTOR)
-        pending.generation = self._generation
-
-    def _run(self, function: Callable[..., Any], arguments: tuple[Any, ...], wall_seconds: float) -> Future[Any]:
-        if self._pool is None:
-            self._context = KeptLocks()
-            self._pool = _start_pool(self._context, self._workers, self._memory_limit_bytes)
-            self._generation += 1
+    def _start(self, *, whole_batches: bool) -> bool:
+        """Give the next work to a process; returns whether there was some, and a process for it."""
+        if self._cases:
+            return self._start_case(self._cases.popleft())
+        free = self._workers - len(self._busy)
+        size = min(ITEMS_PER_BATCH, math.ceil(len(self._queue) / free))
+        if not size or (whole_batches and len(self._queue) < ITEMS_PER_BATCH):
+            return False
         try:
-            future: Future[Any] = self._pool.schedule(function, args=arguments, timeout=wall_seconds)
-        except RuntimeError as error:  # the pool broke since the last call
-            future = Future()
-            future.set_exception(BrokenProcessPool(str(error)))
-        return future
+            process = self._idle.pop() if self._idle else GraderProcess(self._grade_one, self._limits)
+        except (OSError, EOFError) as error:
+            if not self._busy:
+                self._fail(_not_started(error).reason)
+            return not self._busy  # those that run grade the rest
+        batch = deque(self._queue.popleft() for _ in range(size))
+        seconds = min(BATCH_ITEM_SECONDS, self._limits.processor_seconds)
+        try:
+            process.send([pending.item for pending in batch], seconds)
+        except OSError:  # it was killed while it had no work, or is stopped
+            process.kill()
+            self._queue.extendleft(reversed(batch))
+            self._fail("grader processes end before they get work")
+        else:
+            self._busy[process] = batch
+        return True
 
-    def _wait(self, pending: _Pending) -> Grade:
-        from pebble import ProcessExpired
+    def _start_case(self, case: _Case) -> bool:
+        try:
+            process = GraderProcess(self._grade_one, self._limits)
+            process.send([case.next_item], self._limits.processor_seconds)
+        except (OSError, EOFError) as error:
+            self._advance(case, _not_started(error))
+        else:
+            self._busy[process] = case
+        return True
 
-        while True:
-            assert pending.future is not None
-            try:
-                return pending.future.result()
-            except FutureTimeoutError:
-                seconds = self._time_limit_seconds * WALL_TIME_FACTOR
-                return _failed_grade(f"still running after {seconds:g} s", seconds)
-            except BrokenProcessPool as error:
-                if pending.pools >= MAX_POOLS:
-                    return _failed_grade(f"the pool broke {MAX_POOLS} times: {error}")
-                self._replace_pool(pending)
-            except ProcessExpired as error:
-                code = error.exitcode
-                if code == -signal.SIGXCPU:
-                    seconds = self._time_limit_seconds
-                    return _failed_grade(f"more than {seconds:g} s of processor time", seconds)
-                if code == MEMORY_EXIT:
-                    return _failed_grade(f"memory limit of {self._memory_limit_bytes} bytes")
-                if pending.attempts >= MAX_ATTEMPTS:
-                    return _failed_grade(f"the grader crashed {MAX_ATTEMPTS} times, exit status {code}")
-                pending.attempts += 1
-                self._schedule(pending)
+    def _take(self, process: GraderProcess, outcome: Grade | Ended) -> None:
+        work = self._busy[process]
+        if isinstance(outcome, Grade):
+            self._num_failures = 0
+        else:
+            process.kill()
+        if isinstance(work, _Case):
+            process.close()
+            del self._busy[process]
+            self._advance(work, outcome)
+            return
+        first = work.popleft()
+        if isinstance(outcome, Grade):
+            first.outcome = outcome
+        else:
+            attempts = _alone(first.item)
+            self._cases.append(_Case(first, attempts, next(attempts)))
+            self._queue.extendleft(reversed(work))
+            work.clear()
+        if not work:
+            del self._busy[process]
+            if isinstance(outcome, Grade) and process.num_items < ITEMS_PER_PROCESS:
+                self._idle.append(process)
+            else:
+                process.close()
 
-    def _replace_pool(self, pending: _Pending) -> None:
-        """Start a new pool unless another item already did, and submit this item to it."""
-        if pending.generation == self._generation:
-            self.close()
-        pending.pools += 1
-        self._schedule(pending)
+    def _advance(self, case: _Case, outcome: Grade | Ended) -> None:
+        try:
+            case.next_item = case.attempts.send(outcome)
+        except StopIteration as stop:
+            case.pending.outcome = stop.value
+            if isinstance(case.pending.outcome, Ungraded):
+                self._fail(case.pending.outcome.reason)
+        else:
+            self._cases.appendleft(case)
 
+    def _fail(self, reason: str) -> None:
+        self._num_failures += 1
+        if self._num_failures >= MOST_FAILURES:
+            self._given_up = Ungraded(reason)
 
-def _failed_grade(detail: str, seconds: float = 0.0) -> Grade:
-    return Grade("grader_timeout", None, None, detail, seconds)
-
-
-def _start_pool(context: KeptLocks, workers: int, memory_limit_bytes: int) -> Any:
-    from pebble import ProcessPool
-
-    # Workers are forked in milliseconds from a clean parent process that has the libraries loaded. This process, which
-    # may have threads or a GPU, is never forked.
-    context.set_forkserver_preload(["grading.warm"])
-    return ProcessPool(
-        max_workers=workers,
-        max_tasks=TASKS_PER_WORKER,
-        initializer=_start_worker,
-        initargs=(memory_limit_bytes,),
-        context=context,
-    )
-
-
-def _start_worker(memory_limit_bytes: int) -> None:
-    from grading.reading import symbolic
-
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends the worker at once, even inside C code
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    symbolic.load()  # before any task's clock starts
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = memory_limit_bytes if hard == resource.RLIM_INFINITY else min(memory_limit_bytes, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-def _grade_batch(
-    grade_one: GradeOne, items: list[Item], time_limit_seconds: float, memory_limit_bytes: int
-) -> list[Grade]:
-    """Grade several items in a worker, each under the limits; exceeding one ends the worker and so the batch."""
-    return [_grade_limited(grade_one, *item, time_limit_seconds, memory_limit_bytes) for item in items]
-
-
-def _grade_limited(
-    grade_one: GradeOne, submission: Submission, gold: Gold, time_limit_seconds: float, memory_limit_bytes: int
-) -> Grade:
-    """Grade one item in a worker. The kernel ends the worker with SIGXCPU when its processor time is used up."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    limit = math.ceil(used.ru_utime + used.ru_stime + time_limit_seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, hard))
-    try:
-        result = grade_one(submission, gold)
-    except MemoryError:
-        os._exit(MEMORY_EXIT)
-    except Exception as error:  # noqa: BLE001  the worker's boundary: one answer must never end a run over many
-        result = _failed_grade(f"the grader failed: {type(error).__name__}: {str(error)[:200]}")
-    finally:
-        resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
-    if result.verdict != "correct" and _peak_address_space() > memory_limit_bytes // 2:
-        # The libraries swallow MemoryError and call the answer wrong, so neither verdict nor worker can be trusted.
-        os._exit(MEMORY_EXIT)
-    return replace(result, detail=result.detail.encode("utf-8", "replace").decode())
+    def _leave_ungraded(self, outcome: Ungraded) -> None:
+        self.close()
+        self._queue.clear()
+        self._cases.clear()
+        for pending in self._known.values():
+            pending.outcome = pending.outcome or outcome
 
 
-def _peak_address_space() -> int:
-    """Return the largest address space of this process so far, in bytes, or 0 where the kernel does not report it."""
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmPeak:")), 0)
+def _not_started(error: OSError | EOFError) -> Ended:
+    why = (error.strerror if isinstance(error, OSError) else None) or "the machine has no process or memory left"
+    return Ended(f"no grader process can be started: {why}", by_answer=False)

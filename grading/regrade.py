@@ -80,7 +80,7 @@ def main(
     RUN is a run folder, a run id, a unique beginning of one, or a folder of run folders.
 
     VERSION is the name of a grader version, its first word or its beginning. The exit code is 1 if a run could not be
-    read and was skipped, and 2 if an option is wrong or no run was found.
+    read and was skipped or the machine left samples ungraded, and 2 if an option is wrong or no run was found.
     """
     from jobs.run.folder import run_folders
 
@@ -101,18 +101,26 @@ def main(
         if is_second and not is_listing:
             _grade_again(run, workers, num_shown)
 
-    readable = [run for run in folders if _is_processed(run, process)]
+    ungraded: list[RunFolder] = []
+    readable = [run for run in folders if _is_processed(run, process, ungraded)]
     if database is not None and not is_listing:
         _load(readable, database)
-    return int(len(readable) < len(folders))
+    return int(len(readable) < len(folders) or bool(ungraded))
 
 
-def _is_processed(run: RunFolder, process: Callable[[RunFolder], None]) -> bool:
-    """Process a run, or warn that it cannot be read, so that the other runs are graded."""
+def _is_processed(run: RunFolder, process: Callable[[RunFolder], None], ungraded: list[RunFolder]) -> bool:
+    """Process a run, or warn that it cannot be read, so that the other runs are graded.
+
+    One of which the machine left samples ungraded is added to `ungraded`.
+    """
+    from grading import GraderFailed
     from jobs.run.grades import GradesError
 
     try:
         process(run)
+    except GraderFailed as error:
+        click.echo(f"Error: {error}", err=True)
+        ungraded.append(run)
     except GradesError as error:
         raise click.UsageError(f"{run.path.name}: {error}") from error
     except UNREADABLE as error:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import click
 
+from grading import GraderFailed
 from harness.problems import benchmarks
 from harness.weights import models
 from jobs.after.tracking import NotTracked
@@ -35,7 +36,8 @@ def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
     """Turn the errors of planning and starting a launch into one line each.
 
     The exit code is 2 where the input was wrong, the warehouse cannot be used or sbatch rejected the job; it is 1 where
-    Slurm or workers failed, or a file cannot be written. An interrupt goes on, with a line on how to resume.
+    Slurm, workers or the grader failed, or a file cannot be written. An interrupt goes on, with a line on how to
+    resume.
     """
     try:
         with file_errors_in_one_line(), slurm_errors_in_one_line(submitted):
@@ -43,7 +45,7 @@ def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("Interrupted. What is finished is kept, and the same command resumes.", err=True)
         raise
-    except (LaunchFailed, NotTracked) as error:
+    except (GraderFailed, LaunchFailed, NotTracked) as error:
         raise click.ClickException(str(error)) from error
     except WarehouseFailed as error:  # as the warehouse's own commands do
         raise click.UsageError(str(error)) from error

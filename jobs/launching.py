@@ -13,6 +13,7 @@ from shlex import quote
 
 from rich.console import Console
 
+from grading import GraderFailed
 from harness.checks.storage import ONE_NODE, locks_of_one_node
 from harness.cli.program import typed
 from harness.launch_options import PartialLaunch
@@ -229,7 +230,7 @@ def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_proc
 
 
 def conclude(run: RunFolder, console: Console, *, is_read_later: bool = False) -> None:
-    """Grade, load and print. Raises LaunchFailed where the warehouse cannot be written.
+    """Grade, load and print. Raises LaunchFailed where samples stay ungraded or the warehouse cannot be written.
 
     `is_read_later`: the target of another run is to read the chains after this, so that nothing is said of it here.
     """
@@ -239,6 +240,8 @@ def conclude(run: RunFolder, console: Console, *, is_read_later: bool = False) -
         raise LaunchFailed(
             f"{error}. Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"
         ) from error
+    except GraderFailed as error:
+        raise LaunchFailed(str(error)) from error
 
 
 def check_budgets(runs: Sequence[RunFolder]) -> None:

@@ -51,11 +51,10 @@ def carry_out_several(
 ) -> list[RunFolder]:
     """Do what `start_several` does, for launches that were checked already."""
     distinct = list({prepared.run.path: prepared for prepared in launches}.values())
-    failures: list[LaunchFailed] = []
     on: dict[Cluster, list[PreparedLaunch]] = {}
     for prepared in distinct:
         on.setdefault(prepared.cluster, []).append(prepared)
-    _on_slurm(on.get("slurm", []), console, announce)
+    failures = _on_slurm(on.get("slurm", []), console, announce)
     failures += _in_processes(on.get("local", []), console, announce)
     failures += _in_this_process(on.get("debug", []), console, announce)
     if failures:
@@ -67,9 +66,12 @@ def carry_out_several(
     return [prepared.run for prepared in launches]
 
 
-def _on_slurm(launches: Sequence[PreparedLaunch], console: Console, announce: Announce) -> None:
-    """Submit launches: runs of one pair of models share jobs. A run that is finished is graded and printed here."""
-    unfinished = []
+def _on_slurm(launches: Sequence[PreparedLaunch], console: Console, announce: Announce) -> list[LaunchFailed]:
+    """Submit launches: runs of one pair of models share jobs. A run that is finished is graded and printed here.
+
+    Returns the errors of those that could not be.
+    """
+    unfinished, failures = [], []
     for prepared in launches:
         announce(prepared)
         launching.print_plan(prepared, console)
@@ -79,7 +81,7 @@ def _on_slurm(launches: Sequence[PreparedLaunch], console: Console, announce: An
         else:
             with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
                 dispatch.clear(prepared.run)
-            launching.conclude(prepared.run, console)
+            failures += _concluded(prepared, console)
     requests = [
         Request(p.run, p.sbatch, p.launch.shards_per_task, p.launch.workers_per_task, p.launch.accept_code_change)
         for p in unfinished
@@ -87,6 +89,16 @@ def _on_slurm(launches: Sequence[PreparedLaunch], console: Console, announce: An
     for prepared, dispatched in zip(unfinished, dispatch_together(requests), strict=True):
         console.print(f"[bold]{prepared.run.path.name}[/bold]", soft_wrap=True)
         launching.print_dispatched(dispatched, prepared.run, console)
+    return failures
+
+
+def _concluded(prepared: PreparedLaunch, console: Console) -> list[LaunchFailed]:
+    """Conclude a run; returns the error where that failed, which keeps no other run from being concluded."""
+    try:
+        launching.conclude(prepared.run, console, is_read_later=prepared.target_of is not None)
+    except LaunchFailed as error:
+        return [error]
+    return []
 
 
 def _in_this_process(launches: Sequence[PreparedLaunch], console: Console, announce: Announce) -> list[LaunchFailed]:
@@ -154,12 +166,12 @@ def _in_processes(launches: Sequence[PreparedLaunch], console: Console, announce
         failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
         reasons = {explained(begun[0], error, log_of(begun[0], job)) for job, error in failed}
         old_logs.end_local(begun[0], [job.job_id for job in jobs])
-    failures = []
+    failures: list[LaunchFailed] = []
     for prepared in launches:
         if _unfinished_shards(prepared.run) and not costs.stopped_runs([prepared.run]):
             failures.append(LaunchFailed(_unfinished_message(prepared.run, begun[0], sorted(reasons))))
         else:
-            launching.conclude(prepared.run, console, is_read_later=prepared.target_of is not None)
+            failures += _concluded(prepared, console)
     return failures
 
 

@@ -322,7 +322,8 @@ def _verdict_jobs(nightly_suite: Suite, path: Path, night: date, *, confirmed: b
     options: Mapping[str, Any] = next((r["options"] for r in reversed(record.requests.values())), {})
     name = f"{nightly_suite.name}.{night}{_CONFIRMING * confirmed}.verdict"
     arguments = (str(path.resolve()), night.isoformat(), *([True] if confirmed else []))
-    options = {**options, **nightly_suite.nightly.slurm}
+    own = {**options.get(profiles.FINALIZE, {}), **nightly_suite.nightly.slurm}
+    options = {**options, profiles.FINALIZE: own}
     return VerdictJobs(_folder(nightly_suite), name, record, options, give_verdict, arguments)
 
 

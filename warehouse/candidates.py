@@ -25,8 +25,11 @@ WHOLE_CHAINS = frozenset({"scot"})
 
 
 def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
-    """Grade the drafts of a run that this grader version has not graded yet, and return how many it graded now."""
-    from grading import Submission, grade_many, grader_version
+    """Grade the drafts of a run that this grader version has not graded yet, and return how many it graded now.
+
+    Raises GraderFailed where the machine left drafts ungraded, once those of all other samples are written.
+    """
+    from grading import Submission, Ungraded, grade_many, graded, grader_version
     from harness.prompts import THINK_END
     from jobs.after.grading import gold_of
     from jobs.run import own_files, trace_files
@@ -48,11 +51,17 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
             # The chain of thought itself is graded: nothing follows its closing tag yet.
             yield Submission(text.replace(THINK_END, ""), "answered", thinks=False), golds[problem_id]
 
+    ungraded: dict[str, Ungraded] = {}
     for number, grade in enumerate(grade_many(items(), workers=workers)):
+        if isinstance(grade, Ungraded):
+            ungraded[keys[number]["sample_id"]] = grade
+            continue
         columns = {"verdict": grade.verdict, "extracted": grade.extracted, "detail": grade.detail}
         rows.append({**keys[number], "grader_version": version, **columns})
+    rows = [row for row in rows if row["sample_id"] not in ungraded]  # a sample's drafts are graded all or none
     if keys:
         trace_files.write_table(path, trace_files.CANDIDATE_GRADES, rows, {trace_files.RUN_KEY: spec.run_id})
+    graded(ungraded.values())
     return len(keys)
 
 
@@ -76,7 +85,11 @@ def _drafts(run: RunFolder, graded_samples: set[str]) -> Iterator[tuple[dict[str
 @click.argument("paths", metavar="RUN…", nargs=-1, required=True, type=RunPath())
 @click.option("--workers", type=click.IntRange(1), help="Grader processes.  [default: one per processor, at most 16]")
 def main(paths: tuple[Path, ...], workers: int | None) -> None:
-    """Grade the drafts of SCoT runs, which the view draft_selection_accuracy is based on."""
+    """Grade the drafts of SCoT runs, which the view draft_selection_accuracy is based on.
+
+    The exit code is 1 where the machine failed, so that drafts have no grade; the same command grades them.
+    """
+    from grading import GraderFailed
     from jobs.run import trace_files
     from jobs.run.folder import run_folders
     from warehouse.display import printable
@@ -90,6 +103,8 @@ def main(paths: tuple[Path, ...], workers: int | None) -> None:
                 click.echo(printable(f"{run.path.name}: {grade_candidates(run, workers)} drafts graded now"))
             else:
                 click.echo(printable(f"{run.path.name}: its drafts are not whole chains; nothing to grade"))
+    except GraderFailed as error:
+        raise click.ClickException(printable(f"{run.path.name}: {error}; the same command grades the rest")) from error
     except (*trace_files.DAMAGED, ValueError, TypeError, KeyError) as error:
         raise click.UsageError(printable(f"{run.path.name} cannot be read: {str(error).splitlines()[0]}")) from error
 

@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol, TypeVar
 
 import click
 
+from grading import GraderFailed
 from harness.cli.command import OneLineErrors
 from jobs.arguments import RunName
 from warehouse.files import WAIT_SECONDS, WarehouseError
@@ -36,12 +37,18 @@ class Option(Protocol):
 
 
 class WarehouseCommand(OneLineErrors):
-    """A command that ends with one line and exit code 2 where the database or a file cannot be used."""
+    """A command that ends with one line and exit code 2 where the database or a file cannot be used.
+
+    The exit code is 1 where the machine failed to compare answers (GraderFailed).
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; see `usage_errors`."""
-        with usage_errors():
-            return super().invoke(ctx)
+        try:
+            with usage_errors():
+                return super().invoke(ctx)
+        except GraderFailed as error:
+            raise click.ClickException(str(error)) from error
 
 
 @contextmanager

@@ -63,6 +63,7 @@ def warnings(run: RunSummary) -> list[str]:
         *out_of_budget(run),
         *mixed_code(run),
         *incomplete,
+        *grader_exceptions(run),
         *unreadable(run),
         *busy(run),
         *weaker_baseline(run),
@@ -120,6 +121,15 @@ def mixed_code(run: RunSummary) -> list[str]:
 
 def _code(code: CodeShare) -> str:
     return f"{code.code_hash} (commit {code.git_commits})" if code.git_commits else code.code_hash
+
+
+def grader_exceptions(run: RunSummary) -> list[str]:
+    """Return a warning where the grader's own code failed on answers."""
+    if not run.grader_exceptions:
+        return []
+    ended = counted(sum(run.grader_exceptions.values()), "answer")
+    names = ", ".join(f"{name} {number}" for name, number in run.grader_exceptions.items())
+    return [f"GRADER EXCEPTIONS: {ended} ended in an exception of the grader; counted as unparsable: {names}."]
 
 
 def unreadable(run: RunSummary) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grading.grade import FAILED
 from warehouse.database import Connection, reader, rows
 from warehouse.loading.run_files import SkippedFile
 from warehouse.statistics.intervals import Interval
@@ -51,6 +52,10 @@ SELECT num_samples, estimate, low_95 AS low, high_95 AS high, standard_error, in
 FROM counted_estimate WHERE run_id = $run_id AND metric = 'graded_pass_at_1'
 """
 _VERDICTS = "SELECT verdict, num_samples FROM verdict_counts WHERE run_id = $run_id"
+_GRADER_EXCEPTIONS = f"""
+SELECT regexp_extract(detail, '^{FAILED} (\\w+)', 1) AS exception, count(*) AS number FROM sample_grade
+WHERE run_id = $run_id AND starts_with(detail, '{FAILED}') GROUP BY ALL ORDER BY number DESC, exception
+"""
 _SHARES = "SELECT part, share FROM latency_split WHERE run_id = $run_id AND share IS NOT NULL ORDER BY share DESC"
 _SPEEDS = """
 SELECT model, tokens_per_call_second FROM throughput WHERE run_id = $run_id AND tokens_per_call_second IS NOT NULL
@@ -237,6 +242,8 @@ class RunSummary:
     """Number of versions that graded the run; only one of them counts."""
     verdicts: Mapping[str, int]
     """Samples by verdict, all of grading.VERDICTS; they sum to `num_planned`."""
+    grader_exceptions: Mapping[str, int]
+    """Samples that are `unparsable` because of an exception in the grader's own code, by its name."""
     fallback_rate: float | None
     num_verdicts: int
     num_decisions: int
@@ -321,6 +328,7 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
         num_result_samples=results[0].pop("num_samples") if results else 0,
         result=Interval(**results[0]) if results else None,
         verdicts=_pairs(query(_VERDICTS)),
+        grader_exceptions=_pairs(query(_GRADER_EXCEPTIONS)),
         tokens={row.pop("model"): ModelTokens(**row) for row in query(_TOKENS)},
         latency_shares=_pairs(query(_SHARES)),
         tokens_per_call_second=_pairs(query(_SPEEDS)),

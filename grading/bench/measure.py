@@ -43,17 +43,18 @@ def in_process(golds: Sequence[Gold], samples: int) -> dict[str, Any]:
 
 def pool(golds: Sequence[Gold], samples: int, workers: int, time_limit_seconds: float) -> dict[str, Any]:
     """Measure `grading.grade_many`: throughput, processor time of the workers, memory, and the longest gap."""
-    from grading.pool import grade_many
+    from grading.pool import grade_many, graded
 
     items = answers(golds, samples)
     memory = _Memory()
     verdicts: Counter[str] = Counter()
     cpu_seconds = longest_gap_seconds = 0.0
     grades = grade_many(items, workers, time_limit_seconds, grade_one=timed)
-    next_grade = next(grades)  # the workers have started
+    [next_grade] = graded([next(grades)])  # the workers have started
     verdicts[next_grade.verdict] += 1
     started = last = time.perf_counter()
-    for next_grade in grades:
+    for outcome in grades:
+        [next_grade] = graded([outcome])
         now = time.perf_counter()
         longest_gap_seconds, last = max(longest_gap_seconds, now - last), now
         verdicts[next_grade.verdict] += 1

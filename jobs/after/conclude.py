@@ -7,6 +7,7 @@ from shlex import quote
 
 from rich.console import Console
 
+from grading import GraderFailed
 from harness.cli.program import typed
 from harness.plural import counted
 from jobs.after import results, target_logprobs, warehouse
@@ -23,13 +24,17 @@ _WAIT_SECONDS = 3600.0
 
 
 def conclude(folder: str, database: str | None = None) -> bool:
-    """Conclude a run for a log or a terminal; returns whether it is complete. Raises WarehouseFailed."""
+    """Conclude a run for a log or a terminal; returns whether it is complete. Raises what `report` raises."""
     snapshot.require()
     console = Console(highlight=False)
     run = RunFolder(Path(folder))
     if client.this_job():  # the workers have ended on other machines a moment ago
         lag.wait_for_endings(run)
-    report(run, console, Path(database) if database else None, _WAIT_SECONDS)
+    ungraded: GraderFailed | None = None
+    try:
+        report(run, console, Path(database) if database else None, _WAIT_SECONDS)
+    except GraderFailed as error:
+        ungraded = error
     num_unfinished = endings.num_unfinished(run)
     untimed = timings.progress(run).left
     if untimed and not num_unfinished and not timings.is_at_work(run):
@@ -44,6 +49,8 @@ def conclude(folder: str, database: str | None = None) -> bool:
             style="bold yellow",
             soft_wrap=True,
         )
+    if ungraded is not None:
+        raise ungraded
     return not num_unfinished
 
 
@@ -70,14 +77,18 @@ def report(
 ) -> None:
     """Grade and load what is finished, print the result, and write `results.json` once all is.
 
-    Raises WarehouseFailed, with traces and grades safe.
+    Raises WarehouseFailed, with traces and grades safe, and, after all that, GraderFailed where samples are ungraded.
 
     `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
     `says_unscored`: whether it says which samples the target has not read.
     """
     database = database or warehouse.database_of(run)
+    ungraded: GraderFailed | None = None
     with console.status("Grading …"):
-        finish(run)
+        try:
+            finish(run)
+        except GraderFailed as error:
+            ungraded = error
     warehouse.load_and_print(run, database, console, wait_seconds)
     if says_unscored and (missing := target_logprobs.notice(run)):
         console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
@@ -93,3 +104,5 @@ def report(
     console.print(f"  {typed('warehouse.query')} --database {at} --list", soft_wrap=True)
     words = quote(run.path.name), quote(run.problems()[0].id)
     console.print(f"  {typed('warehouse.trace')} --database {at} {' '.join(words)} 0", soft_wrap=True)
+    if ungraded is not None:
+        raise ungraded

@@ -1,5 +1,6 @@
 """After the workers: journals become trace files, and every finished sample is graded.
 
+Where the machine fails, the sample stays ungraded, and the next grading grades it.
 This needs no GPU and may be repeated at any time, even while workers still run.
 """
 
@@ -8,18 +9,22 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from filelock import Timeout
 
-from grading import Gold, Submission, grade_many, grader_version
+from grading import Gold, GraderFailed, Submission, Ungraded, grade_many, grader_version
 from grading import grade as grade_one
-from grading.pool import GradeOne
+from grading.processes import GradeOne
 from harness import environment
+from harness.cli.program import typed
 from harness.code_hash import running_code
+from harness.plural import counted
 from harness.problems.problem import Problem
 from harness.prompts import THINK_END
 from jobs.run import own_files, trace_files
@@ -35,7 +40,8 @@ _TEXT_COLUMNS = ["problem_id", "steps.list.element.text", "draft_prompt", "targe
 def finish(run: RunFolder, workers: int | None = None) -> int:
     """Compact journals, those of timing samples too, and grade.
 
-    Returns how many samples were graded now, those graded earlier not included.
+    Returns how many samples were graded now, those graded earlier not included. Raises GraderFailed where samples are
+    left ungraded, once the others have their grades.
     """
     compact(run)
     timed = timings.of(run)
@@ -47,7 +53,7 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
 
 
 def grade(run: RunFolder, workers: int | None = None) -> int:
-    """Grade what this grader version has not graded yet; grades of other versions are kept."""
+    """Grade what this grader version has not graded yet; grades of other versions are kept. Raises GraderFailed."""
     return grade_into(run.grades_dir, run, grader_version(), grade_one, workers)
 
 
@@ -55,26 +61,31 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
     """Grade the samples that the file of a grader version in `folder` lacks; returns how many were graded.
 
     A grade that the file has is kept, unless it is that of a failed sample that a later try finished. The file's
-    metadata says which code graded last and when.
+    metadata says which code graded last and when. Raises GraderFailed, once the grades of the others are written.
     """
     path = folder / file_name(version)
     rows = {row["sample_id"]: row for row in own_files.rows_to_extend(run, path)}
     problems = {p.id: p for p in run.problems()}
     spec = run.spec()
     answers_in_thought = spec.params.get("ends_at") == "boxed"
-    graded_ids: list[str] = []
+    asked_ids: list[str] = []
+    reasons: list[str] = []
 
     def items() -> Iterator[tuple[Submission, Gold]]:
         for sample in finished_samples(run):
             grade_row = rows.get(sample["sample_id"])
             # A sample that failed may have been retried since.
             if grade_row is None or (grade_row["verdict"] == "error" and sample["stop_reason"] != FAILED):
-                graded_ids.append(sample["sample_id"])
+                asked_ids.append(sample["sample_id"])
                 yield _submission(sample, answers_in_thought), gold_of(problems[sample["problem_id"]])
 
     for number, result in enumerate(grade_many(items(), workers=workers, grade_one=grader)):
-        rows[graded_ids[number]] = {"sample_id": graded_ids[number], "grader_version": version, **asdict(result)}
-    if graded_ids:
+        if isinstance(result, Ungraded):
+            reasons.append(result.reason)
+            rows.pop(asked_ids[number], None)  # of the try before, which failed
+        else:
+            rows[asked_ids[number]] = {"sample_id": asked_ids[number], "grader_version": version, **asdict(result)}
+    if len(reasons) < len(asked_ids):
         manifest = {
             "grader_version": version,
             "graded_at": time.time(),
@@ -84,7 +95,20 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
         }
         metadata = {"grader": json.dumps(manifest), trace_files.RUN_KEY: spec.run_id}
         trace_files.write_table(path, trace_files.GRADES, list(rows.values()), metadata)
-    return len(graded_ids)
+    if reasons:
+        command = "jobs finalize" if folder == run.grades_dir else "grading.regrade --second-grader"
+        raise _ungraded(run, len(asked_ids) - len(reasons), reasons, command)
+    return len(asked_ids)
+
+
+def _ungraded(run: RunFolder, num_graded: int, reasons: list[str], command: str) -> GraderFailed:
+    reason, _ = Counter(reasons).most_common(1)[0]
+    more_memory = "; give it more memory, a Slurm job by mem in [finalize] of its profile" * ("memory" in reason)
+    samples = f"{counted(len(reasons), 'sample is', 'samples are')} not graded, {num_graded} were graded now"
+    return GraderFailed(
+        f"{run.path.name}: {samples}: {reason}{more_memory}. "
+        f"To grade the rest:  {typed(command)} {quote(str(run.path))}"
+    )
 
 
 def finished_samples(run: RunFolder) -> Iterator[dict[str, Any]]:

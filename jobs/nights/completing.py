@@ -33,7 +33,6 @@ def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> 
             ended = None  # named among the gaps of recovery
         if ended is None or sum(ended.finished) <= graded.get(run.path.name, -1):
             continue
-        missing = sum(ended.finished) - max(0, graded.get(run.path.name, 0))
         tries = sum(event["run"] == run.path.name for event in record.events("grading"))
         if tries >= _MOST_TRIES:
             why = f"grading or loading it was begun {tries} times and never ended"
@@ -41,6 +40,8 @@ def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> 
             record.append("grading", run=run.path.name)
             why = _grade(run, database)
         if why:
+            now = warehouse.num_graded(database, [run.path.name]).get(run.path.name, 0)
+            missing = sum(ended.finished) - max(0, now)
             gaps.append(Gap(run.path.name, missing, sum(ended.planned), (), why))
     return gaps
 

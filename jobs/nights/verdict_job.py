@@ -31,7 +31,7 @@ class VerdictJobs:
     name: str
     record: NightRecord
     options: Mapping[str, Any]
-    """Options of sbatch."""
+    """Options of sbatch, of which the job has what a job that grades has (`profiles.finalizer_parameters`)."""
     function: Callable[..., None]
     arguments: tuple[Any, ...]
 
@@ -79,7 +79,7 @@ class VerdictJobs:
             print(f"no job takes the place of verdict job {job} if it dies: {error}", flush=True)
 
     def _submit(self, dependency: Mapping[str, str], **further: str) -> str:
-        parameters = profiles.light(profiles.submitit_parameters(self.options))
+        parameters = profiles.finalizer_parameters(self.options)
         passed = {key: value for key, value in parameters["additional_parameters"].items() if key != "dependency"}
         parameters |= {"additional_parameters": {**passed, **further}, **dependency}
         parameters["time"] = max(_LEAST_MINUTES, int(parameters["time"]))

@@ -18,7 +18,7 @@ _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
 """Commands without which nothing can be submitted or watched; runs can do without sacct."""
 _SECONDS = 15.0
 _NOT_FOR_SBATCH = {
-    *("setup", "srun", "array-parallelism", "time", GPU_MEMORY),
+    *("setup", "srun", "array-parallelism", "time", GPU_MEMORY, profiles.FINALIZE),
     *(python_command.KEY, *python_command.PYXIS),
 }
 """Keys of a profile that are not options of sbatch, or that are passed in another form."""

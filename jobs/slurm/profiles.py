@@ -10,6 +10,9 @@ requeue = false                                       # a switch; false is the o
 setup = ["module load cuda/12.4"]                     # lines of the batch script before the worker, or one as a string
 srun = ["--mpi=none"]                                 # further arguments of srun, or all of them as one string
 python = "apptainer exec --nv /scratch/vllm.sif python3"  # of the jobs (jobs.slurm.python_command); default: this one
+
+[finalize]                                            # the job that grades, loads and reports: no GPU, 4 GB; overrides
+partition = "cpu"                                     # what it takes over (account, time, setup, ...), after all others
 """
 
 from __future__ import annotations
@@ -26,16 +29,22 @@ from harness.cli.toml_file import read_toml
 from harness.sizing.job_cards import GPU_MEMORY, cards_of_job, without_replaced
 from jobs.slurm import client, python_command
 
-_LIGHT_JOB_CORES = 4
-"""Most cores of a job that grades and reports; it grades in one process per core."""
-_OF_WORKERS = {
-    *("gpus", "gpus-per-task", "gpus-per-socket", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "nodes"),
-    *("cpus-per-gpu", "mem-per-gpu", "gpu-bind", "gpu-freq", "tres-per-task", "tres-bind", "exclusive"),
-    "dependency",
-}
-"""Further options for workers that a job without GPUs, in one task, does without.
+FINALIZE = "finalize"
+"""Table of a profile: options of sbatch for the job that grades, loads and reports."""
+_FINALIZER_CORES = 4
+"""Most cores of that job, unless its table says otherwise; it grades in one process per core."""
+_FINALIZER_MEMORY = "4G"
+_OF_FINALIZER = frozenset(
+    {
+        *("account", "clusters", "comment", "exclude", "export", "export-file", "get-user-env", "mail-type"),
+        *("mail-user", "mcs-label", "nice", "no-requeue", "partition", "priority", "qos", "requeue"),
+        *("setup", "srun", "time", "wckey", python_command.KEY, *python_command.PYXIS),
+    }
+)
+"""Options of the workers that the job that grades has too: what it takes to submit it, and its Python.
 
-It depends on the workers, and so on whatever they depend on; given twice, the option would replace its own.
+What asks for nodes, cores, memory or GPUs is not among them, but for `exclude`, which names broken nodes. Nor is
+`dependency`: it depends on the workers, and so on whatever they depend on.
 """
 _SWITCHES = frozenset(
     {
@@ -127,6 +136,7 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
         options["array-parallelism"] = throttle[1]
         del options["array"]
     submitit_parameters(options)  # raises on a wrong value before anything is planned
+    finalizer_parameters(options)
     cards_of_job(options)
     return options
 
@@ -209,7 +219,7 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
             parameters["srun_args"] = _arguments(value)
         elif key in _ONLY_BY_HARNESS:
             raise ValueError(f"--slurm {key}={value}: {_ONLY_BY_HARNESS[key]}")
-        elif key not in {"time", "wckey", GPU_MEMORY}:
+        elif key not in {"time", "wckey", GPU_MEMORY, FINALIZE}:
             passed[key] = value
     if passed.get("no-requeue"):
         del passed["requeue"]
@@ -288,18 +298,29 @@ def _arguments(srun: Any) -> list[str]:
     return list(arguments)
 
 
-def light(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Reduce submitit's parameters to those of a job that grades and reports: no GPU and a few cores.
+def finalizer_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return submitit's parameters of the job that grades, loads and reports after workers with these options.
 
-    It gets no more cores than the workers, which the nodes are known to have.
+    The table [finalize] overrides what it has by default: no GPU, 4 GB, and no more than 4 cores nor more than the
+    workers, which the nodes are known to have. Raises ValueError.
     """
-    dropped = {"gpus_per_node", "gres", "mem", "array_parallelism"}
-    light_parameters = {key: value for key, value in parameters.items() if key not in dropped}
-    additional = light_parameters.get("additional_parameters", {})
-    light_parameters["additional_parameters"] = {k: v for k, v in additional.items() if k not in _OF_WORKERS}
-    if "cpus_per_task" in parameters:
-        light_parameters["cpus_per_task"] = min(_LIGHT_JOB_CORES, parameters["cpus_per_task"])
-    return light_parameters
+    own = _finalize_table(options)
+    inherited: dict[str, Any] = {key: value for key, value in options.items() if key in _OF_FINALIZER}
+    if not {"mem-per-cpu", "mem-per-gpu"} & own.keys():
+        inherited["mem"] = _FINALIZER_MEMORY
+    if "cpus-per-task" in options:
+        inherited["cpus-per-task"] = min(_FINALIZER_CORES, _count("cpus-per-task", options["cpus-per-task"]))
+    try:
+        return submitit_parameters({**inherited, **own})
+    except ValueError as error:
+        raise ValueError(f"[{FINALIZE}] {error}") from error
+
+
+def _finalize_table(options: Mapping[str, Any]) -> dict[str, Any]:
+    table = options.get(FINALIZE, {})
+    if not isinstance(table, Mapping):
+        raise ValueError(f'{FINALIZE}: expected a table of sbatch\'s options, e.g. [{FINALIZE}] partition = "cpu"')
+    return {key.replace("_", "-"): value for key, value in table.items()}
 
 
 def _gpus(value: Any) -> int | str:

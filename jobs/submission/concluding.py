@@ -28,7 +28,7 @@ def conclude_again(run: RunFolder) -> str:
             return in_queue(missing, at_work[-1])
         client.cancel_tasks(queued)  # held for good
         name = shared_jobs.finalizer_of(run, before[-1]).removesuffix(submissions.finalizer_name(""))
-        parameters = profiles.light(profiles.submitit_parameters(before[-1].options))
+        parameters = profiles.finalizer_parameters(before[-1].options)
         try:
             job = submit.submit_finalizer(run, name, [], with_code(run, snapshot.take(run), parameters))
         except client.SlurmRejected as rejection:

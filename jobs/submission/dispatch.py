@@ -103,7 +103,7 @@ def dispatch(
                 refusal = refused(num_taken, len(tasks), error, run)
                 break
             num_taken += len(array)
-        warning = submit_finalizer(run, name, jobs, code, parameters)
+        warning = submit_finalizer(run, name, jobs, code, options)
         return Dispatched(jobs, num_taken, num_active, warning, refusal)
 
 
@@ -155,11 +155,14 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
 
 
 def submit_finalizer(
-    run: RunFolder, name: str, jobs: Sequence[str], code: str, parameters: Mapping[str, Any]
+    run: RunFolder, name: str, jobs: Sequence[str], code: str, options: Mapping[str, Any]
 ) -> str | None:
-    """Submit the job that grades, loads and reports after a submission; returns a warning where Slurm rejects it."""
+    """Submit the job that grades, loads and reports after a submission with these options of sbatch.
+
+    Returns a warning where Slurm rejects it.
+    """
     try:
-        submit.submit_finalizer(run, name, jobs, with_code(run, code, profiles.light(parameters)))
+        submit.submit_finalizer(run, name, jobs, with_code(run, code, profiles.finalizer_parameters(options)))
     except client.SlurmRejected as rejection:  # such as a partition that takes no job without a GPU
         return (
             f"WARNING: Slurm rejected the job that grades, loads and reports: {rejection}. "

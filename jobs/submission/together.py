@@ -158,7 +158,7 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
     outcomes = []
     for run, code, of_run in zip(runs, archives, of_runs, strict=True):
         last = submissions.job_name(run, len(submissions.read(run)) - 1)
-        warning = submit_finalizer(run, last, jobs, code, parameters)
+        warning = submit_finalizer(run, last, jobs, code, requests[0].options)
         names = tuple(other.path.name for other in runs if other != run)
         taken = min(num_taken, len(of_run))
         refusal = refused(taken, len(of_run), rejection, run) if rejection and taken < len(of_run) else None

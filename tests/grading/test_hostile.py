@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grading import VERDICTS, Gold, Submission, grade_many
+from grading import VERDICTS, Gold, Submission, grade_many, graded
 from tests.grading.hostile import boxed, hostile_texts
 
 TIME_LIMIT_SECONDS = 2
@@ -36,7 +36,7 @@ def test_hostile_answers_get_a_verdict_in_time_and_their_neighbours_stay_correct
     for number, text in enumerate(texts.values()):
         items += [(submission(text), Gold("42")), innocent(number)]
     started = time.monotonic()
-    grades = list(grade_many(items, 2, TIME_LIMIT_SECONDS, MEMORY_LIMIT_BYTES))
+    grades = graded(grade_many(items, 2, TIME_LIMIT_SECONDS, MEMORY_LIMIT_BYTES))
     assert time.monotonic() - started < 5 * TIME_LIMIT_SECONDS * len(texts)
     assert [grade.verdict for grade in grades[1::2]] == ["correct"] * len(texts)
     verdicts = dict(zip(texts, (grade.verdict for grade in grades[0::2]), strict=True))
@@ -51,7 +51,7 @@ def test_hostile_answers_get_a_verdict_in_time_and_their_neighbours_stay_correct
 def test_a_hostile_gold_ends_in_time_too(name: str, tmp_path: Path) -> None:
     text = hostile_texts(str(tmp_path / "written"))[name]
     gold = Gold(text.removeprefix(r"So \boxed{").removesuffix("}"))
-    results = list(grade_many([(submission(text), gold), innocent(1)], 1, TIME_LIMIT_SECONDS, MEMORY_LIMIT_BYTES))
+    results = graded(grade_many([(submission(text), gold), innocent(1)], 1, TIME_LIMIT_SECONDS, MEMORY_LIMIT_BYTES))
     assert results[0].verdict in {"correct", "bad_gold", "grader_timeout", "unparsable"}
     assert results[1].verdict == "correct"
 
@@ -66,7 +66,8 @@ def test_a_long_run_in_which_every_hundredth_answer_is_hostile(tmp_path: Path) -
             else:
                 yield innocent(number)
 
-    verdicts = [grade.verdict for grade in grade_many(items(), 2, TIME_LIMIT_SECONDS, MEMORY_LIMIT_BYTES)]
+    grades = graded(grade_many(items(), 2, TIME_LIMIT_SECONDS, MEMORY_LIMIT_BYTES))
+    verdicts = [grade.verdict for grade in grades]
     assert len(verdicts) == SOAK_GRADES
     assert set(verdicts) <= set(VERDICTS)
     assert [n for n, verdict in enumerate(verdicts) if n % 100 != 99 and verdict != "correct"] == []

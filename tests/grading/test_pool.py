@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from grading import Gold, Grade, Submission, grade_many, pool
+from grading import Gold, Grade, GraderFailed, Submission, grade_many, graded, pool
 
 GOLD = Gold("42")
 ROWS = r"\\".join("&".join(f"a_{{{i}{j}}}" for j in range(9)) for i in range(9))
@@ -37,7 +38,7 @@ def test_hostile_answers_get_a_verdict_in_time_and_their_neighbours_stay_correct
     innocent = [(boxed("42", 1000 + n), GOLD) for n in range(len(items))]
     mixed = [item for pair in zip(items, innocent, strict=True) for item in pair]
     started = time.monotonic()
-    grades = list(grade_many(mixed, workers=2, time_limit_seconds=1))
+    grades = graded(grade_many(mixed, workers=2, time_limit_seconds=1))
     assert time.monotonic() - started < 45
     assert [grade.verdict for grade in grades[1::2]] == ["correct"] * len(innocent)
     assert {g.verdict for g in grades[0::2]} <= {"wrong", "unparsable", "no_answer", "grader_timeout", "correct"}
@@ -48,7 +49,7 @@ def test_hostile_answers_get_a_verdict_in_time_and_their_neighbours_stay_correct
 
 def test_grades_come_in_the_order_of_the_items_and_equal_items_are_graded_once() -> None:
     items = [(boxed(str(n % 3)), Gold("1")) for n in range(200)]
-    grades = list(grade_many(items, workers=2))
+    grades = graded(grade_many(items, workers=2))
     assert [grade.verdict for grade in grades] == [("correct" if n % 3 == 1 else "wrong") for n in range(200)]
     assert len({id(grade) for grade in grades}) == 3
 
@@ -63,50 +64,134 @@ def test_items_are_taken_as_grades_are_asked_for() -> None:
             yield boxed("42", taken), GOLD
 
     grades = grade_many(endless(), workers=1)
-    assert [next(grades).verdict for _ in range(3)] == ["correct"] * 3
+    assert [grade.verdict for grade in graded(islice(grades, 3))] == ["correct"] * 3
     assert taken <= pool.WINDOW_PER_WORKER + 3
     assert isinstance(grades, Generator)
     grades.close()
 
 
-def crash(submission: Submission, gold: Gold) -> Grade:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError
-
-
-def use_memory(submission: Submission, gold: Gold) -> Grade:
-    return Grade("wrong", str(len(bytearray(4 * 1024**3))), None, "", 0.0)
-
-
-def crash_once(submission: Submission, gold: Gold) -> Grade:
-    marker = Path(submission.text)
-    if not marker.exists():
+def boom(submission: Submission, gold: Gold) -> Grade:
+    """Do to its own process, or raise, what the text says; the control answer says nothing."""
+    text = submission.text
+    if text.startswith("once "):
+        marker = Path(text.split()[-1])
+        if marker.exists():
+            return Grade("correct", None, None, "", 0.0)
         marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+        text = text.removeprefix("once ")
+    if text.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, text.split()[0]))
+        time.sleep(60)
+    elif text.startswith("exit"):
+        os._exit(3)
+    elif text.startswith("memory"):
+        bytearray(4 * 1024**3)
+    elif text.startswith("work"):
+        while True:
+            pass
+    elif text.startswith("raise"):
+        raise {"RecursionError": RecursionError, "OSError": OSError}[text.split()[1]]("broken")
     return Grade("correct", None, None, "", 0.0)
 
 
-def fail(submission: Submission, gold: Gold) -> Grade:
-    raise RuntimeError("broken")
+def crash_always(submission: Submission, gold: Gold) -> Grade:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    raise AssertionError
 
 
+def said(text: str) -> tuple[Submission, Gold]:
+    return Submission(text, "answered", thinks=False), GOLD
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # processes import the functions above by name
+
+
+@pytest.mark.usefixtures("importable")
 @pytest.mark.parametrize(
-    ("grade_one", "verdict", "detail"),
+    ("text", "verdict", "detail"),
     [
-        (crash, "grader_timeout", "crashed 2 times"),
-        (use_memory, "grader_timeout", "memory limit"),
-        (crash_once, "correct", ""),
-        (fail, "grader_timeout", "RuntimeError: broken"),
+        ("work", "grader_timeout", "more than 1 s of processor time"),
+        ("memory", "grader_timeout", "more memory than"),
+        ("SIGSEGV", "grader_timeout", "SIGSEGV"),
+        ("SIGABRT", "grader_timeout", "SIGABRT"),
+        ("exit", "grader_timeout", "exit status 3"),
+        ("raise RecursionError", "unparsable", "RecursionError: broken"),
     ],
 )
-def test_failed_machinery_is_no_verdict_on_the_model_and_a_crash_is_retried_once(
-    grade_one: pool.GradeOne, verdict: str, detail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # workers import the functions above by name
-    item = (Submission(str(tmp_path / "crashed"), "answered", thinks=False), GOLD)
-    (result,) = grade_many([item], workers=1, time_limit_seconds=5, grade_one=grade_one)
-    assert result.verdict == verdict
+def test_what_an_answer_does_to_its_own_process_twice_is_its_verdict(text: str, verdict: str, detail: str) -> None:
+    neighbors = [said("fine"), said(text), said("fine too")]
+    first, result, last = graded(grade_many(neighbors, workers=1, time_limit_seconds=1, grade_one=boom))
+    assert (result.verdict, first.verdict, last.verdict) == (verdict, "correct", "correct")
     assert detail in result.detail
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize("text", ["SIGKILL", "SIGTERM", "SIGHUP", "SIGSTOP", "raise OSError"])
+def test_what_others_do_to_a_process_is_no_verdict(text: str) -> None:
+    neighbors = [said("fine"), said(text), said("fine too")]
+    first, result, last = grade_many(neighbors, workers=1, time_limit_seconds=0.25, grade_one=boom)
+    assert isinstance(result, pool.Ungraded)
+    assert [one.verdict for one in (first, last) if isinstance(one, Grade)] == ["correct", "correct"]
+    with pytest.raises(GraderFailed, match="1 answer was not graded"):
+        graded([first, result, last])
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize("ending", ["SIGKILL", "SIGSEGV", "exit", "raise OSError"])
+def test_an_answer_whose_process_ends_once_is_graded(ending: str, tmp_path: Path) -> None:
+    (result,) = graded(grade_many([said(f"once {ending} {tmp_path / 'marker'}")], workers=1, grade_one=boom))
+    assert result.verdict == "correct"
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_grader_that_fails_on_every_answer_gives_no_verdict() -> None:
+    results = list(grade_many([said(str(number)) for number in range(5)], workers=2, grade_one=crash_always))
+    assert [type(one) for one in results] == [pool.Ungraded] * 5
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize(("name", "text"), [("RLIMIT_CPU", "work"), ("RLIMIT_AS", "memory")])
+def test_a_limit_of_the_shell_below_the_grader_s_gives_no_verdict(name: str, text: str) -> None:
+    limit = {"RLIMIT_CPU": 1, "RLIMIT_AS": 2**30}[name]
+    script = (
+        "import resource, sys; from grading import Ungraded, grade_many\n"
+        "from tests.grading.test_pool import boom, said\n"
+        f"resource.setrlimit(resource.{name}, ({limit}, {limit}))\n"
+        "(one,) = grade_many([said(sys.argv[1])], workers=1, time_limit_seconds=2, grade_one=boom)\n"
+        "print(isinstance(one, Ungraded), one.reason)"
+    )
+    program = [sys.executable, "-c", script, text]
+    ended = subprocess.run(program, check=True, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert ended.stdout.startswith("True")
+    assert "ulimit" in ended.stdout
+
+
+NO_FORKS = """
+import errno, os, sys
+
+def fork():
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+if any("forkserver" in argument for argument in sys.orig_argv):
+    os.fork = fork
+"""
+GRADE_40 = """
+from grading import Gold, Submission, Ungraded, grade_many
+for one in grade_many([(Submission(str(n), "answered", thinks=False), Gold("42")) for n in range(40)], workers=2):
+    assert isinstance(one, Ungraded), one
+print(one.reason)
+"""
+
+
+def test_where_no_process_can_be_started_nothing_is_graded_and_one_reason_is_given(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_FORKS)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
+    program = [sys.executable, "-c", GRADE_40]
+    ended = subprocess.run(program, check=True, env=environment, capture_output=True, text=True)
+    assert "no grader process can be started" in ended.stdout
+    assert ended.stderr == ""
 
 
 STOPPED_WHILE_STARTING = """
@@ -127,12 +212,13 @@ if __name__ == "__mp_main__" and not is_first():  # a worker that is still at it
     (folder / "late").touch()
     while not (folder / "stopping").exists():
         time.sleep(0.01)
-    time.sleep(0.5)  # the pool waits three seconds before it kills a worker
+    time.sleep(0.5)
 
 if __name__ == "__main__":
     from grading import Gold, Submission, grade_many
 
-    grades = grade_many([(Submission("42", "answered", thinks=False), Gold("42"))] * 2, workers=2)
+    answers = [Submission(text, "answered", thinks=False) for text in (r"\\boxed{42}", r"is \\boxed{42}")]
+    grades = grade_many([(answer, Gold("42")) for answer in answers], workers=2)
     print(next(grades).verdict)
     while not (folder / "late").exists():
         time.sleep(0.01)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from grading.choice import chosen_letter
 from grading.grade import Gold, Submission
-from grading.pool import Item, grade_many
+from grading.pool import grade_many, graded
+from grading.processes import Item
 from warehouse.database import Connection, rows
 
 _ANSWERS = """
@@ -108,7 +109,7 @@ def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
             ballot.groups = list(ballot.wrong.values())
     while remaining:
         items = (item for ballot, answers in remaining for item in _items(ballot.gold, answers))
-        is_equal = iter([grade.verdict == "correct" for grade in grade_many(items, workers)])
+        is_equal = iter([grade.verdict == "correct" for grade in graded(grade_many(items, workers))])
         rest = [(ballot, _split_off_first_group(ballot, answers, is_equal)) for ballot, answers in remaining]
         remaining = [(ballot, answers) for ballot, answers in rest if answers]
 

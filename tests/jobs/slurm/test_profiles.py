@@ -130,23 +130,54 @@ def test_the_signal_comes_early_enough_to_record_and_late_enough_to_work(time: s
     assert profiles.submitit_parameters({"time": time})["signal_delay_s"] == seconds
 
 
-def test_a_job_that_grades_needs_no_gpu_and_few_cores() -> None:
-    parameters = profiles.submitit_parameters(
-        {"gpus-per-node": 8, "cpus-per-task": 64, "mem": "900G", "partition": "gpu", "array-parallelism": 5}
-    )
-    light = profiles.light(parameters)
-    assert light["cpus_per_task"] == 4
-    assert light["partition"] == "gpu"
-    assert not {"gpus_per_node", "mem", "array_parallelism"} & light.keys()
-    assert "cpus_per_task" not in profiles.light(profiles.submitit_parameters({}))
-    assert "dependency" not in profiles.light(profiles.submitit_parameters({"dependency": "afterok:7"})), "its own"
+OF_WORKERS = {
+    "gpus-per-node": 8,
+    "cpus-per-task": 64,
+    "mem": "900G",
+    "array-parallelism": 5,
+    "dependency": "afterok:7",
+    "constraint": "h100",
+    "nodelist": "n[1-9]",
+    "licenses": "x",
+    "reservation": "gpus",
+    "switches": 1,
+    "tres-per-task": "gres/gpu:2",
+    "gpu-freq": "high",
+    "mem-per-gpu": "9G",
+    "ntasks": 2,
+    "gres": "gpu:2",
+}
+TO_SUBMIT = {"partition": "gpu", "account": "a", "qos": "q", "time": "1:00:00", "exclude": "n13", "mail-type": "FAIL"}
 
 
-@pytest.mark.parametrize("option", ["tres-per-task=gres/gpu:2", "tres-bind=gres/gpu:closest", "gpu-freq=high"])
-def test_a_job_that_grades_asks_for_no_gpu_by_any_name(option: str) -> None:
-    parameters = profiles.submitit_parameters(profiles.sbatch_options(None, [option], NO_FLAGS))
-    assert parameters["additional_parameters"].keys() == {"requeue", option.partition("=")[0]}
-    assert profiles.light(parameters)["additional_parameters"] == {"requeue": True}
+def test_the_job_that_grades_has_what_it_takes_to_submit_it_and_nothing_else_of_the_workers() -> None:
+    found = profiles.finalizer_parameters({**OF_WORKERS, **TO_SUBMIT})
+    assert {**found, **found["additional_parameters"]}.items() >= {**TO_SUBMIT, "time": 60, "mem": "4G"}.items()
+    assert found["cpus_per_task"] == 4
+    others = {name.replace("-", "_") for name in OF_WORKERS} - {"mem", "cpus_per_task"}
+    assert not others & {name.replace("-", "_") for name in (*found, *found["additional_parameters"])}
+    assert "cpus_per_task" not in profiles.finalizer_parameters({})
+
+
+def test_the_table_finalize_overrides_what_the_job_that_grades_has_and_changes_nothing_of_the_workers() -> None:
+    table = {"partition": "cpu", "mem": "8G", "cpus_per_task": 16, "reservation": "r", "time": "30"}
+    options = {**OF_WORKERS, **TO_SUBMIT, "finalize": table}
+    found = profiles.finalizer_parameters(options)
+    assert (found["partition"], found["mem"], found["cpus_per_task"], found["time"]) == ("cpu", "8G", 16, 30)
+    assert found["additional_parameters"]["reservation"] == "r"
+    assert profiles.submitit_parameters(options) == profiles.submitit_parameters({**OF_WORKERS, **TO_SUBMIT})
+    for further in ({"mem": False}, {"mem-per-cpu": "2G"}):
+        assert "mem" not in profiles.finalizer_parameters({**TO_SUBMIT, "finalize": further})
+
+
+def test_a_profile_brings_its_table_finalize_and_a_wrong_value_in_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text('partition = "gpu"\n[finalize]\ncpus_per_task = 2\n')
+    assert profiles.sbatch_options(str(path), [], {})["finalize"] == {"cpus_per_task": 2}
+    for text, message in (('finalize = "cpu"', "expected a table"), ('[finalize]\ntime = "soon"', "--time soon")):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=rf"finalize.*{message}"):
+            profiles.sbatch_options(str(path), [], {})
 
 
 def additional(**options: Any) -> dict[str, Any]:

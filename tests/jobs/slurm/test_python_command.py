@@ -121,6 +121,7 @@ def test_an_empty_image_takes_back_the_container_with_its_mounts() -> None:
 
 
 def test_the_job_that_grades_runs_in_the_same_python() -> None:
-    parameters = profiles.submitit_parameters({"python": "python3", "container-image": "/i.sqsh", "gpus-per-node": 2})
-    light = profiles.light(parameters)
-    assert (light["python"], light["srun_args"]) == (parameters["python"], ["--container-image=/i.sqsh"])
+    options = {"python": "python3", "container-image": "/i.sqsh", "gpus-per-node": 2}
+    parameters = profiles.submitit_parameters(options)
+    of_finalizer = profiles.finalizer_parameters(options)
+    assert (of_finalizer["python"], of_finalizer["srun_args"]) == (parameters["python"], ["--container-image=/i.sqsh"])
