@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ import pytest
 from jobs.run.folder import RunFolder
 from jobs.run.records import counting_records
 from jobs.run.state import read_state
-from tests.golden import corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = [
@@ -27,11 +27,21 @@ pytestmark = [
 DEMO = ROOT / "harness" / "data" / "demo.toml"
 
 
+def launch_flags(path: Path) -> list[dict[str, Any]]:
+    """Return the flags of each launch of a suite's tables `[[run]]`, as a person would type them."""
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    for table in ("latency", "probe"):
+        content.pop(table, None)
+    if "prompts" in content:
+        content["prompts"] = str(path.parent / content["prompts"])
+    return [content | run for run in content.pop("run")]
+
+
 def command(number: int, output: Path) -> list[str]:
     """The launch of a run of the demo, in one process with its worker, so that one signal ends it."""
     from harness.cli import options
 
-    flags = {**corpus.launch_flags(DEMO)[number], "output": str(output), "cluster": "debug"}
+    flags = {**launch_flags(DEMO)[number], "output": str(output), "cluster": "debug"}
     if flags["method"] == "vanilla":  # a suite names the pair once for all; typed, an unused model is refused
         del flags["draft" if flags["model"] == "target" else "target"]
     return [sys.executable, "-m", "harness.launch", *options.arguments(flags)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NOT_OURS = {".venv", "runs", "golden", "build"}
+NOT_OURS = {".venv", "runs", "build"}
 """Folders whose pages are not documentation of this version; hidden folders are left out as well."""
 PAGES = sorted(
     path
