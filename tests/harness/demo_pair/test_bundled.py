@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,9 +11,6 @@ from transformers import LlamaForCausalLM
 from harness.demo_pair import (
     config,
     evaluation,
-    method_evaluation,
-    reward_evaluation,
-    rollouts,
     splits,
     vocabulary,
 )
@@ -29,7 +25,7 @@ REWARD = models.pair_folder(models.REWARD)
 
 @pytest.fixture(scope="module")
 def held_out_stories() -> list[Story]:
-    return splits.held_out_stories(config.read(config.DEFAULT))[:20]
+    return splits.held_out_stories(config.read(config.DEFAULT))[:10]
 
 
 @pytest.fixture(scope="module")
@@ -60,61 +56,10 @@ def test_verdicts_separate_right_steps_and_candidates_from_wrong_ones(
     assert quality.rejected >= 0.93
 
 
-def test_scores_separate_right_steps_from_the_drafts_own_mistakes_and_use_the_digits(
-    target: LlamaForCausalLM, draft: LlamaForCausalLM, tokenizer: HFTokenizer, held_out_stories: list[Story]
-) -> None:
-    mistakes = Mistakes()
-    written = rollouts.sampled_mistakes(draft, tokenizer, held_out_stories, [0.6, 1.0], seed=1)
-    for story, texts in zip(held_out_stories, written, strict=True):
-        mistakes.add(story, texts)
-    quality = evaluation.verdict_quality(target, tokenizer, held_out_stories, mistakes, seed=1)
-    assert quality.auroc_of_drafts >= 0.99
-    assert abs(quality.auroc_of_drafts - quality.auroc_of_drafts_greedy) <= 0.03, "greedy and average score alike"
-    between = [share for digit, share in quality.right_digits.items() if digit not in {"0", "9"}]
-    assert sum(between) >= 0.4, "a score is not only a 0 or a 9"
-    assert sum(share > 0.02 for share in quality.right_digits.values()) >= 4, "right steps have several digits"
-
-
-def test_the_draft_fails_more_at_higher_levels(draft: LlamaForCausalLM, tokenizer: HFTokenizer) -> None:
-    stories = splits.held_out_stories(config.read(config.DEFAULT))[:60]
-    solved = evaluation.accuracy(draft, tokenizer, stories, seed=1)
-    assert solved.greedy_by_level["easy"] >= solved.greedy_by_level["medium"] + 0.1
-    assert solved.greedy_by_level["medium"] >= solved.greedy_by_level["hard"] + 0.1
-
-
-def test_methods_solve_more_than_the_draft_with_mostly_its_tokens(
-    target: LlamaForCausalLM, draft: LlamaForCausalLM, tokenizer: HFTokenizer, held_out_stories: list[Story]
-) -> None:
-    pair: dict[Any, LlamaForCausalLM] = {"draft": draft, "target": target}
-    alone = evaluation.greedy_accuracy(draft, tokenizer, held_out_stories)
-    for name in ("speccot, T = 0", "specreason, threshold 5"):
-        method, temperature = method_evaluation.methods()[name]
-        run = method_evaluation.traces(method, pair, tokenizer, held_out_stories, temperature, seed=1)
-        outcome = method_evaluation.outcome(name, temperature, held_out_stories, run, run)
-        assert outcome.solved >= max(0.9, alone + 0.2)
-        assert outcome.draft_share >= 0.55
-
-
-def test_rewards_separate_right_steps_of_the_draft_from_wrong_ones(
-    draft: LlamaForCausalLM, tokenizer: HFTokenizer, held_out_stories: list[Story]
-) -> None:
-    reward = LlamaForCausalLM.from_pretrained(REWARD, dtype=torch.float32).eval()
-    quality = reward_evaluation.reward_quality(
-        reward_evaluation.judged_steps(reward, draft, tokenizer, held_out_stories, seed=1)
-    )
-    assert quality.auroc is not None
-    assert quality.auroc >= 0.97
-    assert quality.right_accepted is not None
-    assert quality.right_accepted >= 0.9
-    assert quality.wrong_accepted is not None
-    assert quality.wrong_accepted <= 0.2
-    assert quality.calibration_error <= 0.15
-
-
 def test_the_target_solves_more_than_its_draft(
     target: LlamaForCausalLM, draft: LlamaForCausalLM, tokenizer: HFTokenizer
 ) -> None:
-    stories = splits.held_out_stories(config.read(config.DEFAULT))[:60]
+    stories = splits.held_out_stories(config.read(config.DEFAULT))[:30]
     solved = {model: evaluation.greedy_accuracy(model, tokenizer, stories) for model in (draft, target)}
     assert 0.45 <= solved[draft] <= 0.65
     assert solved[target] >= max(0.95, solved[draft] + 0.3)

@@ -71,13 +71,11 @@ def assert_every_continuation_once(probe: RunFolder) -> None:
     assert len(samples) == 2 * 2 * len(trace_files.read_rows(points))
 
 
-@pytest.mark.parametrize("words", [(), ("--until-decided",)])
 def test_every_judging_run_is_probed_once_and_the_report_shows_it(
-    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = SUITE.replace("samples = 2", "samples = 4").replace(LATENCY, "") if words else SUITE
-    path = written(tmp_path, text)
-    launched(path, *words)
+    path = written(tmp_path)
+    launched(path)
     found = probes(tmp_path)
     methods = {RunFolder(tmp_path / "runs" / run.path.name.removeprefix("probe-")).path.name for run in found}
     assert len(found) == len(methods) == 2, "not the target alone, and not the runs with one sample in flight"
@@ -92,7 +90,7 @@ def test_every_judging_run_is_probed_once_and_the_report_shows_it(
     with reader(tmp_path / "runs" / "warehouse.duckdb") as connection:
         judged = rows(connection, "SELECT DISTINCT source_run_id FROM probe", {})
     assert len(judged) == 2
-    launched(path, *words)
+    launched(path)
     assert [run.path for run in probes(tmp_path)] == [run.path for run in found]
     for probe in found:
         assert_every_continuation_once(probe)
@@ -155,10 +153,8 @@ def test_an_edited_probe_is_a_second_one_and_the_report_and_its_sql_are_of_the_n
     assert newest.path.name in (tmp_path / "runs" / "small.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("words", [(), ("--until-decided",)])
-def test_a_dry_run_names_the_probe(words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = SUITE.replace("samples = 2", "samples = 4").replace(LATENCY, "") if words else SUITE
-    launched(written(tmp_path, text), *words, "--dry-run")
+def test_a_dry_run_names_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    launched(written(tmp_path), "--dry-run")
     assert "Then a probe of 2 runs: 8 decisions, continued 2 times each way" in capsys.readouterr().out
     assert not (tmp_path / "runs").exists()
 
