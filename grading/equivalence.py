@@ -73,7 +73,7 @@ def _compare(pair: Pair) -> Match:
 def _read_and_compare(pair: Pair) -> Match:
     return (
         compare_numbers(pair)
-        or compare_special_forms(pair)
+        or compare_special_forms(pair, _compare)
         or compare_sets(pair)
         or compare_shapes(pair, _compare)
         or compare_equations(pair, _compare)

@@ -7,6 +7,7 @@ import re
 from grading.reading.clean import clean, squeezed
 from grading.reading.pair import Compare, Match, Pair
 from grading.reading.relations import is_equation, without_name
+from grading.reading.units import split_unit
 
 MAX_PARTS = 400
 """Longer lists are not compared, except for parts that are equal as strings."""
@@ -39,8 +40,12 @@ def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, comp
     if len(predictions) > MAX_PARTS:
         return Match(None, f"more than {MAX_PARTS} parts")
     is_readable = True
+    units = {split_unit(gold)[1] for gold in golds} - {""}
     for gold in golds:
         for index, prediction in enumerate(predictions):
+            unit = split_unit(prediction)[1]
+            if unit in units and unit != split_unit(gold)[1]:
+                continue  # the words after a number tell the parts apart: `3 boys, 5 girls`
             match = compare(pair.with_texts(gold, prediction))
             is_readable = is_readable and match.is_equal is not None
             if match.is_equal:

@@ -9,7 +9,7 @@ from grading.reading.clean import squeezed, without_text_commands
 from grading.reading.evaluate import Value, constant_value, inexact
 from grading.reading.formula import read_formula
 from grading.reading.numbers import read_number
-from grading.reading.pair import Match, Pair
+from grading.reading.pair import Compare, Match, Pair
 from grading.reading.relations import read_relation
 from grading.reading.sets import looks_like_a_set, read_set
 from grading.reading.shapes import ListShape, shape_of
@@ -26,13 +26,13 @@ _DOTS = re.compile(r"\\[lcv]?dots|\.\.\.|…")
 _RELATIVE_ERROR = 1e-25
 
 
-def compare_special_forms(pair: Pair) -> Match | None:
+def compare_special_forms(pair: Pair, compare: Compare) -> Match | None:
     """Compare bases, times, ratios, option letters, words and lists with dots; None where neither side is one."""
     match = _compare_bases(pair) or _compare_times(pair) or _compare_options(pair) or _compare_number_word(pair)
     if match is not None:
         return match
     if any(is_text(text) for text in pair.texts):
-        return _compare_texts(pair)
+        return _compare_texts(pair, compare)
     return _compare_meanings(pair) or _compare_dots(pair)
 
 
@@ -118,8 +118,8 @@ def _compare_number_word(pair: Pair) -> Match | None:
     return Match(squeezed(without_unit(pair.gold)) == digits, "a number in words")
 
 
-def _compare_texts(pair: Pair) -> Match | None:
-    if is_same_words(*pair.texts):
+def _compare_texts(pair: Pair, compare: Compare) -> Match | None:
+    if is_same_words(pair, compare):
         return Match(True, "words")
     return None if _is_formula_beside_words(pair) else Match(False, "words")
 

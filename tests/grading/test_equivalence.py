@@ -9,6 +9,7 @@ import time
 import pytest
 
 from grading.bounds import why_not_parsed
+from grading.equivalence import equivalent
 from grading.grade import Gold, Submission, grade
 from grading.reading.clean import clean, split_list
 from grading.reading.numbers import read_number
@@ -153,7 +154,7 @@ def test_reading_before_the_parser_is_linear_in_repeated_pieces(piece: str) -> N
     started = time.process_time()
     cleaned = clean(text)
     why_not_parsed(cleaned)
-    compare_special_forms(Pair("a=9", cleaned))
+    compare_special_forms(Pair("a=9", cleaned), lambda pair: equivalent(*pair.texts))
     read_number(cleaned)
     split_list(cleaned)
     assert time.process_time() - started < 0.5
