@@ -49,6 +49,14 @@ _TEXT_COMMAND = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|hbox|mathrm|mathbf|mathit|operatorname)\*?\s?\{([^{}]*)\}"
 )
 _BOLD = re.compile(r"^\\(?:math|text)bf\s?\{(.*)\}$|^\\(?:boldsymbol|bm|displaystyle)\s?\{(.*)\}$", re.DOTALL)
+_ALIGNED = re.compile(
+    r"\\begin\{((?:align|alignat|gather|equation|eqnarray|split)(?:ed)?)(\*?)\}(?!.*\\begin)(.*?)\\end\{\1\2\}",
+    re.DOTALL,
+)
+_ROW_END = re.compile(
+    r"(?<!\\)\\\\(?:\[[^\]]*\])?(?=\s|\\[A-Za-z]|[A-Za-z](?![A-Za-z])|[-\d]|$)|\\q?quad(?![a-zA-Z])|\\newline(?![a-z])|\n"
+)
+_TWO_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,} +[A-Za-z]{2,}")
 _THOUSANDS = re.compile(r"\d,\d{3}(?!\d)")
 _WORD_BETWEEN = re.compile(
     r"\\(?:text|mbox|textrm|mathrm)\s?\{\s*,?\s*(?:and|or)\s*\}|(?<=[\s,])(?:and|or)(?=[\s\\])|\\(?:vee|lor)(?![a-z])"
@@ -58,7 +66,7 @@ _WORD_BETWEEN = re.compile(
 @lru_cache(maxsize=4096)
 def clean(answer: str) -> str:
     """Return the answer with one notation for one thing: no dollar signs, spacing, sizing or final period."""
-    text = _ascii_maths(answer)
+    text = _ascii_maths(_rows_as_list(answer) if re.search(r"\n|\\\\|\\q?quad|\\begin", answer) else answer)
     text = _clean_latex(text) if "\\" in text else text.replace("$", "").replace("~", " ")
     text = text.replace("**", "^") if re.search(r"[\w)]\s?\*\*\s?[\w(-]", text) else text.replace("**", "")
     text = re.sub(r"(\^|\s|^)\\displaystyle(?![a-zA-Z])|(?<!\\)\\(?=\s|$)", r"", text)
@@ -87,6 +95,21 @@ def _clean_latex(text: str) -> str:
         text = text.strip()[2:-2]
     text = re.sub(r"\\(?:lbrace|rbrace)(?![a-z])", lambda m: r"\{" if "lb" in m.group() else r"\}", text)
     return re.sub(r"\^\s?\{\s?\\circ\s?\}|\\degree(?![a-z])|\\text\{\s?°\s?\}", r"^\\circ", text)
+
+
+def _rows_as_list(text: str) -> str:
+    """Separate equations by commas where they stand in rows, or beside each other with wide space."""
+    text = _ALIGNED.sub(lambda match: match.group(3).replace("&", ""), text)
+    if r"\begin" in text:
+        return text
+    equations: list[str] = []
+    for row in (row.strip(" ,;\t\n") for row in _ROW_END.split(text)):
+        if row.startswith("=") and equations:
+            equations[-1] += row
+        elif row:
+            equations.append(row)
+    is_list = all("=" in row[1:-1] and not _TWO_WORDS.search(row) for row in equations)
+    return ", ".join(equations) if len(equations) == 1 or is_list else text
 
 
 def _ascii_maths(answer: str) -> str:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from grading.reading.clean import is_enclosed, split_list, split_top
-from grading.reading.lists import compare_ordered, compare_unnamed, split_plus_minus
+from grading.reading.lists import compare_ordered, compare_unnamed, in_order_of_names, split_plus_minus
 from grading.reading.numbers import read_number
 from grading.reading.pair import Compare, Match, Pair
 from grading.reading.relations import is_equation, without_name
@@ -80,7 +80,8 @@ def shape_of(text: str) -> Shape | None:
         return inner if isinstance(inner, TupleShape) else None
     if (angle := _ANGLE.fullmatch(text)) and "," in angle.group(1):
         return TupleShape(tuple(split_top(angle.group(1), ",")), "()")
-    return _shape_in_brackets(_POINT_NAME.sub("", text, count=1) if _POINT_NAME.match(text) else text)
+    point = _POINT_NAME.sub("", text, count=1)
+    return _shape_in_brackets(point if is_enclosed(point) else text)
 
 
 def _shape_in_brackets(text: str) -> Shape | None:
@@ -126,7 +127,7 @@ def _compare_two(gold: Shape, prediction: Shape, pair: Pair, compare: Compare) -
         case (SetShape(), TupleShape(brackets="[]")) | (TupleShape(brackets="[]"), SetShape()) if len(predictions) > 2:
             return compare_unnamed(golds, predictions, pair, compare)  # a list in a programmer's brackets
         case (ListShape(), TupleShape(brackets="()" | "[]")) | (TupleShape(brackets="()" | "[]"), ListShape()):
-            golds, predictions = [without_name(part) for part in golds], [without_name(part) for part in predictions]
+            golds, predictions = in_order_of_names(golds), in_order_of_names(predictions)
     return _mismatch(gold, prediction) or compare_ordered(golds, predictions, pair, compare)
 
 

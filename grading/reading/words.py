@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from grading.reading.clean import split_top, squeezed, without_text_commands
 from grading.reading.pair import Compare, Pair
+from grading.reading.relations import read_relation
 from grading.reading.scanner import names
 from grading.reading.units import without_unit
 
@@ -139,12 +140,25 @@ def is_same_words(pair: Pair, compare: Compare) -> bool:
     golds, predictions = _pieces(pair.gold), _pieces(pair.prediction)
     if not golds or [is_word for is_word, _ in golds] != [is_word for is_word, _ in predictions]:
         return False
-    for (is_word, gold), (_, prediction) in zip(golds, predictions, strict=True):
-        if squeezed(gold) != squeezed(prediction):
-            part = pair.with_texts(gold, prediction)
-            if is_word or part == pair or is_text(gold) or is_text(prediction) or not compare(part).is_equal:
-                return False
-    return True
+    return all(
+        gold == prediction if is_word else _is_same_formula(pair.with_texts(gold, prediction), pair, compare)
+        for (is_word, gold), (_, prediction) in zip(golds, predictions, strict=True)
+    )
+
+
+def _is_same_formula(part: Pair, whole: Pair, compare: Compare) -> bool:
+    """Compare formulas of two texts, chains of relations operand by operand."""
+    if squeezed(part.gold) == squeezed(part.prediction):
+        return True
+    gold, prediction = (read_relation(text) for text in part.texts)
+    if gold.signs != prediction.signs:
+        return False
+    if gold.signs:
+        pairs = zip(gold.operands, prediction.operands, strict=True)
+        return all(_is_same_formula(part.with_texts(*texts), whole, compare) for texts in pairs)
+    if part == whole or "=" in part.gold + part.prediction or any(is_text(text) for text in part.texts):
+        return False
+    return bool(compare(part).is_equal)
 
 
 def _pieces(text: str) -> list[tuple[bool, str]]:
@@ -168,7 +182,10 @@ def _pieces(text: str) -> list[tuple[bool, str]]:
 
 
 def _formulas(text: str) -> list[tuple[bool, str]]:
-    parts = (part.strip(" ,;:.'\"").rstrip("- ") for part in split_top(text, r"[,;](?!\d{3}(?!\d))"))
+    parts = (
+        re.sub(r"(?<=[\w}]) ?-$", "", part.strip()).strip(" ,;:.'\"")
+        for part in split_top(text, r"[,;](?!\d{3}(?!\d))")
+    )
     return [(False, part) for part in parts if part]
 
 
