@@ -27,6 +27,7 @@ from grading.reading.pair import Match, Pair
 from grading.reading.sets import compare_sets
 from grading.reading.shapes import ListShape, SetShape, compare_shapes, shape_of
 from grading.reading.special import compare_special_forms
+from grading.reading.units import split_unit, units_differ
 from grading.reading.words import without_lead
 
 _MAX_CHARACTERS = 4_000
@@ -58,6 +59,8 @@ def _compare(pair: Pair) -> Match:
     gold, prediction = _prepared(pair.gold), _prepared(pair.prediction)
     if pair.unit:
         prediction = _without_gold_unit(prediction, clean(pair.unit))
+    if units_differ(*(_currency(text) or split_unit(clean(text))[1] for text in pair.texts)):
+        return Match(False, "another unit")
     if gold and squeezed(gold) == squeezed(prediction):
         return Match(True, "same string")
     if not prediction:
@@ -88,6 +91,12 @@ def _prepared(text: str) -> str:
         boxes = [box for box in find_boxes(text)[0] if box.strip()]
         text = (boxes[-1] if len(set(boxes)) == 1 else ", ".join(boxes)) if boxes else text
     return without_lead(clean(text))
+
+
+def _currency(text: str) -> str:
+    """Return the unit of an amount with a sign of money, which cleaning drops."""
+    sign = re.match(r"\s*(?:\\\$|\$(?=[\d.,]+\s*$)|[€£])", text)
+    return {"€": "euro", "£": ""}.get(sign.group().strip(), "dollar") if sign else ""
 
 
 def _without_gold_unit(prediction: str, unit: str) -> str:

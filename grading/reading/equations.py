@@ -11,7 +11,7 @@ from grading.reading.formula import read_formula
 from grading.reading.pair import Compare, Match, Pair
 from grading.reading.relations import NAME, Relation, is_equation, read_relation, without_name
 from grading.reading.tree import Node, symbols, with_symbol_renamed
-from grading.reading.units import without_unit
+from grading.reading.units import split_unit, units_differ, without_unit
 
 _FUNCTION = re.compile(r"(\\?[A-Za-z]{1,10}(?:_\{?\w\}?)?(?:'{1,3}|\^\s?\{-1\})?)\s?\(\s?([A-Za-z])\s?\)")
 _SUM_OF_NAMES = re.compile(
@@ -43,6 +43,8 @@ def compare_equations(pair: Pair, compare: Compare) -> Match | None:
 
 
 def _compare_two(pair: Pair, compare: Compare) -> Match | None:
+    if units_differ(*(split_unit(read_relation(text).operands[-1])[1] for text in pair.texts)):
+        return Match(False, "another unit")
     if _is_same_definition(pair):
         return Match(True, "the same definition")
     is_same = is_same_relation(*pair.texts)
