@@ -22,7 +22,7 @@ from grading.reading.clean import clean, split_list
 from grading.reading.pair import Match, best_match
 from grading.reading.relations import without_name
 
-GRADER_VERSION = "2"
+GRADER_VERSION = "3"
 """Raised with every change of the grader that can change a verdict."""
 MAX_BOXES = 50
 """If a text has more boxes than this, they are never read together."""

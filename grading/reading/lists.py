@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 
 from grading.reading.clean import clean, squeezed
-from grading.reading.pair import Compare, Match, Pair
+from grading.reading.pair import PLUS_MINUS, Compare, Match, Pair
 from grading.reading.relations import is_equation, name_of, named_values, without_name
 from grading.reading.units import split_unit
 
 MAX_PARTS = 400
 """Longer lists are not compared, except for parts that are equal as strings."""
-_PLUS_MINUS = re.compile(r"\\pm(?![a-z])|\+/?-")
 _MINUS_PLUS = re.compile(r"\\mp(?![a-z])")
 
 
@@ -19,9 +18,9 @@ def split_plus_minus(parts: list[str]) -> list[str]:
     r"""Replace every `a \pm b` by its two values."""
     values: list[str] = []
     for part in parts:
-        if _PLUS_MINUS.search(part):
+        if PLUS_MINUS.search(part):
             for upper, lower in (("+", "-"), ("-", "+")):
-                values.append(_MINUS_PLUS.sub(lower, _PLUS_MINUS.sub(upper, part)))
+                values.append(_MINUS_PLUS.sub(lower, PLUS_MINUS.sub(upper, part)))
         else:
             values.append(part)
     return values
