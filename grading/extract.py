@@ -25,6 +25,10 @@ _PHRASE = re.compile(
     r"(?i)(?:\b(?:correct |right )?(?:answer|option|choice)(?: to (?:the|this) (?:question|problem))?\s{1,3}(?:is|="
     r"|would be|should be|must be)|\banswers?[*_]{0,3}\s{0,3}:|答案(?:是|为|：|:))[*_:]{0,4}\s{0,3}"
 )
+_LETTER_LABEL = re.compile(r"(?i:answer|option|choice)(?i:\s{1,3}is|:)[*\s]{0,4}\(?([A-Z])\)?(?=[\s.,:*)]|$)")
+_NAMES_LETTER = re.compile(
+    r"(?:\\(?:text|math)\w*\{)?[\s(]{0,2}(?:(?i:option|choice|answer)\s)?[A-Za-z](?![A-Za-z]|\s?[=+^_*/])"
+)
 _FILLER = re.compile(
     r"(?i)(?:(?:therefore|thus|then|hence|simply|just|exactly|indeed|clearly|approximately|about|equal to|given by"
     r"|option|choice|the number|the value|the letter)[,:]? |: ?)+"
@@ -87,11 +91,13 @@ def extract(text: str, is_choice: bool, is_finished: bool) -> Extraction | None:
     if unclosed or (boxes and not boxes[-1].strip()):
         return None  # the answer was to be in that box: any other number in the text would be a guess
     if filled:
-        return Extraction(filled[-1], "boxed", filled)
+        later = text[text.rfind(r"\boxed") :]
+        letter = _LETTER_LABEL.search(later) if is_choice and not _NAMES_LETTER.match(filled[-1]) else None
+        return Extraction(letter.group(1), "answer_is") if letter else Extraction(filled[-1], "boxed", filled)
     if bare := _last(_BARE_BOX, text):
         return Extraction(bare.rstrip(".,;"), "boxed", (bare.rstrip(".,;"),))
     for rule, pattern in (("answer_tag", _TAG), ("hashes", _HASHES), ("final_answer", _FINAL), ("answer_is", _PHRASE)):
-        candidate = _phrase(_rest_of_line(pattern, text).partition("</")[0])
+        candidate = _phrase(_rest_of_line(pattern, text).partition("</")[0], is_choice)
         if candidate and (rule != "hashes" or not _is_heading(candidate)):
             return Extraction(candidate[: MAX_ANSWER_CHARACTERS + 1], rule)
     return _guess(text, is_choice) if is_finished else None
@@ -150,7 +156,7 @@ def _rest_of_line(pattern: re.Pattern[str], text: str) -> str:
     return rest if line_end < 0 else rest[:line_end]
 
 
-def _phrase(line: str) -> str:
+def _phrase(line: str, is_choice: bool) -> str:
     """Cut the rest of a line down to the answer: the formulas it starts with, else up to the sentence's end."""
     line = line.strip().lstrip("*_: ").strip()
     line = _FILLER.sub("", line, count=1) if _FILLER.match(line) else line
@@ -162,6 +168,8 @@ def _phrase(line: str) -> str:
     if formulas:
         return ", ".join(formulas)
     end = _SENTENCE_END.search(line, 1) if line else None
+    if is_choice:
+        return (line[: end.start()] if end else line).strip().strip("*_`\"' ")
     is_bold = bool(end) and "**" in line
     sentence = (line[: end.start()] if end else line).strip().strip("*_`\"' ")
     if re.match(r"[-$\\]?\d", sentence):
