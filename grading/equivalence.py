@@ -28,7 +28,7 @@ from grading.reading.sets import compare_sets
 from grading.reading.shapes import ListShape, SetShape, compare_shapes, shape_of
 from grading.reading.special import compare_special_forms
 from grading.reading.units import split_unit, units_differ
-from grading.reading.words import without_lead
+from grading.reading.words import without_condition, without_lead
 
 _MAX_CHARACTERS = 4_000
 """Characters of an answer that are cleaned; more than `grading.bounds` lets through."""
@@ -65,6 +65,9 @@ def _compare(pair: Pair) -> Match:
         return Match(True, "same string")
     if not prediction:
         return Match(None, "nothing but punctuation")
+    bare, bare_prediction = without_condition(gold), without_condition(prediction)
+    if (bare_prediction != prediction and bare == gold) or (bare != gold and bare_prediction == prediction):
+        return _compare(pair.with_texts(bare, bare_prediction))
     problem = why_not_parsed(prediction)
     if problem:
         return Match(None, problem)

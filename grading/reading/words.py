@@ -58,6 +58,29 @@ _LEAD = re.compile(
 )
 
 
+_CONDITION = re.compile(
+    r"(?:, ?| |(?<=[}\)]))(?:\(\s?)?"
+    r"(?:\\text\{ ?(?:\(|, ?)?(?:for|where|with|if|when)(?: all| any| every)?(?: integers?)? ?\}|(?:for|where|with) )?"
+    r"\s?((?:\\[a-z]+|[A-Za-z])(?:_\{?\w\}?)?)"
+    r"\s?(?:\\(?:in|ne|neq|ge|geq|geqslant|le|leq|leqslant)(?![a-z])|[<>])"
+    r"\s?(?:\\math[a-z]+\s?\{?\s?[RZNQC]\s?\}?(?:\^\+)?|-?\d+)\s?\)?$"
+    r"|,? ?\\text\{,? ?where \}?\s?([A-Za-z])\s?(?:\\text\{)? ?is an? (?:arbitrary |real )*constant\}?$"
+)
+_NO_VALUE = re.compile(r"[<>]|\\(?:in|ne|neq|ge|geq|le|leq|cup|mid)(?![a-z])|\\\{")
+_MODULUS = re.compile(r"\s?\(?\s?\\(?:[bp]?mod)(?![a-z])\s?\{?\s?\d+\s?\}?\s?\)?$")
+
+
+def without_condition(text: str) -> str:
+    r"""Drop a condition on a letter of the value in front of it (`2k\pi, k \in \mathbb{Z}`), or a residue's modulus."""
+    if match := _CONDITION.search(text):
+        head, name = text[: match.start()].rstrip(" ,"), match.group(1) or match.group(2)
+        is_used = re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", head)
+        return head if is_used and not _NO_VALUE.search(head) else text
+    if "mod" in text and "equiv" not in text:
+        return _MODULUS.sub("", text) or text
+    return text
+
+
 def without_lead(text: str) -> str:
     r"""Drop `The answer is` where an answer starts with it, in or out of `\text{…}`."""
     if not text[:1].isalpha() and not text.startswith("\\text"):
