@@ -56,6 +56,8 @@ _ALIGNED = re.compile(
 _ROW_END = re.compile(
     r"(?<!\\)\\\\(?:\[[^\]]*\])?(?=\s|\\[A-Za-z]|[A-Za-z](?![A-Za-z])|[-\d]|$)|\\q?quad(?![a-zA-Z])|\\newline(?![a-z])|\n"
 )
+_FRENCH = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")
+"""An interval whose open ends have turned brackets: `]0, 1]`."""
 _TWO_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,} +[A-Za-z]{2,}")
 _THOUSANDS = re.compile(r"\d,\d{3}(?!\d)")
 _WORD_BETWEEN = re.compile(
@@ -75,6 +77,8 @@ def clean(answer: str) -> str:
         text = whole.group(1)
     text = _BARE_COMMAND.sub(r"\\\1", text)
     text = re.sub(r"(?<=\d)\.\.\.+", r"\\ldots", text)
+    if re.search(r"^\s*\]|,[^\[\]()]*\[|\\cup\s*\]", text):
+        text = _FRENCH.sub(_interval, text)
     text = re.sub(r"\s+", " ", text).strip().rstrip(".,;: ").strip().strip("`").strip()
     if bold := _BOLD.match(text):
         inner = bold.group(1) or bold.group(2) or ""
@@ -121,6 +125,11 @@ def _ascii_maths(answer: str) -> str:
     answer = _VULGAR.sub(_fraction, answer)
     answer = _UNICODE_ROOT.sub(lambda m: rf"\sqrt{'[3]' * (m[1] == '∛')}{{{m[2] or m[3]}}}", answer)
     return "".join(_plain_character(character) for character in answer)
+
+
+def _interval(match: re.Match[str]) -> str:
+    opening, ends, closing = match.groups()
+    return ("(" if opening == "]" else opening) + ends + (")" if closing == "[" else closing)
 
 
 def _fraction(match: re.Match[str]) -> str:
