@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from grading import VERDICTS, grader_version
+from grading import GRADER_VERSION, VERDICTS, grader_version
 from grading.regrade import UNDECIDED, _counts, _row, _short, main
 from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Step, Trace
@@ -72,10 +72,10 @@ def test_changed_verdicts_are_counted_and_the_list_can_be_cut(run: RunFolder, mo
     assert "only one grader version" in output_of(run.path, "--diff")
     add_version(run, "0 older", "wrong")
     monkeypatch.setattr("grading.regrade.SHOWN", 1)
-    output = output_of(run.path, "--diff", "--old", "0", "--new", "2")
+    output = output_of(run.path, "--diff", "--old", "0", "--new", GRADER_VERSION)
     assert "2 of 4 verdicts changed" in output
     assert "… and 1 more: --all lists them" in output
-    assert "more" not in output_of(run.path, "--diff", "--old", "0", "--new", "2", "--all")
+    assert "more" not in output_of(run.path, "--diff", "--old", "0", "--new", GRADER_VERSION, "--all")
 
 
 def test_an_older_version_that_graded_last_is_named(run: RunFolder) -> None:
@@ -135,7 +135,11 @@ def test_long_texts_are_cut() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [([], "no run folder in"), (["--new", "2"], "--old and --new need --diff"), (["--nothing"], "No such option")],
+    [
+        ([], "no run folder in"),
+        (["--new", GRADER_VERSION], "--old and --new need --diff"),
+        (["--nothing"], "No such option"),
+    ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(main, [str(tmp_path), *arguments])
