@@ -19,6 +19,7 @@ MAX_POWER = 10_000
 MAX_FACTORIAL = 3_000
 """Largest number whose factorial may be evaluated."""
 
+_NESTED_SUBSCRIPTS = re.compile(r"(?:_\s?\{[^{}_]{0,20}){4}")
 _POWER = re.compile(r"(?:\^|\*\*)\s?(?:\{\s?)?[+-]?(\d[\d,]*)")
 _POWER_IN_POWER = re.compile(r"(?:\^|\*\*)\s?[{(]?[^{}()^]{0,40}\d[)}]?\s?(?:\^|\*\*)\s?[{(]?\s?\d")
 _POWER_OF_POWER = re.compile(r"(?:\^|\*\*)\s?(?:\d|[{(]\s?\d+\s?[)}])\s?[)}]\s?(?:\^|\*\*)\s?[{(]?\s?\d")
@@ -34,6 +35,8 @@ def why_not_parsed(answer: str) -> str | None:
         return f"longer than {MAX_ANSWER_CHARACTERS} characters"
     if max((depth for _, depth in depth_at_each(answer)), default=0) > MAX_DEPTH:
         return f"nested deeper than {MAX_DEPTH}"
+    if _NESTED_SUBSCRIPTS.search(answer):
+        return "subscripts within subscripts within subscripts"
     if re.search(rf"\d{{{MAX_DIGIT_RUN + 1}}}", answer):
         return f"more than {MAX_DIGIT_RUN} digits in a row"
     if any(int(match.group(1).replace(",", "")) > MAX_POWER for match in _POWER.finditer(answer)):

@@ -11,7 +11,11 @@ _LETTER = re.compile(r"(?:(?i:option|choice|answer)\s{0,3}:?\s{0,3})?[\[(]?\s?([
 _LETTER_AND_TEXT = re.compile(
     r"(?:(?i:option|choice|answer)\s{0,3}:?\s{0,3})?(?:\(([A-Za-z])\)|([A-Za-z])[.):,])\s*(\S.*)", re.DOTALL
 )
-_LETTER_IS_TEXT = re.compile(r"(?:(?i:option|choice)\s{1,3})\(?([A-Z])\)?\b.*|([A-Z])\s+[-–—=]\s+\S.*", re.DOTALL)
+_LETTER_IS_TEXT = re.compile(
+    r"([A-Z])(?: is (?:the )?(?:correct|right|answer|best)\b.*| \(.*|, not\b.*)|[^\n]*\boption \(?([A-Z])\)?[.]?"
+    r"|(?:(?i:option|choice)\s{1,3})\(?([A-Z])\)?\b.*|([A-Z])\s+[-–—=]\s+\S.*",
+    re.DOTALL,
+)
 
 
 def letters(choices: tuple[str, ...]) -> str:

@@ -5,11 +5,11 @@ lists and matrices part by part, equations, and expressions by their values; mat
 read. The first reader that can read both sides decides. No number is ever picked out of an answer that cannot be read
 as a whole.
 
-Policies, where the graders of the field differ. A unit, a currency and a percent sign may be missing or extra (`5` and
-`5\%`), but two known units must agree (`5 cm` is not `5 m`). `52` is wrong for `52_8`. A bare list has no order, a
-tuple has one; a tuple is not a set. An inequality equals the interval that it describes. `x = 5` answers 5, and
-`y = 2x` and `f(x) = 2x` answer `2x`. A decimal stands for a number without a finite decimal from six significant
-digits.
+Policies, where the graders of the field differ. A unit, a currency and a percent sign may be missing or extra (`5`
+and `5\%`), but two known units must agree (`5 cm` is not `5 m`). `52` is wrong for `52_8`. A bare list has no order
+unless each part has its own name (`a = 1, b = 2`), a tuple has one; a tuple is not a set. An inequality equals the
+interval that it describes. `x = 5` answers 5, and `y = 2x` and `f(x) = 2x` answer `2x`. A decimal stands for a number
+without a finite decimal from six significant digits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from grading.reading.pair import Match, Pair
 from grading.reading.sets import compare_sets
 from grading.reading.shapes import ListShape, SetShape, compare_shapes, shape_of
 from grading.reading.special import compare_special_forms
-from grading.reading.words import without_lead
+from grading.reading.units import split_unit, units_differ
+from grading.reading.words import without_condition, without_lead
 
 _MAX_CHARACTERS = 4_000
 """Characters of an answer that are cleaned; more than `grading.bounds` lets through."""
@@ -58,10 +59,15 @@ def _compare(pair: Pair) -> Match:
     gold, prediction = _prepared(pair.gold), _prepared(pair.prediction)
     if pair.unit:
         prediction = _without_gold_unit(prediction, clean(pair.unit))
+    if units_differ(*(_currency(text) or split_unit(clean(text))[1] for text in pair.texts)):
+        return Match(False, "another unit")
     if gold and squeezed(gold) == squeezed(prediction):
         return Match(True, "same string")
     if not prediction:
         return Match(None, "nothing but punctuation")
+    bare, bare_prediction = without_condition(gold), without_condition(prediction)
+    if (bare_prediction != prediction and bare == gold) or (bare != gold and bare_prediction == prediction):
+        return _compare(pair.with_texts(bare, bare_prediction))
     problem = why_not_parsed(prediction)
     if problem:
         return Match(None, problem)
@@ -73,7 +79,7 @@ def _compare(pair: Pair) -> Match:
 def _read_and_compare(pair: Pair) -> Match:
     return (
         compare_numbers(pair)
-        or compare_special_forms(pair)
+        or compare_special_forms(pair, _compare)
         or compare_sets(pair)
         or compare_shapes(pair, _compare)
         or compare_equations(pair, _compare)
@@ -88,6 +94,12 @@ def _prepared(text: str) -> str:
         boxes = [box for box in find_boxes(text)[0] if box.strip()]
         text = (boxes[-1] if len(set(boxes)) == 1 else ", ".join(boxes)) if boxes else text
     return without_lead(clean(text))
+
+
+def _currency(text: str) -> str:
+    """Return the unit of an amount with a sign of money, which cleaning drops."""
+    sign = re.match(r"\s*(?:\\\$|\$(?=[\d.,]+\s*$)|[€£])", text)
+    return {"€": "euro", "£": ""}.get(sign.group().strip(), "dollar") if sign else ""
 
 
 def _without_gold_unit(prediction: str, unit: str) -> str:

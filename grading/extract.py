@@ -15,6 +15,8 @@ MAX_ANSWER_CHARACTERS = 2_000
 """Longer answers are cut, and never parsed."""
 
 _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{|\\[\\{}]|[{}]")
+_OPENED = re.compile(r"^[ \t]*<think>", re.MULTILINE)
+"""A chain of thought that begins; within a line the mark is only mentioned."""
 _HASHES = re.compile(r"^[ \t]{0,8}####[ \t]{0,8}", re.MULTILINE)
 _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(\\?[^\s{}$\\]{1,40})")
 _TAG = re.compile(r"(?i)<answer>\s{0,8}")
@@ -23,13 +25,22 @@ _PHRASE = re.compile(
     r"(?i)(?:\b(?:correct |right )?(?:answer|option|choice)(?: to (?:the|this) (?:question|problem))?\s{1,3}(?:is|="
     r"|would be|should be|must be)|\banswers?[*_]{0,3}\s{0,3}:|答案(?:是|为|：|:))[*_:]{0,4}\s{0,3}"
 )
+_LETTER_LABEL = re.compile(r"(?i:answer|option|choice)(?i:\s{1,3}is|:)[*\s]{0,4}\(?([A-Z])\)?(?=[\s.,:*)]|$)")
+_NAMES_LETTER = re.compile(
+    r"(?:\\(?:text|math)\w*\{)?[\s(]{0,2}(?:(?i:option|choice|answer)\s)?[A-Za-z](?![A-Za-z]|\s?[=+^_*/])"
+)
 _FILLER = re.compile(
     r"(?i)(?:(?:therefore|thus|then|hence|simply|just|exactly|indeed|clearly|approximately|about|equal to|given by"
     r"|option|choice|the number|the value|the letter)[,:]? |: ?)+"
 )
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|,? (?:because|since|which|so|as) |\*\*")
+_AFTERTHOUGHT = re.compile(r"(?:, ?(?!and\b|or\b)(?=[a-z]{2,} )| \((?=[a-z]{2,} )| [—–](?= |$)).*|,? not .*", re.DOTALL)
+"""What follows a number in a sentence: `72, in total`, `42 (see above)`, `42, not 41`."""
+_BOUND = re.compile(r"(?i)\b(?:not|no|never|at (?:least|most)|(?:more|less|fewer) than|about|between|or)\b|n't")
 _MATH = re.compile(
-    r"\$\$?((?:[^$\\]|\\.){1,2000})\$|\\\(((?:(?!\\\)).){1,2000})\\\)|\\\[((?:(?!\\\]).){1,2000})\\\]", re.DOTALL
+    r"\$\$?((?:[^$\\]|\\.){1,2000})\$|\\\(((?:(?!\\\)).){1,2000})\\\)|\\\[((?:(?!\\\]).){1,2000})\\\]"
+    r"|(\\begin\{(align|equation|gather)\*?\}(?:(?!\\end\{).){1,2000}\\end\{(?:align|equation|gather)\*?\})",
+    re.DOTALL,
 )
 _NEXT_FORMULA = re.compile(r"\s{0,3}(?:,|and|or|, and|, or)\s{0,3}(?=\$|\\[(\[])")
 _LAST_NUMBER = re.compile(r"(?<![\w.,/^_])[-−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+(?![\w.]))?%?")
@@ -40,7 +51,7 @@ _LETTER_LINE = re.compile(r"^\s{0,8}\(?([A-Z])[.):]?\s{0,8}$", re.MULTILINE)
 _BOLD = re.compile(r"\*\*([^*\n]{1,80})\*\*")
 _PROSE = re.compile(
     r"(?i)\b(?:is|are|was|so|we|thus|therefore|get|gets|then|equals?|because|have|hence|since|know|need|find|let|this|that"
-    r"|it|gives?|must|now|total|answer|would|can|will|he|she|they|you|his|her|their|your)\b"
+    r"|it|gives?|must|now|total|answer|would|can|will|he|she|they|you|his|her|their|your|has|needs?|arrives?|takes?|costs?)\b"
 )
 _LATEX_TEXT = re.compile(r"\\(?:text|mbox|mathrm|operatorname)\w{0,6}\s?\{[^{}]*\}|\\[A-Za-z]+")
 MAX_WHOLE_CHARACTERS = 300
@@ -67,9 +78,8 @@ def final_part(text: str, thinks: bool) -> str | None:
     """Return what follows the chain of thought, or None where the chain never ends."""
     _, closed, rest = text.rpartition("</think>")
     rest = rest if closed else text
-    opened = rest.find("<think>")
-    if opened >= 0:
-        return rest[:opened] if closed else None
+    if opened := _OPENED.search(rest):
+        return rest[: opened.start()] if closed else None
     return None if thinks and not closed else rest
 
 
@@ -78,14 +88,16 @@ def extract(text: str, is_choice: bool, is_finished: bool) -> Extraction | None:
     text = text[-MAX_TEXT_CHARACTERS:]
     boxes, unclosed = find_boxes(text)
     filled = tuple(box.strip()[: MAX_ANSWER_CHARACTERS + 1] for box in boxes if box.strip())
-    if filled:
-        return Extraction(filled[-1], "boxed", filled)
-    if unclosed:
+    if unclosed or (boxes and not boxes[-1].strip()):
         return None  # the answer was to be in that box: any other number in the text would be a guess
+    if filled:
+        later = text[text.rfind(r"\boxed") :]
+        letter = _LETTER_LABEL.search(later) if is_choice and not _NAMES_LETTER.match(filled[-1]) else None
+        return Extraction(letter.group(1), "answer_is") if letter else Extraction(filled[-1], "boxed", filled)
     if bare := _last(_BARE_BOX, text):
         return Extraction(bare.rstrip(".,;"), "boxed", (bare.rstrip(".,;"),))
     for rule, pattern in (("answer_tag", _TAG), ("hashes", _HASHES), ("final_answer", _FINAL), ("answer_is", _PHRASE)):
-        candidate = _phrase(_rest_of_line(pattern, text).partition("</")[0])
+        candidate = _phrase(_rest_of_line(pattern, text).partition("</")[0], is_choice)
         if candidate and (rule != "hashes" or not _is_heading(candidate)):
             return Extraction(candidate[: MAX_ANSWER_CHARACTERS + 1], rule)
     return _guess(text, is_choice) if is_finished else None
@@ -129,13 +141,22 @@ def _first_group(match: re.Match[str]) -> str | None:
 
 
 def _rest_of_line(pattern: re.Pattern[str], text: str) -> str:
+    """Return what follows the last label, up to the end of the line or of the formula that begins on it."""
     end = None
     for match in pattern.finditer(text):
         end = match.end()
-    return "" if end is None else text[end : end + 2 * MAX_ANSWER_CHARACTERS].partition("\n")[0]
+    if end is None:
+        return ""
+    rest = text[end : end + 2 * MAX_ANSWER_CHARACTERS].lstrip()
+    formula = _MATH.search(rest)
+    line_end = rest.find("\n")
+    if formula and formula.start() < line_end < formula.end() and "\n\n" not in formula.group():
+        is_display = formula.group().startswith(("$$", "\\"))
+        line_end = formula.end() if is_display or formula.start() == 0 else line_end
+    return rest if line_end < 0 else rest[:line_end]
 
 
-def _phrase(line: str) -> str:
+def _phrase(line: str, is_choice: bool) -> str:
     """Cut the rest of a line down to the answer: the formulas it starts with, else up to the sentence's end."""
     line = line.strip().lstrip("*_: ").strip()
     line = _FILLER.sub("", line, count=1) if _FILLER.match(line) else line
@@ -147,7 +168,16 @@ def _phrase(line: str) -> str:
     if formulas:
         return ", ".join(formulas)
     end = _SENTENCE_END.search(line, 1) if line else None
+    if is_choice:
+        return (line[: end.start()] if end else line).strip().strip("*_`\"' ")
+    is_bold = bool(end) and "**" in line
     sentence = (line[: end.start()] if end else line).strip().strip("*_`\"' ")
+    if re.match(r"[-$\\]?\d", sentence):
+        return _AFTERTHOUGHT.sub("", sentence)
+    if (len(sentence.split()) > 2 and _PROSE.search(sentence)) or is_bold:
+        numbers = _BOLD.findall(line) if is_bold else _LAST_NUMBER.findall(sentence)
+        if len(numbers) == 1 and not _BOUND.search(sentence):
+            return str(numbers[0]).strip()
     inside = _MATH.findall(sentence) if len(sentence.split()) > 3 and not sentence[:1].isdigit() else []
     return next(group for group in inside[0] if group).strip() if len(inside) == 1 else sentence
 

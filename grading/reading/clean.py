@@ -49,6 +49,16 @@ _TEXT_COMMAND = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|hbox|mathrm|mathbf|mathit|operatorname)\*?\s?\{([^{}]*)\}"
 )
 _BOLD = re.compile(r"^\\(?:math|text)bf\s?\{(.*)\}$|^\\(?:boldsymbol|bm|displaystyle)\s?\{(.*)\}$", re.DOTALL)
+_ALIGNED = re.compile(
+    r"\\begin\{((?:align|alignat|gather|equation|eqnarray|split)(?:ed)?)(\*?)\}(?!.*\\begin)(.*?)\\end\{\1\2\}",
+    re.DOTALL,
+)
+_ROW_END = re.compile(
+    r"(?<!\\)\\\\(?:\[[^\]]*\])?(?=\s|\\[A-Za-z]|[A-Za-z](?![A-Za-z])|[-\d]|$)|\\q?quad(?![a-zA-Z])|\\newline(?![a-z])|\n"
+)
+_FRENCH = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")
+"""An interval whose open ends have turned brackets: `]0, 1]`."""
+_TWO_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,} +[A-Za-z]{2,}")
 _THOUSANDS = re.compile(r"\d,\d{3}(?!\d)")
 _WORD_BETWEEN = re.compile(
     r"\\(?:text|mbox|textrm|mathrm)\s?\{\s*,?\s*(?:and|or)\s*\}|(?<=[\s,])(?:and|or)(?=[\s\\])|\\(?:vee|lor)(?![a-z])"
@@ -58,7 +68,7 @@ _WORD_BETWEEN = re.compile(
 @lru_cache(maxsize=4096)
 def clean(answer: str) -> str:
     """Return the answer with one notation for one thing: no dollar signs, spacing, sizing or final period."""
-    text = _ascii_maths(answer)
+    text = _ascii_maths(_rows_as_list(answer) if re.search(r"\n|\\\\|\\q?quad|\\begin", answer) else answer)
     text = _clean_latex(text) if "\\" in text else text.replace("$", "").replace("~", " ")
     text = text.replace("**", "^") if re.search(r"[\w)]\s?\*\*\s?[\w(-]", text) else text.replace("**", "")
     text = re.sub(r"(\^|\s|^)\\displaystyle(?![a-zA-Z])|(?<!\\)\\(?=\s|$)", r"", text)
@@ -67,6 +77,8 @@ def clean(answer: str) -> str:
         text = whole.group(1)
     text = _BARE_COMMAND.sub(r"\\\1", text)
     text = re.sub(r"(?<=\d)\.\.\.+", r"\\ldots", text)
+    if re.search(r"^\s*\]|,[^\[\]()]*\[|\\cup\s*\]", text):
+        text = _FRENCH.sub(_interval, text)
     text = re.sub(r"\s+", " ", text).strip().rstrip(".,;: ").strip().strip("`").strip()
     if bold := _BOLD.match(text):
         inner = bold.group(1) or bold.group(2) or ""
@@ -89,6 +101,21 @@ def _clean_latex(text: str) -> str:
     return re.sub(r"\^\s?\{\s?\\circ\s?\}|\\degree(?![a-z])|\\text\{\s?°\s?\}", r"^\\circ", text)
 
 
+def _rows_as_list(text: str) -> str:
+    """Separate equations by commas where they stand in rows, or beside each other with wide space."""
+    text = _ALIGNED.sub(lambda match: match.group(3).replace("&", ""), text)
+    if r"\begin" in text:
+        return text
+    equations: list[str] = []
+    for row in (row.strip(" ,;\t\n") for row in _ROW_END.split(text)):
+        if row.startswith("=") and equations:
+            equations[-1] += row
+        elif row:
+            equations.append(row)
+    is_list = all("=" in row[1:-1] and not _TWO_WORDS.search(row) for row in equations)
+    return ", ".join(equations) if len(equations) == 1 or is_list else text
+
+
 def _ascii_maths(answer: str) -> str:
     """Replace typographic mathematics by its LaTeX, other scripts' digits by ASCII ones, and drop invisible marks."""
     if answer.isascii():
@@ -98,6 +125,11 @@ def _ascii_maths(answer: str) -> str:
     answer = _VULGAR.sub(_fraction, answer)
     answer = _UNICODE_ROOT.sub(lambda m: rf"\sqrt{'[3]' * (m[1] == '∛')}{{{m[2] or m[3]}}}", answer)
     return "".join(_plain_character(character) for character in answer)
+
+
+def _interval(match: re.Match[str]) -> str:
+    opening, ends, closing = match.groups()
+    return ("(" if opening == "]" else opening) + ends + (")" if closing == "[" else closing)
 
 
 def _fraction(match: re.Match[str]) -> str:

@@ -11,9 +11,10 @@ from grading.reading.formula import read_formula
 from grading.reading.pair import Compare, Match, Pair
 from grading.reading.relations import NAME, Relation, is_equation, read_relation, without_name
 from grading.reading.tree import Node, symbols, with_symbol_renamed
-from grading.reading.units import without_unit
+from grading.reading.units import split_unit, units_differ, without_unit
 
 _FUNCTION = re.compile(r"(\\?[A-Za-z]{1,10}(?:_\{?\w\}?)?(?:'{1,3}|\^\s?\{-1\})?)\s?\(\s?([A-Za-z])\s?\)")
+_INDEXED = re.compile(r"(\\?[A-Za-z]+) ?_ ?\{? ?(\w+) ?\}?")
 _SUM_OF_NAMES = re.compile(
     r"(?:\\?[A-Za-z]{1,8}(?:_\{?\w{1,3}\}?)?|[A-Z]{2,3})(?:\s?[+\-]?\s?\\?[A-Za-z](?:_\{?\w{1,3}\}?)?)*"
 )
@@ -43,6 +44,11 @@ def compare_equations(pair: Pair, compare: Compare) -> Match | None:
 
 
 def _compare_two(pair: Pair, compare: Compare) -> Match | None:
+    if units_differ(*(split_unit(read_relation(text).operands[-1])[1] for text in pair.texts)):
+        return Match(False, "another unit")
+    heads = [_INDEXED.fullmatch(read_relation(text).operands[0]) for text in pair.texts]
+    if heads[0] and heads[1] and heads[0][1] == heads[1][1] and heads[0][2] != heads[1][2]:
+        return Match(False, "another index")
     if _is_same_definition(pair):
         return Match(True, "the same definition")
     is_same = is_same_relation(*pair.texts)

@@ -37,6 +37,10 @@ WITH_NEGATIVES = (
 )
 
 
+INTEGERS = frozenset("ijklmn")
+"""Variables that stand for whole numbers wherever a floor or ceiling is."""
+
+
 class UndefinedError(ValueError):
     """The expression has no value at this point, or one too large to compute."""
 
@@ -182,7 +186,10 @@ def _function(name: str, operands: list[Value], log_base: int) -> Value:
     if name == "root":
         return _power(value, 1 / _degree(operands[1]))
     if name in ("floor", "ceil"):
-        return Fraction(math.floor(value) if name == "floor" else math.ceil(value))
+        near = (
+            0 if isinstance(value, Fraction) else arithmetic().mpf(10) ** (10 - DIGITS)
+        )  # 2.99… of log 8 / log 2 is 3
+        return Fraction(math.floor(value + near) if name == "floor" else math.ceil(value - near))
     if name == "binom":
         return _binomial(*operands)
     if name in ("log", "lg", "ln"):
@@ -234,9 +241,14 @@ def is_real(value: Value) -> bool:
     return isinstance(value, Fraction) or not hasattr(value, "imag") or abs(value.imag) <= 1e-25 * (1 + abs(value.real))
 
 
-def points(names: frozenset[str], with_negatives: bool) -> list[dict[str, Fraction]]:
-    """Return the points at which expressions in these variables are compared."""
+def points(names: frozenset[str], with_negatives: bool, steps: bool = False) -> list[dict[str, Fraction]]:
+    """Return the points at which expressions in these variables are compared; `steps`: with integers among them."""
     ordered = sorted(names)
+    if steps:
+        whole = [
+            {n: Fraction(1 + (row * (2 * k + 1) + 3 * k) % 26) for k, n in enumerate(ordered)} for row in range(26)
+        ]
+        return whole if names <= INTEGERS else whole + points(names, with_negatives)
     rows = POSITIVE + WITH_NEGATIVES if with_negatives else POSITIVE
     return [{n: row[k % 6] + Fraction(k // 6, 7) for k, n in enumerate(ordered)} for row in rows]
 
@@ -268,7 +280,8 @@ def _agree(gold: Node, prediction: Node, names: frozenset[str], error: float, lo
     is_branched = contains(gold, _is_branched) or contains(prediction, _is_branched)
     num_real = num_complex = 0
     do_complex_agree = True
-    for point in points(names, with_negatives=not is_branched):
+    has_steps = any(contains(node, lambda n: n.name in ("floor", "ceil")) for node in (gold, prediction))
+    for point in points(names, with_negatives=not is_branched, steps=has_steps):
         try:
             left, right = evaluate(gold, point, log_base), evaluate(prediction, point, log_base)
         except UndefinedError:

@@ -238,7 +238,7 @@ class _Reader(Scanner):
             if inner not in ("Re", "Im"):
                 raise NotAFormulaError(inner)
         style = "vec" if accent in ("vec", "hat", "mathbf", "boldsymbol", "bm", "overrightarrow", "widehat") else accent
-        return Node("symbol", name=f"{style}:{inner}")
+        return self.name(f"{style}:{inner}")
 
     def function(self, name: str) -> Node:
         if name in ("sqrt", "cbrt"):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from grading.reading.clean import clean, squeezed
-from grading.reading.pair import Compare, Match, Pair
-from grading.reading.relations import is_equation, without_name
+from grading.reading.pair import PLUS_MINUS, Compare, Match, Pair
+from grading.reading.relations import is_equation, name_of, named_values, without_name
+from grading.reading.units import split_unit
 
 MAX_PARTS = 400
 """Longer lists are not compared, except for parts that are equal as strings."""
-_PLUS_MINUS = re.compile(r"\\pm(?![a-z])|\+/?-")
 _MINUS_PLUS = re.compile(r"\\mp(?![a-z])")
 
 
@@ -18,9 +18,9 @@ def split_plus_minus(parts: list[str]) -> list[str]:
     r"""Replace every `a \pm b` by its two values."""
     values: list[str] = []
     for part in parts:
-        if _PLUS_MINUS.search(part):
+        if PLUS_MINUS.search(part):
             for upper, lower in (("+", "-"), ("-", "+")):
-                values.append(_MINUS_PLUS.sub(lower, _PLUS_MINUS.sub(upper, part)))
+                values.append(_MINUS_PLUS.sub(lower, PLUS_MINUS.sub(upper, part)))
         else:
             values.append(part)
     return values
@@ -39,8 +39,12 @@ def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, comp
     if len(predictions) > MAX_PARTS:
         return Match(None, f"more than {MAX_PARTS} parts")
     is_readable = True
+    units = {split_unit(gold)[1] for gold in golds} - {""}
     for gold in golds:
         for index, prediction in enumerate(predictions):
+            unit = split_unit(prediction)[1]
+            if unit in units and unit != split_unit(gold)[1]:
+                continue  # the words after a number tell the parts apart: `3 boys, 5 girls`
             match = compare(pair.with_texts(gold, prediction))
             is_readable = is_readable and match.is_equal is not None
             if match.is_equal:
@@ -52,11 +56,31 @@ def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, comp
 
 
 def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:
-    """Compare two lists as multisets, without the names of their values unless all golds are equations."""
-    if not all(is_equation(gold) for gold in golds):
-        golds = [without_name(gold) for gold in golds]
-        predictions = [without_name(prediction) for prediction in predictions]
+    """Compare two lists of values that may have names: by name where each gold has its own, else as multisets."""
+    golds, predictions = _one_name_each(golds), _one_name_each(predictions)
+    names, other = ([name_of(part) for part in parts] for parts in (golds, predictions))
+    has_names = all(names) and (all(other) or not any(is_equation(part) for part in predictions))
+    if not all(is_equation(gold) for gold in golds) or has_names:
+        golds, predictions = [without_name(gold) for gold in golds], [without_name(part) for part in predictions]
+    if has_names and len(golds) == len(predictions) and len(set(names)) == len(names) > 1:
+        if sorted(names) == sorted(other):
+            predictions = [predictions[other.index(name)] for name in names]
+        elif set(names) & set(other) or (any("(" in name for name in names) and all(other)):
+            return Match(False, "other names")
+        if not any(other) or len(set(other)) == len(other):
+            return compare_ordered(golds, predictions, pair, compare)
     return compare_unordered(golds, predictions, pair, compare)
+
+
+def in_order_of_names(parts: list[str]) -> list[str]:
+    """Return the values of `y = 2, x = 1` in the order of coordinates, other parts as they stand, all without names."""
+    is_point = sorted(name_of(part) for part in parts) in (["x", "y"], ["x", "y", "z"])
+    return [without_name(part) for part in (sorted(parts, key=name_of) if is_point else parts)]
+
+
+def _one_name_each(parts: list[str]) -> list[str]:
+    """Write `x = y = 4` as `x = 4` and `y = 4`."""
+    return [f"{name} = {value}" if name else value for part in parts for name, value in named_values(part)]
 
 
 def compare_ordered(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+PLUS_MINUS = re.compile(r"\\pm(?![a-z])|\+/?-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,7 @@ class Pair:
     @property
     def has_plus_minus(self) -> bool:
         r"""True if `\pm` or `+-` occurs in the pair."""
-        text = self.gold + self.prediction
-        return r"\pm" in text or "+-" in text
+        return PLUS_MINUS.search(self.gold + " " + self.prediction) is not None
 
     def with_texts(self, gold: str, prediction: str) -> Pair:
         """Return a pair of other texts under the same tolerance and unit."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from grading.reading.clean import squeezed
+
 _SIGN = re.compile(
     r"\\(?:leqslant|geqslant|leq|geq|le|ge|neq|ne|lt|gt|notin|in)(?![a-zA-Z])|\\not\s?=|\\not\s?\\in(?![a-zA-Z])|"
     r"<=|>=|!=|=<|=>|<|>|="
@@ -16,6 +18,7 @@ NAME = re.compile(
     r"|\\?[A-Za-z]{1,20}(?:_\{?\w{1,3}\}?)?'{0,3}\s?\([^()=]*\)|[A-Za-z]_\{[^{}=]{1,40}\}"
 )
 """Left sides that name a value: `x`, `x_1`, `f(x)`, or words."""
+_LETTER = re.compile(r"(?:\\[a-z]+ ?)?\{?\\?[A-Za-z]+\}?(?:_\{?\w+\}?)?(?:\([^()=]*\))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +75,17 @@ def without_name(text: str) -> str:
         return text
     is_named = NAME.fullmatch(relation.operands[0].strip()) is not None
     return relation.operands[-1] if is_named and relation.operands[-1] else text
+
+
+def name_of(text: str) -> str:
+    """Return the name in front of a value (`x` of `x = 5`, `f(x)` of `f(x) = 2x`), or an empty text."""
+    operands = read_relation(text).operands
+    return squeezed(operands[0]) if len(operands) == 2 and without_name(text) != text else ""
+
+
+def named_values(text: str) -> list[tuple[str, str]]:
+    """Return the names and the value of `x = y = 4`, or the text as a single value without a name."""
+    *names, value = read_relation(text).operands if is_equation(text) else (text,)
+    if len(names) < 2 or not all(_LETTER.fullmatch(name) for name in names):
+        return [("", text)]
+    return [(name, value) for name in names]

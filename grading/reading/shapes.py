@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from grading.reading.clean import is_enclosed, split_list, split_top
-from grading.reading.lists import compare_ordered, compare_unnamed, split_plus_minus
+from grading.reading.lists import compare_ordered, compare_unnamed, in_order_of_names, split_plus_minus
 from grading.reading.numbers import read_number
 from grading.reading.pair import Compare, Match, Pair
 from grading.reading.relations import is_equation, without_name
@@ -80,7 +80,8 @@ def shape_of(text: str) -> Shape | None:
         return inner if isinstance(inner, TupleShape) else None
     if (angle := _ANGLE.fullmatch(text)) and "," in angle.group(1):
         return TupleShape(tuple(split_top(angle.group(1), ",")), "()")
-    return _shape_in_brackets(_POINT_NAME.sub("", text, count=1) if _POINT_NAME.match(text) else text)
+    point = _POINT_NAME.sub("", text, count=1)
+    return _shape_in_brackets(point if is_enclosed(point) else text)
 
 
 def _shape_in_brackets(text: str) -> Shape | None:
@@ -89,6 +90,11 @@ def _shape_in_brackets(text: str) -> Shape | None:
             return SetShape(tuple(part for part in split_list(text) if part))
         if text[0] in "([" and text[-1] in ")]":
             parts = split_top(text[1:-1], "[,;]")
+            rows = [shape_of(part) for part in parts] if text.startswith("[[") else []
+            if rows and all(isinstance(row, TupleShape) and row.brackets == "[]" for row in rows):
+                lengths = {len(row.parts) for row in rows if row}
+                if len(lengths) == 1:
+                    return MatrixShape(tuple(cell for row in rows if row for cell in row.parts), len(rows), *lengths)
             return TupleShape(tuple(parts), text[0] + text[-1]) if len(parts) > 1 else None
         if text[0] == "{" and text[-1] == "}":
             parts = split_list(text[1:-1])
@@ -126,7 +132,7 @@ def _compare_two(gold: Shape, prediction: Shape, pair: Pair, compare: Compare) -
         case (SetShape(), TupleShape(brackets="[]")) | (TupleShape(brackets="[]"), SetShape()) if len(predictions) > 2:
             return compare_unnamed(golds, predictions, pair, compare)  # a list in a programmer's brackets
         case (ListShape(), TupleShape(brackets="()" | "[]")) | (TupleShape(brackets="()" | "[]"), ListShape()):
-            golds, predictions = [without_name(part) for part in golds], [without_name(part) for part in predictions]
+            golds, predictions = in_order_of_names(golds), in_order_of_names(predictions)
     return _mismatch(gold, prediction) or compare_ordered(golds, predictions, pair, compare)
 
 
@@ -139,24 +145,15 @@ def _mismatch(gold: Shape, prediction: Shape) -> Match | None:
             is_same_size = (rows, columns) == (other_rows, other_columns)
             return None if is_same_size else Match(False, "another size of matrix")
         case MatrixShape(_, rows, columns), TupleShape():
-            is_vector = _starts_with_one(rows) or _starts_with_one(columns)
+            is_vector = 1 in (rows, columns)
             return None if is_vector else Match(False, "a matrix is not a tuple")
         case TupleShape(), MatrixShape(_, _, columns):
-            return None if _starts_with_one(columns) else Match(False, "a matrix is not a tuple")
+            return None if columns == 1 else Match(False, "a matrix is not a tuple")
         case TupleShape(_, brackets), TupleShape(_, other_brackets):
             return None if brackets == other_brackets else Match(False, "other brackets")
         case (ListShape(), TupleShape(_, brackets)) | (TupleShape(_, brackets), ListShape()):
             return None if brackets in ("()", "[]") else Match(False, "other brackets")
     return None
-
-
-def _starts_with_one(length: int) -> bool:
-    """Return whether the side of a matrix counts as that of a vector.
-
-    Only the first digit is looked at, so 10 to 19 count too. Mending that changes verdicts and needs a new grader
-    version.
-    """
-    return str(length).startswith("1")
 
 
 def _compare_with_value(gold: Shape | None, prediction: Shape | None, pair: Pair, compare: Compare) -> Match | None:

@@ -9,7 +9,7 @@ from grading.reading.clean import squeezed, without_text_commands
 from grading.reading.evaluate import Value, constant_value, inexact
 from grading.reading.formula import read_formula
 from grading.reading.numbers import read_number
-from grading.reading.pair import Match, Pair
+from grading.reading.pair import Compare, Match, Pair
 from grading.reading.relations import read_relation
 from grading.reading.sets import looks_like_a_set, read_set
 from grading.reading.shapes import ListShape, shape_of
@@ -19,20 +19,23 @@ from grading.reading.words import digits_of_word, is_same_words, is_text, meanin
 _BASE = re.compile(r"\(?([0-9A-Z][0-9A-Z ,.]*)\)?_\{?\s?(?:\\text\{\s?)?(?:base )?(\d{1,2}|[a-z]{3,10})\s?\}?\}?")
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
                "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
-_TIME = re.compile(r"(\d{1,2}):([0-5]\d)(?::[0-5]\d)?\s?((?:[ap]\.?\s?m\.?|noon|midnight|o'clock)?)", re.IGNORECASE)
+_TIME = re.compile(
+    r"(\d{1,2})(?::([0-5]\d)(?::[0-5]\d)?|(?=\s?[ap]\.?\s?m\b))\s?((?:[ap]\.?\s?m\.?|noon|midnight|o'clock)?)",
+    re.IGNORECASE,
+)
 _OPTION = re.compile(r"([A-K])|\(\s?([A-K])\s?\)")
 _RATIO = re.compile(r"[^:]{1,60}(?::[^:]{1,60})+")
 _DOTS = re.compile(r"\\[lcv]?dots|\.\.\.|…")
 _RELATIVE_ERROR = 1e-25
 
 
-def compare_special_forms(pair: Pair) -> Match | None:
+def compare_special_forms(pair: Pair, compare: Compare) -> Match | None:
     """Compare bases, times, ratios, option letters, words and lists with dots; None where neither side is one."""
     match = _compare_bases(pair) or _compare_times(pair) or _compare_options(pair) or _compare_number_word(pair)
     if match is not None:
         return match
     if any(is_text(text) for text in pair.texts):
-        return _compare_texts(pair)
+        return _compare_texts(pair, compare)
     return _compare_meanings(pair) or _compare_dots(pair)
 
 
@@ -54,14 +57,14 @@ def _digits_and_base(text: str) -> tuple[str, str] | None:
 
 def _compare_times(pair: Pair) -> Match | None:
     """Compare times of day, and else ratios."""
-    if ":" not in pair.gold and ":" not in pair.prediction:
-        return None
     plain = [without_text_commands(text).replace("~", " ") for text in pair.texts]
     times = [_TIME.fullmatch(re.sub(r"\s+", " ", text)) for text in plain]
     if times[0] and times[1]:
-        clocks = [(int(t[1]), t[2], t[3].lower().replace(".", "").replace(" ", "")) for t in times if t]
+        clocks = [(int(t[1]), t[2] or "00", t[3].lower().replace(".", "").replace(" ", "")) for t in times if t]
         is_same_half = clocks[0][2] == clocks[1][2] or not clocks[0][2] or not clocks[1][2]
         return Match(clocks[0][:2] == clocks[1][:2] and is_same_half, "times")
+    if ":" not in pair.gold and ":" not in pair.prediction:
+        return None
     if any(time and time[3] for time in times):
         return Match(False, "a time")
     return _compare_ratios(pair, has_time=any(times))
@@ -118,8 +121,8 @@ def _compare_number_word(pair: Pair) -> Match | None:
     return Match(squeezed(without_unit(pair.gold)) == digits, "a number in words")
 
 
-def _compare_texts(pair: Pair) -> Match | None:
-    if is_same_words(*pair.texts):
+def _compare_texts(pair: Pair, compare: Compare) -> Match | None:
+    if is_same_words(pair, compare):
         return Match(True, "words")
     return None if _is_formula_beside_words(pair) else Match(False, "words")
 

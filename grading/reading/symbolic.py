@@ -7,8 +7,12 @@ parse.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
+import signal
+import threading
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +22,8 @@ from grading.reading.pair import Match, Pair
 _IMAGINARY = re.compile(r"(?<![\\A-Za-z])i(?![A-Za-z])|\\(?:mathrm|text)\{i\}|\\imath(?![A-Za-z])")
 RELATIVE_ERROR = 1e-6
 """Allowed where one side contains a rounded decimal."""
+SECONDS = 0.9
+"""Processor time for one comparison; no gold of the data sets takes this long against itself."""
 SYMBOLIC_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -28,6 +34,10 @@ SYMBOLIC_ERRORS = (
     ValueError,
 )
 """Exceptions of the symbolic libraries on expressions that they cannot compare."""
+
+
+class _TooLongError(BaseException):
+    """Not an Exception, which the symbolic libraries swallow."""
 
 
 def load() -> tuple[Any, Any, Any, Any]:
@@ -53,6 +63,33 @@ def compare_symbols(pair: Pair) -> Match:
         return Match(None, "unbalanced braces")
     if why_not_parsed(pair.gold) or not is_balanced(pair.gold):
         return Match(False, "the gold is compared as a string only")
+    try:
+        with _limited(SECONDS):
+            return _compare_texts(pair)
+    except _TooLongError:
+        return Match(False, f"not found equal within {SECONDS:g} s of processor time")
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """End the block with _TooLongError after so much processor time; without a limit outside the main thread."""
+
+    def stop(*_: object) -> None:
+        raise _TooLongError
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)  # again and again: the libraries may swallow the first one
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+
+
+def _compare_texts(pair: Pair) -> Match:
     golds, predictions = _parsed_gold(pair.gold), _parsed(pair.prediction)
     is_gold_text = not golds or isinstance(golds[0], str)
     if not predictions or (isinstance(predictions[0], str) and not is_gold_text):

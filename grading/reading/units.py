@@ -17,17 +17,17 @@ _NOT_UNITS = (
 )
 _SHORT = "cm|mm|km|kg|mg|ml|mL|hr|hrs|ft|in|lb|lbs|oz|mph|yd|mi|sec|min|km/h|m/s|cm/s|ft/s|units?"
 _POWER = r"(?:\s?\^\s?(?:\d|\{\s?\d\s?\})|\s?\^\{\s?\\text\{\s?\d\s?\}\s?\})?"
-_TEXT = r"\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|rm|hbox|operatorname)\s?\{[^{}]{0,80}\}" + _POWER
+_TEXT = r"\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|rm|hbox|operatorname)\s?\{(?:[^{}]|\{[^{}]{0,9}\}){0,80}\}" + _POWER
 _PLAIN = (
     rf"(?:\s?(?:sq|cu)\.? |\s?(?:square|cubic) )?(?!\s?(?:{_NOT_UNITS})\b)"
     rf"(?:\s[a-z]{{3,20}}|(?<![\\a-zA-Z_])[a-z]{{4,20}}|\s?(?<![\\a-zA-Z_^])(?:{_SHORT}))"
     rf"{_POWER}(?:/[a-z]{{1,10}})?(?: (?:per |a )?[a-z]{{2,20}}){{0,3}}{_POWER}"
 )
 _UNIT = re.compile(
-    rf"\s?(?:\^\s?\\circ\s?(?:[CFK]|{_TEXT})?|(?:{_TEXT})(?:\s?/?\s?{_TEXT}){{0,3}}|{_PLAIN}|(?<=\d) [mgshlL])$"
+    rf"\s?(?:\^\s?\\circ\s?(?:[CFK]|{_TEXT})?|(?:{_TEXT})(?:\s?/?\s?{_TEXT}){{0,3}}|{_PLAIN}|(?<=\d) [mgshlL]{_POWER})$"
 )
 _NO_UNIT_TEXT = re.compile(
-    rf"\\\w+\s?\{{\s*(?:(?:and|or|i|e|if|when|for|base|mod|{_NOT_UNITS})\b|[0-9().,]+|[A-Z]\s*\}})"
+    rf"\\\w+\s?\{{\s*(?:(?:and|or|i|e|if|when|for|base|mod|{_NOT_UNITS})\b|[0-9().,]+|(?![JNVW])[A-Z]\s*\}})"
 )
 _MATHS_TEXT = re.compile(
     r"\\(?:mathrm|text|rm|operatorname)\s?\{\s*(?:[eid]|sin|cos|tan|ln|log|exp|two|ten|eight)\s*\}"
@@ -39,8 +39,8 @@ _NAMES = {
     "g": "gram gm", "kg": "kilogram",
     "lb": "pound lbs", "oz": "ounce", "s": "second sec", "min": "minute", "h": "hour hr hrs", "day": "", "week": "",
     "month": "", "year": "yr", "ml": "milliliter millilitre mL", "l": "liter litre L", "gal": "gallon",
-    "dollar": "", "cent": "", "euro": "", "deg": "degree ^\\circ", "rad": "radian", "km/h": "kmh kph",
-    "mph": "", "m/s": "", "N": "newton", "J": "joule", "W": "watt", "V": "volt",
+    "dollar": "", "cent": "", "euro": "", "deg": "degree ^\\circ", "rad": "radian", "am": "", "pm": "",
+    "km/h": "kmh kph", "mi/h": "mph", "N": "newton", "J": "joule", "W": "watt", "V": "volt",
 }  # fmt: skip
 _CANONICAL = {alias: name for name, aliases in _NAMES.items() for alias in (name, *aliases.split())}
 
@@ -67,21 +67,29 @@ def without_unit(text: str) -> str:
 
 
 def known_unit(unit: str) -> str | None:
-    """Return the canonical name of a known unit with its power (`cm^2` for `square centimetres`), else None."""
+    """Return the canonical name of a known unit with its powers (`cm^2` for `square centimetres`), else None."""
     plain = re.sub(
-        r"\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|rm|hbox)|[{}~\s.]+", " ", unit.replace("^", " ^ ")
+        r"\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|rm|hbox)|\\cdot|[{}~\s.]+", " ", unit.replace("^", " ^ ")
     ).strip()
     if plain in ("^ \\circ", "^\\circ"):
         return "deg"
-    plain = re.sub(r"\s*\^\s*(\d)$", r"^\1", plain)
-    plain = re.sub(r"^(?:square|sq) (.+)$", r"\1^2", plain)
-    plain = re.sub(r"^(?:cubic|cu) (.+)$", r"\1^3", plain)
-    plain = re.sub(r" squared$", "^2", re.sub(r" cubed$", "^3", plain))
-    name, _, power = plain.partition("^")
-    tops = [_canonical(part) for part in re.split(r"\s?/\s?| per ", name)]
-    if any(part is None for part in tops):
-        return None
-    return "/".join(part for part in tops if part) + (f"^{power}" if power and power != "1" else "")
+    plain = re.sub(r"\b([ap]) ?m\b(?=$)", r"\1m", plain)
+    plain = re.sub(r"\s*\^\s*(-?\d)(?!\d)", r"^\1", plain)
+    plain = re.sub(r"(?:square|sq) (\w+)", r"\1^2", plain)
+    plain = re.sub(r"(?:cubic|cu) (\w+)", r"\1^3", plain)
+    plain = re.sub(r" squared\b", "^2", re.sub(r" cubed\b", "^3", plain))
+    whole = _canonical(plain)
+    powers: dict[str, int] = {}
+    for index, side in enumerate(re.split(r"\s?/\s?| per ", whole or plain)):
+        for factor in side.split():
+            name, _, power = factor.partition("^")
+            known = _canonical(name)
+            if known is None:
+                return None
+            powers[known] = powers.get(known, 0) + (-1 if index else 1) * int(power or 1)
+    top = [name + (f"^{power}" if power > 1 else "") for name, power in powers.items() if power > 0]
+    bottom = [name + (f"^{-power}" if power < -1 else "") for name, power in powers.items() if power < 0]
+    return "/".join([" ".join(top), *bottom]) if top or bottom else None
 
 
 def _canonical(name: str) -> str | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from grading.reading.clean import without_text_commands
+from grading.reading.clean import split_top, squeezed, without_text_commands
+from grading.reading.pair import Compare, Pair
+from grading.reading.relations import read_relation
 from grading.reading.scanner import names
 from grading.reading.units import without_unit
 
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z'\-]*(?:[ ,]+[A-Za-z'\-]+)*")
-_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}|(?:max|min) +at ")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|hbox)\s?\{([^{}]*)\}")
 _FORMULA_WORDS = names(
     "sqrt cbrt frac sinh cosh tanh arcsin arccos arctan arccot asin acos atan arcsinh arccosh arctanh sech "
@@ -39,12 +41,44 @@ _SYNONYMS = {
     "no": r"no|false|incorrect",
 }
 _CLASSES = tuple((name, re.compile(pattern)) for name, pattern in _SYNONYMS.items())
-_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_DIGITS = {word: value for value, word in enumerate(_NUMBERS)}
+_NUMBERS = re.findall(
+    r"\w+",
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety",
+)
+_DIGITS = {word: value if value < 20 else 10 * (value - 18) for value, word in enumerate(_NUMBERS)}
+_DIGITS |= {f"{ten} {one}": _DIGITS[ten] + _DIGITS[one] for ten in _NUMBERS[20:] for one in _NUMBERS[1:10]}
+_WORDS = re.compile(
+    r"\\(?:max|min)(?![a-zA-Z])|(?<![\\A-Za-z])[A-Za-z]{2,}(?:'[a-z]+)?(?:-[A-Za-z]+)*|[A-Za-z]-[A-Za-z]{3,}"
+)
+"""Runs of letters that may be words: with an apostrophe, with hyphens (`x-axis`), or the names of two functions."""
 _LEAD = re.compile(
     r"(?i)^(?:therefore,? |so,? |thus,? |hence,? )?(?:the )?(?:final |correct )?(?:answer|result|solution|value)"
     r"(?: is| =|:)\s*:?\s*"
 )
+
+
+_CONDITION = re.compile(
+    r"(?:, ?| |(?<=[}\)]))(?:\(\s?)?"
+    r"(?:\\text\{ ?(?:\(|, ?)?(?:for|where|with|if|when)(?: all| any| every)?(?: integers?)? ?\}|(?:for|where|with) )?"
+    r"\s?((?:\\[a-z]+|[A-Za-z])(?:_\{?\w\}?)?)"
+    r"\s?(?:\\(?:in|ne|neq|ge|geq|geqslant|le|leq|leqslant)(?![a-z])|[<>])"
+    r"\s?(?:\\math[a-z]+\s?\{?\s?[RZNQC]\s?\}?(?:\^\+)?|-?\d+)\s?\)?$"
+    r"|,? ?\\text\{,? ?where \}?\s?([A-Za-z])\s?(?:\\text\{)? ?is an? (?:arbitrary |real )*constant\}?$"
+)
+_NO_VALUE = re.compile(r"[<>]|\\(?:in|ne|neq|ge|geq|le|leq|cup|mid)(?![a-z])|\\\{")
+_MODULUS = re.compile(r"\s?\(?\s?\\(?:[bp]?mod)(?![a-z])\s?\{?\s?\d+\s?\}?\s?\)?$")
+
+
+def without_condition(text: str) -> str:
+    r"""Drop a condition on a letter of the value in front of it (`2k\pi, k \in \mathbb{Z}`), or a residue's modulus."""
+    if match := _CONDITION.search(text):
+        head, name = text[: match.start()].rstrip(" ,"), match.group(1) or match.group(2)
+        is_used = re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", head)
+        return head if is_used and not _NO_VALUE.search(head) else text
+    if "mod" in text and "equiv" not in text:
+        return _MODULUS.sub("", text) or text
+    return text
 
 
 def without_lead(text: str) -> str:
@@ -62,7 +96,7 @@ def is_text(text: str) -> bool:
     plain = without_text_commands(_ENVIRONMENT.sub(" ", text)).strip("\"'` ")
     if re.fullmatch(r"\(?[A-Za-z]\)?", plain):
         return has_text or plain.startswith("(")
-    if _PHRASE.fullmatch(plain) and (has_text or any(_looks_like_a_word(word) for word in re.split("[ ,]+", plain))):
+    if _PHRASE.fullmatch(plain) and (has_text or any(_is_word(word) for word in re.split("[ ,]+", plain))):
         return True
     body = without_text_commands(_ENVIRONMENT.sub(" ", without_unit(text)))
     return any(word.lower() not in _FORMULA_WORDS and not _is_joined(word) for word in _WORD.findall(body))
@@ -73,6 +107,12 @@ def _is_joined(word: str) -> bool:
     return bool(re.match(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc|sqrt|log|exp)", word)) or not re.search(
         "[aeiou]", word.lower()
     )
+
+
+def _is_word(run: str) -> bool:
+    """Return whether a run is a word; with hyphens, one of three letters must be among its parts (`a-b` is none)."""
+    parts = run.split("-")
+    return any(_looks_like_a_word(part.replace("'", "")) for part in parts if len(parts) == 1 or len(part) > 2)
 
 
 def _looks_like_a_word(text: str) -> bool:
@@ -112,28 +152,71 @@ def meaning(text: str) -> str | None:
     return None
 
 
-def is_same_words(gold: str, prediction: str) -> bool:
-    """Return whether two prose answers agree word for word, except for case, punctuation and filler words."""
-    gold_words, words = words_of(gold), words_of(prediction)
-    if gold_words == words:
-        return True
-    gold_meaning, prediction_meaning = meaning(gold), meaning(prediction)
+def is_same_words(pair: Pair, compare: Compare) -> bool:
+    """Return whether two prose answers agree in words, except for case, punctuation and fillers, and in formulas."""
+    gold_meaning, prediction_meaning = meaning(pair.gold), meaning(pair.prediction)
     if gold_meaning is not None or prediction_meaning is not None:
         is_yes_or_no = gold_meaning in ("yes", "no")
-        return gold_meaning == prediction_meaning or (is_yes_or_no and words.partition(" ")[0] == gold_meaning)
-    gold_content = _content(gold_words)
-    return bool(gold_content) and gold_content == _content(words)
+        return gold_meaning == prediction_meaning or (
+            is_yes_or_no and words_of(pair.prediction).partition(" ")[0] == gold_meaning
+        )
+    golds, predictions = _pieces(pair.gold), _pieces(pair.prediction)
+    if not golds or [is_word for is_word, _ in golds] != [is_word for is_word, _ in predictions]:
+        return False
+    return all(
+        gold == prediction if is_word else _is_same_formula(pair.with_texts(gold, prediction), pair, compare)
+        for (is_word, gold), (_, prediction) in zip(golds, predictions, strict=True)
+    )
 
 
-def _content(words: str) -> list[str]:
-    """Return the words that carry meaning, numbers as digits and plurals without their `s`."""
-    content = [
-        str(_DIGITS.get(word, word)) for word in words.replace("-", " ").split() if word not in _FILLERS - {"one"}
-    ]
-    return [word[:-1] if len(word) > 4 and word.endswith("s") else word for word in content]
+def _is_same_formula(part: Pair, whole: Pair, compare: Compare) -> bool:
+    """Compare formulas of two texts, chains of relations operand by operand."""
+    if squeezed(part.gold) == squeezed(part.prediction):
+        return True
+    gold, prediction = (read_relation(text) for text in part.texts)
+    if gold.signs != prediction.signs:
+        return False
+    if gold.signs:
+        pairs = zip(gold.operands, prediction.operands, strict=True)
+        return all(_is_same_formula(part.with_texts(*texts), whole, compare) for texts in pairs)
+    if part == whole or "=" in part.gold + part.prediction or any(is_text(text) for text in part.texts):
+        return False
+    return bool(compare(part).is_equal)
+
+
+def _pieces(text: str) -> list[tuple[bool, str]]:
+    """Split prose into its words (True) and the formulas between them (False), in order and without fillers."""
+    plain = without_text_commands(without_text_commands(text)).replace("\\%", "%")
+    pieces, start = [], 0
+    for match in _WORDS.finditer(plain):
+        run = match.group().lower()
+        is_alone = not plain[: match.start()].endswith(("^", "_", "{")) and (
+            len(run) > 2 or re.match(r"[\s,;.:)]|$", plain[match.end() :]) is not None
+        )
+        if is_alone and (run[0] == "\\" or _is_word(run)):
+            pieces += _formulas(plain[start : match.start()])
+            whole = _DIGITS.get(run.replace("-", " "))
+            parts = [str(whole)] if whole is not None else run.strip("\\").replace("'", "").split("-")
+            digits = [str(_DIGITS.get(part, part)) for part in parts]
+            pieces += [(len(part) > 1 and part.isalpha(), _singular(part)) for part in digits]
+            start = match.end()
+    pieces += _formulas(plain[start:])
+    return [piece for piece in pieces if piece[1].lower() not in _FILLERS] if len(pieces) > 1 else pieces
+
+
+def _formulas(text: str) -> list[tuple[bool, str]]:
+    parts = (
+        re.sub(r"(?<=[\w}]) ?-$", "", part.strip()).strip(" ,;:.'\"")
+        for part in split_top(text, r"[,;](?!\d{3}(?!\d))")
+    )
+    return [(False, part) for part in parts if part]
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if len(word) > 4 and word.endswith("s") else word
 
 
 def digits_of_word(text: str) -> str | None:
-    """Return `7` for the word "seven", in or out of a text command; None for anything else."""
-    value = _DIGITS.get(words_of(text))
+    """Return `7` for the word "seven" (up to ninety-nine), in or out of a text command; None for anything else."""
+    value = _DIGITS.get(words_of(text).replace("-", " "))
     return None if value is None else str(value)

@@ -43,7 +43,7 @@ def test_hostile_answers_get_a_verdict_in_time_and_their_neighbours_stay_correct
     assert [grade.verdict for grade in grades[1::2]] == ["correct"] * len(innocent)
     assert {g.verdict for g in grades[0::2]} <= {"wrong", "unparsable", "no_answer", "grader_timeout", "correct"}
     assert [n for n, grade in enumerate(grades[0::2]) if grade.verdict == "correct"] == [4]  # `42}}}}` is 42
-    assert grades[2 * hostile.index(MATRIX)].verdict == "grader_timeout"
+    assert grades[2 * hostile.index(MATRIX)].verdict in ("wrong", "grader_timeout")
     assert not target.exists()
 
 

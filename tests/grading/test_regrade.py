@@ -129,7 +129,11 @@ def test_long_texts_are_cut() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [([], "no run folder in"), (["--new", "2"], "--old and --new need --diff"), (["--nothing"], "No such option")],
+    [
+        ([], "no run folder in"),
+        (["--new", GRADER_VERSION], "--old and --new need --diff"),
+        (["--nothing"], "No such option"),
+    ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(main, [str(tmp_path), *arguments])

@@ -53,9 +53,11 @@ def test_long_lists_are_only_compared_as_strings() -> None:
     assert compare_unordered(numbers, other, PAIR, compare) == Match(None, f"more than {MAX_PARTS} parts")
 
 
-def test_names_are_dropped_unless_all_golds_are_equations() -> None:
+def test_values_are_compared_by_their_names_where_each_has_its_own() -> None:
     assert compare_unnamed(["1", "2"], ["x = 2", "y = 1"], PAIR, compare).is_equal
-    assert compare_unnamed(["x = 1", "y = 2"], ["x = 2", "y = 1"], PAIR, compare).is_equal is None
+    assert compare_unnamed(["x = 1", "y = 2"], ["y = 02", "x = 1"], PAIR, compare).is_equal
+    assert compare_unnamed(["x = 1", "y = 2"], ["x = 2", "y = 1"], PAIR, compare).is_equal is False
+    assert compare_unnamed(["x = y = 1", "z = 2"], ["x = 1", "z = 2", "y = 1"], PAIR, compare).is_equal
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from grading.equivalence import equivalent
+from grading.reading.pair import Match, Pair
 from grading.reading.words import digits_of_word, is_same_words, is_text, meaning, without_lead
 
 
@@ -65,7 +67,10 @@ def test_phrases_with_many_spellings_have_one_meaning(text: str, expected: str |
     ],
 )
 def test_words_are_equal_up_to_case_punctuation_and_fillers(gold: str, prediction: str, expected: bool) -> None:
-    assert is_same_words(gold, prediction) is expected
+    def compare(pair: Pair) -> Match:
+        return equivalent(*pair.texts)
+
+    assert is_same_words(Pair(gold, prediction), compare) is expected
 
 
 @pytest.mark.parametrize(
