@@ -257,8 +257,15 @@ def _followup_frame(tokenizer: Tokenizer) -> tuple[str, str]:
     return before, after
 
 
+@lru_cache(maxsize=16)
+def _trims(tokenizer: Tokenizer) -> bool:
+    """Return whether the chat template sends a question without the white space around it."""
+    return tokenizer.open_reply(f" \n{_PLACEHOLDER}\n ") == tokenizer.open_reply(_PLACEHOLDER)
+
+
 def _opened(tokenizer: Tokenizer, question: str, system: str) -> tuple[list[int], str]:
     before, between, after = _opening_frame(tokenizer, system)
+    question = question.strip() if _trims(tokenizer) else question
     ids = [*tokenizer.encode_template(before), *tokenizer.encode(system)] if system else []
     ids += tokenizer.encode_template(between) + tokenizer.encode(question) + tokenizer.encode_template(after)
     return ids, before + system + between + question + after

@@ -20,7 +20,15 @@ Messages = list[dict[str, Content]]
 Render = Callable[[Messages, bool, Mapping[str, object]], str]
 """(messages, add_generation_prompt, variables) -> text. Raises BadTemplate."""
 
-_QUESTIONS = ("FIRST-QUESTION-GOES-HERE", "Is 1 < 2 & \"3\" > '2'?\n\nA SECOND-QUESTION, longer than the first.")
+_LIKE_PROBLEMS = (
+    "Is 1 < 2 & \"3\" > '2'?\n\n\n  Let $\\frac{x}{2}$ be {{ x }} {% if %} [\u00e9]\u00a0\u2014 50\\% of %s:\r\n"
+    "\t1. #*_`~|@^ "
+)
+_QUESTIONS = (
+    "FIRST-QUESTION-GOES-HERE",
+    f"{_LIKE_PROBLEMS}{'long ' * 4000}\n\nA SECOND-QUESTION, longer than the first.",
+)
+"""The second has what problems have: a template that changes some of it would send another problem."""
 _REPLY = "PREVIOUS-REPLY-ENDS-HERE"
 _TAIL = 80
 """Characters of a prompt's end that a message shows."""
@@ -119,7 +127,7 @@ class ChatTemplate:
                 raise BadTemplate(
                     f"its generation prompt is another one behind this system prompt: {_end(frame.generation)}"
                 )
-        return frame.before + question + frame.after
+        return frame.before + (question.strip() if self._trims else question) + frame.after
 
     def following(self, question: str) -> str:
         """Return what ends a reply and asks the next question, up to the generation prompt. Raises BadTemplate."""
@@ -140,6 +148,11 @@ class ChatTemplate:
             return name in self._asked.values or self.depends_on({}, {name: ""})
         except BadTemplate:
             return False
+
+    @cached_property
+    def _trims(self) -> bool:
+        """Whether white space around a question is left out, as the templates of Llama and Gemma do."""
+        return self._render(_dialogue(f" \n{_QUESTIONS[0]}\n ")) == self._render(_dialogue(_QUESTIONS[0]))
 
     @cached_property
     def _takes_parts(self) -> bool:

@@ -17,6 +17,7 @@ from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.weights.chat_templates import (
     DATE,
+    GEMMA2,
     GRANITE,
     LLAMA31,
     LLAMA32,
@@ -57,6 +58,45 @@ def test_a_template_that_means_something_else_is_refused_in_one_line(case: Case,
         tokenizer.open_reply("Q")
     assert case.refusal in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "m.content[:200]",
+        "m.content | truncate(300)",
+        "m.content | replace('{', '(')",
+        "m.content | replace('$', '')",
+        "m.content | replace('\n\n\n', '\n')",
+        "m.content | wordwrap(200)",
+        "m.content | replace('\u00a0', ' ')",
+        "m.content.encode('ascii', 'ignore').decode()",
+        "('[long]' if m.content | length > 120 else '') ~ m.content",
+    ],
+)
+def test_a_template_that_changes_what_problems_have_is_refused(changed: str, tmp_path: Path) -> None:
+    tokenizer = _tokenizer(tmp_path, Case("", PLAIN.replace("m.content", changed, 1)))
+    with pytest.raises(BadTemplate, match="changes more than the question"):
+        tokenizer.open_reply("Q")
+
+
+@pytest.mark.parametrize(("template", "sent"), [(GEMMA2, "Q\n 1"), (PLAIN, " \nQ\n 1\n")])
+def test_white_space_around_a_question_is_sent_as_the_template_sends_it(
+    template: str, sent: str, tmp_path: Path
+) -> None:
+    tokenizer = _tokenizer(tmp_path, Case("", template))
+    wording = Prompts.model_validate(
+        BUILT_IN.model_dump()
+        | {
+            "instruction": {
+                kind: {"math": "{problem}", "choice": "{problem} {options}"} for kind in ("thinking", "plain")
+            }
+        }
+    )
+    ids, text = prompts.opening(tokenizer, Problem("own/1", "own", " \nQ\n 1\n", "2"), wording)
+    assert text == tokenizer.open_reply("Q").replace("Q", sent)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.open_reply(" \nQ\n 1\n") == text
 
 
 @pytest.mark.parametrize("case", REFUSED_TO_FOLLOW, ids=lambda case: case.name)
