@@ -134,7 +134,7 @@ class _Grader:
     def __init__(self, workers: int, limits: Limits, grade_one: GradeOne) -> None:
         self._workers, self._limits, self._grade_one = workers, limits, grade_one
         self._known: dict[Key, _Pending] = {}
-        self._remembered: OrderedDict[Key, _Pending] = OrderedDict()
+        self._remembered: OrderedDict[Key, Grade] = OrderedDict()
         self._queue: deque[_Pending] = deque()
         self._cases: deque[_Case] = deque()
         self._busy: dict[GraderProcess, deque[_Pending] | _Case] = {}
@@ -146,9 +146,9 @@ class _Grader:
         submission, gold = item
         text = hashlib.blake2b(submission.text.encode("utf-8", "surrogatepass")).digest()
         key = (text, submission.stop_reason, submission.thinks, gold)
-        if (earlier := self._known.get(key) or self._remembered.get(key)) is not None:
+        if (earlier := self._known.get(key)) is not None:
             return earlier
-        pending = _Pending(item, key, self._given_up)
+        pending = _Pending(item, key, self._remembered.get(key) or self._given_up)
         if pending.outcome is None:
             self._known[key] = pending
             self._queue.append(pending)
@@ -160,7 +160,7 @@ class _Grader:
         while pending.outcome is None:
             self._go_on(waits=True)
         if self._known.pop(pending.key, None) is not None and isinstance(pending.outcome, Grade):
-            self._remembered[pending.key] = pending
+            self._remembered[pending.key] = pending.outcome
             if len(self._remembered) > REMEMBERED_GRADES:
                 self._remembered.popitem(last=False)
         return pending.outcome
