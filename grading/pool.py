@@ -117,6 +117,7 @@ def _alone(item: Item) -> Generator[Item, Grade | Ended, Grade | Ungraded]:
         if not outcome.by_answer:
             num_by_machine += 1
             if num_by_machine == ATTEMPTS:
+                yield CONTROL  # its grade shows that others can be graded, so that this one does not end the grading
                 return Ungraded(outcome.reason)
             continue
         control = yield CONTROL

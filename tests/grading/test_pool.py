@@ -157,6 +157,14 @@ def test_what_others_do_to_a_process_is_no_verdict(text: str) -> None:
 
 
 @pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_neighbors_that_are_left_ungraded_do_not_keep_others_from_their_grades(workers: int) -> None:
+    killed = [said(f"SIGKILL {number}") for number in range(2 * pool.MOST_FAILURES)]
+    results = list(grade_many([*killed, *(said(f"fine {n}") for n in range(40))], workers=workers, grade_one=boom))
+    assert [type(one) for one in results] == [pool.Ungraded] * len(killed) + [Grade] * 40
+
+
+@pytest.mark.usefixtures("importable")
 @pytest.mark.parametrize("ending", ["SIGKILL", "SIGSEGV", "exit", "raise OSError"])
 def test_an_answer_whose_process_ends_once_is_graded(ending: str, tmp_path: Path) -> None:
     (result,) = graded(grade_many([said(f"once {ending} {tmp_path / 'marker'}")], workers=1, grade_one=boom))
