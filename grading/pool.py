@@ -117,6 +117,7 @@ def _alone(item: Item) -> Generator[Item, Grade | Ended, Grade | Ungraded]:
         if not outcome.by_answer:
             num_by_machine += 1
             if num_by_machine == ATTEMPTS:
+                yield CONTROL  # its grade shows that others can be graded, so that this one does not end the grading
                 return Ungraded(outcome.reason)
             continue
         control = yield CONTROL
@@ -134,7 +135,7 @@ class _Grader:
     def __init__(self, workers: int, limits: Limits, grade_one: GradeOne) -> None:
         self._workers, self._limits, self._grade_one = workers, limits, grade_one
         self._known: dict[Key, _Pending] = {}
-        self._remembered: OrderedDict[Key, _Pending] = OrderedDict()
+        self._remembered: OrderedDict[Key, Grade] = OrderedDict()
         self._queue: deque[_Pending] = deque()
         self._cases: deque[_Case] = deque()
         self._busy: dict[GraderProcess, deque[_Pending] | _Case] = {}
@@ -146,9 +147,9 @@ class _Grader:
         submission, gold = item
         text = hashlib.blake2b(submission.text.encode("utf-8", "surrogatepass")).digest()
         key = (text, submission.stop_reason, submission.thinks, gold)
-        if (earlier := self._known.get(key) or self._remembered.get(key)) is not None:
+        if (earlier := self._known.get(key)) is not None:
             return earlier
-        pending = _Pending(item, key, self._given_up)
+        pending = _Pending(item, key, self._remembered.get(key) or self._given_up)
         if pending.outcome is None:
             self._known[key] = pending
             self._queue.append(pending)
@@ -160,7 +161,7 @@ class _Grader:
         while pending.outcome is None:
             self._go_on(waits=True)
         if self._known.pop(pending.key, None) is not None and isinstance(pending.outcome, Grade):
-            self._remembered[pending.key] = pending
+            self._remembered[pending.key] = pending.outcome
             if len(self._remembered) > REMEMBERED_GRADES:
                 self._remembered.popitem(last=False)
         return pending.outcome

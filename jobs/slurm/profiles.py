@@ -131,6 +131,7 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
     if profile:
         held = load(profile)
         check_names(held, f"--profile {profile}:")
+        check_names(_finalize_table(held), f"--profile {profile}: [{FINALIZE}]")
         options = {**without_replaced(held, typed), **typed}
     if throttle := _THROTTLE.fullmatch(str(options.get("array", ""))):
         options["array-parallelism"] = throttle[1]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Generator, Iterator
 from itertools import islice
 from pathlib import Path
@@ -54,6 +55,19 @@ def test_grades_come_in_the_order_of_the_items_and_equal_items_are_graded_once()
     assert len({id(grade) for grade in grades}) == 3
 
 
+@pytest.mark.usefixtures("importable")
+def test_remembered_grades_do_not_keep_the_texts_of_their_items() -> None:
+    padding = 100_000
+    tracemalloc.start()
+    try:
+        items = ((Submission(f"{n} {'x' * padding}", "answered", thinks=False), GOLD) for n in range(400))
+        assert sum(1 for _ in grade_many(items, workers=1, grade_one=fine)) == 400
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * pool.WINDOW_PER_WORKER * padding
+
+
 def test_items_are_taken_as_grades_are_asked_for() -> None:
     taken = 0
 
@@ -68,6 +82,10 @@ def test_items_are_taken_as_grades_are_asked_for() -> None:
     assert taken <= pool.WINDOW_PER_WORKER + 3
     assert isinstance(grades, Generator)
     grades.close()
+
+
+def fine(submission: Submission, gold: Gold) -> Grade:
+    return Grade("correct", None, None, "", 0.0)
 
 
 def boom(submission: Submission, gold: Gold) -> Grade:
@@ -136,6 +154,14 @@ def test_what_others_do_to_a_process_is_no_verdict(text: str) -> None:
     assert [one.verdict for one in (first, last) if isinstance(one, Grade)] == ["correct", "correct"]
     with pytest.raises(GraderFailed, match="1 answer was not graded"):
         graded([first, result, last])
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_neighbors_that_are_left_ungraded_do_not_keep_others_from_their_grades(workers: int) -> None:
+    killed = [said(f"SIGKILL {number}") for number in range(2 * pool.MOST_FAILURES)]
+    results = list(grade_many([*killed, *(said(f"fine {n}") for n in range(40))], workers=workers, grade_one=boom))
+    assert [type(one) for one in results] == [pool.Ungraded] * len(killed) + [Grade] * 40
 
 
 @pytest.mark.usefixtures("importable")

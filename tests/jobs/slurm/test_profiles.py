@@ -174,7 +174,12 @@ def test_a_profile_brings_its_table_finalize_and_a_wrong_value_in_it_is_named(tm
     path = tmp_path / "cluster.toml"
     path.write_text('partition = "gpu"\n[finalize]\ncpus_per_task = 2\n')
     assert profiles.sbatch_options(str(path), [], {})["finalize"] == {"cpus_per_task": 2}
-    for text, message in (('finalize = "cpu"', "expected a table"), ('[finalize]\ntime = "soon"', "--time soon")):
+    wrong = (
+        ('finalize = "cpu"', "expected a table"),
+        ('[finalize]\ntime = "soon"', "--time soon"),
+        ('[finalize]\nmemm = "8G"', "memm=8G: sbatch has no such option"),
+    )
+    for text, message in wrong:
         path.write_text(text)
         with pytest.raises(ValueError, match=rf"finalize.*{message}"):
             profiles.sbatch_options(str(path), [], {})
