@@ -122,8 +122,12 @@ def parse_gres(text: str) -> CardType | None:
     gpus, others = split_gres(text)
     if gpus:
         return parse_type(",".join(gpus))
-    shares = any(re.match(r"(gres[:/])?(shard|mps)\b", part) for part in others)
-    return CardType(1, None) if shares else None
+    return CardType(1, None) if any(map(is_share, others)) else None
+
+
+def is_share(part: str) -> bool:
+    """Return whether a generic resource is a part of a GPU; Slurm takes none beside whole GPUs."""
+    return re.match(r"(gres[:/])?(shard|mps)\b", part) is not None
 
 
 def split_gres(text: str) -> tuple[list[str], list[str]]:

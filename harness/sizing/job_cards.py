@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from harness import gpus
-from harness.sizing.cards import Card, CardType, card, of_memory, parse_gres, parse_type, split_gres
+from harness.sizing.cards import Card, CardType, card, is_share, of_memory, parse_gres, parse_type, split_gres
 
 GPU_MEMORY = "gpu-memory"
 """Key of a profile, and flag: the memory of one GPU, where its type does not tell."""
@@ -73,7 +73,7 @@ def without_replaced(options: Mapping[str, Any], typed: Mapping[str, Any]) -> di
         value = left[keys[name]]
         if _is_of_gpus(name, value):
             del left[keys[name]]
-            if name in _OF_GRES and (others := split_gres(str(value))[1]):
+            if name in _OF_GRES and (others := [part for part in split_gres(str(value))[1] if not is_share(part)]):
                 left[keys[name]] = ",".join(others)
     types = _types(asking)
     if types and types != _types({name: options[key] for name, key in keys.items()}):
@@ -105,7 +105,10 @@ def _parse(option: str, value: Any) -> CardType | None:
 
 
 def _is_of_gpus(option: str, value: Any) -> bool:
-    return option not in _OF_GRES or bool(split_gres(str(value))[0])
+    if option not in _OF_GRES:
+        return True
+    whole, others = split_gres(str(value))
+    return bool(whole) or any(map(is_share, others))
 
 
 def _types(options: Mapping[str, Any]) -> set[str]:

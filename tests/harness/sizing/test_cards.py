@@ -125,6 +125,12 @@ def test_other_resources_stay_where_the_gpus_among_them_are_replaced() -> None:
     assert job_cards.without_replaced({"gres": "nvme:1,gpu:h100:2"}, {"gpus": 4}) == {"gres": "nvme:1"}
 
 
+def test_parts_of_a_gpu_and_whole_ones_replace_each_other() -> None:
+    assert job_cards.without_replaced({"gpus-per-node": 2, "mem": "9G"}, {"gres": "shard:4"}) == {"mem": "9G"}
+    assert job_cards.without_replaced({"gres": "nvme:1,shard:4"}, {"gpus": 4}) == {"gres": "nvme:1"}
+    assert job_cards.without_replaced({"gpus-per-node": 2}, {"gres": "nvme:1"}) == {"gpus-per-node": 2}
+
+
 def test_the_memory_that_a_profile_names_decides() -> None:
     asked = cards_of_job({"gpus-per-node": 4, "gpu-memory": 80})
     assert asked is not None
