@@ -130,6 +130,8 @@ class RunSpec:
 
         The settings decide: of texts that repeat each other, engines may write one a little differently by chance.
         """
+        if self.method == "rsd" and self.params.get("weighting") == "clipping":
+            return False  # which drafts are kept is drawn from each sample's seed
         only_proposes = self.engine.spec_decode == "draft" and self.method in ("vanilla", "specdecode")
         writers: dict[Role, ModelSpec | None] = {"draft": None if only_proposes else self.draft, "target": self.target}
         own = [self.sampling[role] for role, model in writers.items() if model is not None]

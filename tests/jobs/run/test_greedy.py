@@ -10,7 +10,8 @@ import pytest
 from harness.launch_options import Launch
 from jobs.run.plan import RunPlan, plan
 
-SPECCOT, VANILLA, SPECDECODE = "speccot", "vanilla", "specdecode"
+SPECCOT, VANILLA, SPECDECODE, RSD = "speccot", "vanilla", "specdecode", "rsd"
+REWARDED = {"draft": "demo-draft", "reward": "demo-target"}
 
 
 def planned(method: str, **flags: Any) -> RunPlan:
@@ -30,6 +31,9 @@ def planned(method: str, **flags: Any) -> RunPlan:
         (SPECCOT, {"temperature": 0, "draft": "demo-draft"}, True),
         (SPECCOT, {"temperature": 0, "draft": "demo-draft", "draft_temperature": 0.6}, False),
         (SPECCOT, {"temperature": 0.6, "draft": "demo-draft", "target_temperature": 0}, False),
+        (RSD, {"temperature": 0, **REWARDED}, True),
+        # Clipping draws from each sample's seed whether a draft is kept.
+        (RSD, {"temperature": 0, **REWARDED, "weighting": "clipping"}, False),
         # The draft only proposes what the target, which is greedy, would write by itself.
         (SPECDECODE, {"temperature": 0.6, "draft": "demo-draft", "target_temperature": 0}, True),
         (SPECDECODE, {"temperature": 0.6, "draft": "demo-draft"}, False),
