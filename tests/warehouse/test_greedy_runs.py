@@ -83,3 +83,17 @@ def test_a_night_of_a_greedy_run_is_one_sample_of_each_problem(tmp_path: Path) -
     assert greedy.emitted_tokens is not None
     assert (sampled.samples.tolist(), sampled.emitted_tokens) == ([4] * 6, None)
     assert sampled.noise is not None
+
+
+def test_a_repeat_stands_for_a_first_sample_without_a_grade(tmp_path: Path) -> None:
+    add(tmp_path, 1, RIGHT, spec=GREEDY, has_grade=lambda problem, sample: sample > 0)
+    [[cell]] = nights_of(tmp_path)
+    assert (cell.first.samples.tolist(), cell.first.correct.tolist()) == ([1] * 6, [1, 1, 1, 0, 0, 0])
+    where = tmp_path / "pair"
+    pair = [
+        cells.finished(where, replace(GREEDY, seed=1), [4] * 6, has_grade=lambda problem, sample: sample > 0),
+        cells.finished(where, replace(GREEDY, seed=2), [0] * 3 + [4] * 3),
+    ]
+    names = load(where, *pair)
+    found = records(compare(where, *names, "--baseline", names[0], "--format", "json"))[1]
+    assert 0 < found["p"] < 1

@@ -47,16 +47,19 @@ class Run:
 
     def under(self, metric: Metric) -> Run:
         """Return the run with the samples that a metric is over: in a run in waves pass@k and maj@k take the first."""
-        first = 1 if self.summary.is_greedy else self.summary.first_wave
-        return self if metric.kind == "pass@1" or first is None else self._with_first(first)
+        if metric.kind == "pass@1":
+            return self
+        first, shape = self.summary.first_wave, self.outcomes.is_counted.shape
+        if self.summary.is_greedy or first is None:
+            return self.without_repeats()
+        return replace(self, outcomes=self.outcomes.among(np.broadcast_to(np.arange(shape[1]) < first, shape)))
 
     def without_repeats(self) -> Run:
-        """Return the run with one sample of each problem where the others repeat it."""
-        return self._with_first(1) if self.summary.is_greedy else self
-
-    def _with_first(self, first: int) -> Run:
-        shape = self.outcomes.is_counted.shape
-        is_first = np.broadcast_to(np.arange(shape[1]) < first, shape)
+        """Return the run with the first graded sample of each problem where the others repeat it."""
+        if not self.summary.is_greedy:
+            return self
+        first = (self.outcomes.is_counted & ~self.outcomes.is_missing).argmax(axis=1)  # 0 where none is graded
+        is_first = np.arange(self.outcomes.is_counted.shape[1]) == first[:, np.newaxis]
         return replace(self, outcomes=self.outcomes.among(is_first))
 
     @property

@@ -31,8 +31,9 @@ _DATED = r"\d{4}-\d{2}-\d{2}"
 _RUNS = """
 WITH began AS (SELECT run_id, min(started_at) AS started_at FROM attempt GROUP BY run_id),
 counted AS (
-    FROM sample_grade SEMI JOIN run
-        ON run.run_id = sample_grade.run_id AND NOT (run.is_greedy AND sample_grade.sample_index > 0)
+    SELECT sample_grade.* FROM sample_grade JOIN run USING (run_id)
+    QUALIFY NOT run.is_greedy
+        OR row_number() OVER (PARTITION BY run_id, problem_id ORDER BY NOT graded, sample_index) = 1
 ), problem_counts AS (
     SELECT run_id, problem_id, count(*) AS num_samples, count(*) FILTER (verdict = 'correct') AS num_correct
     FROM counted GROUP BY run_id, problem_id
@@ -49,7 +50,8 @@ SELECT run.*, coalesce(began.started_at, run.created_at) AS began_at, score.corr
 FROM run JOIN score USING (run_id) JOIN verdict USING (run_id) LEFT JOIN began USING (run_id)
 ORDER BY began_at, run_id
 """
-"""Of a greedy run one sample of each problem: the others repeat it, and would make a change of one a change of all."""
+"""Of a greedy run the first graded sample of each problem: the others repeat it, and would make a change of one a
+change of all."""
 _GREEDY_TOKENS = """
 SELECT run_id, avg(emitted_tokens) AS emitted_tokens FROM timed_sample
 WHERE run_id IN (SELECT run_id FROM run WHERE is_greedy) GROUP BY run_id

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from harness.plural import counted
 from warehouse.display import plain, print_item, print_table
-from warehouse.drawn import is_stopped, stopped
+from warehouse.drawn import is_stopped, repeated, stopped
 from warehouse.formatting import NOTHING, fixed, number, signed
 from warehouse.planning.plans import FEWEST_PROBLEMS, NOISY_PROBLEMS, Plan, Size, has_careful
 from warehouse.render import limited, mixed_code, out_of_budget, scripted
@@ -90,6 +90,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
             *scripted(summary),
             *limited(summary),
             *stopped(summary),
+            *repeated(summary),
             *out_of_budget(summary),
             *mixed_code(summary),
         ):
