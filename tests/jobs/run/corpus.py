@@ -52,7 +52,9 @@ def _made(folder: Path, dtype: str) -> RunFolder:
     [graded] = run.grades_dir.glob("*.parquet")
     rows, metadata = trace_files.read_rows(graded), {trace_files.RUN_KEY: run.spec().run_id}
     trace_files.write_table(run.second_grades_dir / graded.name, trace_files.GRADES, rows, metadata)
-    keys = [{**row, "step_index": 0, "candidate_index": 1, "scorer": "s", "score": 0.5} for row in rows]
+    keys = [
+        {**row, "step_index": 0, "candidate_index": 1, "scorer": "s", "score": 0.5, "missing": None} for row in rows
+    ]
     trace_files.write_table(
         run.candidate_grades_dir / graded.name, trace_files.CANDIDATE_GRADES, _of(keys, "CANDIDATE_GRADES"), metadata
     )
