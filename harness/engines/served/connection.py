@@ -94,7 +94,9 @@ class Connection:
         is refused only where the control is answered, for then the server works and it is this request that fails.
         """
         try:
-            return await self._tried("POST", path, orjson.dumps(body), control and orjson.dumps(control))
+            return await self._tried(
+                "POST", path, orjson.dumps(body), None if control is None else orjson.dumps(control)
+            )
         except replies.BadReply as error:
             raise EngineDied(str(error)) from error
 
