@@ -8,7 +8,7 @@ import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Literal
 
-from harness.engine import RequestRefused, VerdictUnavailable
+from harness.engine import EngineDied, VerdictUnavailable
 
 NUM_RANKED = 20
 """Most probable tokens that an entropy is computed from: the most that vLLM gives without a setting of its own."""
@@ -46,10 +46,10 @@ def entropies(output: Any, num_ranked: int) -> tuple[float, ...]:
 def given_logprobs(prompt_logprobs: Sequence[Any] | None, ids: Sequence[int], start: int) -> tuple[float, ...]:
     """Return the log-probabilities of the ids of a prompt from `start` on, out of vLLM's `prompt_logprobs`.
 
-    Raises RequestRefused where the engine does not give them.
+    Raises EngineDied where the engine does not give them: it gives none of any text.
     """
     if prompt_logprobs is None or len(prompt_logprobs) != len(ids):
-        raise RequestRefused("this engine does not give the log-probabilities of a prompt")
+        raise EngineDied("this engine does not give the log-probabilities of a prompt")
     ranked = zip(ids[start:], prompt_logprobs[start:], strict=True)
     return tuple(float(entries[token].logprob) for token, entries in ranked)
 

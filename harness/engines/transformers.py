@@ -145,6 +145,8 @@ class TransformersEngine:
                 cancelled.set()
                 await asyncio.wait({thread})
                 raise
+            except RuntimeError as error:  # such as too little memory: of the machine, not of the request
+                raise EngineDied(f"the {self.role} engine failed: {error}") from error
 
     def _write(
         self, prompt: Sequence[int], sampling: Sampling, cancelled: threading.Event, clock: _Clock

@@ -163,7 +163,11 @@ class VLLMEngine:
         return ids
 
     async def _request(self, prompt: list[int], params: Any, priority: int, lora: Any = None) -> Any:
-        """Return the finished output of one request, which is sent again when the engine dies under it."""
+        """Return the finished output of one request.
+
+        It is sent to a new engine where this one dies under it, or ends it in another way than vLLM ends what it has
+        finished (`abort`, `error`): that says nothing of the request.
+        """
         from vllm.v1.engine.exceptions import EngineDeadError
 
         while True:
@@ -187,15 +191,12 @@ class VLLMEngine:
         try:
             async for latest in llm.generate(tokens_input(prompt), params, request_id, **optional):
                 output = latest
-        except EngineGenerateError as error:
-            if llm.errored:
-                raise EngineDeadError from error
-            raise RequestRefused(f"{error}: {error.__cause__}") from error
+        except EngineGenerateError as error:  # of vLLM itself: what is wrong with a request, it checks before
+            raise EngineDeadError from error
         except vllm_arguments.rejection_errors() as rejection:
             raise RequestRefused(str(rejection)) from rejection
         if output is None or output.outputs[0].finish_reason not in ("stop", "length"):
-            reason = output and output.outputs[0].finish_reason
-            raise RequestRefused(f"the {self.role} engine ended the request with {reason!r}")
+            raise EngineDeadError(f"a request ended with {output and output.outputs[0].finish_reason!r}")
         return output
 
     async def _warm_up(self, process: VLLMProcess) -> None:

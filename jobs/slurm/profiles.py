@@ -46,6 +46,11 @@ _OF_FINALIZER = frozenset(
 What asks for nodes, cores, memory or GPUs is not among them, but for `exclude`, which names broken nodes. Nor is
 `dependency`: it depends on the workers, and so on whatever they depend on.
 """
+_OF_WORKERS_ALONE = {
+    "dependency": "the job waits for the workers; dependency outside the table is what they wait for",
+    **dict.fromkeys((GPU_MEMORY, "array-parallelism", FINALIZE), "an option of the workers alone; leave it out"),
+}
+"""Options that the table [finalize] cannot have."""
 _SWITCHES = frozenset(
     {
         *("contiguous", "hold", "no-kill", "no-requeue", "overcommit", "oversubscribe", "reboot", "requeue"),
@@ -321,7 +326,10 @@ def _finalize_table(options: Mapping[str, Any]) -> dict[str, Any]:
     table = options.get(FINALIZE, {})
     if not isinstance(table, Mapping):
         raise ValueError(f'{FINALIZE}: expected a table of sbatch\'s options, e.g. [{FINALIZE}] partition = "cpu"')
-    return {key.replace("_", "-"): value for key, value in table.items()}
+    own = {key.replace("_", "-"): value for key, value in table.items()}
+    for key in own.keys() & _OF_WORKERS_ALONE.keys():
+        raise ValueError(f"[{FINALIZE}] {key}={own[key]}: {_OF_WORKERS_ALONE[key]}")
+    return own
 
 
 def _gpus(value: Any) -> int | str:

@@ -3,9 +3,9 @@
 The worker that finishes the last sample of a run times them, over the engines that it has. Every shard has ended by
 then: lengths are known for the strata of the whole run, whatever the shards are, no other worker of the run disturbs a
 measurement, and all of them come from one machine. A repeat that is killed is repeated from its beginning, because the
-time of a resumed one means nothing; one that has ended is kept. They are taken in random order, so that a machine that
-slows down does not slow down a stratum. The engines have forgotten the prompts of the full batches: they are leased
-again.
+time of a resumed one means nothing, and so is one under which an engine was started again; one that has ended is kept.
+They are taken in random order, so that a machine that slows down does not slow down a stratum. The engines have
+forgotten the prompts of the full batches: they are leased again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from harness.chain import Limits
-from harness.engine import Engine, Role
+from harness.engine import Engine, EngineDied, Role
 from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.sample import run_sample
@@ -31,6 +31,8 @@ from jobs.timing.draw import Drawn, Ended, draw
 from jobs.timing.folder import timing_id
 from jobs.work.seeds import seed_of
 
+_MOST_REPEATS = 3
+"""Repeats of one sample whose engine is started again, or is sent a request again, under each of them."""
 _LENGTH, _CALLS = "steps.list.element.num_tokens", "calls.list.element.n"
 
 
@@ -107,11 +109,24 @@ class TimingRun:
         return True
 
     async def _time(self, unit: Unit) -> None:
+        for _ in range(_MOST_REPEATS):
+            started_at, restarts = time.monotonic(), self._restarts()
+            trace = await self._repeat(unit)
+            if self._restarts() == restarts:
+                break
+            for engine in self.engines.values():
+                await engine.reset_prefix_cache()  # it holds what this repeat has written
+        else:
+            raise EngineDied(f"an engine failed in each of {_MOST_REPEATS} repeats of a sample, so it has no latency")
+        self.journal.end(trace)
+        self._durations.append(time.monotonic() - started_at)
+        self.num_timed += 1
+
+    async def _repeat(self, unit: Unit) -> Trace:
         problem = self.problems[unit.problem_id]
         seed = seed_of(self.spec, unit, problem, timing_id)
         trace = Trace(timing_id(unit.sample_id), unit.problem_id, unit.sample_index, seed=seed)
-        restarts, started_at = self._restarts(), time.monotonic()
-        await run_sample(
+        return await run_sample(
             problem,
             self.method,
             self.engines,
@@ -121,10 +136,6 @@ class TimingRun:
             on_start=lambda: self.journal.start(trace),
             wording=self.spec.wording,
         )
-        trace.num_attempts += self._restarts() > restarts  # its latency holds an engine's start
-        self.journal.end(trace)
-        self._durations.append(time.monotonic() - started_at)
-        self.num_timed += 1
 
     def _has_time(self) -> bool:
         """True if the remaining time is longer than nine in ten of the samples took."""

@@ -33,8 +33,8 @@ _NOT_OFFERED = (404, 405, 501)
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
-class NotOffered(EngineError):
-    """The server has no such request; the message is one line."""
+class NotOffered(EngineDied):
+    """The server has no such request, or no longer; the message is one line."""
 
 
 class _TryAgain(Exception):
@@ -87,11 +87,20 @@ class Connection:
         """Return the JSON of a GET. Raises EngineDied, NotOffered and BadReply."""
         return await self._tried("GET", path, None)
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Return the JSON of a POST. Raises EngineDied, NotOffered, RequestRefused and BadReply."""
-        return await self._tried("POST", path, orjson.dumps(body))
+    async def post(self, path: str, body: Mapping[str, Any], control: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON of a POST. Raises EngineDied, NotOffered and RequestRefused.
 
-    async def _tried(self, verb: str, path: str, body: bytes | None) -> Any:
+        `control`: a request of the same kind that the server can answer. A request that keeps failing with status 500
+        is refused only where the control is answered, for then the server works and it is this request that fails.
+        """
+        try:
+            return await self._tried(
+                "POST", path, orjson.dumps(body), None if control is None else orjson.dumps(control)
+            )
+        except replies.BadReply as error:
+            raise EngineDied(str(error)) from error
+
+    async def _tried(self, verb: str, path: str, body: bytes | None, control: bytes | None = None) -> Any:
         try:
             async for attempt in AsyncRetrying(
                 stop=stop_after_attempt(self._attempts),
@@ -103,10 +112,16 @@ class Connection:
                     self.num_resent += attempt.retry_state.attempt_number > 1
                     return await self._once(verb, path, body)
         except _TryAgain as failure:
-            if failure.status == 500 and await self._is_well():  # the server is, so it is this request that fails there
-                raise RequestRefused(f"{self.name} failed on the request: {failure}") from None
-            raise EngineDied(f"{self.name} does not answer: {failure}") from None
-        raise AssertionError("tenacity returns or raises")
+            latest = failure
+        if latest.status == 500 and control is not None and await self._answers(path, control):
+            self.num_resent += 1
+            try:  # once more: the server may have recovered just before the control
+                return await self._once(verb, path, body)
+            except _TryAgain as failure:
+                if failure.status == 500:
+                    raise RequestRefused(f"{self.name} failed on the request: {failure}") from None
+                latest = failure
+        raise EngineDied(f"{self.name} does not answer: {latest}")
 
     def _wait(self, state: RetryCallState) -> float:
         first = self._first_wait_seconds
@@ -115,9 +130,9 @@ class Connection:
         asked = failure.wait_seconds if isinstance(failure, _TryAgain) else 0.0
         return min(max(usual, asked), _LONGEST_WAIT_SECONDS)
 
-    async def _is_well(self) -> bool:
+    async def _answers(self, path: str, control: bytes) -> bool:
         try:
-            await self._once("GET", "/v1/models", None)
+            await self._once("POST", path, control)
         except (_TryAgain, EngineError):
             return False
         return True

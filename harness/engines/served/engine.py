@@ -27,7 +27,7 @@ from harness.engines.served.address import ServerAddress, api_key
 from harness.engines.served.connection import Connection
 from harness.engines.served.interface import Asked
 from harness.engines.served.probe import Found
-from harness.engines.served.replies import BadReply, Judged, Written
+from harness.engines.served.replies import BadReply, Judged, NotFinite, Written
 from harness.engines.settings import EngineSettings
 from harness.weights.tokenizer import HFTokenizer
 
@@ -146,8 +146,10 @@ class ServedEngine:
         async with self._clocked() as clock, self._batches.of("named"):
             try:
                 logprobs = await self._read(prompt, continuation)
-            except BadReply as error:
+            except NotFinite as error:
                 raise VerdictUnavailable(f"{self.connection.name}: {error}") from error
+            except BadReply as error:
+                raise EngineDied(f"{self.connection.name}: {error}") from error
         return Likelihood(logprobs, len(whole), 0, clock.timing([]))
 
     async def reset_prefix_cache(self) -> bool:
@@ -181,7 +183,9 @@ class ServedEngine:
         reads_logprobs = self.settings.mean_logprobs or sampling.token_logprobs or sampling.entropies
         listed = NUM_RANKED if sampling.entropies else 0 if reads_logprobs else None
         request = found.interface.writing(asked, prompt, sampling, index, logprobs=listed)
-        reply = await self.connection.post(request.path, request.body)
+        short = replace(sampling, max_tokens=1)
+        control = found.interface.writing(asked, prompt[:1], short, index, logprobs=listed)
+        reply = await self.connection.post(request.path, request.body, control.body)
         try:
             written = found.interface.written(reply, asked, sampling.max_tokens, sampling.stop)
             if reads_logprobs:
@@ -209,8 +213,9 @@ class ServedEngine:
         """Return the log-probabilities of a continuation: in one request, or in one for each of its tokens."""
         found, asked = self._asked()
         request = found.interface.reading(asked, prompt, continuation)
-        if request is not None:
-            reply = await self.connection.post(request.path, request.body)
+        control = found.interface.reading(asked, prompt[:1], continuation[:1])
+        if request is not None and control is not None:
+            reply = await self.connection.post(request.path, request.body, control.body)
             return found.interface.read(reply, [*prompt, *continuation], len(prompt))
         befores = [[*prompt, *continuation[:place]] for place in range(len(continuation))]
         asks = [self._judge(before, [token]) for before, token in zip(befores, continuation, strict=True)]

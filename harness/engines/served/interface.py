@@ -56,7 +56,7 @@ class Interface(Protocol):
         """
 
     def written(self, reply: Any, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
-        """Return the completion in a reply. Raises BadReply, and RequestRefused where the server broke it off."""
+        """Return the completion in a reply. Raises BadReply, also where the server broke it off."""
 
     def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Request]:
         """Return the requests of a `choose` in the order of trying: the next where a reply lacks an option."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.engine import Finish, RequestRefused, Sampling
+from harness.engine import Finish, Sampling
 from harness.engines.served import replies
 from harness.engines.served.interface import Asked, Request, ServerKind
 from harness.engines.served.replies import BadReply, Judged, Written
@@ -58,7 +58,7 @@ class LlamaServer:
         ends: dict[object, Finish] = {"word": "stop", "eos": "eos", "limit": "length"}
         stop_type = replies.field(reply, "stop_type")
         if not isinstance(stop_type, str) or stop_type not in ends:
-            raise RequestRefused(f"the server ended the request with {replies.shown(stop_type)!r}")
+            raise BadReply(f"the server ended the request with {replies.shown(stop_type)!r}")
         ids = replies.token_ids(replies.field(reply, "tokens"), asked.vocabulary, max_tokens + _OVERRUN)
         finish = ends[stop_type] if len(ids) <= max_tokens else "length"
         ids = ids[:max_tokens]

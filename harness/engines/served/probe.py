@@ -194,7 +194,7 @@ async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Toke
 async def _asked_or_none(connection: Connection, request: Request) -> Any:
     try:
         return await connection.post(request.path, request.body)
-    except (NotOffered, RequestRefused, replies.BadReply):
+    except (NotOffered, RequestRefused):
         return None
 
 
@@ -232,12 +232,13 @@ async def judge(
 ) -> tuple[int, Judged]:
     """Return the log-probabilities of options, and how many requests that took.
 
-    Raises EngineDied, RequestRefused and BadReply, the last also where no way of asking gives them all.
+    Raises EngineDied, RequestRefused, BadReply, and NotFinite where no way of asking gives them all.
     """
     missing: list[int] = list(options)
-    for number, request in enumerate(interface.judging(asked, prompt, options), 1):
+    requests, controls = (interface.judging(asked, ids, options) for ids in (prompt, prompt[:1]))
+    for number, (request, control) in enumerate(zip(requests, controls, strict=True), 1):
         try:
-            judged = interface.judged(await connection.post(request.path, request.body), asked)
+            judged = interface.judged(await connection.post(request.path, request.body, control.body), asked)
         except RequestRefused as refusal:
             if number == 1:
                 raise
@@ -248,4 +249,4 @@ async def judge(
         missing = [option for option in options if option not in judged.logprobs]
         if not missing:
             return number, judged
-    raise replies.BadReply(f"it gives no finite log-probabilities of the tokens {missing[:5]}")
+    raise replies.NotFinite(f"it gives no finite log-probabilities of the tokens {missing[:5]}")

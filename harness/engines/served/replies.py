@@ -18,6 +18,10 @@ class BadReply(EngineError):
     """A reply that is not what the server's interface promises; the message is one line."""
 
 
+class NotFinite(BadReply):
+    """A reply with a log-probability that is not finite."""
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """One completion, as a server reports it."""
@@ -93,14 +97,14 @@ def logprob(value: Any) -> float | None:
 def token_logprobs(values: Any, most: int) -> tuple[float, ...] | None:
     """Return the log-probabilities of the first tokens, at most so many; None where the server did not send them.
 
-    Raises BadReply where one of them is no finite log-probability.
+    Raises BadReply where one of them is no log-probability, and NotFinite where it is not finite.
     """
     if not isinstance(values, list):
         return None
     numbers = [logprob(value) for value in values[:most]]
     finite = tuple(x for x in numbers if x is not None)
     if len(finite) != len(numbers):
-        raise BadReply("the server sent no finite log-probability for a token that it wrote")
+        raise NotFinite("the server sent no finite log-probability for a token")
     return finite
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.engine import Finish, RequestRefused, Sampling
+from harness.engine import Finish, Sampling
 from harness.engines.served import replies
 from harness.engines.served.interface import Asked, Request, ServerKind
 from harness.engines.served.replies import BadReply, Judged, Written
@@ -58,7 +58,7 @@ class SglangServer:
         ended = replies.field(reply, "meta_info", "finish_reason")
         kind, matched = replies.field(ended, "type"), replies.field(ended, "matched")
         if kind not in ("stop", "length"):
-            raise RequestRefused(f"the server ended the request with {replies.shown(ended)!r}")
+            raise BadReply(f"the server ended the request with {replies.shown(ended)!r}")
         finish: Finish = "length" if kind == "length" else "stop" if isinstance(matched, str) else "eos"
         ids = replies.token_ids(replies.field(reply, "output_ids"), asked.vocabulary, max_tokens)
         listed = replies.field(reply, "meta_info", "output_token_logprobs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.engine import Finish, RequestRefused, Sampling
+from harness.engine import Finish, Sampling
 from harness.engines.served import replies
 from harness.engines.served.interface import Asked, Request, ServerKind
 from harness.engines.served.replies import BadReply, Judged, Written
@@ -54,7 +54,7 @@ class VllmServer:
         choice = replies.field(reply, "choices", 0)
         reason, stopped = replies.field(choice, "finish_reason"), replies.field(choice, "stop_reason")
         if reason not in ("stop", "length"):
-            raise RequestRefused(f"the server ended the request with {replies.shown(reason)!r}")
+            raise BadReply(f"the server ended the request with {replies.shown(reason)!r}")
         finish: Finish = "length" if reason == "length" else "stop" if isinstance(stopped, str) else "eos"
         ids = replies.token_ids(replies.field(choice, "token_ids"), asked.vocabulary, max_tokens)
         logprobs = replies.token_logprobs(replies.field(choice, "logprobs", "token_logprobs"), len(ids))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.engine import RequestRefused, VerdictUnavailable
+from harness.engine import EngineDied, VerdictUnavailable
 from harness.engines.distributions import Batches, Kind, entropies, entropy_bound, given_logprobs, token_logprobs
 
 
@@ -42,7 +42,7 @@ def test_log_probabilities_are_those_of_the_tokens_themselves() -> None:
     assert token_logprobs(_output({5: -0.25, 9: -1.5}, {7: -2.0})) == (-0.25, -2.0)
     prompt = [None, *_output({1: -1.0, 8: -0.1}, {2: -2.0}, {3: -3.0}).logprobs]
     assert given_logprobs(prompt, [0, 1, 2, 3], 2) == (-2.0, -3.0)
-    with pytest.raises(RequestRefused):
+    with pytest.raises(EngineDied):
         given_logprobs(None, [0, 1], 1)
 
 

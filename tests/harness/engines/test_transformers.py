@@ -164,3 +164,19 @@ def test_a_repetition_penalty_holds_for_greedy_tokens_too() -> None:
 def _drawn(logits: torch.Tensor, sampling: Sampling, seen: Sequence[int] = ()) -> int:
     generator = torch.Generator().manual_seed(sampling.seed)
     return transformers._sampled_token(logits, sampling, generator, seen)
+
+
+async def test_too_little_memory_is_a_death_of_the_engine_and_no_refusal(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(engine._model, "forward", full)
+    for call in (
+        engine.generate(PROMPT, Sampling(2)),
+        engine.choose(PROMPT, [40, 41]),
+        engine.log_probabilities(PROMPT, [40]),
+    ):
+        with pytest.raises(EngineDied, match="the draft engine failed: CUDA out of memory"):
+            await call

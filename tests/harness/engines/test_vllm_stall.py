@@ -1,4 +1,4 @@
-"""An engine that stops working is ended and its requests are issued again, under vLLM's own front end."""
+"""An engine that stops working or breaks requests off is ended, and they are issued again, under vLLM's front end."""
 
 from __future__ import annotations
 
@@ -34,17 +34,26 @@ class Core(InstantCore):
     started: list[Core] = []  # noqa: RUF012 - all of one test
     steps: Any = None
     """Once set: the cache usage after each step that has no output, or None for a step that never ends."""
+    breaks_off: Any = None
+    """Once set: the FinishReason of every request."""
 
     def __init__(self, vllm_config: Any, script: Script) -> None:
         super().__init__(vllm_config, script)
         self.started.append(self)
 
     async def get_output_async(self) -> Any:
-        from vllm.v1.engine import EngineCoreOutputs
+        from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
         from vllm.v1.metrics.stats import SchedulerStats
 
         while self.steps is None and not self._running:
             await asyncio.sleep(0.01)
+        if self.breaks_off is not None:
+            ended = [
+                EngineCoreOutput(request_id=number, new_token_ids=[], finish_reason=self.breaks_off)
+                for number in self._running
+            ]
+            self._running.clear()
+            return EngineCoreOutputs(outputs=ended, scheduler_stats=SchedulerStats())
         if self.steps is None:
             return await super().get_output_async()
         await asyncio.sleep(0.02)
@@ -104,6 +113,20 @@ async def test_an_engine_that_stops_working_again_is_said_to_have_died_and_how(
         await _answers(engine, 3)
     first, *_ = str(death.value).splitlines()
     assert first == "the draft engine died for the second time: no output for 0.5 s with 3 requests unfinished"
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+async def test_requests_that_an_engine_breaks_off_are_answered_by_another_and_then_end_the_worker(
+    engine: VLLMEngine, reason: str
+) -> None:
+    from vllm.v1.engine import FinishReason
+
+    Core.started[0].breaks_off = FinishReason[reason.upper()]
+    assert await _answers(engine, 3) == [tuple(REPLY)] * 3
+    assert engine.restarts == 1
+    Core.started[1].breaks_off = FinishReason[reason.upper()]
+    with pytest.raises(EngineDied, match="died for the second time"):
+        await _answers(engine, 3)
 
 
 async def test_the_steps_of_a_long_prompt_are_work_although_they_have_no_output(engine: VLLMEngine) -> None:

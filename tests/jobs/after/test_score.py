@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.engine import EngineDied
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.rewards import RewardModel
 from jobs.after.score import longest_judgment, score
@@ -106,3 +107,18 @@ def test_behind_guidance_that_ends_inside_a_step_the_whole_step_is_judged(tmp_pa
         asked = [prompt for prompt in prompts if shown in prompt]
         assert asked, "guidance and what completes it are one step"
         assert all(f"Step 1: {shown}" in prompt for prompt in asked)
+
+
+@pytest.mark.parametrize("call", [0, 7])
+def test_an_engine_that_dies_leaves_no_judgement_without_a_score(tmp_path: Path, call: int) -> None:
+    run = plan(tmp_path, samples=1)
+    run_shard(str(run.path), 0)
+    deaths = {call: EngineDied("out of memory")}
+    engine = ScriptedEngine(lambda prompt, sampling: [""], lambda prompt, labels: [0.3, 0.1], failures=deaths)
+    with pytest.raises(EngineDied):
+        asyncio.run(score(run, RewardModel(engine), "toy@1/1"))
+    asyncio.run(score(run, rewards([]), "toy@1/1"))
+    [path] = run.scores_dir.glob("*.parquet")
+    found = trace_files.read_rows(path)
+    assert Counter((row["sample_id"], row["step_index"], row["candidate_index"]) for row in found) == places(run)
+    assert {row["missing"] for row in found} == {None}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from harness.engine import EngineDied
+from harness.engine import EngineDied, Likelihood
 from harness.engines import factory
+from harness.engines.scripted import ScriptedEngine
 from jobs.__main__ import main
 from jobs.after import target_logprobs as scoring
 from jobs.run import target_logprobs, trace_files
@@ -158,6 +160,26 @@ def test_a_target_that_is_gone_and_one_that_does_not_start_are_one_line(
         code, output = jobs("target-logprobs", str(made.path))
         assert code == 1
         assert str(error) in output.splitlines()[-1]
+
+
+def test_a_target_that_dies_while_it_reads_leaves_no_step_without_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path, samples=1)
+    run_shard(str(run.path), 0)
+    read, calls = ScriptedEngine.log_probabilities, iter(range(1000))
+
+    async def dies(engine: ScriptedEngine, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        if next(calls) == 3:
+            raise EngineDied("out of memory")
+        return await read(engine, prompt, continuation)
+
+    monkeypatch.setattr(ScriptedEngine, "log_probabilities", dies)
+    code, output = jobs("target-logprobs", str(run.path))
+    assert (code, output.splitlines()[-1]) == (1, "error: out of memory")
+    assert jobs("target-logprobs", str(run.path))[0] == 0
+    assert scored_places(run) == places(run)
+    assert all(row["logprob"] is not None for row in rows_of(run))
 
 
 def test_a_run_with_other_prompts_is_refused_before_an_engine_starts(tmp_path: Path) -> None:

@@ -174,14 +174,25 @@ def test_a_profile_brings_its_table_finalize_and_a_wrong_value_in_it_is_named(tm
     path = tmp_path / "cluster.toml"
     path.write_text('partition = "gpu"\n[finalize]\ncpus_per_task = 2\n')
     assert profiles.sbatch_options(str(path), [], {})["finalize"] == {"cpus_per_task": 2}
-    wrong = (
-        ('finalize = "cpu"', "expected a table"),
-        ('[finalize]\ntime = "soon"', "--time soon"),
-        ('[finalize]\nmemm = "8G"', "memm=8G: sbatch has no such option"),
-    )
-    for text, message in wrong:
+    for text, message in (
+        ('finalize = "cpu"', "finalize: expected a table"),
+        *(
+            (f"[finalize]\n{line}", rf"\[finalize\] .*{message}")
+            for line, message in (
+                ('time = "soon"', "--time soon"),
+                ('partitoin = "cpu"', "partitoin=cpu: .*did you mean partition"),
+                ('o = "/logs/%j"', "o=/logs/%j: .*valid: the long names"),
+                ('output = "/logs/%j"', "output=/logs/%j: logs are in the run folder"),
+                ('job_name = "mine"', "job-name=mine: the harness names its jobs"),
+                ('array = "0-3"', "array=0-3: "),
+                ('dependency = "singleton"', "dependency=singleton: the job waits for the workers"),
+                ("array_parallelism = 2", "array-parallelism=2: an option of the workers"),
+                ('gpu_memory = "80GB"', "gpu-memory=80GB: an option of the workers"),
+            )
+        ),
+    ):
         path.write_text(text)
-        with pytest.raises(ValueError, match=rf"finalize.*{message}"):
+        with pytest.raises(ValueError, match=message):
             profiles.sbatch_options(str(path), [], {})
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.engine import EngineDied, Generation, Sampling
 from harness.engines import scripted
 from jobs.after.grading import finish
 from jobs.run import trace_files
@@ -159,3 +161,30 @@ def test_prefix_caches_are_empty_when_the_timing_begins(tmp_path: Path, monkeypa
     monkeypatch.setattr(scripted.ScriptedEngine, "reset_prefix_cache", noting)
     run_shard(str(run.path), 0)
     assert resets == [24, 24], "once for each engine, after the last sample and before the first that is timed"
+
+
+@pytest.mark.parametrize("num_restarts", [1, 2, 100])
+def test_a_repeat_under_which_an_engine_was_started_again_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_restarts: int
+) -> None:
+    run = plan(tmp_path, method="vanilla")
+    run_shard(str(run.path), 0)
+    folder.request(run, 3)
+    calls: list[int] = []
+    generate = scripted.ScriptedEngine.generate
+
+    async def restarting(engine: scripted.ScriptedEngine, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        calls.append(1)
+        engine.restarts += len(calls) <= num_restarts
+        return await generate(engine, prompt, sampling)
+
+    monkeypatch.setattr(scripted.ScriptedEngine, "generate", restarting)
+    if num_restarts == 100:
+        with pytest.raises(EngineDied, match="each of 3 repeats"):
+            run_shard(str(run.path), 0)
+        assert timed_ids(run) == []
+        monkeypatch.undo()
+    run_shard(str(run.path), 0)
+    assert timed_ids(run) == drawn_ids(run)
+    assert {row["num_attempts"] for row in rows(timings(run))} == {1}
+    assert {len(row["calls"]) for row in rows(timings(run))} == {1}, "calls of the first repeat are not among them"

@@ -37,7 +37,9 @@ class FakeServer:
     models: list[dict[str, Any]] = field(default_factory=list)
     key: str | None = None
     failures: list[int | str] = field(default_factory=list)
-    """What the next POSTs end with: a status, `reset`, `garbage`, `huge` or `slow`."""
+    """What the next POSTs end with: a status, `reset`, `garbage`, `torn`, `huge` or `slow`."""
+    fails: Callable[[dict[str, Any]], int | str | None] = lambda body: None
+    """What every POST with such a body ends with; None: with its reply."""
     edits: list[Callable[[str, dict[str, Any]], dict[str, Any]]] = field(default_factory=list)
     """Changes of replies, by path."""
     posts: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -174,12 +176,18 @@ class _Handler(BaseHTTPRequestHandler):
         if self._is_forbidden():
             return
         self.fake.posts.append((self.path, body))
-        failure = self.fake.failures.pop(0) if self.fake.failures else None
+        failure = self.fake.failures.pop(0) if self.fake.failures else self.fake.fails(body)
         if failure == "reset":
             self.close_connection = True
             self.connection.close()
         elif failure == "garbage":
             self._send_bytes(200, b'{"choices": [NaN]}')
+        elif failure == "torn":
+            self.close_connection = True
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b'{"choices": [')
         elif failure == "huge":
             self._send_bytes(200, b'{"x": "' + b"a" * 3_000_000 + b'"}')
         elif failure == "slow":

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -176,12 +176,45 @@ async def test_what_a_server_says_is_shown_in_one_line_without_control_character
     assert str(refused.value).isprintable()
 
 
-async def test_a_request_that_alone_makes_the_server_fail_is_refused(vllm: FakeServer) -> None:
+def _prompt_of(body: dict[str, Any]) -> list[int]:
+    return cast(list[int], body.get("prompt", body.get("input_ids")))
+
+
+REQUESTS: list[Callable[[ServedEngine], Awaitable[object]]] = [
+    lambda engine: engine.generate([40, 41, 42], Sampling(2)),
+    lambda engine: engine.choose([40, 41, 42], [43, 44]),
+    lambda engine: engine.log_probabilities([40, 41, 42], [43]),
+]
+
+
+@pytest.mark.parametrize("ask", REQUESTS)
+async def test_a_request_that_alone_makes_the_server_fail_is_refused(
+    fake: FakeServer, ask: Callable[[ServedEngine], Awaitable[object]]
+) -> None:
+    async with connected(fake) as engine:
+        fake.fails = lambda body: 500 if 42 in _prompt_of(body) else None
+        with pytest.raises(RequestRefused, match="failed on the request"):
+            await ask(engine)
+        assert (await engine.generate([40], Sampling(2))).completions
+
+
+@pytest.mark.parametrize("ask", REQUESTS)
+@pytest.mark.parametrize("failure", [404, 500, 502, 503, 504, "garbage", "torn", "reset"])
+async def test_a_server_that_answers_no_request_ends_the_worker_although_it_lists_its_models(
+    fake: FakeServer, failure: int | str, ask: Callable[[ServedEngine], Awaitable[object]]
+) -> None:
+    async with connected(fake) as engine:
+        fake.fails = lambda body: failure
+        with pytest.raises(EngineDied) as failed:
+            await ask(engine)
+    assert str(failed.value).isprintable()
+
+
+async def test_a_server_that_recovers_before_the_last_look_answers(vllm: FakeServer) -> None:
     async with connected(vllm) as engine:
         vllm.failures += [500] * 3
-        with pytest.raises(RequestRefused, match="failed on the request"):
-            await engine.generate([40], Sampling(2))
         assert (await engine.generate([40], Sampling(2))).completions
+        assert engine.restarts == 3, "its sample has no true latency"
 
 
 def _with_choice(**changes: Any) -> Any:
@@ -203,6 +236,9 @@ def _with_choice(**changes: Any) -> Any:
         {"logprobs": {"token_logprobs": [float("nan")] * 2}},
         {"logprobs": {"token_logprobs": ["x"] * 2}},
         {"logprobs": {"token_logprobs": [3.0] * 2}},
+        {"finish_reason": "abort"},
+        {"finish_reason": "error"},
+        {"finish_reason": None},
     ],
 )
 async def test_a_reply_that_cannot_be_true_ends_the_worker(vllm: FakeServer, changes: dict[str, Any]) -> None:
@@ -290,8 +326,11 @@ async def test_a_given_text_has_its_log_probabilities(fake: FakeServer) -> None:
             await engine.log_probabilities(question, [])
 
 
-async def test_a_prompt_without_log_probabilities_is_no_failed_sample(vllm: FakeServer) -> None:
+async def test_a_reply_without_the_log_probabilities_of_a_text_ends_the_worker(vllm: FakeServer) -> None:
     async with connected(vllm) as engine:
         vllm.edits.append(_with_choice(prompt_logprobs=None))
-        with pytest.raises(VerdictUnavailable, match="no log-probabilities of a prompt"):
+        with pytest.raises(EngineDied, match="no log-probabilities of a prompt"):
+            await engine.log_probabilities([40], [41])
+        vllm.edits.append(_with_choice(prompt_logprobs=[None, {"41": {"logprob": -9999.0}}]))
+        with pytest.raises(VerdictUnavailable, match="no finite"):
             await engine.log_probabilities([40], [41])
