@@ -36,7 +36,13 @@ _FILLER = re.compile(
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|,? (?:because|since|which|so|as) |\*\*")
 _AFTERTHOUGHT = re.compile(r"(?:, ?(?!and\b|or\b)(?=[a-z]{2,} )| \((?=[a-z]{2,} )| [—–](?= |$)).*|,? not .*", re.DOTALL)
 """What follows a number in a sentence: `72, in total`, `42 (see above)`, `42, not 41`."""
-_BOUND = re.compile(r"(?i)\b(?:not|no|never|at (?:least|most)|(?:more|less|fewer) than|about|between|or)\b|n't")
+_BOUND = re.compile(
+    r"(?i)\b(?:not|no|never|at (?:least|most)|(?:more|less|fewer)(?: \w+)? than|about|between|or|twice|double|half"
+    r"|times|percent of|if|unless)\b|n't"
+    r"|\d(?:[A-Za-z](?![A-Za-z])|\^|%?(?: ?[+*×·÷] ?| [-−] )[\w$\\(])|[A-Za-z)](?: ?[+*/^×·÷] ?|[-−]| [-−] )\d"
+)
+_NO_AFTERTHOUGHT = re.compile(r"(?i)\b(?:if|unless|when|or|respectively|mod|equality|even|odd)\b|[—–] ?-?[\d$\\]")
+"""What changes a number in front of it: `12, if n is even`, `7 (mod 12)`."""
 _MATH = re.compile(
     r"\$\$?((?:[^$\\]|\\.){1,2000})\$|\\\(((?:(?!\\\)).){1,2000})\\\)|\\\[((?:(?!\\\]).){1,2000})\\\]"
     r"|(\\begin\{(align|equation|gather)\*?\}(?:(?!\\end\{).){1,2000}\\end\{(?:align|equation|gather)\*?\})",
@@ -173,7 +179,8 @@ def _phrase(line: str, is_choice: bool) -> str:
     is_bold = bool(end) and "**" in line
     sentence = (line[: end.start()] if end else line).strip().strip("*_`\"' ")
     if re.match(r"[-$\\]?\d", sentence):
-        return _AFTERTHOUGHT.sub("", sentence)
+        after = _AFTERTHOUGHT.search(sentence)
+        return sentence[: after.start()] if after and not _NO_AFTERTHOUGHT.search(after.group()) else sentence
     if (len(sentence.split()) > 2 and _PROSE.search(sentence)) or is_bold:
         numbers = _BOLD.findall(line) if is_bold else _LAST_NUMBER.findall(sentence)
         if len(numbers) == 1 and not _BOUND.search(sentence):

@@ -24,7 +24,8 @@ _PLAIN = (
     rf"{_POWER}(?:/[a-z]{{1,10}})?(?: (?:per |a )?[a-z]{{2,20}}){{0,3}}{_POWER}"
 )
 _UNIT = re.compile(
-    rf"\s?(?:\^\s?\\circ\s?(?:[CFK]|{_TEXT})?|(?:{_TEXT})(?:\s?/?\s?{_TEXT}){{0,3}}|{_PLAIN}|(?<=\d) [mgshlL]{_POWER})$"
+    rf"\s?(?:\^\s?\\circ\s?(?:[CFK]|{_TEXT})?|(?:{_TEXT})(?:\s?(?:/|\\cdot)?\s?{_TEXT}){{0,3}}|{_PLAIN}"
+    rf"|(?<=\d) [mgshlL]{_POWER})$"
 )
 _NO_UNIT_TEXT = re.compile(
     rf"\\\w+\s?\{{\s*(?:(?:and|or|i|e|if|when|for|base|mod|{_NOT_UNITS})\b|[0-9().,]+|(?![JNVW])[A-Z]\s*\}})"

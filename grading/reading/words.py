@@ -48,6 +48,7 @@ _NUMBERS = re.findall(
 )
 _DIGITS = {word: value if value < 20 else 10 * (value - 18) for value, word in enumerate(_NUMBERS)}
 _DIGITS |= {f"{ten} {one}": _DIGITS[ten] + _DIGITS[one] for ten in _NUMBERS[20:] for one in _NUMBERS[1:10]}
+_TWO_DIGITS = re.compile(rf"(?i)\b({'|'.join(_NUMBERS[20:])}) ({'|'.join(_NUMBERS[1:10])})\b")
 _WORDS = re.compile(
     r"\\(?:max|min)(?![a-zA-Z])|(?<![\\A-Za-z])[A-Za-z]{2,}(?:'[a-z]+)?(?:-[A-Za-z]+)*|[A-Za-z]-[A-Za-z]{3,}"
 )
@@ -187,6 +188,7 @@ def _is_same_formula(part: Pair, whole: Pair, compare: Compare) -> bool:
 def _pieces(text: str) -> list[tuple[bool, str]]:
     """Split prose into its words (True) and the formulas between them (False), in order and without fillers."""
     plain = without_text_commands(without_text_commands(text)).replace("\\%", "%")
+    plain = _TWO_DIGITS.sub(r"\1-\2", plain)
     pieces, start = [], 0
     for match in _WORDS.finditer(plain):
         run = match.group().lower()
