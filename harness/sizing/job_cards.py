@@ -44,6 +44,10 @@ def cards_of_worker(sbatch: Mapping[str, Any], workers_per_task: int = 1) -> Car
     return None if job is None else replace(job, count=job.count // (workers_per_task * num_tasks(sbatch)))
 
 
+_MAIN_MEMORY = {"mem", "mem-per-cpu", "mem-per-gpu"}
+"""Options of sbatch that exclude each other."""
+
+
 def cards_of_job(sbatch: Mapping[str, Any]) -> CardType | None:
     """Return the number and the type of the cards that sbatch is asked for, on all nodes; None where for none.
 
@@ -57,9 +61,12 @@ def cards_of_job(sbatch: Mapping[str, Any]) -> CardType | None:
 def without_replaced(options: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options, such as a profile's, that hold beside others that win over them, such as those typed.
 
-    Whoever asks for GPUs by one of sbatch's options means no other option that asks for some. The memory of a GPU does
-    not hold for another type. Names may have underscores.
+    Whoever asks for GPUs by one of sbatch's options means no other option that asks for some, and sbatch takes one of
+    those that ask for main memory. The memory of a GPU does not hold for another type. Names may have underscores.
     """
+    given = {key.replace("_", "-") for key, value in typed.items() if value is not None}
+    if given & _MAIN_MEMORY:
+        options = {key: value for key, value in options.items() if key.replace("_", "-") not in _MAIN_MEMORY}
     keys = {key.replace("_", "-"): key for key in options}
     asking = {
         name: value

@@ -113,9 +113,11 @@ PROFILE = {"partition": "gpu", "gpus-per-node": "h100:2", "gpu-memory": "94GB", 
         ({"gpus": 8, "ntasks-per-gpu": 1}, {"gpus-per-node": "4"}, {"ntasks-per-gpu"}),
         ({"gpus": 8, "ntasks-per-gpu": 1}, {"gpus-per-task": "4"}, set()),
         ({"gpus_per_node": 2, "gpu_memory": "80GB"}, {"gres": "gpu:4"}, {"gpu_memory"}),
+        ({"mem": "200G", "gpus": 2}, {"mem-per-gpu": "80G"}, {"gpus"}),
+        ({"mem_per_cpu": "2G"}, {"mem": "0"}, set()),
     ],
 )
-def test_asking_for_gpus_replaces_whatever_else_asks_for_some(
+def test_asking_for_gpus_or_memory_replaces_whatever_else_asks_for_some(
     profile: Mapping[str, object], typed: Mapping[str, object], left: Collection[str]
 ) -> None:
     assert job_cards.without_replaced(profile, typed).keys() == set(left)
