@@ -55,6 +55,11 @@ DECIDES_NOTHING = {
         ),
         "the problems are in the run folder",
     ),
+    "harness.checks.tokenizers": "refuses a model that would be sent another prompt than its chat template means",
+    **dict.fromkeys(
+        ("harness.checks.packages", "harness.cli.program", "harness.drivers", "harness.installation"),
+        "messages of the doctor, which checks tokenizers too",
+    ),
     "harness.sizing.report": "messages",
     "jobs.run.budget": "when no further sample is begun",
     "jobs.run.codes": "which code may work",
