@@ -154,7 +154,7 @@ def test_where_slurm_answers_the_default_models_are_the_papers(tmp_path: Path, m
     result = CliRunner().invoke(main, [*SPECCOT, *DATASET, "--engine", "vllm", "--dry-run", "--output", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "draft r1-distill-qwen-1.5b, target qwq-32b" in result.output
-    assert "NO GPU" not in result.output
+    assert "NO GPU: " not in result.output
 
 
 def test_every_preset_names_a_method_its_parameters_and_existing_models() -> None:
