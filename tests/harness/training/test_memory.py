@@ -45,7 +45,8 @@ def test_the_papers_target_fits_one_gpu_of_80_gb_only_with_checkpointing() -> No
 def test_the_flags_of_a_preset_are_valid(task: Task, name: str, tmp_path: Path) -> None:
     request = requested(task, tmp_path, "--preset", name, "--skip", "3", "--problems", "7", "--", "--limit", "5")
     launch = request.data_launch()
-    assert (launch.dataset, launch.samples, launch.problems) == ("gsm8k-train", 1, "3-9")
+    dataset = "gsm8k-scot" if name == "scot-program" else "gsm8k-train"
+    assert (launch.dataset, launch.samples, launch.problems) == (dataset, 1, "3-9")
     assert launch.limit == 5
 
 
