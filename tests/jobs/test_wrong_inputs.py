@@ -166,7 +166,7 @@ def test_a_wrong_command_gets_one_line_and_exit_code_2(
         ("slow", "has not answered within 0.4 seconds"),
         ("garbage", "with something that is not JSON"),
         (401, "refuses the key: status 401; set HARNESS_TARGET_API_KEY"),
-        (500, "failed on the request: status 500 out of"),
+        (500, "does not answer: status 500 out of"),
         ("reset", "does not answer: "),
     ],
 )
