@@ -51,6 +51,7 @@ _LEFT_OUT = (
     "harness/engines/start_log.py",  # lines in a log
     "harness/sizing/__main__.py",
     "harness/sizing/report.py",
+    "harness/weights/prompt_trial.py",
     "jobs/work/attempt.py",
     *(f"grading/{name}" for name in ("bench", "second", "__main__.py", "check.py", "golds.py", "regrade.py")),
 )  # fmt: skip

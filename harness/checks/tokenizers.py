@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.packages import SLOW
@@ -14,10 +14,6 @@ from harness.checks.probe import probe
 from harness.engine import Role
 from harness.weights.conventions import Conventions
 from harness.weights.templates import BadTemplate
-
-if TYPE_CHECKING:
-    from harness.prompt_file import Prompts
-    from harness.weights.tokenizer import HFTokenizer
 
 _PROGRAM = "import sys; from harness.checks.tokenizers import answer; answer(*sys.argv[1:])"
 
@@ -88,6 +84,7 @@ def _properties(
     role: Role, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None, asked: list[Any]
 ) -> dict[str, Any]:
     from harness import prompt_file
+    from harness.weights.prompt_trial import check_prompts
     from harness.weights.tokenizer import HFTokenizer
 
     tokenizer = HFTokenizer(folder, None, Conventions.of(*asked))
@@ -100,59 +97,3 @@ def _properties(
         "labels": labels,
         "has_template": tokenizer.has_chat_template,
     }
-
-
-def loaded(path: str, revision: str | None, asked: Conventions) -> HFTokenizer | None:
-    """Return a model's tokenizer; None where it cannot be loaded, which the doctor and the engines explain."""
-    from harness.weights.tokenizer import HFTokenizer
-
-    with ThreadPoolExecutor(1) as pool:  # as above
-        trial = pool.submit(HFTokenizer, path, revision, asked)
-    return None if trial.exception() else trial.result()
-
-
-def check_prompts(
-    tokenizer: HFTokenizer, role: Role, method: str | None, params: Mapping[str, Any], wording: Prompts
-) -> list[str]:
-    """Build what a method, or with None any method, sends a model, and return the options of its verdicts.
-
-    Raises BadTemplate where that is not what the chat template means, and ValueError where an option is not a single
-    token.
-    """
-    from harness import prompts
-    from harness.methods import build
-    from harness.problems.problem import Problem
-
-    built = build(method, dict(params)) if method is not None else None
-    if built is not None and role not in built.roles:  # it proposes tokens, and reads what the target does
-        return []
-    prompts.opening(tokenizer, Problem("demo/0", "demo", "1 + 1?", "2"), wording)
-    asks_equivalence = built is None or built.asks_equivalence
-    judge = "reward" if params.get("judge") == "reward" else "target"
-    questions = []
-    if role == "reward" and not (built is not None and asks_equivalence):
-        questions.append(prompts.reward_question(tokenizer, wording))
-    if role == judge and asks_equivalence:
-        questions.append(prompts.equivalence_question(tokenizer, "1", "2", wording))
-    if role == "target":
-        questions += _questions_about_candidates(tokenizer, method, params, wording)
-    return sorted({label for question in questions for label in question.labels})
-
-
-def _questions_about_candidates(
-    tokenizer: Any, method: str | None, params: Mapping[str, Any], wording: Any
-) -> Iterator[Any]:
-    from harness import prompts
-    from harness.problems.problem import Problem
-
-    candidates, form = [str(i) for i in range(int(params.get("drafts", 5)))], params.get("verdict", "joint")
-    if method in {None, "specreason"}:
-        yield prompts.score_question(tokenizer, wording)
-    if method is None or (method == "speccot" and form == "joint"):
-        yield prompts.step_choice_question(tokenizer, candidates, wording)
-    if method is None or (method == "speccot" and form == "separate"):
-        yield prompts.short_score_question(tokenizer, wording)
-    if method in {None, "scot"}:
-        problem = Problem("demo/0", "demo", "1 + 1?", "2")
-        reject = bool(params.get("error_correction", True))
-        yield prompts.chain_choice_question(tokenizer, problem, candidates, wording, may_reject=reject)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from harness.checks import tokenizers
 from harness.checks.model_files import WORKERS_MAY, findings
 from harness.context import Text, needs, required_context_tokens
 from harness.demo_pair.wording import DEMO_PROMPTS
@@ -25,6 +24,7 @@ from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
 from harness.sizing.model_files import shape_of
+from harness.weights import prompt_trial
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
@@ -171,7 +171,7 @@ def _is_asked(launch: PartialLaunch, text: Text) -> bool:
 def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer | None:
     """Return a model's tokenizer; None where it cannot be loaded here: the doctor and the workers say why."""
     folder = local_folder(model)
-    return None if folder is None else tokenizers.loaded(str(folder), None, spec.conventions(role))
+    return None if folder is None else prompt_trial.loaded(str(folder), None, spec.conventions(role))
 
 
 def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
@@ -188,7 +188,7 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
             continue
         own = f"--{role} {model.name}"
         try:
-            tokenizers.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
+            prompt_trial.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
         except BadTemplate as error:
             raise ValueError(f"{own}: {error}") from error
         except ValueError as error:

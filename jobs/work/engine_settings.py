@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import cast
 
 from harness import environment
-from harness.checks import tokenizers
 from harness.engine import Role
 from harness.engines import adapter, arguments
 from harness.engines.served.address import ServedModel
@@ -21,6 +20,7 @@ from harness.problems.problem import Problem
 from harness.sizing.here import Chosen, asked_for, chosen_here
 from harness.sizing.plan import DoesNotFit
 from harness.sizing.run_sizing import RunSizing, small_models
+from harness.weights import prompt_trial
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder
 from jobs.run.model_spec import ModelSpec
@@ -53,11 +53,11 @@ def _check_prompts(spec: RunSpec, role: Role, model: ModelSpec) -> None:
     """Raise ValueError as a launch does: it may not have had the model's files, or they have changed since."""
     if spec.engine.kind == "scripted" and model.server is None:
         return
-    tokenizer = tokenizers.loaded(model.path, model.revision, spec.conventions(role))
+    tokenizer = prompt_trial.loaded(model.path, model.revision, spec.conventions(role))
     if tokenizer is None:  # its engine says why
         return
     try:
-        tokenizers.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
+        prompt_trial.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
     except ValueError as error:
         raise ValueError(f"{role} {model.name}: {error}") from error
 
