@@ -201,6 +201,25 @@ def test_runs_with_one_sample_of_each_problem_are_refused(tmp_path: Path) -> Non
     assert "a pilot needs 2 samples per problem or more" in refusal(tmp_path, *names)
 
 
+def test_one_sample_of_each_problem_is_enough_of_runs_whose_samples_repeat_each_other(tmp_path: Path) -> None:
+    greedy = [replace(spec, temperature=0.0) for spec in (cells.VANILLA, cells.SPEC)]
+    rights = [min(1, right) for right in RIGHT], [min(1, right) for right in OTHER]
+    names = load(
+        tmp_path,
+        *(cells.finished(tmp_path, replace(spec, samples=1), right) for spec, right in zip(greedy, rights, strict=True)),
+    )
+    [found] = plans(tmp_path, *names)
+    assert found["pilot_problems"] == 12
+    assert found["variance_within"] == 0
+    assert found["variance_between"] == pytest.approx(np.var(np.subtract(*rights), ddof=1))
+    [alone] = plans(tmp_path, names[0])
+    assert alone["variance_within"] == 0
+    [sampled] = load(tmp_path, cells.finished(tmp_path, cells.SPEC, OTHER))
+    [mixed] = plans(tmp_path, names[0], sampled, "--baseline", names[0])
+    assert (mixed["run"], mixed["pilot_problems"]) == (sampled, 12)
+    assert mixed["variance_within"] == pytest.approx(np.mean([p * (4 - p) / 12 for p in OTHER]))
+
+
 def test_runs_of_one_problem_are_refused(tmp_path: Path) -> None:
     names = load(tmp_path, *(cells.finished(tmp_path, spec, (3,)) for spec in (cells.VANILLA, cells.SPEC)))
     assert "a pilot needs 2 problems or more" in refusal(tmp_path, *names)

@@ -10,9 +10,10 @@ import numpy as np
 from warehouse.comparison.baselines import Baseline, choose, empty_message, is_target_alone
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.named_runs import read_runs
-from warehouse.comparison.outcomes import Pair, paired, resolve
+from warehouse.comparison.outcomes import Outcomes, Pair, paired, resolve
 from warehouse.database import Connection, WarehouseError, rows
 from warehouse.report.facts import costs
+from warehouse.statistics.intervals import Counts
 from warehouse.statistics.planning import CannotPlan, Pilot
 
 _RUNS = "SELECT run_id FROM run ORDER BY created_at DESC, run_id"
@@ -120,15 +121,22 @@ def _basis(connection: Connection, run: Run | None, base: Run) -> Basis:
     if pair is not None and not pair.n:
         raise CannotPlan("they have no problem with a sample of both in common")
     present = base.outcomes.present()
-    first, second = (pair.first, pair.second) if pair is not None else (present, present)
-    places = np.flatnonzero((first.samples > 1) & (second.samples > 1))
+    first = _counts(run or base, present if pair is None else pair.first)
+    second = _counts(base, present if pair is None else pair.second)
+    places = np.flatnonzero((first[1] > 1) & (second[1] > 1))
     if not len(places):
-        places = np.arange(len(first.problems))  # whose lack of samples the pilot names
-    first, second = first.at(places), second.at(places)
-    pilot = Pilot(first.correct, first.samples, second.correct, second.samples)
+        places = np.arange(len(first[1]))  # whose lack of samples the pilot names
+    pilot = Pilot(*(counts[places] for counts in (*first, *second)))
     base_cost = _cost(connection, base)
     own_cost = base_cost if run is None else _cost(connection, run)
     return Basis(run, base, pilot, pair, [own_cost, base_cost])
+
+
+def _counts(run: Run, outcomes: Outcomes) -> tuple[Counts, Counts]:
+    """Return right answers and samples of each problem; of a greedy run twice, as each would repeat itself if drawn
+    again: its one sample shows that it has no noise."""
+    times = 2 if run.summary.is_greedy else 1
+    return times * outcomes.correct, times * outcomes.samples
 
 
 def _cost(connection: Connection, run: Run) -> SampleCost | None:
