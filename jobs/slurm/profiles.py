@@ -54,7 +54,7 @@ _OF_WORKERS_ALONE = {
 _SWITCHES = frozenset(
     {
         *("contiguous", "hold", "no-kill", "no-requeue", "overcommit", "oversubscribe", "reboot", "requeue"),
-        *("spread-job", "use-min-nodes", "verbose"),
+        *("spread-job", "stepmgr", "use-min-nodes", "verbose"),
     }
 )
 """Options that sbatch takes without a value."""
@@ -65,6 +65,27 @@ _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "
 _NUMBERS = {"1": True, "0": False}
 _OWN_LISTS = frozenset({"setup", "srun", python_command.KEY})
 """Keys of a profile that are lists; a list for any other is what sbatch separates by commas."""
+_COUNTS = frozenset(
+    {
+        *("array-parallelism", "cores-per-socket", "cpus-per-gpu", "cpus-per-task", "mincpus", "ntasks"),
+        *("ntasks-per-core", "ntasks-per-gpu", "ntasks-per-node", "ntasks-per-socket", "segment", "sockets-per-node"),
+        "threads-per-core",
+    }
+)
+"""Options whose value is a whole number of 1 or more."""
+_GPUS = frozenset({"gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task"})
+_MEMORY = re.compile(r"\d+([kmgt]b?)?", re.IGNORECASE), "a number with a unit, such as 64G"
+_VALUES = {
+    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu", "tmp"), _MEMORY),
+    "nodes": (re.compile(r"\d+[km]?([-,:]\d+[km]?)*", re.IGNORECASE), "a number, or the fewest and the most as in 2-4"),
+    "exclusive": (re.compile("user|mcs|topo"), "true, false, user, mcs or topo"),
+    "nice": (re.compile(r"[+-]?\d+"), "true, false or a number"),
+    "switches": (re.compile(r"\d+(@.+)?"), "a number, or a number and the longest wait as in 1@12:00:00"),
+    "core-spec": (re.compile(r"\d+"), "a number"),
+    "thread-spec": (re.compile(r"\d+"), "a number"),
+    "wait-all-nodes": (re.compile("[01]"), "0 or 1"),
+}
+"""Patterns of the values that some options take beside switches, counts, times and GPUs, and what they are in words."""
 _THROTTLE = re.compile(r"%(\d+)")
 _LOGS = "logs are in the run folder (python -m jobs logs RUN); --output chooses the folder of run folders"
 _ONLY_BY_HARNESS = {
@@ -170,7 +191,7 @@ def _options_of_site() -> frozenset[str]:
         return frozenset()
 
 
-def minutes(time: str) -> int:
+def minutes(time: str, key: str = "time") -> int:
     """Convert a time limit in any of sbatch's forms (M, M:S, H:M:S, D-H, D-H:M, D-H:M:S) to minutes, rounded up.
 
     0 is no limit, as for sbatch. Raises ValueError.
@@ -180,7 +201,7 @@ def minutes(time: str) -> int:
     fields = _TIME.fullmatch(str(time).strip())
     if fields is None:
         raise ValueError(
-            f"--time {time}: expected minutes, hours:minutes:seconds, days-hours or UNLIMITED, as sbatch takes them"
+            f"--{key} {time}: expected minutes, hours:minutes:seconds, days-hours or UNLIMITED, as sbatch takes them"
         )
     first, second, third = (int(fields[name] or 0) for name in ("first", "second", "third"))
     if fields["days"]:
@@ -216,7 +237,7 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
         if key in named:
             parameters[key.replace("-", "_")] = value
         elif key == "gpus-per-node":
-            parameters["gpus_per_node"] = _gpus(value)
+            parameters["gpus_per_node"] = _gpus(key, value)
         elif key in numbers:
             parameters[key.replace("-", "_")] = _count(key, value)
         elif key == "setup":
@@ -253,11 +274,14 @@ def _with_own_python(options: Mapping[str, Any], parameters: dict[str, Any]) -> 
 def switches(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with their switches as sbatch takes them: True for one that is on, none for one that is off.
 
-    `requeue = false` becomes `no-requeue`, because sites differ in what they do without either.
+    `requeue = false` becomes `no-requeue`, because sites differ in what they do without either. Raises ValueError where
+    a value is not what the option expects.
     """
     passed: dict[str, Any] = {}
     for key, value in options.items():
         is_on = _truth(key, value)
+        if is_on is not False:
+            _check_value(key, value, is_on)
         if key in {"requeue", "no-requeue"} and is_on is not None:
             passed["requeue" if is_on == (key == "requeue") else "no-requeue"] = True
         elif key == _YES_OR_NO and is_on is not None:
@@ -267,6 +291,25 @@ def switches(options: Mapping[str, Any]) -> dict[str, Any]:
         elif is_on:
             passed[key] = True
     return passed
+
+
+def _check_value(key: str, value: Any, is_on: bool | None) -> None:
+    """Raise ValueError where a known option expects another kind of value. `is_on`: see `_truth`."""
+    if is_on and key in _SWITCHES | _WITH_OR_WITHOUT_VALUE | {_YES_OR_NO}:
+        return
+    pattern, expected = _VALUES.get(key, (None, ""))
+    if key in _SWITCHES or key == _YES_OR_NO:
+        raise ValueError(f"--{key} {value}: expected true or false")
+    if pattern is not None and not pattern.fullmatch(str(value)):
+        raise ValueError(f"--{key} {value}: expected {expected}")
+    if key in _COUNTS:
+        _count(key, value)
+    elif key in _GPUS:
+        _gpus(key, value)
+    elif key == "time-min":
+        minutes(value, key)
+    elif is_on and key in _SBATCH:
+        raise ValueError(f"--{key} {value}: expected a value, not a switch")
 
 
 def _truth(key: str, value: Any) -> bool | None:
@@ -332,16 +375,16 @@ def _finalize_table(options: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _gpus(value: Any) -> int | str:
+def _gpus(key: str, value: Any) -> int | str:
     """Return a number of GPUs, or types with numbers such as `h100:4` or `h100`; all are what sbatch takes."""
     if str(value).isdigit():
         return int(value)
     if not _TYPES.fullmatch(str(value)):
-        raise ValueError(f"--gpus-per-node {value}: expected a number, or a type and a number such as h100:4")
+        raise ValueError(f"--{key} {value}: expected a number, or a type and a number such as h100:4")
     return str(value)
 
 
 def _count(key: str, value: Any) -> int:
     if not (str(value).isdigit() and int(value)):
-        raise ValueError(f"--{key} {value}: expected a number")
+        raise ValueError(f"--{key} {value}: expected a number of 1 or more")
     return int(value)

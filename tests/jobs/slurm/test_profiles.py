@@ -84,6 +84,68 @@ def test_a_wrong_value_is_named(pairs: list[str], flags: dict[str, Any], message
         profiles.sbatch_options(None, pairs, flags)
 
 
+KINDS = (
+    ("gpus", "two", "a number, or a type"),
+    ("gpus-per-task", "h100:x", "a number, or a type"),
+    ("nodes", "x", "a number, or the fewest and the most"),
+    ("ntasks", "2.5", "a number of 1 or more"),
+    ("ntasks-per-gpu", "0", "a number of 1 or more"),
+    ("mem", "lots", "a number with a unit"),
+    ("mem-per-gpu", "1.5G", "a number with a unit"),
+    ("requeue", "maybe", "true or false"),
+    ("hold", "2", "true or false"),
+    ("kill-on-invalid-dep", "maybe", "true or false"),
+    ("exclusive", "perhaps", "true, false, user"),
+    ("nice", "low", "true, false or a number"),
+    ("switches", "x", "a number, or a number and the longest wait"),
+    ("wait-all-nodes", "yes", "0 or 1"),
+    ("time-min", "soon", "minutes"),
+)
+
+
+@pytest.mark.parametrize(("key", "value", "expected"), KINDS)
+def test_a_value_of_another_kind_is_refused_on_the_command_line_in_a_profile_and_its_table(
+    key: str, value: str, expected: str, tmp_path: Path
+) -> None:
+    message = f"--{key} {value}: expected {expected}"
+    with pytest.raises(ValueError, match=message):
+        profiles.sbatch_options(None, [f"{key}={value}"], {})
+    path = tmp_path / "cluster.toml"
+    for start in ("", "[finalize]\n"):
+        path.write_text(f'{start}{key} = "{value}"\n')
+        with pytest.raises(ValueError, match=message):
+            profiles.sbatch_options(str(path), [], {})
+
+
+def test_a_switch_is_no_value_of_an_option_that_takes_one(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    for key, expected in (("partition", "a value, not a switch"), ("nodes", "a number"), ("mem", "a number with")):
+        path.write_text(f"{key} = true\n")
+        with pytest.raises(ValueError, match=f"--{key} True: expected {expected}"):
+            profiles.sbatch_options(str(path), [], {})
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        *(
+            "gpus=volta1:3,kepler2:5",
+            "gpus-per-task=2",
+            "nodes=2-4",
+            "nodes=1k",
+            "nodes=1,5,9-13:2",
+            "mem=0",
+            "mem=4GB",
+        ),
+        *("mem-per-cpu=512", "tmp=10g", "nice=-5", "nice=true", "exclusive=user", "exclusive=false", "requeue=no"),
+        *("switches=1", "switches=1@1:00:00", "core-spec=0", "time-min=1-2", "kill-on-invalid-dep=yes", "stepmgr=true"),
+        *("comment=two", "priority=TOP", "gres=gpu:2", "begin=now+1hour", "licenses=a:2", "propagate=ALL"),
+    ],
+)
+def test_every_form_that_sbatch_takes_is_accepted(pair: str) -> None:
+    assert profiles.sbatch_options(None, [pair], {}) == dict([pair.split("=", 1)])
+
+
 def test_a_profile_that_does_not_exist_or_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--profile nowhere: .*available profiles are: .*example"):
         profiles.load("nowhere")
