@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Protocol
 
 
@@ -62,6 +63,11 @@ def repeated(run: Drawn) -> list[str]:
         f"GREEDY: no model was sampled, so that the {per_problem(run)} samples of a problem repeat the first and count "
         "as one: there is no pass@k."
     ]
+
+
+def completion(run: str, num_not_run: int) -> str:
+    """Return the command that runs the missing samples of a run, or grades them where all have run."""
+    return f"python -m jobs {'resume' if num_not_run else 'finalize'} {quote(run)}"
 
 
 def is_stopped(run: Drawn) -> bool:

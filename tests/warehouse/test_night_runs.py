@@ -156,3 +156,20 @@ def test_a_problem_whose_latency_is_no_number_has_no_times(tmp_path: Path) -> No
         with reader(tmp_path / "w.duckdb") as read:
             found = read_times(read).get(run_id)
         assert (found and found.token_time) == (expected and pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
+    ("lacking", "command"),
+    [
+        ({"has_grade": lambda problem, sample: problem > 0}, "finalize"),
+        ({"missing": 3, "has_grade": lambda problem, sample: problem > 0}, "resume"),
+    ],
+)
+def test_a_night_names_the_command_that_adds_what_its_run_lacks(
+    lacking: dict[str, Any], command: str, tmp_path: Path
+) -> None:
+    run_id = add(tmp_path, 1, CALM, **lacking)
+    code, night = judged(tmp_path)
+    [cell] = night["cells"]
+    assert code == 4
+    assert cell["reasons"][0].endswith(f": python -m jobs {command} {run_id}")

@@ -140,7 +140,7 @@ def test_three_nights_together_show_what_none_of_them_does() -> None:
 
 def test_a_re_run_that_is_not_finished_is_named_and_so_is_one_under_other_conditions() -> None:
     before = [[night(i, lower(0))] for i in range(8)]
-    part = replace(lower(40), run_id="again", num_missing=3)
+    part = replace(lower(40), run_id="again", num_missing=3, num_not_run=1)
     elsewhere = "re-run other does not count: it ran on A100, this night on H200"
     verdict = replay([*before, [night(8, lower(40), reruns=(part,), uncounted=(elsewhere,))]])[-1]
     suspicious, *why = verdict.cells[0].reasons

@@ -202,12 +202,9 @@ def test_runs_with_one_sample_of_each_problem_are_refused(tmp_path: Path) -> Non
 
 
 def test_one_sample_of_each_problem_is_enough_of_runs_whose_samples_repeat_each_other(tmp_path: Path) -> None:
-    greedy = [replace(spec, temperature=0.0) for spec in (cells.VANILLA, cells.SPEC)]
+    greedy = [replace(spec, temperature=0.0, samples=1) for spec in (cells.VANILLA, cells.SPEC)]
     rights = [min(1, right) for right in RIGHT], [min(1, right) for right in OTHER]
-    names = load(
-        tmp_path,
-        *(cells.finished(tmp_path, replace(spec, samples=1), right) for spec, right in zip(greedy, rights, strict=True)),
-    )
+    names = load(tmp_path, *(cells.finished(tmp_path, *one) for one in zip(greedy, rights, strict=True)))
     [found] = plans(tmp_path, *names)
     assert found["pilot_problems"] == 12
     assert found["variance_within"] == 0

@@ -194,14 +194,13 @@ def test_incomplete_and_missing_cells_are_inconclusive() -> None:
         "did not run; it last ran on 2026-01-06: python -m jobs nightly --suite FILE --date 2026-01-07 "
         "launches what is missing",
     )
-    verdict, cell = last([*usual_nights(6), [night(6, batch(rng, num_missing=5))]])
-    assert (verdict.verdict, cell.reasons) == (
-        "INCONCLUSIVE",
-        (
-            "5 of 640 samples are not run or not graded: python -m jobs resume run; where all has run: "
-            "python -m jobs finalize run",
-        ),
-    )
+    for num_not_run, command in ((5, "resume"), (1, "resume"), (0, "finalize")):
+        lacking = batch(rng, num_missing=5, num_not_run=num_not_run)
+        verdict, cell = last([*usual_nights(6), [night(6, lacking)]])
+        assert (verdict.verdict, cell.reasons) == (
+            "INCONCLUSIVE",
+            (f"5 of 640 samples are not run or not graded: python -m jobs {command} run",),
+        )
 
 
 def test_the_worst_cell_decides_and_holm_covers_all_cells() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from shlex import quote
 from typing import Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ from warehouse.comparison.outcomes import Outcomes
 from warehouse.comparison.stopwatches import Times
 from warehouse.comparison.votes import Votes
 from warehouse.database import WarehouseError
+from warehouse.drawn import completion
 from warehouse.latency_at_one import TimedRun
 from warehouse.statistics.intervals import Floats
 from warehouse.statistics.run_factor import RunFactor
@@ -102,8 +102,7 @@ class Run:
         """The command that runs or grades the missing samples, as the last clause of a message."""
         if not os.access(self.folder, os.F_OK):
             return "the run folder has moved: load the run from its new location"
-        subcommand = "resume" if self.summary.num_not_run else "finalize"
-        return f"complete it with: python -m jobs {subcommand} {quote(self.folder)}"
+        return f"complete it with: {completion(self.folder, self.summary.num_not_run)}"
 
     @property
     def remedy(self) -> str:

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from warehouse.drawn import completion
 from warehouse.statistics.intervals import Counts, rerun_standard_error
 
 
@@ -29,6 +30,8 @@ class Batch:
     """Number of samples by verdict; a verdict that is not listed has none."""
     num_missing: int = 0
     """Samples not run or not graded."""
+    num_not_run: int = 0
+    """Those of them that are not run."""
     emitted_tokens: float | None = None
     """Mean emitted tokens per sample; None unless decoding is greedy."""
     measures: Mapping[str, float] = field(default_factory=dict)
@@ -46,8 +49,8 @@ class Batch:
 
     @property
     def completion(self) -> str:
-        """The commands that run and grade what is missing, in words."""
-        return f"python -m jobs resume {self.run_id}; where all has run: python -m jobs finalize {self.run_id}"
+        """The command that runs or grades what is missing."""
+        return completion(self.run_id, self.num_not_run)
 
     @cached_property
     def score(self) -> float:

@@ -42,11 +42,12 @@ counted AS (
         list(num_samples ORDER BY problem_index) AS samples
     FROM problem_counts JOIN problem USING (run_id, problem_id) GROUP BY run_id
 ), verdict AS (
-    SELECT run_id, count(*) FILTER (NOT graded) AS num_missing, to_json(histogram(verdict)) AS verdicts
+    SELECT run_id, count(*) FILTER (NOT graded) AS num_missing, count(*) FILTER (NOT finished) AS num_not_run,
+        to_json(histogram(verdict)) AS verdicts
     FROM counted GROUP BY run_id
 )
 SELECT run.*, coalesce(began.started_at, run.created_at) AS began_at, score.correct, score.samples,
-    verdict.num_missing, verdict.verdicts
+    verdict.num_missing, verdict.num_not_run, verdict.verdicts
 FROM run JOIN score USING (run_id) JOIN verdict USING (run_id) LEFT JOIN began USING (run_id)
 ORDER BY began_at, run_id
 """
@@ -248,6 +249,7 @@ def _batch(row: Mapping[str, object], measures: Mapping[str, float]) -> Batch:
         _counts(row["samples"]),
         json.loads(str(row["verdicts"])),
         int(str(row["num_missing"])),
+        int(str(row["num_not_run"])),
         None if tokens is None else float(str(tokens)),
         measures,
     )
