@@ -133,7 +133,11 @@ class RunSpec:
         if self.method == "rsd" and self.params.get("weighting") == "clipping":
             return False  # which drafts are kept is drawn from each sample's seed
         only_proposes = self.engine.spec_decode == "draft" and self.method in ("vanilla", "specdecode")
-        writers: dict[Role, ModelSpec | None] = {"draft": None if only_proposes else self.draft, "target": self.target}
+        never_draws = self.method == "scot" and self.params.get("greedy_target")
+        writers: dict[Role, ModelSpec | None] = {
+            "draft": None if only_proposes else self.draft,
+            "target": None if never_draws else self.target,
+        }
         own = [self.sampling[role] for role, model in writers.items() if model is not None]
         return not any(one.get("temperature", self.temperature) > 0 and one.get("top_k", 0) != 1 for one in own)
 

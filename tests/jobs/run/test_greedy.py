@@ -10,7 +10,8 @@ import pytest
 from harness.launch_options import Launch
 from jobs.run.plan import RunPlan, plan
 
-SPECCOT, VANILLA, SPECDECODE, RSD = "speccot", "vanilla", "specdecode", "rsd"
+SPECCOT, SCOT, VANILLA, SPECDECODE, RSD = "speccot", "scot", "vanilla", "specdecode", "rsd"
+PAIR = {"draft": "demo-draft"}
 REWARDED = {"draft": "demo-draft", "reward": "demo-target"}
 
 
@@ -34,6 +35,11 @@ def planned(method: str, **flags: Any) -> RunPlan:
         (RSD, {"temperature": 0, **REWARDED}, True),
         # Clipping draws from each sample's seed whether a draft is kept.
         (RSD, {"temperature": 0, **REWARDED, "weighting": "clipping"}, False),
+        # The target decodes greedily at any temperature, and the draft by its own.
+        (SCOT, {"temperature": 0.6, **PAIR, "greedy_target": True, "draft_temperature": 0}, True),
+        (SCOT, {"temperature": 0.6, **PAIR, "greedy_target": True}, False),
+        (SCOT, {"temperature": 0.6, **PAIR, "draft_temperature": 0}, False),
+        (SCOT, {"temperature": 0, **PAIR}, True),
         # The draft only proposes what the target, which is greedy, would write by itself.
         (SPECDECODE, {"temperature": 0.6, "draft": "demo-draft", "target_temperature": 0}, True),
         (SPECDECODE, {"temperature": 0.6, "draft": "demo-draft"}, False),
