@@ -280,14 +280,13 @@ class ChatTemplate:
 
 def _thinking_reply(mark: _Mark, closed: _Mark | None, rest: str, tags: ThinkingTags) -> Reply:
     """Return how a reasoning model's reply is opened: in the template's own words, where it has any."""
-    opening, empty = thinking.OPENING, thinking.EMPTY_THOUGHT
     is_own = mark.tags is tags and not mark.is_closed
-    if is_own:
-        tags = tags if tags is thinking.CANONICAL else replace(tags, after_open=mark.text.removeprefix(tags.open))
-        opening = tags.canonical(mark.text)
+    if is_own and tags is not thinking.CANONICAL:
+        tags = replace(tags, after_open=mark.text.removeprefix(tags.open))
+    opening = tags.canonical(mark.text) if is_own else tags.thought.opening
+    empty = tags.thought.empty
     if closed is not None and closed.tags and (closed.tags.open, closed.tags.close) == (tags.open, tags.close):
         text = closed.text.lstrip()
-        tags = tags if tags is thinking.CANONICAL else replace(tags, empty=text)
         between = closed.text.removesuffix(text)
         opening, empty = opening if is_own else between + opening, between + tags.canonical(text)
     elif rest:

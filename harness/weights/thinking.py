@@ -30,10 +30,14 @@ class ThinkingTags:
     empty: str | None = None
     """A thought without text, where it is not both tags with blank lines."""
 
+    @property
+    def thought(self) -> Thought:
+        """How prompts open and close a thought where a chat template has no words of its own for it."""
+        opening = OPEN + self.after_open
+        return Thought(opening, self.canonical(self.empty) if self.empty else f"{opening}\n{CLOSE}\n\n")
+
     def native(self, text: str) -> str:
         """Return text with `<think>` and `</think>` in the words of the family."""
-        empty = self.empty or f"{self.open}{self.after_open}\n{self.close}\n\n"
-        text = text.replace(EMPTY_THOUGHT, empty).replace(OPENING, self.open + self.after_open)
         return text.replace(CLOSE, self.close).replace(OPEN, self.open)
 
     def canonical(self, text: str) -> str:

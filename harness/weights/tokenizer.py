@@ -232,7 +232,7 @@ class HFTokenizer:
             except BadTemplate as error:
                 return error
         chosen = self._tags_of_vocabulary() if asked.thinking_tags is None else thinking.parsed(asked.thinking_tags)
-        return Reply("Assistant: ", chosen or thinking.CANONICAL, Thought() if chosen else None)
+        return Reply("Assistant: ", chosen or thinking.CANONICAL, chosen.thought if chosen else None)
 
     def _tags_of_vocabulary(self) -> ThinkingTags | None:
         return thinking.of_vocabulary([tag for tag in _known_tags() if self._backend.token_to_id(tag) is not None])

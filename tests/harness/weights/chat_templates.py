@@ -179,6 +179,16 @@ SENT = (
         _AGAIN + "<think>\n\n</think>\n",
         variables={"enable_thinking": False},
     ),
+    *(
+        Case(
+            f"a thought opened by [THINK]{end!r}",
+            CHATML + _ADDED + f"<|im_start|>assistant\n[THINK]{end}{{% endif %}}",
+            _USER + _REPLY + f"[THINK]{end}",
+            _AGAIN + f"[THINK]{end}\n[/THINK]\n\n",
+            thinks=True,
+        )
+        for end in ("", "\n", "\n\n")
+    ),
     Case("Mistral Small", MISTRAL, _SMALL_TODAY + "[INST]Q[/INST]", "</s>[INST]Q[/INST]"),
     Case(
         "Magistral, by its tags",

@@ -49,6 +49,8 @@ def test_the_prompt_that_is_sent_is_the_one_that_the_template_means(case: Case, 
     assert tokenizer.native(tokenizer.ask_again("Q")) == case.following
     sent = tokenizer.encode_template(tokenizer.open_reply("Q"))
     assert tokenizer.native(tokenizer.decode(sent)) == case.opening
+    ids, recorded = prompts.opening(tokenizer, _PROBLEM)
+    assert tokenizer.decode(ids) == recorded
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
