@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,9 @@ import click
 
 from harness import environment
 from harness.cli import exit_codes, numbers, permissions
+
+_NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory")
+"""What the dynamic loader says of a library for which a process has no memory."""
 
 
 class OutputFile(click.Path):
@@ -96,6 +100,12 @@ class OneLineErrors(click.Command):
                 raise
             click.echo(f"error: {permissions.explained(error)}", err=True)
             sys.exit(exit_codes.WRONG_INPUT)
+        except (MemoryError, ImportError) as error:
+            if isinstance(error, ImportError) and not _NO_MEMORY.search(str(error)):
+                raise
+            found = " ".join(str(error).split())
+            click.echo(f"error: too little memory for this process{f': {found}' if found else ''}", err=True)
+            sys.exit(exit_codes.TROUBLE)
         if isinstance(result, int):
             sys.exit(result)
         return result
