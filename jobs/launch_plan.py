@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 
 from harness.checks.storage import keeps_group_out
+from harness.engine import Role
 from harness.engines import placement
 from harness.plural import counted
 from jobs import costs
 from jobs.preparation import PreparedLaunch
 from jobs.run import served
 from jobs.run.model_spec import ModelSpec
+from jobs.run.sizing import planned_widths
 from jobs.run.spec import RunSpec
 from jobs.timing import request
 
@@ -67,6 +69,29 @@ def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool =
     if is_preview or costs.is_said(prepared):
         console.print(f"  {costs.line(prepared)}", markup=False, soft_wrap=not console.is_terminal)
     console.print(f"  run folder {prepared.run.path}", soft_wrap=True)
+
+
+def differing_widths(launches: Sequence[PreparedLaunch]) -> Iterator[str]:
+    """Yield a line for each model that comparable runs would split over unequally many GPUs.
+
+    A target beside a draft may need more of them than alone, and is then faster by these.
+    """
+    widths: dict[tuple[str, int, Role, str], set[int]] = {}
+    for prepared in launches:
+        spec, launch = prepared.plan.spec, prepared.launch
+        planned = planned_widths(
+            spec, prepared.plan.problems, prepared.cluster, prepared.sbatch, launch.workers_per_task
+        )
+        for role, width in planned.items():
+            if (model := spec.models[role]) is not None:
+                widths.setdefault((spec.dataset, spec.concurrency, role, model.name), set()).add(width)
+    for (dataset, concurrency, role, name), found in widths.items():
+        if len(found) > 1:
+            yield (
+                f"WIDTHS DIFFER: on {dataset} with {counted(concurrency, 'sample')} in flight, {role} {name} has "
+                f"{' or '.join(map(str, sorted(found)))} GPUs by what is beside it, which makes speed-ups unfair; "
+                f"{role}-tensor-parallel = {max(found)} in the file keeps one width"
+            )
 
 
 def _named(model: ModelSpec) -> str:

@@ -46,6 +46,7 @@ from harness.plural import counted
 from harness.sizing.job_cards import without_replaced
 from jobs import costs, launching, launching_several, sweeps
 from jobs.after import several_target_logprobs
+from jobs.launch_plan import differing_widths
 from jobs.nights import settings
 from jobs.nights.settings import NightSettings
 from jobs.preparation import PreparedLaunch
@@ -255,12 +256,18 @@ def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
         launching.print_plan(prepared, console, is_preview=True)
         planned = counted(prepared.num_samples, "sample")
         console.print(f"  {prepared.num_left} of {planned} left{_to_time(prepared.num_to_time)}", highlight=False)
+    _print_differing_widths(launches, console)
     num_left = sum(prepared.num_left for prepared in launches)
     num_samples = counted(sum(prepared.num_samples for prepared in launches), "sample")
     to_time = _to_time(sum(prepared.num_to_time for prepared in launches))
     console.print(costs.total(launches), soft_wrap=True)
     console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{to_time}")
     costs.check(launches)
+
+
+def _print_differing_widths(launches: Sequence[PreparedLaunch], console: Console) -> None:
+    for line in differing_widths(launches):
+        console.print(line, style="bold yellow", markup=False, soft_wrap=True)
 
 
 def _to_time(number: int) -> str:
@@ -283,6 +290,7 @@ def launch(
 def start(launches: Sequence[PreparedLaunch]) -> list[RunFolder]:
     """Launch the planned runs of a suite, as `launch` does."""
     console = Console(highlight=False)
+    _print_differing_widths(launches, console)
     if any(map(costs.is_said, launches)):
         console.print(costs.total(launches), soft_wrap=True)
     return launching_several.start_several(launches, console)
