@@ -26,6 +26,8 @@ DAMAGED = (FileDamaged, pa.ArrowException, OSError)
 """What reading a file that is damaged or cannot be read raises."""
 RUN_KEY, KIND_KEY = "run", "kind"
 """Metadata of a file: the run id that follows from its run's specification, and the folder that it was written into."""
+_NO_THREAD = "Failed to launch worker thread"
+"""What pyarrow says where its process has no room for another thread, for example under `ulimit -v`."""
 _OWN_KEYS = frozenset({digest.FORMAT_KEY, RUN_KEY, KIND_KEY})
 _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
 
@@ -250,7 +252,7 @@ def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file that has been compared with its digests, if it has any.
 
     `whole`: all of it, otherwise its footer and whatever is read. Raises FileDamaged, FileTooNew among them, and
-    OSError with a number where the file cannot be read.
+    OSError with a number where the file cannot be read, and MemoryError where this process may start no thread.
     """
     try:
         has_digests = digest.check(path, whole=whole)
@@ -262,6 +264,8 @@ def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno:
             raise
+        if _NO_THREAD in str(error):
+            raise MemoryError(f"{path} cannot be read: {_NO_THREAD}") from error
         raise FileDamaged(f"{path} is damaged: {next(iter(str(error).splitlines()), type(error).__name__)}") from error
 
 
