@@ -125,17 +125,3 @@ def test_a_job_in_an_edited_checkout_runs_the_archive(run: RunFolder, tmp_path: 
     assert "example.toml" in report["profiles"]
     assert report["exported"] == "ALL", "otherwise srun passes none of this to the job's tasks"
     assert not list(tmp_path.glob("harness-code-*")), "the unpacked code is removed at the end of the job"
-
-
-def test_code_outside_a_checkout_records_its_commit(tmp_path: Path) -> None:
-    packages = tmp_path / "harness"
-    packages.mkdir()
-    for name in ("__init__.py", "environment.py"):
-        (packages / name).write_bytes((Path(environment.__file__).parent / name).read_bytes())
-    program = "import harness.environment as e; print(e.git_commit())"
-    for commit in (None, "1234-dirty"):
-        variables = {environment.GIT_COMMIT: commit} if commit else {}
-        done = subprocess.run(
-            [sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
-        )
-        assert done.stdout.strip() == str(commit)
