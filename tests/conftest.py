@@ -19,7 +19,7 @@ if not is_ci():
 _RECORDS = ("grading", "jobs", "warehouse")
 _HALVES = ("engines", "records")
 # Those of the tests that need a Slurm each have a cluster of their own.
-_FAULTS = ("test_chaos.py", "test_deaths.py", "test_retries.py", "test_container.py")
+_FAULTS = ("test_chaos.py", "test_container.py", "test_deaths.py", "test_retries.py", "test_shared_jobs.py")
 _SLURM_HALVES = ("faults", "jobs")
 _IS_EMPTY = pytest.StashKey[bool]()
 
