@@ -33,7 +33,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo train-demo pictures test test-engines test-records test-slurm coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
+.PHONY: help venv demo train-demo pictures test test-engines test-records test-slurm test-slurm-faults test-slurm-jobs coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,9 +74,16 @@ test-engines test-records: test-%: $(SMOLLM_STAMP)
 
 test-slurm: $(SMOLLM_STAMP) ## Run the tests on a local Slurm (Debian, root)
 	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null && command -v ch-run >/dev/null || slurm/local-cluster install
-	slurm/local-cluster down
-	slurm/local-cluster up
-	export $$(slurm/local-cluster env); $(RUN) -m pytest tests/slurm $(TESTS); status=$$?; slurm/local-cluster down; exit $$status
+	$(MAKE) --jobs=2 --keep-going --output-sync=target test-slurm-faults test-slurm-jobs
+
+# Beside each other, because these tests mostly wait; each half has a cluster of its own, which its tests kill.
+test-slurm-faults: CLUSTER := --prefix hf --port 27000
+test-slurm-jobs: CLUSTER := --prefix hj --port 28000
+test-slurm-faults test-slurm-jobs: test-slurm-%: $(SMOLLM_STAMP)
+	export HARNESS_SLURM_DIR="$${HARNESS_SLURM_DIR:-/tmp/harness-slurm}-$*"; \
+	slurm/local-cluster down && slurm/local-cluster up $(CLUSTER) && export $$(slurm/local-cluster env) && \
+	env -u MAKEFLAGS -u MAKELEVEL $(RUN) -m pytest tests/slurm --half $* $(TESTS); \
+	status=$$?; slurm/local-cluster down; exit $$status
 
 coverage: $(STAMP) ## Measure line coverage without vLLM and Slurm
 	$(RUN) -m coverage erase

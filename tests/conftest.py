@@ -18,6 +18,9 @@ if not is_ci():
 # Their tests take about as long as all the others, and few of them start vLLM.
 _RECORDS = ("grading", "jobs", "warehouse")
 _HALVES = ("engines", "records")
+# Those of the tests that need a Slurm each have a cluster of their own.
+_FAULTS = ("test_chaos.py", "test_container.py", "test_deaths.py", "test_retries.py", "test_shared_jobs.py")
+_SLURM_HALVES = ("faults", "jobs")
 _IS_EMPTY = pytest.StashKey[bool]()
 
 
@@ -25,8 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option `--half`, with which two processes beside each other run every test once."""
     parser.addoption(
         "--half",
-        choices=_HALVES,
-        help="records: only the tests of grading/, jobs/ and warehouse/ that start no vLLM; engines: only all others.",
+        choices=(*_HALVES, *_SLURM_HALVES),
+        help="records: only the tests of grading/, jobs/ and warehouse/ that start no vLLM; engines: only all others; "
+        "faults and jobs: the two halves of slurm/.",
     )
 
 
@@ -38,17 +42,20 @@ def half(folder: str, *, starts_vllm: bool) -> str:
     return "records" if folder in _RECORDS and not starts_vllm else "engines"
 
 
-def _half_of(item: pytest.Item) -> str:
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    return half(folder, starts_vllm=item.get_closest_marker("vllm") is not None)
+def _is_in(half_asked: str, item: pytest.Item) -> bool:
+    path = item.path.relative_to(Path(__file__).parent)
+    if half_asked in _SLURM_HALVES:
+        return path.parts[0] == "slurm" and (path.name in _FAULTS) == (half_asked == "faults")
+    return half(path.parts[0], starts_vllm=item.get_closest_marker("vllm") is not None) == half_asked
 
 
+@pytest.hookimpl(trylast=True)  # after -k, which may have left nothing of this half
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests of the other half, where one is asked for."""
     if asked := config.getoption("--half"):
-        others = [item for item in items if _half_of(item) != asked]
+        others = [item for item in items if not _is_in(asked, item)]
         config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if _half_of(item) == asked]
+        items[:] = [item for item in items if _is_in(asked, item)]
         config.stash[_IS_EMPTY] = bool(others) and not items
 
 

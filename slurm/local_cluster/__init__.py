@@ -7,6 +7,6 @@
     export $(slurm/local-cluster env)               SLURM_CONF is all that sbatch, squeue and the harness need
 
 All files are in one folder (`--folder`), and the daemons have their own ports (`--port`). No other Slurm is touched,
-and `down` removes everything. Root starts it, because slurmd runs jobs as their users; then every user of the machine
-may submit jobs.
+and `down` removes everything. Several clusters need also names of their own for their nodes (`--prefix`). Root starts
+it, because slurmd runs jobs as their users; then every user of the machine may submit jobs.
 """

@@ -75,8 +75,11 @@ def install() -> None:
 @click.option("--port", type=click.IntRange(1024, 65000), default=27000, show_default=True)
 @click.option("--max-array-size", type=click.IntRange(2), default=1001, show_default=True)
 @click.option("--node-timeout", type=click.IntRange(2), default=10, show_default=True, help="Seconds.")
+@click.option("--prefix", default="hn", show_default=True, help="Of the nodes' names; no other cluster's here.")
 @click.pass_obj
-def up(folder: Path, nodes: int, gpus: int, cpus: int, port: int, max_array_size: int, node_timeout: int) -> None:
+def up(
+    folder: Path, nodes: int, gpus: int, cpus: int, port: int, max_array_size: int, node_timeout: int, prefix: str
+) -> None:
     """Start a cluster and wait until every node is up; jobs from before it went down resume."""
     if os.geteuid() != 0:
         raise click.UsageError("a local Slurm needs root: its node daemons start jobs as their users")
@@ -87,7 +90,7 @@ def up(folder: Path, nodes: int, gpus: int, cpus: int, port: int, max_array_size
     begun = time.monotonic()
     cluster = load(folder)
     if cluster is None:
-        cluster = Cluster(str(folder), nodes, gpus, port, cpus, 100_000, max_array_size, node_timeout)
+        cluster = Cluster(str(folder), nodes, gpus, port, cpus, 100_000, max_array_size, node_timeout, prefix)
         write_configuration(cluster)
         cluster.save()
     start(cluster)

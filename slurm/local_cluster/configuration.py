@@ -29,7 +29,7 @@ class Cluster:
     node_timeout_seconds: int = 10
     """Seconds after which a node that does not answer counts as down."""
     prefix: str = "hn"
-    """Nodes are called hn1, hn2, …"""
+    """Nodes are called hn1, hn2, … Slurm names the control groups of their jobs after them."""
 
     @property
     def path(self) -> Path:

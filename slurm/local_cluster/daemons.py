@@ -71,7 +71,7 @@ def stop(cluster: Cluster) -> None:
     for node in cluster.names:
         for group in CGROUPS.glob(f"*/slurm_{node}"):
             for folder in [*sorted(group.rglob("*"), reverse=True), group]:
-                with contextlib.suppress(OSError):  # a file, or another cluster's whose nodes have the same names
+                with contextlib.suppress(OSError):  # a file
                     folder.rmdir()
     shutil.rmtree(cluster.path)
 

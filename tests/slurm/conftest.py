@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def wait_for(holds: Callable[[], object], what: str, seconds: float = 90.0) -> N
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, f"not within {seconds:g} s: {what}; Slurm has:\n{slurm_output('squeue', '-r')}"
-        time.sleep(0.2)
+        time.sleep(0.5)
 
 
 @pytest.fixture(scope="session")
@@ -75,15 +75,9 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture(autouse=True)
-def whole_cluster(cluster: Cluster) -> Iterator[Cluster]:
-    """Give every test a cluster whose nodes are all idle, and remove its jobs afterwards."""
-    _clear(cluster)
-    yield cluster
-    _clear(cluster)
-
-
-def _clear(cluster: Cluster) -> None:
-    cluster.command("up")  # starts what a test has killed
+def whole_cluster(cluster: Cluster) -> None:
+    """Give every test a cluster whose nodes are all idle: what the test before it has left or killed is no matter."""
+    cluster.command("up")
     for state in ("PENDING", "RUNNING", "SUSPENDED"):
         slurm_output("scancel", f"--state={state}")
     wait_for(lambda: not slurm_output("squeue", "-h"), "no job left")
@@ -136,7 +130,10 @@ class Launched:
         return self.run.path.name not in slurm_output("squeue", "-h", "-o", "%200j")
 
     def complete(self, starts: int = 6, seconds: float = 300, witness: Witness | None = None) -> None:
-        """Resume until every sample is finished; a witness takes down what is recorded meanwhile."""
+        """Resume until every sample is finished; a witness takes down what is recorded meanwhile.
+
+        The calls of what is resumed take no time, because nothing is killed any more.
+        """
 
         def ended() -> bool:
             if witness is not None:
@@ -147,6 +144,7 @@ class Launched:
             wait_for(ended, "the run's jobs to end", seconds)
             if self.status().finished == self.status().planned:
                 return
+            self.environment[SCRIPTED_SECONDS] = "0"
             self.resume()
         raise AssertionError(f"not complete after {starts} starts: {self.status()}")
 
@@ -182,7 +180,7 @@ def launch(cluster: Cluster, tmp_path: Path) -> Callable[..., Launched]:
     def launched(
         *further: str,
         seconds: float = CALL_SECONDS,
-        shards: int = 4,
+        shards: int = 2,
         output: Path | None = None,
         first_path: str | None = None,
     ) -> Launched:
@@ -190,7 +188,7 @@ def launch(cluster: Cluster, tmp_path: Path) -> Callable[..., Launched]:
         environment = {**os.environ, SCRIPTED_SECONDS: str(seconds), "COLUMNS": "200"}
         folder = output or tmp_path / "runs"
         arguments = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--samples", "2"]
-        arguments += ["--cluster", "slurm", "--shards", str(shards), "--concurrency", "4", "--mem", "2G"]
+        arguments += ["--cluster", "slurm", "--shards", str(shards), "--concurrency", "8", "--mem", "2G"]
         arguments += ["--output", str(folder), *further]
         if first_path:
             command, dying = [sys.executable, "-m", "harness.launch", *arguments], {**environment, "PATH": first_path}

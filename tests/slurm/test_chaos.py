@@ -21,9 +21,9 @@ from tests.slurm.conftest import Cluster, Launched, assert_whole, slurm_output
 from tests.slurm.ledger import Death, Witness
 
 pytestmark = pytest.mark.slurm
-_MOST_KILLS = 25
-"""Number of kills after which the run is left alone: a slow machine may make no progress between two kills."""
-_PAUSE_SECONDS = (1.0, 6.0)
+_KINDS = ["worker", "worker", "stop", "cancel", "array", "requeue", "node", "controller"]
+"""The kinds of a round, which come in a random order."""
+_PAUSE_SECONDS = (0.5, 2.0)
 
 
 def running(launched: Launched) -> list[Task]:
@@ -64,6 +64,15 @@ def strike(how: str, launched: Launched, cluster: Cluster, dice: random.Random) 
     return True
 
 
+def launch_until(holds: Callable[[], object], launched: Launched) -> None:
+    """Launch again, as a user would, until `holds` is true; what Slurm has given up is submitted again by that."""
+    end = time.monotonic() + 300
+    while not holds():
+        assert time.monotonic() < end, f"{launched.status()}; Slurm has:\n{slurm_output('squeue', '-r')}"
+        time.sleep(3)
+        launched.again()
+
+
 def test_chaos(
     launch: Callable[..., Launched],
     undisturbed: dict[str, str],
@@ -71,23 +80,15 @@ def test_chaos(
     ledger: Callable[[str, Witness], Death],
 ) -> None:
     dice = random.Random(20261121)
-    launched = launch(seconds=0.7)  # long enough for all kills, however slow the machine makes each launch
+    launched = launch(seconds=1.0)  # long enough for all kills, however slow the machine makes each launch
     witness = launched.witness()
     struck: Counter[str] = Counter()
-    end = time.monotonic() + 900
-    while launched.finished() < 80:
-        assert time.monotonic() < end, f"not complete after {dict(struck)}: {launched.status()}"
+    for how in dice.sample(_KINDS, len(_KINDS)):
+        launch_until(lambda: launched.worker_pids() or launched.finished() == 80, launched)
         time.sleep(dice.uniform(*_PAUSE_SECONDS))
-        how = dice.choice(["worker", "worker", "stop", "cancel", "array", "requeue", "node", "controller"])
         witness.look()
-        if sum(struck.values()) < _MOST_KILLS:
-            struck[how] += strike(how, launched, cluster, dice)
-        launched.again()  # as a user would
-    end = time.monotonic() + 300
-    while not launched.has_ended():
-        assert time.monotonic() < end, f"all samples are finished, and Slurm still has:\n{slurm_output('squeue', '-r')}"
-        time.sleep(5)
-        launched.again()  # removes from the queue what Slurm has given up, because other jobs wait for it
+        struck[how] += strike(how, launched, cluster, dice)
+    launch_until(lambda: launched.finished() == 80 and launched.has_ended(), launched)
     launched.again()
     print(f"\nchaos: {sum(struck.values())} kills ({dict(struck)}), {launched.finished()} samples, each once")
     assert sum(struck.values()) >= 5

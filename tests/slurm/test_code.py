@@ -15,9 +15,10 @@ import pytest
 from harness.code_hash import read
 from harness.engines.factory import SCRIPTED_SECONDS
 from jobs.run import codes, trace_files
+from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from tests.own_methods import write_method
-from tests.slurm.conftest import ROOT, Launched, wait_for, warehouse
+from tests.slurm.conftest import ROOT, slurm_output, wait_for, warehouse
 
 pytestmark = pytest.mark.slurm
 _EDIT = "raise SystemExit('the edited code runs')\n"
@@ -34,62 +35,72 @@ def committed_copy(folder: Path) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("further", [[], ["--slurm", "export=NONE"]], ids=["exported", "export=NONE"])
-def test_a_job_whose_checkout_is_edited_while_it_waits_runs_what_was_submitted(
-    tmp_path: Path, further: list[str]
+@pytest.fixture
+def held() -> tuple[list[str], str]:
+    """Options with which jobs wait for one that is held, and the id of that one."""
+    job = slurm_output("sbatch", "--parsable", "-o", "/dev/null", "--hold", "--wrap=true").strip()
+    return ["--slurm", f"dependency=afterany:{job}"], job
+
+
+def launch_in(folder: Path, environment: dict[str, str], *arguments: str) -> None:
+    """Launch with a folder's code and files."""
+    command = [sys.executable, "-m", "harness.launch", "--engine", "scripted", "--cluster", "slurm", "--mem", "1G"]
+    environment = {**environment, SCRIPTED_SECONDS: "0"}
+    subprocess.run(
+        [*command, *arguments], cwd=folder, env=environment, check=True, timeout=120, stdout=subprocess.DEVNULL
+    )
+
+
+def test_jobs_whose_checkout_is_edited_while_they_wait_run_what_was_submitted(
+    tmp_path: Path, held: tuple[list[str], str]
 ) -> None:
+    waiting, first = held
     checkout = tmp_path / "checkout"
     commit, as_submitted, disk = committed_copy(checkout), read(checkout), tmp_path / "disk"
     disk.mkdir()
     profile = tmp_path / "profile.toml"
     profile.write_text(f'setup = ["export TMPDIR={disk}"]')
-    arguments = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--samples", "1", "--limit", "4"]
-    arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs"), "--slurm", "begin=now+8"]
+    arguments = ["--method", "speccot", "--dataset", "demo", "--samples", "1", "--limit", "4", *waiting]
     arguments += ["--profile", str(profile)]
-    environment = {**os.environ, SCRIPTED_SECONDS: "0"}
-    subprocess.run(
-        [sys.executable, "-m", "harness.launch", *arguments, *further],
-        cwd=checkout,
-        env=environment,
-        check=True,
-        timeout=120,
-        stdout=subprocess.DEVNULL,
-    )
+    further: dict[str, list[str]] = {"exported": [], "not": ["--slurm", "export=NONE"]}
+    for name, options in further.items():
+        launch_in(checkout, {**os.environ}, *arguments, *options, "--output", str(tmp_path / name))
     for module in ("jobs/work/worker.py", "jobs/after/conclude.py", "grading/grade.py"):
         (checkout / module).write_text(_EDIT)
-    [path] = (tmp_path / "runs").glob("demo-*")
-    launched = Launched(RunFolder(path), arguments, environment)
-    wait_for(launched.has_ended, "the end", 180)
-    logs = "".join(log.read_text() for log in sorted((path / "logs" / "jobs").glob("*_log.*")))
-    assert "the edited code runs" not in logs
-    assert launched.status().finished == launched.status().planned == 4
-    assert "pass@1" in logs, "the job that grades and reports ran too"
-    [trace_file] = launched.run.trace_files()
-    attempt = json.loads(trace_files.read_metadata(trace_file)["attempt"])
-    assert attempt["git_commit"] == commit
-    assert attempt["code_hash"] == as_submitted.hash
+    slurm_output("scontrol", "release", first)
+    wait_for(lambda: not slurm_output("squeue", "-h"), "the end", 180)
     assert read(checkout) != as_submitted, "the edit is one that counts"
-    [archive] = path.glob("code-*.zip")
-    assert attempt["code_archive"] == hashlib.sha256(archive.read_bytes()).hexdigest()
-    assert [record.code_hash for record in codes.read(launched.run)] == [as_submitted.hash]
     assert list(disk.iterdir()) == [], "the unpacked code is removed"
+    for name in further:
+        [path] = (tmp_path / name).glob("demo-*")
+        run = RunFolder(path)
+        logs = "".join(log.read_text() for log in sorted((path / "logs" / "jobs").glob("*_log.*")))
+        assert "the edited code runs" not in logs
+        assert len(read_endings(run).finished) == 4
+        assert "pass@1" in logs, "the job that grades and reports ran too"
+        [trace_file] = run.trace_files()
+        attempt = json.loads(trace_files.read_metadata(trace_file)["attempt"])
+        assert attempt["git_commit"] == commit
+        assert attempt["code_hash"] == as_submitted.hash
+        [archive] = path.glob("code-*.zip")
+        assert attempt["code_archive"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+        assert [record.code_hash for record in codes.read(run)] == [as_submitted.hash]
 
 
 def test_a_method_and_problems_of_ones_own_that_are_edited_while_the_job_waits_are_those_submitted(
-    tmp_path: Path,
+    tmp_path: Path, held: tuple[list[str], str]
 ) -> None:
+    waiting, first = held
     method, problems = write_method(tmp_path), tmp_path / "doubles.jsonl"
     problems.write_text("".join(f'{{"problem": "{n} + {n}?", "answer": "{2 * n}"}}\n' for n in range(4)))
-    arguments = ["--method", f"{method.name}:Confident", "--dataset", problems.name, "--engine", "scripted"]
-    arguments += ["--samples", "2", "--shards", "2", "--cluster", "slurm", "--mem", "1G", "--slurm", "begin=now+8"]
-    environment = {**os.environ, SCRIPTED_SECONDS: "0", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "harness.launch", *arguments]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=120, stdout=subprocess.DEVNULL)
+    arguments = ["--method", f"{method.name}:Confident", "--dataset", problems.name, "--samples", "2", *waiting]
+    launch_in(tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)}, *arguments)
     method.write_text(_EDIT)
     problems.write_text('{"problem": "edited", "answer": "1"}\n')
+    slurm_output("scontrol", "release", first)
     [path] = (tmp_path / "runs").glob("doubles-confident-*")
-    launched = Launched(RunFolder(path), arguments, environment)
-    wait_for(launched.has_ended, "the end", 180)
-    assert launched.status().finished == launched.status().planned == 8
-    assert warehouse(launched.run, "SELECT count(*), count(DISTINCT problem_id) FROM sample_grade") == [(8, 4)]
-    assert warehouse(launched.run, "SELECT DISTINCT method FROM run") == [("confident",)]
+    run = RunFolder(path)
+    wait_for(lambda: not slurm_output("squeue", "-h"), "the end", 180)
+    assert len(read_endings(run).finished) == 8
+    assert warehouse(run, "SELECT count(*), count(DISTINCT problem_id) FROM sample_grade") == [(8, 4)]
+    assert warehouse(run, "SELECT DISTINCT method FROM run") == [("confident",)]

@@ -69,14 +69,14 @@ def test_a_run_in_a_container_survives_a_kill_a_requeue_and_a_cancel(
     launch: Callable[..., Launched], undisturbed: dict[str, str], profile: Path
 ) -> None:
     """Its Python is decided by the profile, and the batch script requeues what Slurm's signal has stopped."""
-    launched = launch("--profile", str(profile), shards=4)
-    wait_for(lambda: launched.is_running(4), "every shard running")
+    launched = launch("--profile", str(profile), shards=3, seconds=0.5)
+    wait_for(lambda: launched.is_running(3), "every shard running")
     tasks = {shard.shard: shard.task for shard in launched.status().shards if shard.task is not None}
     interpreters = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0] for pid in launched.worker_pids()}
     assert interpreters == {PYTHON.encode()}
     slurm_output("scancel", "--signal=USR2", tasks[0].job_id)  # what Slurm sends before the time limit
     slurm_output("scancel", tasks[1].job_id)
-    [another] = [pid for pid in launched.worker_pids() if _is_worker_of(pid, tasks[3].job_id)]
+    [another] = [pid for pid in launched.worker_pids() if _is_worker_of(pid, tasks[2].job_id)]
     os.kill(another, signal.SIGKILL)
     launched.complete()
     assert_whole(launched.run, undisturbed)

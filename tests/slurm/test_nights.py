@@ -74,12 +74,13 @@ def running(ending: str) -> list[str]:
 
 
 def python_of(job: str) -> list[psutil.Process]:
-    """Return the process of a job that runs its function."""
+    """Return the process of a job that runs its function; another cluster has a job of the same id."""
+    own = {"SLURM_JOB_ID": job, "SLURM_CONF": os.environ["SLURM_CONF"]}
     found = []
     for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(psutil.Error):
             is_task = "submitit.core._submit" in (process.info["cmdline"] or []) and "srun" not in process.name()
-            if is_task and process.environ().get("SLURM_JOB_ID") == job and "SLURM_STEP_ID" in process.environ():
+            if is_task and own.items() <= process.environ().items() and "SLURM_STEP_ID" in process.environ():
                 found.append(process)
     return found
 

@@ -1,4 +1,4 @@
-"""Failed samples are retried by a separate job, and each counts once."""
+"""A run to which nothing happens completes; its failed samples are retried by a separate job, and each counts once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from tests.slurm.conftest import Launched, assert_whole, harness, wait_for, ware
 pytestmark = pytest.mark.slurm
 
 
-def test_failed_samples_are_retried(launch: Callable[..., Launched], undisturbed: dict[str, str]) -> None:
-    launched = launch(seconds=0.02)
+def test_an_undisturbed_run_completes_and_its_failed_samples_are_retried(
+    launch: Callable[..., Launched], undisturbed: dict[str, str]
+) -> None:
+    launched = launch(seconds=0.02, shards=4)
     wait_for(launched.has_ended, "the end", 180)
+    now = launched.status()
+    assert (now.finished, now.planned, now.states["finished"]) == (80, 80, 4)
+    assert_whole(launched.run, undisturbed)
+    shown = harness("jobs", "status", str(launched.run.path), environment=launched.environment)
+    assert "80 of 80 samples finished (100%)" in shown
+    assert "shards: 4 finished" in shown
     trace_file = launched.run.trace_files()[0]
     rows = trace_files.read_rows(trace_file)
     for row in rows[:2]:

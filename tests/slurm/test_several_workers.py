@@ -23,14 +23,14 @@ WORKERS = ("--workers-per-task", "2", "--gpus-per-node", "2", "--slurm", "cpus-p
 
 
 def workers() -> dict[int, str]:
-    """The cards of each worker process that a task has started, by process id."""
+    """The cards of each worker process that a task of this cluster has started, by process id."""
     listed = subprocess.run(["pgrep", "-f", "jobs.work.side_by_side"], capture_output=True, text=True, check=False)
     cards = {}
     for pid in map(int, listed.stdout.split()):
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        cards[pid] = next(
-            (v.decode().partition("=")[2] for v in variables if v.startswith(b"CUDA_VISIBLE_DEVICES=")), ""
-        )
+        lines = Path(f"/proc/{pid}/environ").read_text().split("\0")
+        variables = dict(line.split("=", 1) for line in lines if "=" in line)
+        if variables.get("SLURM_CONF") == os.environ["SLURM_CONF"]:
+            cards[pid] = variables.get("CUDA_VISIBLE_DEVICES", "")
     return cards
 
 

@@ -19,28 +19,40 @@ from tests.slurm.conftest import Launched, harness, slurm_output, wait_for
 pytestmark = pytest.mark.slurm
 
 
-def small_arrays(folder: Path) -> str:
-    """Return a PATH on which Slurm's MaxArraySize is 3: arrays have at most two tasks."""
-    real = shutil.which("scontrol")
-    wrapper = folder / "scontrol"
+def other_slurm(folder: Path) -> str:
+    """Return a PATH on which arrays have at most two tasks, and sbatch rejects every job that depends on another."""
     folder.mkdir()
-    wrapper.write_text(f"#!/bin/sh\n'{real}' \"$@\" | sed -E 's/^(MaxArraySize *= )[0-9]+/\\13/'\n")
-    wrapper.chmod(0o755)
+    for name, script in (
+        ("scontrol", "'{real}' \"$@\" | sed -E 's/^(MaxArraySize *= )[0-9]+/\\13/'"),
+        (
+            "sbatch",
+            "if grep -q dependency= \"$1\"; then echo 'sbatch: error: no GPU asked for' >&2; exit 1; fi\n"
+            "exec '{real}' \"$@\"",
+        ),
+    ):
+        wrapper = folder / name
+        wrapper.write_text(f"#!/bin/sh\n{script.format(real=shutil.which(name))}\n")
+        wrapper.chmod(0o755)
     return f"{folder}:{os.environ['PATH']}"
 
 
-def test_an_array_larger_than_the_cluster_allows_is_split_and_a_task_may_have_several_shards(tmp_path: Path) -> None:
-    environment = {**os.environ, SCRIPTED_SECONDS: "0", "PATH": small_arrays(tmp_path / "bin")}
+def test_an_array_larger_than_the_cluster_allows_is_split_and_without_its_last_job_a_run_is_finalized_by_hand(
+    tmp_path: Path,
+) -> None:
+    environment = {**os.environ, SCRIPTED_SECONDS: "0", "PATH": other_slurm(tmp_path / "bin")}
     arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1"]
     arguments += ["--cluster", "slurm", "--shards", "6", "--shards-per-task", "2", "--mem", "1G"]
     arguments += ["--output", str(tmp_path / "runs")]
     output = harness("harness.launch", *arguments, environment=environment)
-    assert "Submitted 3 tasks" in output
     [path] = (tmp_path / "runs").glob("demo-*")
+    assert "Submitted 3 tasks" in output
+    assert "no GPU asked for" in output
+    assert f"python -m jobs finalize {path}" in output
     launched = Launched(RunFolder(path), arguments, environment)
     assert [submission.tasks for submission in submissions.read(launched.run)] == [[[0, 1], [2, 3]], [[4, 5]]]
     wait_for(launched.has_ended, "the end", 180)
     assert launched.status().finished == launched.status().planned == 40
+    assert "pass@1" in harness("jobs", "finalize", str(path), environment=environment)
 
 
 def test_all_tasks_may_run_at_a_time_by_default(tmp_path: Path) -> None:
@@ -87,40 +99,24 @@ def test_a_dependency_is_the_workers_and_they_run_from_a_path_that_a_shell_would
     assert not list(tmp_path.rglob("here"))
 
 
-def reject_dependent_jobs(folder: Path) -> str:
-    """Return a PATH on which sbatch rejects every job that depends on another."""
-    real = shutil.which("sbatch")
-    folder.mkdir()
-    wrapper = folder / "sbatch"
-    wrapper.write_text(
-        f"#!/bin/sh\nif grep -q dependency= \"$1\"; then echo 'sbatch: error: no GPU asked for' >&2; exit 1; fi\n"
-        f"exec '{real}' \"$@\"\n"
-    )
-    wrapper.chmod(0o755)
-    return f"{folder}:{os.environ['PATH']}"
+_FREQUENT_LOOKS = "from jobs import waiting; waiting.LOOK_SECONDS = 2.0; from harness.launch import main; main()"
+"""`python -m harness.launch` that looks more often at the run that it waits for."""
 
 
-def test_a_run_whose_last_job_is_rejected_is_finalized_by_hand(tmp_path: Path) -> None:
-    environment = {**os.environ, SCRIPTED_SECONDS: "0", "PATH": reject_dependent_jobs(tmp_path / "bin")}
+def test_a_launch_that_waits_ends_with_the_result_of_its_run_and_leaves_no_process_behind(tmp_path: Path) -> None:
+    environment = {**os.environ, SCRIPTED_SECONDS: "0", "HARNESS_TEST_MARK": str(tmp_path)}
     arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1", "--limit", "4"]
-    arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs")]
-    output = harness("harness.launch", *arguments, environment=environment)
-    [path] = (tmp_path / "runs").glob("demo-*")
-    assert "no GPU asked for" in output
-    assert f"python -m jobs finalize {path}" in output
-    launched = Launched(RunFolder(path), arguments, environment)
-    wait_for(launched.has_ended, "the end", 180)
-    assert launched.status().finished == launched.status().planned == 4
-    assert "pass@1" in harness("jobs", "finalize", str(path), environment=environment)
-
-
-def test_a_launch_leaves_no_process_behind(tmp_path: Path) -> None:
-    arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1"]
-    arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs")]
-    environment = {**os.environ, "HARNESS_TEST_MARK": str(tmp_path)}
-    harness("harness.launch", *arguments, environment=environment)
+    arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs"), "--wait", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", _FREQUENT_LOOKS, *arguments],
+        capture_output=True, text=True, check=False, timeout=300, env=environment,
+    )  # fmt: skip
     here = [pid for pid in Path("/proc").glob("[0-9]*") if _marked(pid, str(tmp_path))]
     assert not here, "no process of the launcher remains; jobs have their own environment"
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (done.returncode, found["exit_code"], found["state"]) == (0, 0, "finished"), done.stderr
+    assert found["pass_at_1"] == json.loads((Path(found["run"]) / "results.json").read_bytes())["pass_at_1"]
+    assert "waiting: " in done.stderr
 
 
 def _marked(process: Path, mark: str) -> bool:
@@ -129,17 +125,3 @@ def _marked(process: Path, mark: str) -> bool:
     except OSError:
         return False
     return f"HARNESS_TEST_MARK={mark}".encode() in environment and b"SLURM_JOB_ID=" not in environment
-
-
-def test_a_launch_that_waits_ends_with_the_result_of_its_run(tmp_path: Path) -> None:
-    environment = {**os.environ, SCRIPTED_SECONDS: "0"}
-    arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1", "--limit", "4"]
-    arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs"), "--wait", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.launch", *arguments],
-        capture_output=True, text=True, check=False, timeout=300, env=environment,
-    )  # fmt: skip
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert (done.returncode, found["exit_code"], found["state"]) == (0, 0, "finished"), done.stderr
-    assert found["pass_at_1"] == json.loads((Path(found["run"]) / "results.json").read_bytes())["pass_at_1"]
-    assert "waiting: " in done.stderr
