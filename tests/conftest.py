@@ -1,13 +1,18 @@
-"""The marker `needs_tool` (requirements.py), the option `--half`, and no deadlines for the examples of hypothesis."""
+"""The marker `needs_tool` (requirements.py), the option `--half`, one thread for torch, no deadlines for hypothesis."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.requirements import is_ci, require_tool
+
+# Threads of torch wait for each other by spinning. Where another process has the second core, those of a small model
+# then take eight times the processor time of a single one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # On a busy machine any example may take longer than hypothesis's 200 ms. Under CI hypothesis has a profile of its own:
 # no deadline either, and the same examples each time.
