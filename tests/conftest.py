@@ -20,8 +20,8 @@ if not is_ci():
     settings.register_profile("no deadline", deadline=None)
     settings.load_profile("no deadline")
 
-# Their tests take about as long as all the others, and few of them start vLLM.
-_RECORDS = ("grading", "jobs", "warehouse")
+# Their tests take about as long as all the others, and none of them starts vLLM.
+_RECORDS = ("grading", "warehouse")
 _HALVES = ("engines", "records")
 _IS_EMPTY = pytest.StashKey[bool]()
 
@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--half",
         choices=_HALVES,
-        help="records: only the tests of grading/, jobs/ and warehouse/ that start no vLLM; engines: only all others.",
+        help="records: only the tests of grading/ and warehouse/ that start no vLLM; engines: only all others.",
     )
 
 
