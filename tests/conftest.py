@@ -1,14 +1,26 @@
-"""The marker `needs_tool` (requirements.py), the option `--half`, one thread for torch, no deadlines for hypothesis."""
+"""The marker `needs_tool` (requirements.py), the option `--half`, one pair of vLLM engines, one thread for torch, and
+hypothesis without deadlines.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 from hypothesis import settings
 
 from tests.requirements import is_ci, require_tool
+
+if TYPE_CHECKING:
+    from harness.engine import Role
+    from harness.engines.pool import EnginePool
+    from harness.engines.sharing import EngineNeed
+    from harness.engines.vllm import VLLMEngine
 
 # Threads of torch wait for each other by spinning. Where another process has the second core, those of a small model
 # then take eight times the processor time of a single one.
@@ -49,7 +61,11 @@ def _half_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests of the other half, where one is asked for."""
+    """Deselect the tests of the other half, where one is asked for; those that share the pair of engines come last.
+
+    It would otherwise stay open beside the engines that other tests start.
+    """
+    items.sort(key=lambda item: "vllm_pair" in getattr(item, "fixturenames", ()))
     if asked := config.getoption("--half"):
         others = [item for item in items if _half_of(item) != asked]
         config.hook.pytest_deselected(items=others)
@@ -69,3 +85,37 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs_tool"):
         for name in marker.args:
             require_tool(name)
+
+
+@dataclass(frozen=True)
+class VLLMPair:
+    """The bundled pair on vLLM, one start for all tests that need no more than running engines."""
+
+    pool: EnginePool
+    """Leases these engines to a run with equal needs."""
+    kv_bytes: int
+    needs: list[EngineNeed]
+    draft: VLLMEngine
+    target: VLLMEngine
+    log_dir: Path
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def vllm_pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VLLMPair]:
+    """No test may end its engines, and all run in its loop: `pytest.mark.asyncio(loop_scope="session")`."""
+    from harness.engines.pool import EnginePool
+    from harness.engines.settings import pair_settings
+    from harness.engines.sharing import EngineNeed
+    from harness.engines.vllm import VLLMEngine
+    from harness.weights.models import pair_folder
+
+    roles: tuple[Role, ...] = ("draft", "target")
+    log_dir, kv_bytes = tmp_path_factory.mktemp("engines"), 512 << 20
+    settings = pair_settings("vllm", roles, dtype="float32", max_context=512, concurrency=16, kv_bytes=kv_bytes)
+    needs = [EngineNeed(role, str(pair_folder(f"demo-{role}")), None, settings[role]) for role in roles]
+    async with EnginePool() as pool:
+        await pool.lease(needs, log_dir)
+        target, draft = (opened.engine for opened in pool._open)
+        assert isinstance(draft, VLLMEngine)
+        assert isinstance(target, VLLMEngine)
+        yield VLLMPair(pool, kv_bytes, needs, draft, target, log_dir)
