@@ -1,13 +1,30 @@
-"""The marker `needs_tool` (requirements.py), the option `--half`, and no deadlines for the examples of hypothesis."""
+"""The marker `needs_tool` (requirements.py), the option `--half`, one pair of vLLM engines, one thread for torch, and
+hypothesis without deadlines.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 from hypothesis import settings
 
 from tests.requirements import is_ci, require_tool
+
+if TYPE_CHECKING:
+    from harness.engine import Role
+    from harness.engines.pool import EnginePool
+    from harness.engines.sharing import EngineNeed
+    from harness.engines.vllm import VLLMEngine
+
+# Threads of torch wait for each other by spinning. Where another process has the second core, those of a small model
+# then take eight times the processor time of a single one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # On a busy machine any example may take longer than hypothesis's 200 ms. Under CI hypothesis has a profile of its own:
 # no deadline either, and the same examples each time.
@@ -15,8 +32,8 @@ if not is_ci():
     settings.register_profile("no deadline", deadline=None)
     settings.load_profile("no deadline")
 
-# Their tests take about as long as all the others, and few of them start vLLM.
-_RECORDS = ("grading", "jobs", "warehouse")
+# Their tests take about as long as all the others, and none of them starts vLLM.
+_RECORDS = ("grading", "warehouse")
 _HALVES = ("engines", "records")
 # Those of the tests that need a Slurm each have a cluster of their own.
 _FAULTS = ("test_chaos.py", "test_container.py", "test_deaths.py", "test_retries.py", "test_shared_jobs.py")
@@ -29,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--half",
         choices=(*_HALVES, *_SLURM_HALVES),
-        help="records: only the tests of grading/, jobs/ and warehouse/ that start no vLLM; engines: only all others; "
+        help="records: only the tests of grading/ and warehouse/ that start no vLLM; engines: only all others; "
         "faults and jobs: the two halves of slurm/.",
     )
 
@@ -51,7 +68,11 @@ def _is_in(half_asked: str, item: pytest.Item) -> bool:
 
 @pytest.hookimpl(trylast=True)  # after -k, which may have left nothing of this half
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests of the other half, where one is asked for."""
+    """Deselect the tests of the other half, where one is asked for; those that share the pair of engines come last.
+
+    It would otherwise stay open beside the engines that other tests start.
+    """
+    items.sort(key=lambda item: "vllm_pair" in getattr(item, "fixturenames", ()))
     if asked := config.getoption("--half"):
         others = [item for item in items if not _is_in(asked, item)]
         config.hook.pytest_deselected(items=others)
@@ -71,3 +92,37 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs_tool"):
         for name in marker.args:
             require_tool(name)
+
+
+@dataclass(frozen=True)
+class VLLMPair:
+    """The bundled pair on vLLM, one start for all tests that need no more than running engines."""
+
+    pool: EnginePool
+    """Leases these engines to a run with equal needs."""
+    kv_bytes: int
+    needs: list[EngineNeed]
+    draft: VLLMEngine
+    target: VLLMEngine
+    log_dir: Path
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def vllm_pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VLLMPair]:
+    """No test may end its engines, and all run in its loop: `pytest.mark.asyncio(loop_scope="session")`."""
+    from harness.engines.pool import EnginePool
+    from harness.engines.settings import pair_settings
+    from harness.engines.sharing import EngineNeed
+    from harness.engines.vllm import VLLMEngine
+    from harness.weights.models import pair_folder
+
+    roles: tuple[Role, ...] = ("draft", "target")
+    log_dir, kv_bytes = tmp_path_factory.mktemp("engines"), 512 << 20
+    settings = pair_settings("vllm", roles, dtype="float32", max_context=512, concurrency=16, kv_bytes=kv_bytes)
+    needs = [EngineNeed(role, str(pair_folder(f"demo-{role}")), None, settings[role]) for role in roles]
+    async with EnginePool() as pool:
+        await pool.lease(needs, log_dir)
+        target, draft = (opened.engine for opened in pool._open)
+        assert isinstance(draft, VLLMEngine)
+        assert isinstance(target, VLLMEngine)
+        yield VLLMPair(pool, kv_bytes, needs, draft, target, log_dir)

@@ -1,7 +1,10 @@
-"""The demo's pair end to end on real vLLM: what the demo shows, in ranges, and samples resumed mid-chain."""
+"""The demo's pair end to end on real vLLM, which would fork its processes, as on CUDA: what the demo shows, in ranges,
+samples resumed mid-chain, and no engine that outlives its worker.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,9 +13,10 @@ import time
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import duckdb
+import psutil
 import pytest
 
 from jobs.run.folder import RunFolder
@@ -27,29 +31,48 @@ pytestmark = [
 DEMO = ROOT / "harness" / "data" / "demo.toml"
 
 
-def launch_flags(path: Path) -> list[dict[str, Any]]:
-    """Return the flags of each launch of a suite's tables `[[run]]`, as a person would type them."""
-    content = tomllib.loads(path.read_text(encoding="utf-8"))
-    for table in ("latency", "probe"):
-        content.pop(table, None)
-    if "prompts" in content:
-        content["prompts"] = str(path.parent / content["prompts"])
-    return [content | run for run in content.pop("run")]
+METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
+_SUITE = f"""
+# vLLM's platform for CPUs sets the start method itself, its platform for CUDA leaves it as it finds it: as here.
+import os
+from vllm.platforms.cpu import CpuPlatform
+
+set_up = CpuPlatform.check_and_update_config.__func__
+
+def as_on_cuda(cls, vllm_config):
+    found = os.environ.get("{METHOD}")
+    set_up(cls, vllm_config)
+    del os.environ["{METHOD}"]
+    if found is not None:
+        os.environ["{METHOD}"] = found
+
+CpuPlatform.check_and_update_config = classmethod(as_on_cuda)
+if __name__ == "__main__":
+    import sys
+    from jobs.__main__ import main
+
+    main(["suite", sys.argv[1]])
+"""
 
 
-def command(number: int, output: Path) -> list[str]:
-    """The launch of a run of the demo, in one process with its worker, so that one signal ends it."""
-    from harness.cli import options
+def started(folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """The demo's target alone, its draft alone and speccot, in one process with their worker."""
+    script, suite = folder / "suite.py", folder / "suite.toml"
+    script.write_text(_SUITE, encoding="utf-8")
+    content = tomllib.loads(DEMO.read_text(encoding="utf-8"))
+    runs = [run for run in content.pop("run") if run["method"] != "specreason"]
+    prompts = str(DEMO.parent / content["prompts"])
+    flags = {name: value for name, value in content.items() if name not in ("latency", "probe")}
+    flags |= {"output": str(folder), "prompts": prompts}
+    lines = [*_toml(flags), *(line for run in runs for line in ("[[run]]", *_toml(run)))]
+    suite.write_text("\n".join(lines), encoding="utf-8")
+    environment = {name: text for name, text in os.environ.items() if name != METHOD}
+    command = [sys.executable, str(script), str(suite)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
 
-    flags = {**launch_flags(DEMO)[number], "output": str(output), "cluster": "debug"}
-    if flags["method"] == "vanilla":  # a suite names the pair once for all; typed, an unused model is refused
-        del flags["draft" if flags["model"] == "target" else "target"]
-    return [sys.executable, "-m", "harness.launch", *options.arguments(flags)]
 
-
-def run_to_its_end(number: int, output: Path) -> None:
-    done = subprocess.run(command(number, output), capture_output=True, text=True, cwd=ROOT, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+def _toml(table: dict[str, Any]) -> list[str]:
+    return [f"{name} = {json.dumps(value)}" for name, value in table.items()]
 
 
 @dataclass
@@ -59,6 +82,8 @@ class Interrupted:
     run: RunFolder
     accepted: dict[str, list[tuple[str, float]]]
     """Of the samples under way when it was killed: text and time of each step that was accepted by then."""
+    left: list[psutil.Process]
+    """What the killed worker had started and was still there ten seconds later."""
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +93,13 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def interrupted(output: Path) -> Interrupted:
-    """Run 2 of the demo, speccot; behind the runs of target and draft alone."""
-    run_to_its_end(0, output)
-    run_to_its_end(1, output)
-    with (output / "speccot.log").open("wb") as log:
-        process = subprocess.Popen(command(2, output), cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    """The demo's speccot, whose worker alone is killed, with the runs of target and draft around it."""
+    with (output / "killed.log").open("wb") as log:
+        process = started(output, log)
     accepted: dict[str, list[tuple[str, float]]] = {}
-    end = time.monotonic() + 240
+    end = time.monotonic() + 600
     while len(accepted) < 5:
-        assert process.poll() is None, (output / "speccot.log").read_text()[-3000:]
+        assert process.poll() is None, (output / "killed.log").read_text()[-3000:]
         assert time.monotonic() < end, "no sample of two steps under way"
         time.sleep(0.1)
         # On a busy machine a look takes a second, and the whole run takes six: it stands still meanwhile.
@@ -89,19 +112,30 @@ def interrupted(output: Path) -> Interrupted:
                 if len(trace.steps) >= 2
             }
         os.killpg(process.pid, signal.SIGCONT)
-    os.killpg(process.pid, signal.SIGKILL)
+    below = psutil.Process(process.pid).children(recursive=True)
+    assert any("EngineCore" in " ".join(child.cmdline()) for child in below)
+    process.kill()
     process.wait()
+    _, left = psutil.wait_procs(below, timeout=10)
+    for child in left:
+        child.kill()
     [path] = output.glob("demo-speccot-*")
     run = RunFolder(path)
     under_way = read_state(run).unfinished
     accepted = {i: [(s.text, s.elapsed_seconds) for s in t.steps] for i, t in under_way.items() if len(t.steps) >= 2}
-    run_to_its_end(2, output)
-    return Interrupted(run, accepted)
+    with (output / "resumed.log").open("wb") as log:
+        code = started(output, log).wait(600)
+    assert code == 0, (output / "resumed.log").read_text()[-6000:]
+    return Interrupted(run, accepted, left)
 
 
 def asked(output: Path, sql: str) -> list[tuple[Any, ...]]:
     with duckdb.connect(str(output / "warehouse.duckdb"), read_only=True) as connection:
         return connection.execute(sql).fetchall()
+
+
+def test_a_killed_worker_leaves_no_process(interrupted: Interrupted) -> None:
+    assert not interrupted.left
 
 
 def test_a_killed_run_goes_on_behind_the_steps_it_had_accepted(interrupted: Interrupted) -> None:

@@ -96,8 +96,15 @@ def indexes(tmp_path: Path) -> Iterator[str]:
     server.server_close()
 
 
+@pytest.fixture(scope="module")
+def environment_with_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True, symlinks=True)
+    return folder
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path: Path, environment_with_pip: Path) -> Path:
     """A checkout with the module and an environment of its own."""
     checkout = tmp_path / "checkout"
     (checkout / "harness").mkdir(parents=True)
@@ -107,7 +114,7 @@ def project(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "harness" / "data" / "vllm_builds.toml", checkout / "harness" / "data")
     (checkout / "pyproject.toml").write_text(_PYPROJECT)
     (checkout / "backend.py").write_text(_BACKEND)
-    venv.create(checkout / ".venv", with_pip=True, symlinks=True)
+    shutil.copytree(environment_with_pip, checkout / ".venv", symlinks=True)
     return checkout
 
 

@@ -1,62 +1,49 @@
-"""Real vLLM engines on tiny random models. One pair for all tests; the one that kills it comes last."""
+"""Real vLLM engines: the session's pair, which is the bundled one."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from harness.engine import EngineDied, RequestRefused, Role, Sampling
+from harness.engine import RequestRefused, Sampling
 from harness.engines.distributions import NUM_RANKED, entropy_bound
-from harness.engines.factory import open_engines
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from harness.weights.tokenizer import verdict_options
-from tests.harness.engines.tiny_engines import PROMPT, Source, alive, ids_of, kill_core, processes_of, tiny_settings
+from tests.conftest import VLLMPair
+from tests.harness.engines.tiny_engines import PROMPT, ids_of
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.needs_tool("vllm"),
 ]
 
 
-@pytest.fixture(scope="module")
-def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("logs")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def pair(tiny_models: dict[Role, Path], log_dir: Path) -> AsyncIterator[tuple[VLLMEngine, VLLMEngine]]:
-    sources = [Source(str(tiny_models[role])) for role in ("draft", "target")]
-    environment = dict(os.environ)
-    async with open_engines(sources[0], sources[1], ("draft", "target"), tiny_settings(), log_dir) as engines:
-        changed = {k for k in {*environment, *os.environ} if k.startswith(("HARNESS", "VLLM_CPU", "TORCHDYNAMO"))}
-        assert all(environment.get(k) == os.environ.get(k) for k in changed), "start variables must be restored"
-        draft, target = engines["draft"], engines["target"]
-        assert isinstance(draft, VLLMEngine)
-        assert isinstance(target, VLLMEngine)
-        yield draft, target
-        started = {*processes_of(draft), *processes_of(target)}
-    assert not alive(started), "a closed engine must leave no process"
-    await draft.close()
+_HOT = 2.0
+"""A temperature at which several texts are all but sure not to end soon."""
 
 
 @pytest.fixture
-def draft(pair: tuple[VLLMEngine, VLLMEngine]) -> VLLMEngine:
-    return pair[0]
+def draft(vllm_pair: VLLMPair) -> VLLMEngine:
+    return vllm_pair.draft
 
 
 @pytest.fixture
-def target(pair: tuple[VLLMEngine, VLLMEngine]) -> VLLMEngine:
-    return pair[1]
+def target(vllm_pair: VLLMPair) -> VLLMEngine:
+    return vllm_pair.target
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def reference(vllm_pair: VLLMPair) -> TransformersEngine:
+    """The target's weights on the reference engine."""
+    [need] = [need for need in vllm_pair.needs if need.role == "target"]
+    return await TransformersEngine.start(need.path, "target", EngineSettings(dtype="float32"))
 
 
 async def test_seeded_prompts_beyond_one_batch_do_not_kill_the_engine(draft: VLLMEngine) -> None:
@@ -111,7 +98,7 @@ async def test_behind_half_a_character_the_prompts_own_stop_string_ends_nothing(
 
 async def test_an_id_that_the_model_does_not_have_is_refused(draft: VLLMEngine) -> None:
     with pytest.raises(RequestRefused, match="out of vocabulary"):
-        await draft.generate([*PROMPT, 384], Sampling(2, n=2))
+        await draft.generate([*PROMPT, draft.process.vocabulary], Sampling(2, n=2))
     with pytest.raises(RequestRefused, match="out of vocabulary"):
         await draft.choose([-1, *PROMPT], [40, 41])
 
@@ -135,11 +122,10 @@ async def test_the_end_of_sequence_is_counted_but_not_kept(draft: VLLMEngine) ->
 
 
 async def test_choosing_gives_every_option_and_agrees_with_the_reference(
-    target: VLLMEngine, tiny_models: dict[Role, Path]
+    target: VLLMEngine, reference: TransformersEngine
 ) -> None:
     prefix, options = verdict_options(target.tokenizer, "Score:", "0123456789")
     choice = await target.choose(PROMPT + prefix, options)
-    reference = await TransformersEngine.start(str(tiny_models["target"]), "target", EngineSettings(dtype="float32"))
     expected = await reference.choose(PROMPT + prefix, options)
     assert choice.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
     assert choice.mass < 1
@@ -159,7 +145,7 @@ async def test_a_reset_forgets_prompts_and_is_refused_while_a_request_runs(targe
     prompt, sampling = [302, *PROMPT], Sampling(2)
     cached = [(await target.generate(prompt, sampling)).cached_tokens for _ in range(2)]
     assert cached[0] == 0 < cached[1]
-    running = asyncio.create_task(target.generate([303, *PROMPT], Sampling(350)))
+    running = asyncio.create_task(target.generate([303, *PROMPT], Sampling(350, _HOT, n=8)))
     await asyncio.sleep(0.1)
     assert not await target.reset_prefix_cache()
     await running
@@ -184,27 +170,25 @@ async def test_writing_and_choosing_mix(target: VLLMEngine) -> None:
 
 
 async def test_tokens_come_with_their_log_probability_and_a_lower_bound_of_their_entropy(
-    target: VLLMEngine, tiny_models: dict[Role, Path]
+    target: VLLMEngine, reference: TransformersEngine
 ) -> None:
     asked = Sampling(12, 0.8, seed=4, token_logprobs=True, entropies=True)
     [drawn] = (await target.generate(PROMPT, asked)).completions
     [plain] = (await target.generate(PROMPT, Sampling(12, 0.8, seed=4))).completions
     assert (plain.token_ids, plain.token_logprobs, plain.entropies) == (drawn.token_ids, None, None)
-    reference = await TransformersEngine.start(str(tiny_models["target"]), "target", EngineSettings(dtype="float32"))
-    whole = (await reference.choose(PROMPT, range(384))).logprobs
+    whole = (await reference.choose(PROMPT, range(target.process.vocabulary))).logprobs
     assert drawn.token_logprobs is not None
     assert drawn.entropies is not None
     assert len(drawn.token_logprobs) == len(drawn.entropies) == drawn.num_tokens
     assert drawn.token_logprobs[0] == pytest.approx(whole[drawn.token_ids[0]], abs=1e-3)
-    known = {*sorted(range(384), key=whole.__getitem__)[-NUM_RANKED:], drawn.token_ids[0]}
+    known = {*sorted(range(target.process.vocabulary), key=whole.__getitem__)[-NUM_RANKED:], drawn.token_ids[0]}
     assert drawn.entropies[0] == pytest.approx(entropy_bound([whole[token] for token in known]), abs=1e-3)
 
 
 async def test_a_given_text_has_the_references_log_probabilities_token_by_token(
-    target: VLLMEngine, tiny_models: dict[Role, Path]
+    target: VLLMEngine, reference: TransformersEngine
 ) -> None:
     text = list(range(150, 170))
-    reference = await TransformersEngine.start(str(tiny_models["target"]), "target", EngineSettings(dtype="float32"))
     expected = await reference.log_probabilities(PROMPT, text)
     for _ in range(2):  # the second time, the prefix cache holds the prompt
         given = await target.log_probabilities(PROMPT, text)
@@ -253,7 +237,7 @@ async def test_no_more_is_asked_than_the_context_holds(target: VLLMEngine) -> No
 
 
 async def test_a_cancelled_call_frees_its_requests(draft: VLLMEngine) -> None:
-    call = asyncio.create_task(draft.generate(PROMPT, Sampling(400, 1.0, seed=2, n=4)))
+    call = asyncio.create_task(draft.generate(PROMPT, Sampling(400, _HOT, seed=2, n=8)))
     await asyncio.sleep(0.3)
     assert not call.done()
     call.cancel()
@@ -261,26 +245,3 @@ async def test_a_cancelled_call_frees_its_requests(draft: VLLMEngine) -> None:
         await call
     await asyncio.sleep(0.1)
     assert draft.process.llm.get_num_unfinished_requests() == 0
-
-
-async def test_a_dead_engine_is_started_once_more_and_answers(
-    pair: tuple[VLLMEngine, VLLMEngine], log_dir: Path
-) -> None:
-    draft, target = pair
-    before = await draft.generate(PROMPT, Sampling(24, 1.0, seed=4))
-    first_processes = processes_of(draft)
-    calls = [asyncio.create_task(draft.generate(PROMPT, Sampling(300, 1.0, seed=4, n=2))) for _ in range(3)]
-    await asyncio.sleep(0.2)
-    kill_core(draft)
-    assert (await target.generate(PROMPT, Sampling(4))).completions, "the other engine must go on"
-    replies = await asyncio.gather(*calls)
-    assert draft.restarts == 1
-    assert all(ids_of(r.completions[0])[:20] == ids_of(before.completions[0])[:20] for r in replies)
-    assert not alive(first_processes)
-
-    call = asyncio.create_task(draft.generate(PROMPT, Sampling(300, 1.0)))
-    await asyncio.sleep(0.2)
-    kill_core(draft)
-    with pytest.raises(EngineDied, match=r"second time[^\n]*\n(.|\n)*EngineCore"):
-        await call
-    assert (log_dir / "draft.log").stat().st_size > 1000

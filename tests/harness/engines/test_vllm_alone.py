@@ -1,31 +1,36 @@
-"""Real vLLM engines that a test starts for itself: with an adapter, and killed as a request meets them."""
+"""Real vLLM engines that a test starts for itself: one with an adapter, and one that is killed and then stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import sys
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from harness.engine import EngineDied, Role, Sampling
+from harness.engines import stall, vllm_arguments, vllm_process
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
+from tests.conftest import VLLMPair
 from tests.harness.conftest import save_tiny_adapter
-from tests.harness.engines.tiny_engines import PROMPT, ids_of, kill_core, tiny_settings
+from tests.harness.engines.tiny_engines import PROMPT, alive, core_of, ids_of, processes_of, tiny_settings
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.needs_tool("vllm"),
 ]
 
 
-async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone(
-    tiny_models: dict[Role, Path], tmp_path: Path
+async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone_and_a_bad_one_is_named(
+    tiny_models: dict[Role, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from vllm.lora.request import LoRARequest
+
     from harness.engines import adapter
 
     folder = save_tiny_adapter(tmp_path / "adapter", tiny_models["target"])
@@ -37,6 +42,9 @@ async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone(
     options, sampling = list(range(20, 26)), Sampling(16)
     engine = await VLLMEngine.start(str(tiny_models["target"]), "target", served, tmp_path / "log")
     try:
+        monkeypatch.setattr(vllm_process, "lora_request", lambda _: LoRARequest("bad", 2, str(tmp_path / "none")))
+        with pytest.raises(EngineDied, match="cannot serve the adapter"):
+            await engine.process._load_adapter()
         crowd = [engine.generate([i, *PROMPT], Sampling(24, 1.0, seed=i)) for i in range(3, 9)]
         choice, written, _ = await asyncio.gather(
             engine.choose(PROMPT, options), engine.generate(PROMPT, sampling), asyncio.gather(*crowd)
@@ -49,36 +57,50 @@ async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone(
     assert ids_of(written.completions[0]) == ids_of((await plain.generate(PROMPT, sampling)).completions[0])
 
 
-async def test_a_bad_adapter_is_named_when_the_engine_starts(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
-    from harness.engines.adapter import Adapter
+class _CountingClock(stall.StallClock):
+    num_notes = 0
 
-    served = dataclasses.replace(tiny_settings()["target"], adapter=Adapter(str(tmp_path / "none"), 8))
-    with pytest.raises(EngineDied, match="cannot serve the adapter"):
-        await VLLMEngine.start(str(tiny_models["target"]), "target", served, tmp_path / "log")
+    def note_work(self) -> None:
+        type(self).num_notes += 1
+        super().note_work()
 
 
-async def test_a_request_that_meets_the_engine_in_the_moment_of_its_death_does_not_wait_for_ever(
-    tiny_models: dict[Role, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_dead_engine_is_started_once_more_and_answers_and_ends_where_it_then_stands_still(
+    tiny_models: dict[Role, Path], vllm_pair: VLLMPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    engine = await VLLMEngine.start(str(tiny_models["draft"]), "draft", tiny_settings()["draft"], tmp_path / "log")
+    monkeypatch.setattr(stall, "StallClock", _CountingClock)
+    # In the usual way no prompt is split on a CPU, because of requests with seeds. Here these fit into one batch.
+    chunks = {"enable_chunked_prefill": True, "max_num_batched_tokens": 128}
+    monkeypatch.setattr(vllm_arguments, "_batching", lambda *_: chunks)
+    prompt, environment, log = PROMPT[:20], dict(os.environ), tmp_path / "log"
+    engine = await VLLMEngine.start(str(tiny_models["draft"]), "draft", tiny_settings()["draft"], log)
     try:
-        kill_core(engine)
-        while not engine.process.llm.errored:
-            await asyncio.sleep(0.1)
-        original = AsyncLLM.errored.fget
-        late = property(lambda llm: sys._getframe(1).f_code.co_name != "add_request" and original(llm))
+        changed = {k for k in {*environment, *os.environ} if k.startswith(("HARNESS", "VLLM_CPU", "TORCHDYNAMO"))}
+        assert all(environment.get(k) == os.environ.get(k) for k in changed), "start variables must be restored"
+        await engine.generate([7] * 400, Sampling(1))
+        assert _CountingClock.num_notes >= 400 // 128, "every chunk of a prompt is a sign of work"
 
-        async def lost(request: object) -> None:
-            """What is sent to a process that is no more."""
-
-        with monkeypatch.context() as unseen:
-            unseen.setattr(AsyncLLM, "errored", late)
-            unseen.setattr(engine.process.llm.engine_core, "add_request_async", lost)
-            call = asyncio.create_task(engine.generate(PROMPT, Sampling(4)))
-            await asyncio.sleep(0.5)
-        assert (await asyncio.wait_for(call, 120)).completions[0].num_tokens == 4
+        before = await engine.generate(prompt, Sampling(24, 1.0, seed=4))
+        first_processes = processes_of(engine)
+        calls = [asyncio.create_task(engine.generate(prompt, Sampling(300, 1.0, seed=4, n=3))) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        core_of(engine).kill()
+        assert (await vllm_pair.target.generate(PROMPT, Sampling(4))).completions, "other engines must go on"
+        replies = await asyncio.gather(*calls)
         assert engine.restarts == 1
+        assert all(ids_of(r.completions[0])[:20] == ids_of(before.completions[0])[:20] for r in replies)
+        assert not alive(first_processes)
+
+        assert engine.process._stall_clock is not None
+        engine.process._stall_clock._limit = 4.0
+        second_processes = processes_of(engine)
+        call = asyncio.create_task(engine.generate(prompt, Sampling(400, 2.0, n=4)))
+        await asyncio.sleep(0.2)
+        os.kill(core_of(engine).pid, signal.SIGSTOP)
+        with pytest.raises(EngineDied, match=r"second time: no output for 4 s[^\n]*\n(.|\n)*EngineCore"):
+            await asyncio.wait_for(call, 60)
+        async with asyncio.timeout(20):
+            while alive(second_processes):
+                await asyncio.sleep(0.1)
     finally:
         await engine.close()

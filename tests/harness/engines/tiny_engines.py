@@ -1,4 +1,4 @@
-"""vLLM engines on tiny random models: their settings, their processes, and what kills them."""
+"""vLLM engines on tiny random models: their settings and their processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,6 @@ from harness.engines.vllm import VLLMEngine
 
 PROMPT = list(range(40, 140))
 """Longer than three blocks of the prefix cache."""
-
-
-@dataclasses.dataclass
-class Source:
-    path: str
-    revision: str | None = None
 
 
 def tiny_settings() -> dict[Role, EngineSettings]:
@@ -41,6 +35,6 @@ def ids_of(completion: Completion) -> tuple[int, ...]:
     return completion.token_ids
 
 
-def kill_core(engine: VLLMEngine) -> None:
+def core_of(engine: VLLMEngine) -> psutil.Process:
     [core] = [p for p in processes_of(engine) if "EngineCore" in " ".join(p.cmdline())]
-    core.kill()
+    return core

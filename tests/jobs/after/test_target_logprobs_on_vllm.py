@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
@@ -13,7 +13,6 @@ import pytest_asyncio
 
 from harness import prompts
 from harness.engine import Engine
-from harness.engines.pool import EnginePool
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.weights import models
@@ -24,13 +23,14 @@ from jobs.run.shards import assign_to_shards
 from jobs.run.spec import RunSpec, units
 from jobs.run.wording import current_prompt_hash
 from jobs.work.run_part import RunPart
+from tests.conftest import VLLMPair
 from tests.jobs.after.test_target_logprobs import rows_of
 from tests.jobs.runs import plan
 from tests.jobs.test_distance_of_the_pair import bundled
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.needs_tool("vllm"),
 ]
 
@@ -66,8 +66,8 @@ def distributions(ids: Sequence[int]) -> list[list[float]]:
     return rows
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def read(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Read]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def read(tmp_path_factory: pytest.TempPathFactory, vllm_pair: VLLMPair) -> Read:
     where = tmp_path_factory.mktemp("read")
     scripted: RunSpec = plan(where / "scripted").spec()
     problems = benchmarks.load("demo")[:4]
@@ -81,7 +81,7 @@ async def read(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Read]:
         token_budget=256,
         draft=bundled("demo-draft"),
         target=bundled("demo-target"),
-        engine=EngineSpec("vllm", dtype="float32", max_context=1024),
+        engine=EngineSpec("vllm", dtype="float32", max_context=512),
         prompt_hash=current_prompt_hash("speccot", _PARAMS),
         concurrency=8,
     )
@@ -89,10 +89,10 @@ async def read(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Read]:
     run.create(spec, problems, assign_to_shards(units(spec, problems), 1))
     run.target_logprobs_dir.mkdir()  # which asks the worker
     part = RunPart(run.path, [0])
-    async with EnginePool() as pool:
-        await part.work(pool, None)
-        engines = await pool.lease(part.needs, where / "again")
-        yield Read(run, engines["target"])
+    part.kv_bytes = vllm_pair.kv_bytes
+    vllm_pair.pool.plan([*vllm_pair.needs, *part.needs])
+    await part.work(vllm_pair.pool, None)
+    return Read(run, vllm_pair.target)
 
 
 async def test_each_step_has_the_numbers_of_a_forward_pass_behind_its_own_prompt_and_chain(read: Read) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,13 +16,13 @@ from rich.console import Console
 
 from harness.engine import Role
 from harness.engines import start_log
-from harness.engines.settings import pair_settings
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.watch.progress import Follower
 from jobs.watch.show import print_status, progress_line
 from jobs.watch.status import status
+from tests.conftest import VLLMPair
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import FakeSlurm
 
@@ -184,34 +182,20 @@ def test_the_installed_vllm_prints_what_tells_the_phases() -> None:
 
 
 @pytest.mark.vllm
-def test_a_real_start_goes_through_its_phases_and_ends_ready(tmp_path: Path) -> None:
-    from harness.engines.vllm import VLLMEngine
-
-    bundled = Path(__file__).parents[3] / "harness" / "data" / "models" / "target"
+@pytest.mark.needs_tool("vllm")
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_real_start_goes_through_its_phases_and_ends_ready(tmp_path: Path, vllm_pair: VLLMPair) -> None:
     run = plan(tmp_path)
-    follower = Follower(run)
+    follower, seen = Follower(run), list[str]()
     log = run.logs_dir / "shard-0" / "target.log"
-    seen: list[str] = []
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(0.01):
-            if (line := follower.poll().starting.get(0)) is not None and line not in seen:
-                seen.append(line)
-
-    async def start() -> None:
-        settings = pair_settings("vllm", ("target",), dtype="float32")["target"]
-        engine = await VLLMEngine.start(str(bundled), "target", settings, log)
-        await engine.close()
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        asyncio.run(start())
-    finally:
-        ended.set()
-        watcher.join()
+    log.parent.mkdir()
+    for line in (vllm_pair.log_dir / "target.log").read_text().splitlines():
+        add(log, line)
+        if (now := follower.poll().starting.get(0)) is not None and now not in seen:
+            seen.append(now)
+        if "engine answers" in line:
+            break
+    assert now is None
     assert seen[0] == "target: importing vLLM"
     assert {"target: starting vLLM's processes", "target: measuring memory"} <= set(seen)
     assert seen[-1] == "target: first requests of the warm-up"
-    assert "== the target engine answers" in log.read_text()

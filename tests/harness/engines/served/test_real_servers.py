@@ -1,4 +1,4 @@
-"""Real servers: `vllm serve`'s program with the bundled pair, and llama.cpp's server where it is installed."""
+"""Real servers: `vllm serve`'s program with the bundled target, and llama.cpp's server where it is installed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from tests.requirements import skip_by_design
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 _START_SECONDS = 300.0
-_ROLES: tuple[Role, ...] = ("draft", "target")
 _VLLM = (
     "--dtype float32 --enforce-eager --max-model-len 2048 --block-size 32 --no-enable-chunked-prefill "
     "--max-num-batched-tokens 2048 --enable-prompt-tokens-details"
@@ -80,24 +79,16 @@ async def connected(address: str, role: Role, tokenizer: str) -> ServedEngine:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[Role, ServedEngine]]:
-    """The bundled pair on two servers of vLLM."""
-    logs = tmp_path_factory.mktemp("servers")
+async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServedEngine]:
+    """The bundled target on vLLM's server."""
     environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
-    with contextlib.ExitStack() as stack:
-        addresses = {}
-        for role in _ROLES:
-            port, folder = _free_port(), models.pair_folder(f"demo-{role}")
-            command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
-            command += ["--served-model-name", f"demo-{role}", "--host", "127.0.0.1", "--port", str(port)]
-            command += _VLLM.split()
-            addresses[role] = stack.enter_context(server(command, port, logs / f"{role}.log", environment))
-        engines: dict[Role, ServedEngine] = {
-            role: await connected(addresses[role], role, str(models.pair_folder(f"demo-{role}"))) for role in _ROLES
-        }
-        yield engines
-        for engine in engines.values():
-            await engine.close()
+    port, folder = _free_port(), str(models.pair_folder("demo-target"))
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", folder, *_VLLM.split()]
+    command += ["--served-model-name", "demo-target", "--host", "127.0.0.1", "--port", str(port)]
+    with server(command, port, tmp_path_factory.mktemp("server") / "log", environment) as address:
+        engine = await connected(address, "target", folder)
+        yield engine
+        await engine.close()
 
 
 async def same_as_in_process(served: ServedEngine, own: TransformersEngine, nats: float) -> None:
@@ -116,25 +107,23 @@ async def same_as_in_process(served: ServedEngine, own: TransformersEngine, nats
 
 
 @pytest.mark.needs_tool("vllm")
-@pytest.mark.parametrize("role", _ROLES)
-async def test_a_served_model_writes_and_judges_as_in_process(pair: dict[Role, ServedEngine], role: Role) -> None:
+async def test_a_served_model_writes_and_judges_as_in_process(target: ServedEngine) -> None:
     settings = EngineSettings(kind="transformers", dtype="float32", max_context=1000, mean_logprobs=True)
-    own = await TransformersEngine.start(str(models.pair_folder(f"demo-{role}")), role, settings)
-    await same_as_in_process(pair[role], own, 1e-3)
-    assert pair[role].report["version"] != "unknown"
+    own = await TransformersEngine.start(str(models.pair_folder("demo-target")), "target", settings)
+    await same_as_in_process(target, own, 1e-3)
+    assert target.report["version"] != "unknown"
 
 
 @pytest.mark.needs_tool("vllm")
-async def test_seeds_and_cached_tokens_are_those_of_an_engine(pair: dict[Role, ServedEngine]) -> None:
-    draft = pair["draft"]
-    ids, _ = prompts.opening(draft.tokenizer, benchmarks.load("demo")[0])
-    assert await draft.reset_prefix_cache()
-    first = await draft.generate(ids, Sampling(12, 1.0, seed=5, n=3))
-    again = await draft.generate(ids, Sampling(12, 1.0, seed=6))
+async def test_seeds_and_cached_tokens_are_those_of_an_engine(target: ServedEngine) -> None:
+    ids, _ = prompts.opening(target.tokenizer, benchmarks.load("demo")[0])
+    assert await target.reset_prefix_cache()
+    first = await target.generate(ids, Sampling(12, 1.0, seed=5, n=3))
+    again = await target.generate(ids, Sampling(12, 1.0, seed=6))
     assert again.completions[0].token_ids == first.completions[1].token_ids
     assert again.cached_tokens >= 32
-    assert await draft.reset_prefix_cache()
-    assert (await draft.generate(ids, Sampling(12, 1.0, seed=6))).cached_tokens == 0
+    assert await target.reset_prefix_cache()
+    assert (await target.generate(ids, Sampling(12, 1.0, seed=6))).cached_tokens == 0
 
 
 @pytest.mark.needs_tool("smollm")
