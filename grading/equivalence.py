@@ -30,6 +30,7 @@ from grading.reading.special import compare_special_forms
 from grading.reading.units import split_unit, units_differ
 from grading.reading.words import without_condition, without_lead
 
+_APPROXIMATELY = re.compile(r"^(-?)\s?\\approx(?![a-z])\s?")
 _MAX_CHARACTERS = 4_000
 """Characters of an answer that are cleaned; more than `grading.bounds` lets through."""
 
@@ -93,7 +94,7 @@ def _prepared(text: str) -> str:
     if "boxed" in text:
         boxes = [box for box in find_boxes(text)[0] if box.strip()]
         text = (boxes[-1] if len(set(boxes)) == 1 else ", ".join(boxes)) if boxes else text
-    return without_lead(clean(text))
+    return _APPROXIMATELY.sub(r"\1", without_lead(clean(text)))
 
 
 def _currency(text: str) -> str:

@@ -46,23 +46,23 @@ def compare_equations(pair: Pair, compare: Compare) -> Match | None:
 def _compare_two(pair: Pair, compare: Compare) -> Match | None:
     if units_differ(*(split_unit(read_relation(text).operands[-1])[1] for text in pair.texts)):
         return Match(False, "another unit")
-    heads = [_INDEXED.fullmatch(read_relation(text).operands[0]) for text in pair.texts]
-    if heads[0] and heads[1] and heads[0][1] == heads[1][1] and heads[0][2] != heads[1][2]:
-        return Match(False, "another index")
-    if _is_same_definition(pair):
+    heads = [squeezed(read_relation(text).operands[0]) for text in pair.texts]
+    if heads[0] != heads[1] and all(_INDEXED.fullmatch(head) or read_formula(head) is None for head in heads):
+        if len({re.sub(r"(?<=_)\{?\w+\}?|\d+", "", head) for head in heads}) == 1:
+            return Match(False, "another index")
+    if _is_same_definition(pair, compare):
         return Match(True, "the same definition")
     is_same = is_same_relation(*pair.texts)
     if is_same is not None:
         return Match(is_same, "equations")
     if all(is_equation(text) for text in pair.texts):
         gold, prediction = (value_of_equation(text) for text in pair.texts)
-        names = [squeezed(read_relation(text).operands[0]) for text in pair.texts]
-        if gold and prediction and names[0] == names[1]:
+        if gold and prediction and heads[0] == heads[1]:
             return compare(pair.with_texts(gold, prediction))
     return None
 
 
-def _is_same_definition(pair: Pair) -> bool:
+def _is_same_definition(pair: Pair, compare: Compare) -> bool:
     gold, prediction = (definition(text) for text in pair.texts)
     if gold is None or prediction is None:
         return False
@@ -71,6 +71,8 @@ def _is_same_definition(pair: Pair) -> bool:
     gold_node, node = read_formula(gold_body), read_formula(prediction_body)
     if gold_node is None or node is None:
         return False
+    if not symbols(gold_node) | symbols(node):
+        return compare(pair.with_texts(gold_body, prediction_body)).is_equal is True
     if argument and gold_argument and gold_argument != argument:
         node = with_symbol_renamed(node, argument, gold_argument)
     return bool(is_same_expression(gold_node, with_constant_of(gold_node, node)))

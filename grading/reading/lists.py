@@ -60,7 +60,7 @@ def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compar
     golds, predictions = _one_name_each(golds), _one_name_each(predictions)
     names, other = ([name_of(part) for part in parts] for parts in (golds, predictions))
     has_names = all(names) and (all(other) or not any(is_equation(part) for part in predictions))
-    if not all(is_equation(gold) for gold in golds) or has_names:
+    if has_names or not all(any(without_name(part) != part for part in parts) for parts in (golds, predictions)):
         golds, predictions = [without_name(gold) for gold in golds], [without_name(part) for part in predictions]
     if has_names and len(golds) == len(predictions) and len(set(names)) == len(names) > 1:
         if sorted(names) == sorted(other):
