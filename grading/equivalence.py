@@ -60,7 +60,10 @@ def _compare(pair: Pair) -> Match:
     gold, prediction = _prepared(pair.gold), _prepared(pair.prediction)
     if pair.unit:
         prediction = _without_gold_unit(prediction, clean(pair.unit))
-    if units_differ(*(_currency(text) or split_unit(clean(text))[1] for text in pair.texts)):
+    currencies, units = ([read(text) for text in pair.texts] for read in (_currency, lambda t: split_unit(clean(t))[1]))
+    if any(currencies):
+        units = [sign or re.split(r"/|\bper\b", unit)[0] for sign, unit in zip(currencies, units, strict=True)]
+    if units_differ(*units):
         return Match(False, "another unit")
     if gold and squeezed(gold) == squeezed(prediction):
         return Match(True, "same string")

@@ -25,7 +25,7 @@ ITEMS_PER_PROCESS = 1_600
 WINDOW_PER_WORKER = 64
 """Submissions in progress per worker; the window keeps memory from growing with the number of items."""
 ITEMS_PER_BATCH = 16
-BATCH_ITEM_SECONDS = 1.0
+BATCH_ITEM_SECONDS = 2.0
 """Processor seconds that an item may take in a batch; slower items are graded by themselves."""
 REMEMBERED_GRADES = 4_096
 ATTEMPTS = 2

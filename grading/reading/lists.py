@@ -11,6 +11,7 @@ from grading.reading.units import split_unit
 
 MAX_PARTS = 400
 """Longer lists are not compared, except for parts that are equal as strings."""
+_ARGUMENT = re.compile(r"\\?[A-Za-z]{1,8}'{0,2}\s?\(\s?([a-z])\s?\)\s?=")
 _MINUS_PLUS = re.compile(r"\\mp(?![a-z])")
 
 
@@ -58,6 +59,7 @@ def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, comp
 def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:
     """Compare two lists of values that may have names: by name where each gold has its own, else as multisets."""
     golds, predictions = _one_name_each(golds), _one_name_each(predictions)
+    predictions = _with_argument_of(golds, predictions)
     names, other = ([name_of(part) for part in parts] for parts in (golds, predictions))
     has_names = all(names) and (all(other) or not any(is_equation(part) for part in predictions))
     if has_names or not all(any(without_name(part) != part for part in parts) for parts in (golds, predictions)):
@@ -70,6 +72,18 @@ def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compar
         if not any(other) or len(set(other)) == len(other):
             return compare_ordered(golds, predictions, pair, compare)
     return compare_unordered(golds, predictions, pair, compare)
+
+
+def _with_argument_of(golds: list[str], predictions: list[str]) -> list[str]:
+    """Write `f(t) = 2t` as `f(x) = 2x` where all functions of the golds have the argument x, and x is nothing else."""
+    letters = [{match.group(1) for part in parts if (match := _ARGUMENT.match(part))} for parts in (golds, predictions)]
+    if any(len(found) != 1 for found in letters) or letters[0] == letters[1]:
+        return predictions
+    (new,), (old,) = letters
+    alone = r"(?<![A-Za-z\\]){}(?![A-Za-z])"
+    if any(re.search(alone.format(new), part) for part in predictions):
+        return predictions
+    return [re.sub(alone.format(old), new, part) for part in predictions]
 
 
 def in_order_of_names(parts: list[str]) -> list[str]:

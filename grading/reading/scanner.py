@@ -19,7 +19,7 @@ class NotAFormulaError(ValueError):
 
 FUNCTIONS = names(
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch arcsinh "
-    "arccosh arctanh asin acos atan asinh acosh atanh arsinh arcosh artanh ln log lg exp sqrt cbrt abs floor "
+    "arccosh arctanh cis asin acos atan asinh acosh atanh arsinh arcosh artanh ln log lg exp sqrt cbrt abs floor "
     "ceil"
 )
 GREEK = names(

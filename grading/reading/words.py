@@ -123,7 +123,7 @@ def _looks_like_a_word(text: str) -> bool:
         return lower in _SHORT_WORDS
     if (
         lower in _FORMULA_WORDS
-        or lower in ("sin", "cos", "tan", "log", "exp", "inf")
+        or lower in ("sin", "cos", "tan", "cis", "log", "exp", "inf")
         or (text.isupper() and len(text) == 3)
     ):
         return False
