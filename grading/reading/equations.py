@@ -7,14 +7,14 @@ import re
 from grading.reading.clean import squeezed
 from grading.reading.evaluate import UndefinedError, Value, evaluate, is_same_expression, is_same_value, points
 from grading.reading.expressions import with_constant_of
-from grading.reading.formula import read_formula
+from grading.reading.formula import Node, read_formula, symbols, with_symbol_renamed
 from grading.reading.pair import Compare, Match, Pair
 from grading.reading.relations import NAME, Relation, is_equation, read_relation, without_name
-from grading.reading.tree import Node, symbols, with_symbol_renamed
 from grading.reading.units import split_unit, units_differ, without_unit
 
 _FUNCTION = re.compile(r"(\\?[A-Za-z]{1,10}(?:_\{?\w\}?)?(?:'{1,3}|\^\s?\{-1\})?)\s?\(\s?([A-Za-z])\s?\)")
 _INDEXED = re.compile(r"(\\?[A-Za-z]+) ?_ ?\{? ?(\w+) ?\}?")
+_INDEX = re.compile(r"(?<=_)\{?\w+\}?|\d+")
 _SUM_OF_NAMES = re.compile(
     r"(?:\\?[A-Za-z]{1,8}(?:_\{?\w{1,3}\}?)?|[A-Z]{2,3})(?:\s?[+\-]?\s?\\?[A-Za-z](?:_\{?\w{1,3}\}?)?)*"
 )
@@ -47,9 +47,9 @@ def _compare_two(pair: Pair, compare: Compare) -> Match | None:
     if units_differ(*(split_unit(read_relation(text).operands[-1])[1] for text in pair.texts)):
         return Match(False, "another unit")
     heads = [squeezed(read_relation(text).operands[0]) for text in pair.texts]
-    if heads[0] != heads[1] and all(_INDEXED.fullmatch(head) or read_formula(head) is None for head in heads):
-        if len({re.sub(r"(?<=_)\{?\w+\}?|\d+", "", head) for head in heads}) == 1:
-            return Match(False, "another index")
+    is_name = all(_INDEXED.fullmatch(head) or read_formula(head) is None for head in heads)
+    if is_name and heads[0] != heads[1] and len({_INDEX.sub("", head) for head in heads}) == 1:
+        return Match(False, "another index")
     if _is_same_definition(pair, compare):
         return Match(True, "the same definition")
     is_same = is_same_relation(*pair.texts)

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from grading.reading.tree import Node, contains, symbols
+from grading.reading.formula import Node, contains, symbols
 
 DIGITS = 40
 RELATIVE_ERROR = 1e-25

@@ -9,12 +9,11 @@ import re
 
 from grading.bounds import is_balanced
 from grading.reading.evaluate import constant_value, inexact, is_same_expression
-from grading.reading.formula import read_formula
+from grading.reading.formula import Node, read_formula, symbols, with_symbol_renamed
 from grading.reading.lists import compare_unnamed, split_plus_minus
 from grading.reading.numbers import read_number, rounds_to_value
 from grading.reading.pair import Compare, Match, Pair, best_match
 from grading.reading.symbolic import compare_symbols
-from grading.reading.tree import Node, symbols, with_symbol_renamed
 from grading.reading.units import split_unit, units_differ, without_unit
 
 MAX_APPROXIMATIONS = 3

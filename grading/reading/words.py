@@ -6,9 +6,9 @@ import re
 from functools import lru_cache
 
 from grading.reading.clean import split_top, squeezed, without_text_commands
+from grading.reading.formula import names
 from grading.reading.pair import Compare, Pair
 from grading.reading.relations import read_relation
-from grading.reading.scanner import names
 from grading.reading.units import without_unit
 
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z'\-]*(?:[ ,]+[A-Za-z'\-]+)*")

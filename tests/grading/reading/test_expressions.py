@@ -6,8 +6,7 @@ import pytest
 
 from grading.equivalence import equivalent
 from grading.reading.expressions import with_constant_of
-from grading.reading.formula import read_formula
-from grading.reading.tree import symbols
+from grading.reading.formula import read_formula, symbols
 
 
 @pytest.mark.parametrize(
