@@ -8,11 +8,11 @@ from grading.choice import chosen_letter
 from grading.reading.clean import squeezed, without_text_commands
 from grading.reading.evaluate import Value, constant_value, inexact
 from grading.reading.formula import read_formula
+from grading.reading.lists import ListShape, shape_of
 from grading.reading.numbers import read_number
 from grading.reading.pair import Compare, Match, Pair
 from grading.reading.relations import read_relation
 from grading.reading.sets import looks_like_a_set, read_set
-from grading.reading.shapes import ListShape, shape_of
 from grading.reading.units import without_unit
 from grading.reading.words import digits_of_word, is_same_words, is_text, meaning
 
