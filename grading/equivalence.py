@@ -19,8 +19,7 @@ import re
 from grading.bounds import why_not_parsed
 from grading.extract import find_boxes
 from grading.reading.clean import clean, squeezed, without_text_commands
-from grading.reading.equations import compare_equations
-from grading.reading.expressions import compare_expressions
+from grading.reading.equations import compare_equations, compare_expressions
 from grading.reading.lists import ListShape, SetShape, compare_shapes, compare_unordered, shape_of
 from grading.reading.numbers import compare_numbers
 from grading.reading.pair import Match, Pair

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grading.equivalence import equivalent
-from grading.reading.expressions import with_constant_of
+from grading.reading.equations import with_constant_of
 from grading.reading.formula import read_formula, symbols
 
 
