@@ -21,11 +21,10 @@ from grading.reading.evaluate import (
 )
 from grading.reading.formula import Node, read_formula, symbols, with_symbol_renamed
 from grading.reading.lists import compare_unnamed, split_plus_minus
-from grading.reading.numbers import read_number, rounds_to_value
+from grading.reading.numbers import read_number, rounds_to_value, split_unit, units_differ, without_unit
 from grading.reading.pair import Compare, Match, Pair, best_match
 from grading.reading.relations import NAME, Relation, is_equation, read_relation, without_name
 from grading.reading.symbolic import compare_symbols
-from grading.reading.units import split_unit, units_differ, without_unit
 
 MAX_APPROXIMATIONS = 3
 r"""Sides of a chain of `\approx` that are compared, from its end."""

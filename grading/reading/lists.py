@@ -9,10 +9,9 @@ import re
 from dataclasses import dataclass
 
 from grading.reading.clean import clean, is_enclosed, split_list, split_top, squeezed
-from grading.reading.numbers import read_number
+from grading.reading.numbers import read_number, split_unit
 from grading.reading.pair import PLUS_MINUS, Compare, Match, Pair
 from grading.reading.relations import is_equation, name_of, named_values, without_name
-from grading.reading.units import split_unit
 
 MAX_PARTS = 400
 """Longer lists are not compared, except for parts that are equal as strings."""

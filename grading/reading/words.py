@@ -7,9 +7,9 @@ from functools import lru_cache
 
 from grading.reading.clean import split_top, squeezed, without_text_commands
 from grading.reading.formula import names
+from grading.reading.numbers import without_unit
 from grading.reading.pair import Compare, Pair
 from grading.reading.relations import read_relation
-from grading.reading.units import without_unit
 
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z'\-]*(?:[ ,]+[A-Za-z'\-]+)*")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}|(?:max|min) +at ")
