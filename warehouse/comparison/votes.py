@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from grading.choice import chosen_letter
 from grading.grade import Gold, Submission
-from grading.pool import grade_many, graded
-from grading.processes import Item
+from grading.pool import Item, grade_many, graded
 from warehouse.database import Connection, rows
 
 _ANSWERS = """
