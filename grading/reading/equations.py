@@ -1,4 +1,4 @@
-"""Expressions by their values, and equations and inequalities: what they are worth, define, and whether two are equivalent.
+"""Expressions by their values; equations and inequalities: what they are worth, define, and whether two are the same.
 
 What cannot be read as a formula goes to math-verify.
 """

@@ -1,7 +1,8 @@
 r"""Units at the end of an answer, and numbers that can be read exactly, without a symbolic library.
 
-Lengths, times, masses and money are known by name; any other word after a number (`12 apples`) is dropped. A unit is dropped where
-one side has none, and compared where both name a known one. Nothing is converted: `5 cm` and `0.05 m` are different answers.
+Lengths, times, masses and money are known by name; any other word after a number (`12 apples`) is dropped. A unit is
+dropped where one side has none, and compared where both name a known one. Nothing is converted: `5 cm` and `0.05 m` are
+different answers.
 """
 
 from __future__ import annotations
