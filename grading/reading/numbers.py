@@ -47,7 +47,7 @@ _NAMES = {
     "lb": "pound lbs", "oz": "ounce", "s": "second sec", "min": "minute", "h": "hour hr hrs", "day": "", "week": "",
     "month": "", "year": "yr", "ml": "milliliter millilitre mL", "l": "liter litre L", "gal": "gallon",
     "dollar": "", "cent": "", "euro": "", "deg": "degree ^\\circ", "rad": "radian", "am": "", "pm": "",
-    "km/h": "kmh kph", "mi/h": "mph", "N": "newton", "J": "joule", "W": "watt", "V": "volt",
+    "km/h": "kmh kph", "mi/h": "mph", "N": "newton", "J": "joule", "W": "watt", "V": "volt", "unit": "",
 }  # fmt: skip
 _CANONICAL = {alias: name for name, aliases in _NAMES.items() for alias in (name, *aliases.split())}
 
@@ -112,7 +112,9 @@ def units_differ(gold: str, prediction: str) -> bool:
     if not gold or not prediction:
         return False
     names = known_unit(gold), known_unit(prediction)
-    return None not in names and names[0] != names[1]
+    if None in names or len({re.match("unit", name or "") is None for name in names}) > 1:
+        return False  # `units` stands for any unit, but square units are no units
+    return names[0] != names[1]
 
 
 MAX_DIGITS = 400

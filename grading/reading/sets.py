@@ -140,7 +140,7 @@ def _read_condition(text: str) -> RealSet | None:
             return None
         members = inner if signs[0] == "in" else _difference(_everything(), inner)
         return RealSet(members.has, members.ends, {operands[0]})
-    if len(signs) == 1 and (inequality := _without_modulus(*operands, signs[0])):
+    if len(signs) == 1 and (inequality := _without_modulus(operands[0], operands[1], signs[0])):
         return read_set(inequality)
     if len(signs) > 1 and signs[-1] == "in" and _REALS.fullmatch(operands[-1]):
         relation = Relation(operands[:-1], signs[:-1])
