@@ -15,9 +15,8 @@ from importlib import metadata
 from typing import Literal, get_args
 
 from grading.bounds import ANSWER_SECONDS, MAX_ANSWER_CHARACTERS, within
-from grading.choice import chosen_letter, letters
 from grading.equivalence import equivalent, equivalent_list, is_list
-from grading.extract import GUESSES, Extraction, extract, final_part
+from grading.extract import GUESSES, Extraction, chosen_letter, extract, final_part, letters
 from grading.reading.clean import clean, split_list
 from grading.reading.pair import Match, best_match
 from grading.reading.relations import without_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from grading.choice import chosen_letter
+from grading.extract import chosen_letter
 from grading.reading.clean import squeezed, without_text_commands
 from grading.reading.evaluate import Value, constant_value, inexact
 from grading.reading.formula import read_formula
