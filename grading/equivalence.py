@@ -6,10 +6,11 @@ read. The first reader that can read both sides decides. No number is ever picke
 as a whole.
 
 Policies, where the graders of the field differ. A unit, a currency and a percent sign may be missing or extra (`5`
-and `5\%`), but two known units must agree (`5 cm` is not `5 m`). `52` is wrong for `52_8`. A bare list has no order
-unless each part has its own name (`a = 1, b = 2`), a tuple has one; a tuple is not a set. An inequality equals the
-interval that it describes. `x = 5` answers 5, and `y = 2x` and `f(x) = 2x` answer `2x`. A decimal stands for a number
-without a finite decimal from six significant digits.
+and `5\%`), but two known units must agree (`5 cm` is not `5 m`); a sign of money is met by its rates (`\$20` by
+`20 dollars per hour`). `52` is wrong for `52_8`. A bare list has no order unless each part has its own name (`a = 1,
+b = 2`), of which an index is a part, as math-verify has it. A tuple has an order; a tuple is not a set. An inequality
+equals the interval that it describes. `x = 5` answers 5, and `y = 2x` and `f(x) = 2x` answer `2x`. A decimal stands
+for a number without a finite decimal from six significant digits.
 """
 
 from __future__ import annotations

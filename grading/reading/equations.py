@@ -20,7 +20,7 @@ from grading.reading.evaluate import (
     points,
 )
 from grading.reading.formula import Node, read_formula, symbols, with_symbol_renamed
-from grading.reading.lists import compare_unnamed, split_plus_minus
+from grading.reading.lists import compare_ordered, compare_unnamed, split_plus_minus
 from grading.reading.numbers import read_number, rounds_to_value, split_unit, units_differ, without_unit
 from grading.reading.pair import Compare, Match, Pair, best_match
 from grading.reading.relations import NAME, Relation, is_equation, read_relation, without_name
@@ -51,10 +51,12 @@ def compare_expressions(pair: Pair, compare: Compare) -> Match:
 
 def _compare_approximations(pair: Pair, compare: Compare) -> Match:
     """Compare the gold with the last sides of a chain of approximations."""
-    sides = [side.strip() for side in pair.prediction.split(r"\approx") if side.strip()]
-    if not sides:
+    golds, sides = ([side.strip() for side in text.split(r"\approx") if side.strip()] for text in pair.texts)
+    if not golds or not sides:
         return Match(None, "nothing beside an approximation sign")
-    gold = pair.gold.replace(r"\approx", "").strip()
+    if len(golds) == len(sides):
+        return compare_ordered(golds, sides, pair, compare)
+    gold = " ".join(golds)
     return best_match([compare(pair.with_texts(gold, side)) for side in sides[-MAX_APPROXIMATIONS:]])
 
 
