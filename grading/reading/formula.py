@@ -77,6 +77,8 @@ ACCENTS = names(
     "vec hat bar overline overrightarrow mathbf boldsymbol bm tilde dot ddot mathcal mathbb underline widehat "
     "widetilde mathrm text textbf textit mathit mathsf operatorname rm"
 )
+MAX_EXPONENT = 400
+"""Largest power of ten in scientific notation."""
 _NUMBER = re.compile(
     r"(?:\d{1,3}(?:,\d{3})+(?![\d])|\d{1,3}(?: \d{3})+(?![\d])|\d+)(?:\.\d*)?|\.\d+"
 )  # fmt: skip
@@ -155,7 +157,9 @@ class Scanner:
         significant = len(digits.replace(".", "").lstrip("0")) if "." in digits else None
         if exponent := _EXPONENT.match(self.text, self.at):
             self.at = exponent.end()
-            return number(value * Fraction(10) ** max(-400, min(400, int(exponent.group(1)))), significant)
+            if abs(int(exponent.group(1))) > MAX_EXPONENT:
+                raise NotAFormulaError("a number of this size")
+            return number(value * Fraction(10) ** int(exponent.group(1)), significant)
         if "." not in digits and (proper := _PROPER.match(self.text, self.at)):
             top, bottom = (int(proper.group(n) or proper.group(n + 1)) for n in (1, 3))
             if 0 < top < bottom:

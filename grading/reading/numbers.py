@@ -13,6 +13,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from grading.reading.evaluate import constant_value
+from grading.reading.formula import MAX_EXPONENT, contains, read_formula
 from grading.reading.pair import Match, Pair
 
 _NOT_UNITS = (
@@ -119,8 +121,6 @@ def units_differ(gold: str, prediction: str) -> bool:
 
 MAX_DIGITS = 400
 """Length of the longest run of digits that is read as a number."""
-MAX_EXPONENT = 400
-"""Largest power of ten in scientific notation."""
 ENOUGH_DIGITS = 6
 """Significant digits from which a rounded decimal stands for a fraction that has no finite decimal."""
 
@@ -133,9 +133,6 @@ _DOTS = re.compile(r"(\d{0,9}\.\d{1,40})\s?\\[lc]?dots")
 _PERIOD = re.compile(r"(\d*)\.(\d*?)(\d{1,6}?)\3{2,}")
 _LARGE_NUMBERS = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _LARGE = re.compile(r"(?<=[\d }])\s?(?:\\text\s?\{\s?)?(hundred|thousand|million|billion|trillion)\s?\}?$")
-_GROUP = r"(?:\{\s?(-?[\d,.]+)\s?\}|\s?(\d))"
-_FRAC = re.compile(rf"(\d*)\s?\\frac{_GROUP}{_GROUP}")
-_SLASH = re.compile(r"(?:(\d+) )?([\d,.]+)\s?/\s?(-?[\d,.]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +179,11 @@ def _unsigned(text: str) -> Number | None:
         exponent = int(match.group(2) or match.group(3) or match.group(4))
         if abs(exponent) <= MAX_EXPONENT:
             return Number(_plain(match.group(1)) * Fraction(10) ** exponent)
-    if match := _FRAC.fullmatch(text):
-        whole, top, bottom = match.group(1), match.group(2) or match.group(3), match.group(4) or match.group(5)
-        return _mixed(whole, top, bottom)
-    if match := _SLASH.fullmatch(text):
-        return _mixed(match.group(1) or "", match.group(2), match.group(3))
-    return None
+    node = read_formula(text)
+    if node is None or contains(node, lambda part: part.kind not in ("number", "/", "-")):
+        return None
+    value = constant_value(node)
+    return None if value is None else Number(value)
 
 
 def _with_dots(digits: str) -> Number | None:
@@ -197,20 +193,6 @@ def _with_dots(digits: str) -> Number | None:
         value = Fraction(int(whole + fixed or 0)) + Fraction(int(period), 10 ** len(period) - 1)
         return Number(value / 10 ** len(fixed))
     return _unsigned(digits)
-
-
-def _mixed(whole: str, top: str, bottom: str) -> Number | None:
-    numerator, denominator = _signed(top), _signed(bottom)
-    if numerator is None or denominator is None or denominator == 0 or (whole and numerator < 0):
-        return None
-    return Number(Fraction(int(whole or 0)) + numerator / denominator)
-
-
-def _signed(text: str) -> Fraction | None:
-    body = text.removeprefix("-")
-    if not _DECIMAL.fullmatch(body):
-        return None
-    return -_plain(body) if text.startswith("-") else _plain(body)
 
 
 def _plain(digits: str) -> Fraction:
