@@ -6,7 +6,12 @@ killed.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from grading.reading.clean import depth_at_each
 
@@ -18,6 +23,10 @@ MAX_POWER = 10_000
 """Largest number allowed as an exponent."""
 MAX_FACTORIAL = 3_000
 """Largest number whose factorial may be evaluated."""
+
+ANSWER_SECONDS = 1.2
+"""Processor time for the comparison of one answer, several times what any right one of the data sets takes."""
+T = TypeVar("T")
 
 _NESTED_SUBSCRIPTS = re.compile(r"(?:_\s?\{[^{}_]{0,20}){4}")
 _POWER = re.compile(r"(?:\^|\*\*)\s?(?:\{\s?)?[+-]?(\d[\d,]*)")
@@ -69,3 +78,42 @@ def is_balanced(answer: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
+
+
+class _TooLongError(BaseException):
+    """Not an Exception, which the symbolic libraries swallow."""
+
+
+def within(seconds: float, compute: Callable[[], T]) -> T | None:
+    """Return what is computed, or None after so much processor time; outside the main thread without a limit."""
+
+    def stop(*_: object) -> None:
+        raise _TooLongError
+
+    if threading.current_thread() is not threading.main_thread():
+        return compute()
+    previous = signal.signal(signal.SIGVTALRM, stop)
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)  # again and again: the libraries may swallow a tick
+            return compute()
+        finally:
+            _end_limit(previous)
+    except _TooLongError:
+        _end_limit(previous)  # a tick in the moment of leaving the block skips its own line
+        return None
+
+
+def _end_limit(previous: Any) -> None:
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, previous)
+
+
+@contextlib.contextmanager
+def unhurried() -> Iterator[None]:
+    """Keep the time of the block out of the limit around it: an import must not be broken off."""
+    left, interval = signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, left, interval)

@@ -6,10 +6,11 @@ read. The first reader that can read both sides decides. No number is ever picke
 as a whole.
 
 Policies, where the graders of the field differ. A unit, a currency and a percent sign may be missing or extra (`5`
-and `5\%`), but two known units must agree (`5 cm` is not `5 m`). `52` is wrong for `52_8`. A bare list has no order
-unless each part has its own name (`a = 1, b = 2`), a tuple has one; a tuple is not a set. An inequality equals the
-interval that it describes. `x = 5` answers 5, and `y = 2x` and `f(x) = 2x` answer `2x`. A decimal stands for a number
-without a finite decimal from six significant digits.
+and `5\%`), but two known units must agree (`5 cm` is not `5 m`); a sign of money is met by its rates (`\$20` by
+`20 dollars per hour`). `52` is wrong for `52_8`. A bare list has no order unless each part has its own name (`a = 1,
+b = 2`), of which an index is a part, as math-verify has it. A tuple has an order; a tuple is not a set. An inequality
+equals the interval that it describes. `x = 5` answers 5, and `y = 2x` and `f(x) = 2x` answer `2x`. A decimal stands
+for a number without a finite decimal from six significant digits.
 """
 
 from __future__ import annotations
@@ -19,17 +20,15 @@ import re
 from grading.bounds import why_not_parsed
 from grading.extract import find_boxes
 from grading.reading.clean import clean, squeezed, without_text_commands
-from grading.reading.equations import compare_equations
-from grading.reading.expressions import compare_expressions
-from grading.reading.lists import compare_unordered
-from grading.reading.numbers import compare_numbers
+from grading.reading.equations import compare_equations, compare_expressions
+from grading.reading.lists import ListShape, SetShape, compare_shapes, compare_unordered, shape_of
+from grading.reading.numbers import compare_numbers, split_unit, units_differ
 from grading.reading.pair import Match, Pair
 from grading.reading.sets import compare_sets
-from grading.reading.shapes import ListShape, SetShape, compare_shapes, shape_of
 from grading.reading.special import compare_special_forms
-from grading.reading.units import split_unit, units_differ
 from grading.reading.words import without_condition, without_lead
 
+_APPROXIMATELY = re.compile(r"^(-?)\s?\\approx(?![a-z])\s?")
 _MAX_CHARACTERS = 4_000
 """Characters of an answer that are cleaned; more than `grading.bounds` lets through."""
 
@@ -59,7 +58,10 @@ def _compare(pair: Pair) -> Match:
     gold, prediction = _prepared(pair.gold), _prepared(pair.prediction)
     if pair.unit:
         prediction = _without_gold_unit(prediction, clean(pair.unit))
-    if units_differ(*(_currency(text) or split_unit(clean(text))[1] for text in pair.texts)):
+    currencies, units = ([read(text) for text in pair.texts] for read in (_currency, lambda t: split_unit(clean(t))[1]))
+    if any(currencies):
+        units = [sign or re.split(r"/|\bper\b", unit)[0] for sign, unit in zip(currencies, units, strict=True)]
+    if units_differ(*units):
         return Match(False, "another unit")
     if gold and squeezed(gold) == squeezed(prediction):
         return Match(True, "same string")
@@ -93,7 +95,7 @@ def _prepared(text: str) -> str:
     if "boxed" in text:
         boxes = [box for box in find_boxes(text)[0] if box.strip()]
         text = (boxes[-1] if len(set(boxes)) == 1 else ", ".join(boxes)) if boxes else text
-    return without_lead(clean(text))
+    return _APPROXIMATELY.sub(r"\1", without_lead(clean(text)))
 
 
 def _currency(text: str) -> str:

@@ -13,8 +13,7 @@ from typing import Literal
 
 from grading.extract import extract, find_boxes
 from grading.grade import Gold, Submission
-from grading.pool import grade_many, graded
-from grading.processes import Item
+from grading.pool import Item, grade_many, graded
 from grading.reading.clean import depth_at_each
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")

@@ -14,10 +14,9 @@ from functools import lru_cache
 from importlib import metadata
 from typing import Literal, get_args
 
-from grading.bounds import MAX_ANSWER_CHARACTERS
-from grading.choice import chosen_letter, letters
+from grading.bounds import ANSWER_SECONDS, MAX_ANSWER_CHARACTERS, within
 from grading.equivalence import equivalent, equivalent_list, is_list
-from grading.extract import GUESSES, Extraction, extract, final_part
+from grading.extract import GUESSES, Extraction, chosen_letter, extract, final_part, letters
 from grading.reading.clean import clean, split_list
 from grading.reading.pair import Match, best_match
 from grading.reading.relations import without_name
@@ -163,6 +162,11 @@ def _gold_letter(gold: Gold) -> str:
 
 
 def _compare(extraction: Extraction, gold: Gold) -> Match:
+    match = within(ANSWER_SECONDS, lambda: _match(extraction, gold))
+    return match or Match(False, f"not found equal within {ANSWER_SECONDS:g} s of processor time")
+
+
+def _match(extraction: Extraction, gold: Gold) -> Match:
     if gold.kind == "choice":
         letter = chosen_letter(extraction.text, gold.choices)
         if letter is None:

@@ -14,7 +14,6 @@ import click
 from harness.cli.command import OneLineErrors
 
 if TYPE_CHECKING:
-    from grading.grade import Verdict
     from jobs.run.folder import RunFolder
     from jobs.run.grades import Change, GradeFile
 
@@ -22,8 +21,6 @@ SHOWN = 50
 """Samples that are listed without --all; the counts always cover all samples."""
 UNREADABLE = (OSError, ValueError, TypeError, KeyError)
 """Exceptions from reading a run folder that is damaged or of another version of the harness."""
-UNDECIDED: frozenset[Verdict] = frozenset({"unparsable", "grader_timeout", "bad_gold"})
-"""Verdicts of the second grader that do not judge the answer."""
 _COLUMNS = ("problem", "sample", "verdicts", "gold", "answers", "reasons")
 
 
@@ -52,15 +49,7 @@ def _paths(context: click.Context, parameter: click.Parameter, values: Sequence[
     is_flag=True,
     help="List the grader versions of each run and grade nothing.",
 )
-@click.option(
-    "--second-grader",
-    "is_second",
-    is_flag=True,
-    help="Grade with the independent grader as well, and list the disagreements.",
-)
-@click.option(
-    "--all", "is_all", is_flag=True, help=f"List all changed or disputed samples instead of the first {SHOWN}."
-)
+@click.option("--all", "is_all", is_flag=True, help=f"List all changed samples instead of the first {SHOWN}.")
 @click.option(
     "--workers", type=click.IntRange(1), help="Number of grader processes.  [default: one per processor, at most 16]"
 )
@@ -71,7 +60,6 @@ def main(
     old: str | None,
     new: str | None,
     is_listing: bool,
-    is_second: bool,
     is_all: bool,
     workers: int | None,
 ) -> int:
@@ -98,8 +86,6 @@ def main(
             _regrade(run, workers)
         if is_diff and not is_listing:
             _print_diff(run, old, new, num_shown)
-        if is_second and not is_listing:
-            _grade_again(run, workers, num_shown)
 
     ungraded: list[RunFolder] = []
     readable = [run for run in folders if _is_processed(run, process, ungraded)]
@@ -161,14 +147,13 @@ def _counts(grades: Mapping[str, Mapping[str, Any]], total: int) -> str:
 def _print_versions(run: RunFolder) -> None:
     from jobs.run.grades import grade_files
 
-    for folder, note in ((run.grades_dir, "newest: counts"), (run.second_grades_dir, "newest second grader")):
-        files = grade_files(folder)
-        for file in reversed(files):
-            at = datetime.fromtimestamp(file.changed_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
-            mark = f"  ({note})" if file is files[-1] else ""
-            click.echo(f"{run.path.name}: {file.version}: {file.num_grades} grades, {at}{mark}")
-        if not files and folder == run.grades_dir:
-            click.echo(f"{run.path.name}: not graded yet")
+    files = grade_files(run.grades_dir)
+    for file in reversed(files):
+        at = datetime.fromtimestamp(file.changed_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        mark = "  (newest: counts)" if file is files[-1] else ""
+        click.echo(f"{run.path.name}: {file.version}: {file.num_grades} grades, {at}{mark}")
+    if not files:
+        click.echo(f"{run.path.name}: not graded yet")
 
 
 def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int | None) -> None:
@@ -182,7 +167,7 @@ def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int
     total = sum(len(shard) for shard in run.shards())
     click.echo(f"\n{run.path.name}: {len(changed)} of {total} verdicts changed")
     click.echo(f"  from {before.version}\n  to   {after.version}")
-    _print_changes(changed, num_shown, ("old verdict", "new verdict"))
+    _print_changes(changed, num_shown)
 
 
 def _two_versions(run: RunFolder, old: str | None, new: str | None) -> tuple[GradeFile | None, GradeFile | None]:
@@ -200,40 +185,12 @@ def _two_versions(run: RunFolder, old: str | None, new: str | None) -> tuple[Gra
     return before, after
 
 
-def _grade_again(run: RunFolder, workers: int | None, num_shown: int | None) -> None:
-    """Grade with the second grader and list the samples on which the two graders disagree."""
-    from grading.second import second_grade, second_grader_version
-    from jobs.after.grading import grade_into
-    from jobs.run.grades import changes, find, grade_files, read_grades
-
-    with run.compaction_lock():
-        graded = grade_into(run.second_grades_dir, run, second_grader_version(), second_grade, workers)
-    _, first = _two_versions(run, None, None)
-    seconds = grade_files(run.second_grades_dir)
-    if first is None or not seconds:
-        click.echo(f"{run.path.name}: no finished sample to compare")
-        return
-    second = find(seconds, second_grader_version())
-    differences = changes(run, read_grades(first), read_grades(second))
-    undecided = [change for change in differences if change.verdicts[1] in UNDECIDED]
-    disputed = [change for change in differences if change not in undecided and "correct" in change.verdicts]
-    num_others = len(differences) - len(undecided) - len(disputed)
-    click.echo(f"\n{run.path.name}: {graded} graded now by the second grader {second.version}")
-    click.echo(
-        f"  against {first.version}\n  {len(disputed)} disagreements that change the score, {num_others} between "
-        f"verdicts other than correct, {len(undecided)} that the second grader cannot decide, "
-        f"of {len(read_grades(second))}"
-    )
-    ordered = [*disputed, *(change for change in differences if change not in disputed)]
-    _print_changes(ordered, num_shown, ("first grader", "second grader"))
-
-
-def _print_changes(changed: Sequence[Change], num_shown: int | None, graders: tuple[str, str]) -> None:
+def _print_changes(changed: Sequence[Change], num_shown: int | None) -> None:
     """Print the counts by pair of verdicts, then the samples with both answers and both reasons."""
     if not changed:
         return
     _print_table(
-        (*graders, "samples"),
+        ("old verdict", "new verdict", "samples"),
         ((*pair, str(number)) for pair, number in Counter(change.verdicts for change in changed).most_common()),
     )
     _print_table(_COLUMNS, (_row(change) for change in changed[:num_shown]))

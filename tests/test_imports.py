@@ -22,7 +22,7 @@ ALLOWED = {
     "warehouse": {"warehouse", "jobs", "harness", "grading"},
 }
 FRONTS = {
-    "grading.bench.__main__",
+    "grading.bench",
     "grading.check",
     "grading.regrade",
     "harness.acceptance.group",
@@ -56,8 +56,8 @@ DOORS = {
     },
     "submitit": {"jobs/submission/submit.py"},
     "duckdb": {"warehouse/database.py"},
-    "math_verify": {"grading/reading/symbolic.py", "grading/bench/bare.py"},
-    "sympy": {"grading/reading/symbolic.py", "grading/second/formula.py"},
+    "math_verify": {"grading/reading/symbolic.py", "grading/measurements.py"},
+    "sympy": {"grading/reading/symbolic.py"},
     "datasets": {"harness/problems/hub.py"},
     "inspect_ai": {"warehouse/inspect_log.py"},
     "junitparser": {"warehouse/nightly/junit.py"},

@@ -19,7 +19,7 @@ _FOLDER = Path(__file__).parent
 _TABLES = ("run", "trace", "grade", "probe", "target", "totals", "timing", "estimate")
 """Files of tables/."""
 _VIEWS = (
-    "macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "timing", "modelled", "stopwatches",
+    "macros", "accuracy", "speculation", "tokens", "speed", "speed_up", "timing", "modelled", "stopwatches",
     "judge", "replay", "drafts", "probe", "flips", "wide", "several", "code", "pruned", "target",
 )  # fmt: skip
 """Files of views/, each after those that it builds on."""

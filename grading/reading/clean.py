@@ -98,7 +98,10 @@ def _clean_latex(text: str) -> str:
     if text.strip().startswith(r"\[") and text.strip().endswith(r"\]"):
         text = text.strip()[2:-2]
     text = re.sub(r"\\(?:lbrace|rbrace)(?![a-z])", lambda m: r"\{" if "lb" in m.group() else r"\}", text)
-    return re.sub(r"\^\s?\{\s?\\circ\s?\}|\\degree(?![a-z])|\\text\{\s?°\s?\}", r"^\\circ", text)
+    text = re.sub(r"(?<=\d)\s?\^\s?(?:\{\s?\\prime\s?\}|\\prime(?![a-z]))", "'", text)  # minutes of an angle
+    return re.sub(
+        r"\^\s?\{\s?\\circ\s?\}|\\degree(?![a-z])|\\text\{\s?°\s?\}|\\text\{ ?degrees? ?\}(?=\s?\d)", r"^\\circ", text
+    )
 
 
 def _rows_as_list(text: str) -> str:

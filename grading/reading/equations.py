@@ -1,20 +1,98 @@
-"""Equations and inequalities: what they are worth, what they define, and whether two of them are equivalent."""
+"""Expressions by their values; equations and inequalities: what they are worth, define, and whether two are the same.
+
+What cannot be read as a formula goes to math-verify.
+"""
 
 from __future__ import annotations
 
 import re
 
+from grading.bounds import is_balanced
 from grading.reading.clean import squeezed
-from grading.reading.evaluate import UndefinedError, Value, evaluate, is_same_expression, is_same_value, points
-from grading.reading.expressions import with_constant_of
-from grading.reading.formula import read_formula
-from grading.reading.pair import Compare, Match, Pair
+from grading.reading.evaluate import (
+    UndefinedError,
+    Value,
+    constant_value,
+    evaluate,
+    inexact,
+    is_same_expression,
+    is_same_value,
+    points,
+)
+from grading.reading.formula import Node, read_formula, symbols, with_symbol_renamed
+from grading.reading.lists import compare_ordered, compare_unnamed, split_plus_minus
+from grading.reading.numbers import read_number, rounds_to_value, split_unit, units_differ, without_unit
+from grading.reading.pair import Compare, Match, Pair, best_match
 from grading.reading.relations import NAME, Relation, is_equation, read_relation, without_name
-from grading.reading.tree import Node, symbols, with_symbol_renamed
-from grading.reading.units import split_unit, units_differ, without_unit
+from grading.reading.symbolic import compare_symbols
+
+MAX_APPROXIMATIONS = 3
+r"""Sides of a chain of `\approx` that are compared, from its end."""
+
+
+def compare_expressions(pair: Pair, compare: Compare) -> Match:
+    """Compare two answers that are one value each."""
+    if r"\approx" in pair.prediction:
+        return _compare_approximations(pair, compare)
+    if pair.has_plus_minus:
+        return compare_unnamed(split_plus_minus([pair.gold]), split_plus_minus([pair.prediction]), pair, compare)
+    if not is_balanced(pair.prediction):
+        return Match(None, "unbalanced braces")
+    (gold, gold_unit), (prediction, unit) = (split_unit(text) for text in pair.texts)
+    if units_differ(gold_unit, unit):
+        return Match(False, "another unit")
+    readings = list(dict.fromkeys([pair, pair.with_texts(gold, prediction)]))  # as they stand, so that 90° is π/2
+    for reading in readings:
+        is_equal = _has_same_value(reading)
+        if is_equal or (is_equal is False and reading == readings[-1]):
+            return Match(is_equal, "values")
+    return compare_symbols(pair.with_texts(without_unit(pair.gold), without_unit(pair.prediction)))
+
+
+def _compare_approximations(pair: Pair, compare: Compare) -> Match:
+    """Compare the gold with the last sides of a chain of approximations."""
+    golds, sides = ([side.strip() for side in text.split(r"\approx") if side.strip()] for text in pair.texts)
+    if not golds or not sides:
+        return Match(None, "nothing beside an approximation sign")
+    if len(golds) == len(sides):
+        return compare_ordered(golds, sides, pair, compare)
+    gold = " ".join(golds)
+    return best_match([compare(pair.with_texts(gold, side)) for side in sides[-MAX_APPROXIMATIONS:]])
+
+
+def _has_same_value(pair: Pair) -> bool | None:
+    """Return whether both sides have the same values, or None where one of them cannot be read or computed."""
+    gold, prediction = read_formula(pair.gold), read_formula(pair.prediction)
+    if gold is None or prediction is None:
+        return None
+    if not symbols(gold) and not symbols(prediction):
+        gold_value, value = constant_value(gold), constant_value(prediction)
+        if gold_value is None or value is None:
+            return None
+        if pair.tolerance is not None and abs(inexact(gold_value) - inexact(value)) <= pair.tolerance:
+            return True
+        gold_number, number = read_number(pair.gold), read_number(pair.prediction)
+        if number is not None and rounds_to_value(gold_value, number):
+            return True
+        if gold_number is not None and rounds_to_value(value, gold_number):
+            return True
+    return is_same_expression(gold, with_constant_of(gold, prediction))
+
+
+def with_constant_of(gold: Node, prediction: Node) -> Node:
+    """Return the prediction with its constant of integration named as in the gold (`C`, `C_1`)."""
+    missing, extra = symbols(gold) - symbols(prediction), symbols(prediction) - symbols(gold)
+    for name in extra:
+        if re.fullmatch(r"[cCkK]_\d", name) and name.swapcase() in missing:
+            prediction = with_symbol_renamed(prediction, name, name.swapcase())
+    if gold.kind == "+" and missing == {"C"} and len(extra) == 1 and extra <= {"c", "K", "k"}:
+        return with_symbol_renamed(prediction, next(iter(extra)), "C")
+    return prediction
+
 
 _FUNCTION = re.compile(r"(\\?[A-Za-z]{1,10}(?:_\{?\w\}?)?(?:'{1,3}|\^\s?\{-1\})?)\s?\(\s?([A-Za-z])\s?\)")
 _INDEXED = re.compile(r"(\\?[A-Za-z]+) ?_ ?\{? ?(\w+) ?\}?")
+_INDEX = re.compile(r"(?<=_)\{?\w+\}?|\d+")
 _SUM_OF_NAMES = re.compile(
     r"(?:\\?[A-Za-z]{1,8}(?:_\{?\w{1,3}\}?)?|[A-Z]{2,3})(?:\s?[+\-]?\s?\\?[A-Za-z](?:_\{?\w{1,3}\}?)?)*"
 )
@@ -46,23 +124,23 @@ def compare_equations(pair: Pair, compare: Compare) -> Match | None:
 def _compare_two(pair: Pair, compare: Compare) -> Match | None:
     if units_differ(*(split_unit(read_relation(text).operands[-1])[1] for text in pair.texts)):
         return Match(False, "another unit")
-    heads = [_INDEXED.fullmatch(read_relation(text).operands[0]) for text in pair.texts]
-    if heads[0] and heads[1] and heads[0][1] == heads[1][1] and heads[0][2] != heads[1][2]:
+    heads = [squeezed(read_relation(text).operands[0]) for text in pair.texts]
+    is_name = all(_INDEXED.fullmatch(head) or read_formula(head) is None for head in heads)
+    if is_name and heads[0] != heads[1] and len({_INDEX.sub("", head) for head in heads}) == 1:
         return Match(False, "another index")
-    if _is_same_definition(pair):
+    if _is_same_definition(pair, compare):
         return Match(True, "the same definition")
     is_same = is_same_relation(*pair.texts)
     if is_same is not None:
         return Match(is_same, "equations")
     if all(is_equation(text) for text in pair.texts):
         gold, prediction = (value_of_equation(text) for text in pair.texts)
-        names = [squeezed(read_relation(text).operands[0]) for text in pair.texts]
-        if gold and prediction and names[0] == names[1]:
+        if gold and prediction and heads[0] == heads[1]:
             return compare(pair.with_texts(gold, prediction))
     return None
 
 
-def _is_same_definition(pair: Pair) -> bool:
+def _is_same_definition(pair: Pair, compare: Compare) -> bool:
     gold, prediction = (definition(text) for text in pair.texts)
     if gold is None or prediction is None:
         return False
@@ -71,6 +149,8 @@ def _is_same_definition(pair: Pair) -> bool:
     gold_node, node = read_formula(gold_body), read_formula(prediction_body)
     if gold_node is None or node is None:
         return False
+    if not symbols(gold_node) | symbols(node):
+        return compare(pair.with_texts(gold_body, prediction_body)).is_equal is True
     if argument and gold_argument and gold_argument != argument:
         node = with_symbol_renamed(node, argument, gold_argument)
     return bool(is_same_expression(gold_node, with_constant_of(gold_node, node)))

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from grading.reading.tree import Node, contains, symbols
+from grading.reading.formula import Node, contains, symbols
 
 DIGITS = 40
 RELATIVE_ERROR = 1e-25
@@ -195,8 +195,8 @@ def _function(name: str, operands: list[Value], log_base: int) -> Value:
     if name in ("log", "lg", "ln"):
         return _logarithm(name, operands, log_base)
     context = arithmetic()
-    if name == "exp":
-        return _power(context.e * 1, value)
+    if name in ("exp", "cis"):
+        return _power(context.e * 1, value) if name == "exp" else context.expj(inexact(value))
     if abs(value) > 10**9:
         raise UndefinedError("too large an argument")
     return getattr(context, _NAMES.get(name, name))(inexact(value))

@@ -1,19 +1,126 @@
-"""Numbers that can be read exactly, without a symbolic library."""
+r"""Units at the end of an answer, and numbers that can be read exactly, without a symbolic library.
+
+Lengths, times, masses and money are known by name; any other word after a number (`12 apples`) is dropped. A unit is
+dropped where one side has none, and compared where both name a known one. Nothing is converted: `5 cm` and `0.05 m` are
+different answers.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
+from grading.reading.evaluate import constant_value
+from grading.reading.formula import MAX_EXPONENT, contains, read_formula
 from grading.reading.pair import Match, Pair
-from grading.reading.units import split_unit, units_differ, without_unit
+
+_NOT_UNITS = (
+    "pi|sqrt|cbrt|sin|cos|tan|cot|sec|csc|log|ln|exp|mod|over|choose|times|plus|minus|and|or|to|factorial|squared|cubed|"
+    "halves|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?|hundredths?|thousandths?|more|less|modulo|"
+    "hundred|thousand|million|billion|trillion|dozen|percent|half|infinity|infty|base|dots|ldots|cdots|theta|alpha|beta|"
+    "gamma|lambda|omega|sinh|cosh|tanh|arcsin|arccos|arctan"
+)
+_SHORT = "cm|mm|km|kg|mg|ml|mL|hr|hrs|ft|in|lb|lbs|oz|mph|yd|mi|sec|min|km/h|m/s|cm/s|ft/s|units?"
+_POWER = r"(?:\s?\^\s?(?:\d|\{\s?\d\s?\})|\s?\^\{\s?\\text\{\s?\d\s?\}\s?\})?"
+_TEXT = r"\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|rm|hbox|operatorname)\s?\{(?:[^{}]|\{[^{}]{0,9}\}){0,80}\}" + _POWER
+_PLAIN = (
+    rf"(?:\s?(?:sq|cu)\.? |\s?(?:square|cubic) )?(?!\s?(?:{_NOT_UNITS})\b)"
+    rf"(?:\s[a-z]{{3,20}}|(?<![\\a-zA-Z_])[a-z]{{4,20}}|\s?(?<![\\a-zA-Z_^])(?:{_SHORT}))"
+    rf"{_POWER}(?:/[a-z]{{1,10}})?(?: (?:per |a )?[a-z]{{2,20}}){{0,3}}{_POWER}"
+)
+_UNIT = re.compile(
+    rf"\s?(?:\^\s?\\circ\s?(?:[CFK]|{_TEXT})?|(?:{_TEXT})(?:\s?(?:/|\\cdot)?\s?{_TEXT}){{0,3}}|{_PLAIN}"
+    rf"|(?<=\d) [mgshlL]{_POWER})$"
+)
+_NO_UNIT_TEXT = re.compile(
+    rf"\\\w+\s?\{{\s*(?:(?:and|or|i|e|if|when|for|base|mod|{_NOT_UNITS})\b|[0-9().,]+|(?![JNVW])[A-Z]\s*\}})"
+)
+_MATHS_TEXT = re.compile(
+    r"\\(?:mathrm|text|rm|operatorname)\s?\{\s*(?:[eid]|sin|cos|tan|ln|log|exp|two|ten|eight)\s*\}"
+)
+
+_NAMES = {
+    "mm": "millimeter millimetre", "cm": "centimeter centimetre", "m": "meter metre", "km": "kilometer kilometre",
+    "in": "inch inche", "ft": "foot feet", "yd": "yard", "mi": "mile", "mg": "milligram",
+    "g": "gram gm", "kg": "kilogram",
+    "lb": "pound lbs", "oz": "ounce", "s": "second sec", "min": "minute", "h": "hour hr hrs", "day": "", "week": "",
+    "month": "", "year": "yr", "ml": "milliliter millilitre mL", "l": "liter litre L", "gal": "gallon",
+    "dollar": "", "cent": "", "euro": "", "deg": "degree ^\\circ", "rad": "radian", "am": "", "pm": "",
+    "km/h": "kmh kph", "mi/h": "mph", "N": "newton", "J": "joule", "W": "watt", "V": "volt", "unit": "",
+}  # fmt: skip
+_CANONICAL = {alias: name for name, aliases in _NAMES.items() for alias in (name, *aliases.split())}
+
+
+@lru_cache(maxsize=2048)
+def split_unit(text: str) -> tuple[str, str]:
+    r"""Return an answer without the one unit at its end, and that unit (`5 cm`, `5\text{ cm}^2`, `90^\circ`)."""
+    match = _UNIT.search(text, max(0, len(text) - 120))
+    if match is None or _NO_UNIT_TEXT.match(match.group().strip()) or _MATHS_TEXT.match(match.group().strip()):
+        return text, ""
+    head = text[: match.start()].rstrip()
+    # The rest must be a value: it ends in a digit, or a closing bracket or letter of an expression with a digit.
+    if not head or head[-1] in "+-*/^_=({," or not re.search(r"\d\W*$|\d.*[})a-z]$|\\frac|\\pi$|\\sqrt|^[a-z]$", head):
+        return text, ""
+    if re.fullmatch(r"[a-z]", head) and not match.group().strip().startswith(("\\", "^")):
+        return text, ""
+    head = re.sub(r"\\times$|\\cdot$", "", head).rstrip()
+    return head, match.group().strip()
+
+
+def without_unit(text: str) -> str:
+    """Return an answer without the one unit at its end."""
+    return split_unit(text)[0]
+
+
+def known_unit(unit: str) -> str | None:
+    """Return the canonical name of a known unit with its powers (`cm^2` for `square centimetres`), else None."""
+    plain = re.sub(
+        r"\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|rm|hbox)|\\cdot|[{}~\s.]+", " ", unit.replace("^", " ^ ")
+    ).strip()
+    if plain in ("^ \\circ", "^\\circ"):
+        return "deg"
+    plain = re.sub(r"\b([ap]) ?m\b(?=$)", r"\1m", plain)
+    plain = re.sub(r"\s*\^\s*(-?\d)(?!\d)", r"^\1", plain)
+    plain = re.sub(r"(?:square|sq) (\w+)", r"\1^2", plain)
+    plain = re.sub(r"(?:cubic|cu) (\w+)", r"\1^3", plain)
+    plain = re.sub(r" squared\b", "^2", re.sub(r" cubed\b", "^3", plain))
+    whole = _canonical(plain)
+    powers: dict[str, int] = {}
+    for index, side in enumerate(re.split(r"\s?/\s?| per ", whole or plain)):
+        for factor in side.split():
+            name, _, power = factor.partition("^")
+            known = _canonical(name)
+            if known is None:
+                return None
+            powers[known] = powers.get(known, 0) + (-1 if index else 1) * int(power or 1)
+    top = [name + (f"^{power}" if power > 1 else "") for name, power in powers.items() if power > 0]
+    bottom = [name + (f"^{-power}" if power < -1 else "") for name, power in powers.items() if power < 0]
+    return "/".join([" ".join(top), *bottom]) if top or bottom else None
+
+
+def _canonical(name: str) -> str | None:
+    name = name.strip()
+    for form in (name, name.lower(), name.lower().removesuffix("s"), name.lower().removesuffix("es")):
+        if form in _CANONICAL:
+            return _CANONICAL[form]
+    return None
+
+
+def units_differ(gold: str, prediction: str) -> bool:
+    """Return whether both units are known and differ."""
+    if not gold or not prediction:
+        return False
+    names = known_unit(gold), known_unit(prediction)
+    if None in names or len({re.match("unit", name or "") is None for name in names}) > 1:
+        return False  # `units` stands for any unit, but square units are no units
+    return names[0] != names[1]
+
 
 MAX_DIGITS = 400
 """Length of the longest run of digits that is read as a number."""
-MAX_EXPONENT = 400
-"""Largest power of ten in scientific notation."""
 ENOUGH_DIGITS = 6
 """Significant digits from which a rounded decimal stands for a fraction that has no finite decimal."""
 
@@ -26,9 +133,6 @@ _DOTS = re.compile(r"(\d{0,9}\.\d{1,40})\s?\\[lc]?dots")
 _PERIOD = re.compile(r"(\d*)\.(\d*?)(\d{1,6}?)\3{2,}")
 _LARGE_NUMBERS = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _LARGE = re.compile(r"(?<=[\d }])\s?(?:\\text\s?\{\s?)?(hundred|thousand|million|billion|trillion)\s?\}?$")
-_GROUP = r"(?:\{\s?(-?[\d,.]+)\s?\}|\s?(\d))"
-_FRAC = re.compile(rf"(\d*)\s?\\frac{_GROUP}{_GROUP}")
-_SLASH = re.compile(r"(?:(\d+) )?([\d,.]+)\s?/\s?(-?[\d,.]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +179,11 @@ def _unsigned(text: str) -> Number | None:
         exponent = int(match.group(2) or match.group(3) or match.group(4))
         if abs(exponent) <= MAX_EXPONENT:
             return Number(_plain(match.group(1)) * Fraction(10) ** exponent)
-    if match := _FRAC.fullmatch(text):
-        whole, top, bottom = match.group(1), match.group(2) or match.group(3), match.group(4) or match.group(5)
-        return _mixed(whole, top, bottom)
-    if match := _SLASH.fullmatch(text):
-        return _mixed(match.group(1) or "", match.group(2), match.group(3))
-    return None
+    node = read_formula(text)
+    if node is None or contains(node, lambda part: part.kind not in ("number", "/", "-")):
+        return None
+    value = constant_value(node)
+    return None if value is None else Number(value)
 
 
 def _with_dots(digits: str) -> Number | None:
@@ -90,20 +193,6 @@ def _with_dots(digits: str) -> Number | None:
         value = Fraction(int(whole + fixed or 0)) + Fraction(int(period), 10 ** len(period) - 1)
         return Number(value / 10 ** len(fixed))
     return _unsigned(digits)
-
-
-def _mixed(whole: str, top: str, bottom: str) -> Number | None:
-    numerator, denominator = _signed(top), _signed(bottom)
-    if numerator is None or denominator is None or denominator == 0 or (whole and numerator < 0):
-        return None
-    return Number(Fraction(int(whole or 0)) + numerator / denominator)
-
-
-def _signed(text: str) -> Fraction | None:
-    body = text.removeprefix("-")
-    if not _DECIMAL.fullmatch(body):
-        return None
-    return -_plain(body) if text.startswith("-") else _plain(body)
 
 
 def _plain(digits: str) -> Fraction:

@@ -27,6 +27,7 @@ _IS_SET = re.compile(
     r"\\(?:cup|cap|setminus|backslash|infty|in|le|ge|leq|geq|leqslant|geqslant|ne|neq|lt|gt|notin|mathbb|bigcup)(?![a-zA-Z])"
     r"|[<>]|!=|\\emptyset|\\varnothing|\\not"
 )
+_MODULUS = re.compile(r"\|\s?([a-z])\s?([+-][^|]+)?\|")
 _SYMBOL = re.compile(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?(?:\([a-z]\))?'?")
 
 
@@ -139,9 +140,25 @@ def _read_condition(text: str) -> RealSet | None:
             return None
         members = inner if signs[0] == "in" else _difference(_everything(), inner)
         return RealSet(members.has, members.ends, {operands[0]})
+    if len(signs) == 1 and (inequality := _without_modulus(operands[0], operands[1], signs[0])):
+        return read_set(inequality)
     if len(signs) > 1 and signs[-1] == "in" and _REALS.fullmatch(operands[-1]):
         relation = Relation(operands[:-1], signs[:-1])
     return _read_inequality(relation)
+
+
+def _without_modulus(left: str, right: str, sign: str) -> str | None:
+    r"""Return `|x - a| < b` as `a - b < x < a + b`, and `|x - a| > b` as two rays; None for anything else."""
+    if "|" in right:
+        left, right, sign = right, left, _MIRRORED.get(sign, "")
+    modulus = _MODULUS.fullmatch(left)
+    if modulus is None or sign not in _MIRRORED:
+        return None
+    name, shift = modulus.group(1), modulus.group(2) or "0"
+    low, high = f"-({right})-({shift})", f"{right}-({shift})"
+    if sign.startswith("<"):
+        return f"{low}{sign}{name}{sign}{high}"
+    return rf"{name}{_MIRRORED[sign]}{low} \text{{ or }} {name}{sign}{high}"
 
 
 def _read_inequality(relation: Relation) -> RealSet | None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 
-from grading.choice import chosen_letter
+from grading.extract import chosen_letter
 from grading.reading.clean import squeezed, without_text_commands
 from grading.reading.evaluate import Value, constant_value, inexact
 from grading.reading.formula import read_formula
-from grading.reading.numbers import read_number
+from grading.reading.lists import ListShape, shape_of
+from grading.reading.numbers import read_number, without_unit
 from grading.reading.pair import Compare, Match, Pair
 from grading.reading.relations import read_relation
 from grading.reading.sets import looks_like_a_set, read_set
-from grading.reading.shapes import ListShape, shape_of
-from grading.reading.units import without_unit
 from grading.reading.words import digits_of_word, is_same_words, is_text, meaning
 
 _BASE = re.compile(r"\(?([0-9A-Z][0-9A-Z ,.]*)\)?_\{?\s?(?:\\text\{\s?)?(?:base )?(\d{1,2}|[a-z]{3,10})\s?\}?\}?")

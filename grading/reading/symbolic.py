@@ -7,23 +7,18 @@ parse.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-import signal
-import threading
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from grading.bounds import is_balanced, why_not_parsed
+from grading.bounds import is_balanced, unhurried, why_not_parsed
 from grading.reading.pair import Match, Pair
 
 _IMAGINARY = re.compile(r"(?<![\\A-Za-z])i(?![A-Za-z])|\\(?:mathrm|text)\{i\}|\\imath(?![A-Za-z])")
+_NUMBERS_SIDE_BY_SIDE = re.compile(r"(?<![\^_\d.])\d+ \d")
 RELATIVE_ERROR = 1e-6
 """Allowed where one side contains a rounded decimal."""
-SECONDS = 0.9
-"""Processor time for one comparison; no gold of the data sets takes this long against itself."""
 SYMBOLIC_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -36,10 +31,6 @@ SYMBOLIC_ERRORS = (
 """Exceptions of the symbolic libraries on expressions that they cannot compare."""
 
 
-class _TooLongError(BaseException):
-    """Not an Exception, which the symbolic libraries swallow."""
-
-
 def load() -> tuple[Any, Any, Any, Any]:
     """Import the symbolic libraries; return math-verify's `parse`, `verify` and LaTeX configuration, and sympy."""
     return _libraries()
@@ -47,13 +38,14 @@ def load() -> tuple[Any, Any, Any, Any]:
 
 @lru_cache(maxsize=1)
 def _libraries() -> tuple[Any, Any, Any, Any]:
-    import sympy
-    from math_verify import LatexExtractionConfig, parse, verify
+    with unhurried():
+        import sympy
+        from math_verify import LatexExtractionConfig, parse, verify
 
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own time limits are off
-    logging.getLogger("latex2sympy2_extended").setLevel(logging.ERROR)
-    config = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
-    parse(r"\boxed{\frac{1}{2}+x}", extraction_config=config, parsing_timeout=None)  # the first parse builds its tables
+        logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own time limits are off
+        logging.getLogger("latex2sympy2_extended").setLevel(logging.ERROR)
+        config = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
+        parse(r"\boxed{\frac{1}{2}+x}", extraction_config=config, parsing_timeout=None)  # it builds its tables
     return parse, verify, config, sympy
 
 
@@ -63,34 +55,8 @@ def compare_symbols(pair: Pair) -> Match:
         return Match(None, "unbalanced braces")
     if why_not_parsed(pair.gold) or not is_balanced(pair.gold):
         return Match(False, "the gold is compared as a string only")
-    try:
-        with _limited(SECONDS):
-            return _compare_texts(pair)
-    except _TooLongError:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)  # a tick in the moment of leaving the block skips its own line
-        return Match(False, f"not found equal within {SECONDS:g} s of processor time")
-
-
-@contextlib.contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """End the block with _TooLongError after so much processor time; without a limit outside the main thread."""
-
-    def stop(*_: object) -> None:
-        raise _TooLongError
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)  # again and again: the libraries may swallow the first one
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, previous)
-
-
-def _compare_texts(pair: Pair) -> Match:
+    if _NUMBERS_SIDE_BY_SIDE.search(pair.prediction):
+        return Match(False, "two numbers side by side")
     golds, predictions = _parsed_gold(pair.gold), _parsed(pair.prediction)
     is_gold_text = not golds or isinstance(golds[0], str)
     if not predictions or (isinstance(predictions[0], str) and not is_gold_text):

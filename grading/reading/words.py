@@ -6,10 +6,10 @@ import re
 from functools import lru_cache
 
 from grading.reading.clean import split_top, squeezed, without_text_commands
+from grading.reading.formula import names
+from grading.reading.numbers import without_unit
 from grading.reading.pair import Compare, Pair
 from grading.reading.relations import read_relation
-from grading.reading.scanner import names
-from grading.reading.units import without_unit
 
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z'\-]*(?:[ ,]+[A-Za-z'\-]+)*")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}|(?:max|min) +at ")
@@ -123,7 +123,7 @@ def _looks_like_a_word(text: str) -> bool:
         return lower in _SHORT_WORDS
     if (
         lower in _FORMULA_WORDS
-        or lower in ("sin", "cos", "tan", "log", "exp", "inf")
+        or lower in ("sin", "cos", "tan", "cis", "log", "exp", "inf")
         or (text.isupper() and len(text) == 3)
     ):
         return False

@@ -20,7 +20,7 @@ from filelock import Timeout
 
 from grading import Gold, GraderFailed, Submission, Ungraded, grade_many, grader_version
 from grading import grade as grade_one
-from grading.processes import GradeOne
+from grading.pool import GradeOne
 from harness import environment
 from harness.cli.program import typed
 from harness.code_hash import running_code
@@ -96,18 +96,17 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
         metadata = {"grader": json.dumps(manifest), trace_files.RUN_KEY: spec.run_id}
         trace_files.write_table(path, trace_files.GRADES, list(rows.values()), metadata)
     if reasons:
-        command = "jobs finalize" if folder == run.grades_dir else "grading.regrade --second-grader"
-        raise _ungraded(run, len(asked_ids) - len(reasons), reasons, command)
+        raise _ungraded(run, len(asked_ids) - len(reasons), reasons)
     return len(asked_ids)
 
 
-def _ungraded(run: RunFolder, num_graded: int, reasons: list[str], command: str) -> GraderFailed:
+def _ungraded(run: RunFolder, num_graded: int, reasons: list[str]) -> GraderFailed:
     reason, _ = Counter(reasons).most_common(1)[0]
     more_memory = "; give it more memory, a Slurm job by mem in [finalize] of its profile" * ("memory" in reason)
     samples = f"{counted(len(reasons), 'sample is', 'samples are')} not graded, {num_graded} were graded now"
     return GraderFailed(
         f"{run.path.name}: {samples}: {reason}{more_memory}. "
-        f"To grade the rest:  {typed(command)} {quote(str(run.path))}"
+        f"To grade the rest:  {typed('jobs finalize')} {quote(str(run.path))}"
     )
 
 

@@ -6,7 +6,6 @@
     runs/<run_id>/journal/*.jsonl    append-only, one file per worker attempt
     runs/<run_id>/parts/*.parquet    trace files: finished samples, compacted from one journal each
     runs/<run_id>/grades/*.parquet   one file per grader version
-    runs/<run_id>/second_grades/     grades of the independent second grader, for comparison only
     runs/<run_id>/candidate_grades/  grades of candidates that are whole chains
     runs/<run_id>/scores/*.parquet   quality of steps and candidates by a process reward model, one file per model
     runs/<run_id>/probe/points.parquet  the steps of another run that this one probes (jobs.probing)
@@ -75,11 +74,6 @@ class RunPaths:
     def grades_dir(self) -> Path:
         """Folder of the grades, one file per grader version."""
         return self.path / "grades"
-
-    @property
-    def second_grades_dir(self) -> Path:
-        """Folder of the second grader's grades, one file per version of it."""
-        return self.path / "second_grades"
 
     @property
     def candidate_grades_dir(self) -> Path:

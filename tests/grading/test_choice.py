@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grading.choice import chosen_letter
+from grading.extract import chosen_letter
 
 OPTIONS = ("12 metres", r"$\frac{1}{2}$", "a good idea", "a good idea", "none of these")
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from grading import VERDICTS, Gold, Submission, Verdict, grade, grader_version
-from grading.grade import UNEXTRACTED
+from grading.grade import LIBRARIES, UNEXTRACTED
+from harness import environment
 from harness.trace import StopReason
 
 CASES: list[tuple[str, str | None, bool, Gold, Verdict]] = [
@@ -56,3 +60,13 @@ def test_an_answer_that_stands_in_the_text_unextracted_is_flagged() -> None:
     assert UNEXTRACTED in result.detail
     boxed = grade(Submission(r"7 \boxed{8}", "answered", thinks=False), Gold("7"))
     assert UNEXTRACTED not in boxed.detail
+
+
+def test_every_library_that_decides_grades_is_pinned_and_recorded_with_a_run() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    pins = [name.split("==") for name in pyproject["project"]["dependencies"] if "==" in name]
+    assert {name for name, _ in pins} >= set(LIBRARIES)
+    for name, version in pins:
+        if name in LIBRARIES:
+            assert f"{name}={version}" in grader_version().split()
+            assert environment.versions()[name] == version

@@ -181,8 +181,8 @@ def write_part(folder: RunFolder, traces: list[Trace], name: str = "a0", device:
     return path
 
 
-def write_grades(folder: RunFolder, verdicts: dict[str, str], version: str = "1", *, second: bool = False) -> Path:
-    path = (folder.second_grades_dir if second else folder.grades_dir) / f"{version}.parquet"
+def write_grades(folder: RunFolder, verdicts: dict[str, str], version: str = "1") -> Path:
+    path = folder.grades_dir / f"{version}.parquet"
     rows = [
         {
             "sample_id": sample_id,

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from grading.choice import chosen_letter
+from grading.extract import chosen_letter
 from grading.grade import Gold, Submission
-from grading.pool import grade_many, graded
-from grading.processes import Item
+from grading.pool import Item, grade_many, graded
 from warehouse.database import Connection, rows
 
 _ANSWERS = """

@@ -119,11 +119,6 @@ SELECT * FROM staged_grade SEMI JOIN staged_unit USING (sample_id)
 WHERE verdict <> 'error' OR sample_id NOT IN (FROM succeeded)
 QUALIFY row_number() OVER (PARTITION BY sample_id, grader_version ORDER BY load_order DESC) = 1;
 
-INSERT INTO second_grade BY NAME
-SELECT * FROM staged_second_grade SEMI JOIN staged_unit USING (sample_id)
-WHERE verdict <> 'error' OR sample_id NOT IN (FROM succeeded)
-QUALIFY row_number() OVER (PARTITION BY sample_id, grader_version ORDER BY load_order DESC) = 1;
-
 INSERT INTO candidate_grade BY NAME
 SELECT * FROM staged_candidate_grade SEMI JOIN staged_unit USING (sample_id)
 QUALIFY row_number() OVER (

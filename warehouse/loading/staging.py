@@ -87,7 +87,6 @@ FROM staged_record ANTI JOIN left_out_record USING (filename, file_row_number)
 """
 _STAGE_DERIVED = {
     "grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
-    "second_grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
     "candidate_grade": "SELECT sample_id, step_index, candidate_index, grader_version, extracted, detail, "
     + _CHECKED_VERDICT,
     "score": f"SELECT {', '.join(trace_files.SCORES.names)}",
@@ -163,7 +162,6 @@ def _derived(folder: RunFolder) -> dict[Path, str]:
     """Return the folders of files derived from the traces, each with the name of the staged table it is read into."""
     return {
         folder.grades_dir: "grade",
-        folder.second_grades_dir: "second_grade",
         folder.candidate_grades_dir: "candidate_grade",
         folder.scores_dir: "score",
         folder.probe_dir: "probe_point",
@@ -257,7 +255,7 @@ def stage_rows(connection: Connection, table: str, rows: Sequence[Row]) -> None:
 
 
 def _create_tables(connection: Connection) -> None:
-    for table in ("grade", "second_grade", "candidate_grade"):
+    for table in ("grade", "candidate_grade"):
         connection.execute(f"CREATE OR REPLACE TEMP TABLE staged_{table} AS SELECT * FROM main.{table} LIMIT 0")
     connection.execute(_SCORE_TABLE)
     connection.execute(_PROBE_TABLE)

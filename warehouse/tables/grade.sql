@@ -23,29 +23,6 @@ COMMENT ON COLUMN grade.detail IS 'One line for a person: what decided';
 COMMENT ON COLUMN grade.seconds IS 'Time that grading took';
 COMMENT ON COLUMN grade.load_order IS 'The version with the highest is the newest: it graded last';
 
-CREATE TABLE second_grade (
-    run_id VARCHAR,
-    sample_id VARCHAR,
-    grader_version VARCHAR,
-    verdict VARCHAR NOT NULL,
-    extracted VARCHAR,
-    rule VARCHAR,
-    detail VARCHAR,
-    seconds DOUBLE,
-    load_order INTEGER NOT NULL,
-    PRIMARY KEY (run_id, sample_id, grader_version)
-);
-COMMENT ON TABLE second_grade IS 'What one version of the independent second grader said of one sample; no result counts it. Key: run_id, sample_id, grader_version';
-COMMENT ON COLUMN second_grade.run_id IS 'The run';
-COMMENT ON COLUMN second_grade.sample_id IS 'The sample';
-COMMENT ON COLUMN second_grade.grader_version IS 'Second grader and the library under it';
-COMMENT ON COLUMN second_grade.verdict IS 'As in grade; unparsable: the second grader does not understand gold or answer';
-COMMENT ON COLUMN second_grade.extracted IS 'The answer that it found in the text';
-COMMENT ON COLUMN second_grade.rule IS 'The rule that found the answer';
-COMMENT ON COLUMN second_grade.detail IS 'One line for a person: what decided';
-COMMENT ON COLUMN second_grade.seconds IS 'Time that grading took';
-COMMENT ON COLUMN second_grade.load_order IS 'The version with the highest is the newest';
-
 CREATE TABLE candidate_grade (
     run_id VARCHAR NOT NULL,
     sample_id VARCHAR NOT NULL,

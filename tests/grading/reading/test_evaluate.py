@@ -15,8 +15,7 @@ from grading.reading.evaluate import (
     is_same_value,
     points,
 )
-from grading.reading.formula import read_formula
-from grading.reading.tree import Node
+from grading.reading.formula import Node, read_formula
 
 
 def node_of(text: str) -> Node:

@@ -7,8 +7,7 @@ from fractions import Fraction
 import pytest
 
 from grading.reading.evaluate import constant_value, evaluate, is_same_value
-from grading.reading.formula import read_formula
-from grading.reading.tree import symbols
+from grading.reading.formula import read_formula, symbols
 
 VALUES = [
     ("1+2*3", 7),

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from grading.reading.scanner import NotAFormulaError, Scanner
+from grading.reading.formula import NotAFormulaError, Scanner
 
 
 @pytest.mark.parametrize(

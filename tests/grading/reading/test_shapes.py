@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grading.equivalence import equivalent
-from grading.reading.shapes import ListShape, MatrixShape, SetShape, Shape, TupleShape, shape_of
+from grading.reading.lists import ListShape, MatrixShape, SetShape, Shape, TupleShape, shape_of
 
 COLUMN = r"\begin{pmatrix}1\\2\end{pmatrix}"
 ROW = r"\begin{pmatrix}1&2\end{pmatrix}"

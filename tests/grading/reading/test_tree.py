@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from grading.reading.tree import Node, contains, number, symbols, with_symbol_renamed
+from grading.reading.formula import Node, contains, number, symbols, with_symbol_renamed
 
 TREE = Node("+", (Node("*", (number(Fraction(2)), Node("symbol", name="x"))), Node("symbol", name="y")))
 

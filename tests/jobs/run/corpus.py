@@ -21,7 +21,7 @@ from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 
 KINDS = (
-    "spec.json", "problems", "shards", "journal", "trace file", "grades", "second grades", "candidate grades", "scores",
+    "spec.json", "problems", "shards", "journal", "trace file", "grades", "candidate grades", "scores",
     "submissions", "shared jobs", "retries",
 )  # fmt: skip
 
@@ -51,7 +51,6 @@ def _made(folder: Path, dtype: str) -> RunFolder:
     grade(run, workers=1)
     [graded] = run.grades_dir.glob("*.parquet")
     rows, metadata = trace_files.read_rows(graded), {trace_files.RUN_KEY: run.spec().run_id}
-    trace_files.write_table(run.second_grades_dir / graded.name, trace_files.GRADES, rows, metadata)
     keys = [
         {**row, "step_index": 0, "candidate_index": 1, "scorer": "s", "score": 0.5, "missing": None} for row in rows
     ]
@@ -94,8 +93,7 @@ def _interrupt(run: RunFolder, trace_file: Path) -> None:
 
 def _files(run: RunFolder) -> dict[str, Path]:
     folders = (
-        run.journal_dir, run.trace_files_dir, run.grades_dir, run.second_grades_dir, run.candidate_grades_dir,
-        run.scores_dir,
+        run.journal_dir, run.trace_files_dir, run.grades_dir, run.candidate_grades_dir, run.scores_dir,
     )  # fmt: skip
     listed = [next(iter(sorted(folder.iterdir()))) for folder in folders]
     appended = [run.submissions_path, run.path / "shared_jobs.jsonl", run.retries_path]

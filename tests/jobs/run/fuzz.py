@@ -39,7 +39,7 @@ _APPENDED = frozenset({"journal", "submissions", "shared jobs", "retries"})
 """Files that end where their writer was killed: what a shorter one holds was once all of it."""
 _NOT_LOADED = _APPENDED
 _COLUMNS = [name for name in trace_files.TRACES.names if name not in own_files.ENDINGS]
-_TABLES = ("sample", "step", "candidate", "call", "grade", "second_grade", "problem", "step_score")
+_TABLES = ("sample", "step", "candidate", "call", "grade", "problem", "step_score")
 
 
 class Messages(logging.Handler):

@@ -1,4 +1,4 @@
-"""Grades are kept by grader version, never written over, compared, and audited by the second grader."""
+"""Grades are kept by grader version, never written over and compared."""
 
 from __future__ import annotations
 

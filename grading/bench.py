@@ -137,7 +137,7 @@ def _scaling(golds: Sequence[Gold], samples: int, counts: Sequence[int]) -> Tabl
 def _measure(name: str, golds: Sequence[Gold], **parameters: Any) -> dict[str, Any]:
     """Run one measurement in a process of its own."""
     request = json.dumps({"golds": [asdict(gold) for gold in golds], **parameters})
-    command = [sys.executable, "-m", "grading.bench.measure", name]
+    command = [sys.executable, "-m", "grading.measurements", name]
     done = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise click.ClickException(f"the measurement {name} ended with exit status {done.returncode}")

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from grading import Gold, grade
-from grading.bench.__main__ import main
-from grading.bench.answers import answers, rewritten
+from grading.bench import main
+from grading.measurements import answers, rewritten
 
 GOLDS = [Gold("42"), Gold(r"\frac{3}{4}"), Gold("(1,2)"), Gold("x^2+1"), Gold("2, 3", answers=("2", "3"))]
 

@@ -9,18 +9,15 @@ from dataclasses import asdict
 
 import pytest
 
-from grading import Gold
-from grading.bench import measure
-from grading.bench.answers import answers
-from grading.bench.bare import grade_bare
-from grading.bench.timed import timed
+from grading import Gold, measurements
+from grading.measurements import answers, grade_bare, timed
 
 GOLDS = [Gold("42"), Gold(r"\frac{3}{4}")]
 
 
 def test_measurements_in_this_process_count_the_same_answers() -> None:
-    bare = measure.bare(GOLDS, 4, remembers_golds=True)
-    own = measure.in_process(GOLDS, 4)
+    bare = measurements.bare(GOLDS, 4, remembers_golds=True)
+    own = measurements.in_process(GOLDS, 4)
     assert bare["answers"] == own["answers"] == 8
     assert own["correct"] == 6
     assert 0 < bare["correct"] <= 6
@@ -28,7 +25,7 @@ def test_measurements_in_this_process_count_the_same_answers() -> None:
 
 
 def test_the_pool_is_measured_with_its_memory() -> None:
-    measurement = measure.pool(GOLDS, 4, workers=1, time_limit_seconds=10)
+    measurement = measurements.pool(GOLDS, 4, workers=1, time_limit_seconds=10)
     assert measurement["answers"] == 7  # the clock starts with the first grade
     assert measurement["verdicts"] == {"correct": 6, "wrong": 2}
     assert measurement["peak_bytes"] >= measurement["peak_worker_bytes"] >= 0
@@ -40,7 +37,7 @@ def test_a_measurement_reads_and_prints_json(
     request = {"golds": [asdict(gold) for gold in GOLDS], "samples": 4}
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(request)))
     monkeypatch.setattr(sys, "argv", ["measure", "in_process"])
-    measure.main()
+    measurements.main()
     assert json.loads(capsys.readouterr().out)["correct"] == 6
 
 

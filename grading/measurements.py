@@ -1,26 +1,105 @@
-"""The measurements. `python -m grading.bench.measure NAME` runs one, with JSON on its standard input and output."""
+"""Measurements of the grader beside bare math-verify. `python -m grading.measurements NAME` runs one, with JSON on its
+standard input and output: answers made from the golds of a benchmark (correct, rewritten, and of other problems).
+"""
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from grading.bench.answers import answers
-from grading.bench.timed import timed
-from grading.grade import Gold, grade
+from grading.grade import Gold, Grade, Submission, grade
+
+Item = tuple[Submission, Gold]
+
+_SENTENCES = (
+    "Adding both sides gives the result, so the answer is $\\boxed{%s}$.",
+    "We check the remaining case and find\n\\[\n\\boxed{%s}\n\\]",
+    "Therefore the final answer is \\boxed{%s}. I hope it is correct.",
+    "**Answer:** $\\boxed{%s}$",
+)
+_SPACED = re.compile(r"(?<=[\w})])\s*([+=<>]|-(?=[\w\\({]))\s*")
+
+
+def answers(golds: Sequence[Gold], samples: int) -> Iterator[Item]:
+    """Yield `samples` answers to each problem, sample by sample as in a run, all with different texts.
+
+    Of every four samples, two contain the gold, one an equivalent form of it, and one the gold of another problem.
+    """
+    for sample in range(samples):
+        for number, gold in enumerate(golds):
+            answer = _answer(golds, number, sample)
+            chain = f"Sample {sample} of problem {number}. " + "First we set up what is given and simplify. " * 8
+            yield Submission(chain + _SENTENCES[sample % 4] % answer, "answered", thinks=False), gold
+
+
+def _answer(golds: Sequence[Gold], number: int, sample: int) -> str:
+    own = _written(golds[number])
+    if sample % 4 == 2:
+        return rewritten(own)
+    if sample % 4 == 3:
+        return _written(golds[(number + 1 + 7 * sample % (len(golds) - 1)) % len(golds)])
+    return own
+
+
+def _written(gold: Gold) -> str:
+    return ", ".join(gold.answers) if gold.answers else (gold.alternatives or (gold.answer,))[0]
+
+
+def rewritten(answer: str) -> str:
+    r"""Return an answer in an equivalent notation: `\dfrac`, `\left(`, spaces around signs, a decimal point."""
+    text = answer.replace(r"\frac", r"\dfrac") if r"\frac" in answer else answer
+    if text == answer and "(" in text and r"\left" not in text and text.count("(") == text.count(")"):
+        text = text.replace("(", r"\left(").replace(")", r"\right)")
+    text = _SPACED.sub(r" \1 ", text)
+    return f"{text}.0" if re.fullmatch(r"-?\d{1,6}", text) else text
+
+
+def load() -> None:
+    """Import the libraries and let them build their tables."""
+    from math_verify import parse, verify
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    verify(parse(r"$\frac{1}{2}+x$"), parse(r"$x+\frac{1}{2}$"))
+
+
+def grade_bare(items: Iterable[Item], remembers_golds: bool) -> int:
+    """Return how many answers math-verify accepts, each parsed and verified with its default limits.
+
+    With `remembers_golds` each gold is parsed once, which makes the baseline faster than in its usual use.
+    """
+    from math_verify import parse, verify
+
+    @lru_cache(maxsize=None if remembers_golds else 0)
+    def parsed(gold: Gold) -> Any:
+        return parse(rf"\boxed{{{gold.answer}}}")
+
+    return sum(bool(verify(parsed(gold), parse(submission.text))) for submission, gold in items)
+
+
+def timed(submission: Submission, gold: Gold) -> Grade:
+    """Grade one submission and return the processor time of the thread in place of the wall-clock time.
+
+    The thread's time is used because the kernel counts the time of a process under a limit in whole ticks.
+    """
+    used = time.thread_time()
+    result = grade(submission, gold)
+    return replace(result, seconds=time.thread_time() - used)
+
 
 _SAMPLING_SECONDS = 0.2
 
 
 def bare(golds: Sequence[Gold], samples: int, remembers_golds: bool) -> dict[str, Any]:
     """Measure bare math-verify in this process, in processor seconds, which depend little on other load."""
-    from grading.bench.bare import grade_bare, load
-
     load()
     items = list(answers(golds, samples))
     started, used = time.perf_counter(), time.process_time()
