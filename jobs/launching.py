@@ -115,10 +115,8 @@ class OneLineEach:
         own = [prepared for prepared in launches if prepared.run.path in self._names]
         notices: Counter[str] = Counter()
         for prepared in own:
-            kept_out = keeps_group_out(prepared.run.path)
-            notices.update(
-                dict.fromkeys([*prepared.plan.notices, *filter(None, [prepared.code_notice, kept_out])]).keys()
-            )
+            found = [*prepared.plan.notices, prepared.code_notice, keeps_group_out(prepared.run.path)]
+            notices.update(notice for notice in dict.fromkeys(found) if notice)
         for notice, number in notices.items():
             where = "" if number == len(own) else f"{number} of {counted(len(own), 'run')}: "
             console.print(f"{where}{notice}", style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
