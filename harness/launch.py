@@ -217,7 +217,7 @@ def _carry_out_in_waves(planned: Planned, margin: float, console: Console, *, is
     is_ended = comparison.is_ended(planned, margin, console, is_waiting=wait)
     if is_ended:
         try:
-            comparison.compare(planned, margin, console)
+            comparison.compare(planned, margin)
         finally:  # says more than that runs which their budget stopped cannot be compared
             launching.check_budgets(planned.runs)
     return is_ended

@@ -7,14 +7,15 @@ console that it is given and raises; only a command exits.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from shlex import quote
 
 from rich.console import Console
 
 from grading import GraderFailed
-from harness.checks.storage import ONE_NODE, locks_of_one_node
+from harness.checks.storage import ONE_NODE, keeps_group_out, locks_of_one_node
 from harness.cli.program import typed
 from harness.launch_options import PartialLaunch
 from harness.plural import counted
@@ -27,7 +28,7 @@ from jobs.run import budget, codes, served, shards, waves
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
-from jobs.run.spec import units
+from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch, old_logs
@@ -39,6 +40,7 @@ from jobs.watch.tracebacks import first_of
 
 __all__ = [
     "LaunchFailed",
+    "OneLineEach",
     "PreparedLaunch",
     "Workers",
     "carry_out",
@@ -83,6 +85,43 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
     costs.check([prepared])
 
 
+class OneLineEach:
+    """Several runs, of each of which one line is printed: `[2/8] speccot  96.2 ± 2.8 %`, numbered as they come.
+
+    A run alone is printed in full. So is a probe, whose result is a table.
+    """
+
+    def __init__(self, runs: Iterable[tuple[RunFolder, RunSpec]]) -> None:
+        several = {run.path: spec for run, spec in runs if not run.probe_dir.is_dir()}
+        names = warehouse.short_names({path.name: spec for path, spec in several.items()}) if len(several) > 1 else []
+        width = max(map(len, names), default=0)
+        self._names = dict(zip(several, (name.ljust(width) for name in names), strict=False))
+        self._num_begun = 0
+
+    def next(self, run: RunFolder) -> str | None:
+        """Return the beginning of the line of the run that comes next; None where it is printed in full."""
+        name = self._names.get(run.path)
+        if name is None:
+            return None
+        self._num_begun += 1
+        return f"[{self._num_begun}/{len(self._names)}] {name}"
+
+    def details(self, run: RunFolder, console: Console) -> Console:
+        """Return the console for what only a run that is printed in full has."""
+        return Console(quiet=True) if run.path in self._names else console
+
+    def print_notices(self, launches: Sequence[PreparedLaunch], console: Console) -> None:
+        """Print the warnings of the plans of these runs, each once."""
+        own = [prepared for prepared in launches if prepared.run.path in self._names]
+        notices: Counter[str] = Counter()
+        for prepared in own:
+            found = [*prepared.plan.notices, prepared.code_notice, keeps_group_out(prepared.run.path)]
+            notices.update(notice for notice in dict.fromkeys(found) if notice)
+        for notice, number in notices.items():
+            where = "" if number == len(own) else f"{number} of {counted(len(own), 'run')}: "
+            console.print(f"{where}{notice}", style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
+
+
 Workers = Callable[[RunFolder, Sequence[int]], Sequence[Job]]
 """Starts the workers of these shards of a run."""
 
@@ -104,15 +143,19 @@ def check(launches: Sequence[PreparedLaunch]) -> None:
     costs.check(launches)
 
 
-def carry_out(prepared: PreparedLaunch, console: Console, workers: Workers | None = None) -> RunFolder:
+def carry_out(
+    prepared: PreparedLaunch, console: Console, workers: Workers | None = None, among: str | None = None
+) -> RunFolder:
     """Do what `start` does, for a launch that was checked already.
 
-    `workers` replaces the workers that it would start here.
+    `workers` replaces the workers that it would start here. `among`: the beginning of the only line that is printed of
+    the run (OneLineEach).
     """
     run = prepared.run
-    print_plan(prepared, console)
+    details = console if among is None else Console(quiet=True)
+    print_plan(prepared, details)
     create(prepared)
-    num_unfinished = print_what_is_left(prepared, console)
+    num_unfinished = print_what_is_left(prepared, details)
     if num_unfinished and prepared.cluster == "slurm":
         _submit(prepared, console)
         return run
@@ -120,11 +163,11 @@ def carry_out(prepared: PreparedLaunch, console: Console, workers: Workers | Non
         codes.claim(run, accept=prepared.launch.accept_code_change)
         unfinished = by_shard(run, read_endings(run)).unfinished_shards
         jobs = (workers or partial(submit_here, cluster=prepared.cluster))(run, unfinished)
-        _wait(run, jobs, console, in_this_process=prepared.cluster == "debug")
+        _wait(run, jobs, console, in_this_process=prepared.cluster == "debug", among=among)
     elif prepared.cluster == "slurm":
         with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
             dispatch.clear(run)
-    conclude(run, console, is_read_later=prepared.target_of is not None)
+    conclude(run, console, is_read_later=prepared.target_of is not None, among=among)
     return run
 
 
@@ -195,7 +238,9 @@ def _per_task(launch: PartialLaunch) -> tuple[int, int]:
     return launch.shards_per_task, launch.workers_per_task
 
 
-def print_dispatched(dispatched: dispatch.Dispatched, run: RunFolder, console: Console) -> None:
+def print_dispatched(
+    dispatched: dispatch.Dispatched, run: RunFolder, console: Console, *, says_how_to_watch: bool = True
+) -> None:
     """Say what was submitted, what was not, and how to watch it."""
     if dispatched.submitted:
         jobs = ", ".join(dispatched.submitted)
@@ -211,12 +256,13 @@ def print_dispatched(dispatched: dispatch.Dispatched, run: RunFolder, console: C
         )
     elif not dispatched.submitted:
         console.print("Nothing to submit: every sample is finished.")
-    console.print(f"  {typed('jobs status')} {quote(str(run.path))} --follow", soft_wrap=True)
+    if says_how_to_watch:
+        console.print(f"  {typed('jobs status')} {quote(str(run.path))} --follow", soft_wrap=True)
 
 
-def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_process: bool) -> None:
+def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_process: bool, among: str | None) -> None:
     """Show progress until the workers have ended. Raises LaunchFailed."""
-    follow(run, jobs, console, elsewhere=not in_this_process)
+    follow(run, jobs, console, elsewhere=not in_this_process, among=among)
     failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
     if not in_this_process:
         old_logs.end_local(run, [job.job_id for job in jobs])
@@ -229,13 +275,14 @@ def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_proc
         )
 
 
-def conclude(run: RunFolder, console: Console, *, is_read_later: bool = False) -> None:
+def conclude(run: RunFolder, console: Console, *, is_read_later: bool = False, among: str | None = None) -> None:
     """Grade, load and print. Raises LaunchFailed where samples stay ungraded or the warehouse cannot be written.
 
     `is_read_later`: the target of another run is to read the chains after this, so that nothing is said of it here.
+    `among`: as that of `carry_out`.
     """
     try:
-        report(run, console, says_unscored=not is_read_later)
+        report(run, console, says_unscored=not is_read_later, among=among)
     except warehouse.WarehouseFailed as error:
         raise LaunchFailed(
             f"{error}. Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"

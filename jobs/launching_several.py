@@ -1,22 +1,24 @@
 """Several launches as one: runs that can share engines follow each other, so that each engine is opened once.
 
-On Slurm runs of one pair of models share array jobs (jobs.submission.together). In this process (`debug`) a run is
-graded and printed as soon as its samples have ended, while no other run is measured. Workers in processes of their own
-(`local`) go from run to run by themselves, and the runs are graded after the last. What the target is to read of runs
-without one, it reads after all of them.
+Of each run one line is printed. On Slurm runs of one pair of models share array jobs (jobs.submission.together). In
+this process (`debug`) a run is graded and printed as soon as its samples have ended, while no other run is measured.
+Workers in processes of their own (`local`) go from run to run by themselves, and the runs are graded after the last.
+What the target is to read of runs without one, it reads after all of them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from shlex import quote
 
 from rich.console import Console
 
+from harness.cli.program import typed
 from harness.launch_options import Cluster
 from jobs import costs, launching
 from jobs.after import several_target_logprobs
-from jobs.launching import LaunchFailed
+from jobs.launching import LaunchFailed, OneLineEach
 from jobs.preparation import PreparedLaunch
 from jobs.run import codes
 from jobs.run.endings import by_shard, read_endings
@@ -31,32 +33,28 @@ from jobs.watch.follow import follow_several
 from jobs.work.in_process_worker import InProcessWorker
 from jobs.work.run_part import RunPart, starts_notice
 
-Announce = Callable[[PreparedLaunch], None]
 
-
-def start_several(
-    launches: Sequence[PreparedLaunch], console: Console, announce: Announce = lambda prepared: None
-) -> list[RunFolder]:
+def start_several(launches: Sequence[PreparedLaunch], console: Console) -> list[RunFolder]:
     """Run what is left of several launches, here or on Slurm, and return their run folders in the order given.
 
-    `announce` is called before each run. A run that fails here does not keep the others from being run; LaunchFailed is
+    A run that fails here does not keep the others from being run; LaunchFailed is
     raised after the last. Otherwise it raises what `launching.start` raises, costs.OverBudget before any run begins.
     """
     launching.check(launches)
-    return carry_out_several(launches, console, announce)
+    return carry_out_several(launches, console)
 
 
-def carry_out_several(
-    launches: Sequence[PreparedLaunch], console: Console, announce: Announce = lambda prepared: None
-) -> list[RunFolder]:
+def carry_out_several(launches: Sequence[PreparedLaunch], console: Console) -> list[RunFolder]:
     """Do what `start_several` does, for launches that were checked already."""
     distinct = list({prepared.run.path: prepared for prepared in launches}.values())
     on: dict[Cluster, list[PreparedLaunch]] = {}
     for prepared in distinct:
         on.setdefault(prepared.cluster, []).append(prepared)
-    failures = _on_slurm(on.get("slurm", []), console, announce)
-    failures += _in_processes(on.get("local", []), console, announce)
-    failures += _in_this_process(on.get("debug", []), console, announce)
+    lines = OneLineEach((prepared.run, prepared.plan.spec) for prepared in distinct)
+    lines.print_notices(distinct, console)
+    failures = _on_slurm(on.get("slurm", []), console, lines)
+    failures += _in_processes(on.get("local", []), console, lines)
+    failures += _in_this_process(on.get("debug", []), console, lines)
     if failures:
         raise LaunchFailed("; ".join(map(str, failures)))
     try:
@@ -66,42 +64,46 @@ def carry_out_several(
     return [prepared.run for prepared in launches]
 
 
-def _on_slurm(launches: Sequence[PreparedLaunch], console: Console, announce: Announce) -> list[LaunchFailed]:
+def _on_slurm(launches: Sequence[PreparedLaunch], console: Console, lines: OneLineEach) -> list[LaunchFailed]:
     """Submit launches: runs of one pair of models share jobs. A run that is finished is graded and printed here.
 
     Returns the errors of those that could not be.
     """
     unfinished, failures = [], []
     for prepared in launches:
-        announce(prepared)
-        launching.print_plan(prepared, console)
+        details = lines.details(prepared.run, console)
+        launching.print_plan(prepared, details)
         launching.create(prepared)
-        if launching.print_what_is_left(prepared, console):
+        if launching.print_what_is_left(prepared, details):
             unfinished.append(prepared)
         else:
             with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
                 dispatch.clear(prepared.run)
-            failures += _concluded(prepared, console)
+            failures += _concluded(prepared, console, lines)
     requests = [
         Request(p.run, p.sbatch, p.launch.shards_per_task, p.launch.workers_per_task, p.launch.accept_code_change)
         for p in unfinished
     ]
     for prepared, dispatched in zip(unfinished, dispatch_together(requests), strict=True):
         console.print(f"[bold]{prepared.run.path.name}[/bold]", soft_wrap=True)
-        launching.print_dispatched(dispatched, prepared.run, console)
+        launching.print_dispatched(dispatched, prepared.run, console, says_how_to_watch=False)
+    if unfinished:
+        folders = " ".join(quote(str(prepared.run.path)) for prepared in unfinished)
+        console.print(f"  {typed('jobs status')} {folders} --follow", soft_wrap=True)
     return failures
 
 
-def _concluded(prepared: PreparedLaunch, console: Console) -> list[LaunchFailed]:
+def _concluded(prepared: PreparedLaunch, console: Console, lines: OneLineEach) -> list[LaunchFailed]:
     """Conclude a run; returns the error where that failed, which keeps no other run from being concluded."""
+    run = prepared.run
     try:
-        launching.conclude(prepared.run, console, is_read_later=prepared.target_of is not None)
+        launching.conclude(run, console, is_read_later=prepared.target_of is not None, among=lines.next(run))
     except LaunchFailed as error:
         return [error]
     return []
 
 
-def _in_this_process(launches: Sequence[PreparedLaunch], console: Console, announce: Announce) -> list[LaunchFailed]:
+def _in_this_process(launches: Sequence[PreparedLaunch], console: Console, lines: OneLineEach) -> list[LaunchFailed]:
     """Run launches in this process over engines that stay open; returns the errors of those that failed."""
     if not launches:
         return []
@@ -113,12 +115,12 @@ def _in_this_process(launches: Sequence[PreparedLaunch], console: Console, annou
             console.print(notice, soft_wrap=True)
         in_order = [part.run.path for part in shared.in_order()]
         return _one_after_the_other(
-            sorted(launches, key=lambda prepared: _place(in_order, prepared)), shared, console, announce
+            sorted(launches, key=lambda prepared: _place(in_order, prepared)), shared, console, lines
         )
 
 
 def _one_after_the_other(
-    launches: Sequence[PreparedLaunch], shared: InProcessWorker, console: Console, announce: Announce
+    launches: Sequence[PreparedLaunch], shared: InProcessWorker, console: Console, lines: OneLineEach
 ) -> list[LaunchFailed]:
     parts = {part.run.path: part for part in shared.in_order()}
 
@@ -127,9 +129,8 @@ def _one_after_the_other(
 
     failures = []
     for prepared in launches:
-        announce(prepared)
         try:
-            launching.carry_out(prepared, console, worker)
+            launching.carry_out(prepared, console, worker, lines.next(prepared.run))
         except LaunchFailed as error:
             failures.append(error)
             if prepared is not launches[-1]:
@@ -137,16 +138,16 @@ def _one_after_the_other(
     return failures
 
 
-def _in_processes(launches: Sequence[PreparedLaunch], console: Console, announce: Announce) -> list[LaunchFailed]:
+def _in_processes(launches: Sequence[PreparedLaunch], console: Console, lines: OneLineEach) -> list[LaunchFailed]:
     """Run launches in worker processes that go from run to run; returns the errors of those that failed.
 
     Each worker has one shard of every run, as many workers as the largest number of shards.
     """
     for prepared in launches:
-        announce(prepared)
-        launching.print_plan(prepared, console)
+        details = lines.details(prepared.run, console)
+        launching.print_plan(prepared, details)
         launching.create(prepared)
-        launching.print_what_is_left(prepared, console)
+        launching.print_what_is_left(prepared, details)
     unfinished = {prepared.run.path: _unfinished_shards(prepared.run) for prepared in launches}
     begun = [prepared.run for prepared in launches if unfinished[prepared.run.path]]
     for prepared in launches:
@@ -171,7 +172,7 @@ def _in_processes(launches: Sequence[PreparedLaunch], console: Console, announce
         if _unfinished_shards(prepared.run) and not costs.stopped_runs([prepared.run]):
             failures.append(LaunchFailed(_unfinished_message(prepared.run, begun[0], sorted(reasons))))
         else:
-            failures += _concluded(prepared, console)
+            failures += _concluded(prepared, console, lines)
     return failures
 
 

@@ -39,11 +39,11 @@ def wait(runs: Sequence[RunFolder], console: Console) -> None:
     if not pending:
         return
     statuses = _until_ended(pending, console)
-    failures = []
+    failures, lines = [], launching.OneLineEach((run, run.spec()) for run in pending)
     for run, status in zip(pending, statuses, strict=True):
         if status.finished == status.planned:
             try:
-                launching.conclude(run, console)
+                launching.conclude(run, console, among=lines.next(run))
             except LaunchFailed as failure:
                 failures.append(str(failure))
         else:

@@ -74,13 +74,15 @@ def report(
     wait_seconds: float | None = None,
     *,
     says_unscored: bool = True,
+    among: str | None = None,
 ) -> None:
     """Grade and load what is finished, print the result, and write `results.json` once all is.
 
     Raises WarehouseFailed, with traces and grades safe, and, after all that, GraderFailed where samples are ungraded.
 
     `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
-    `says_unscored`: whether it says which samples the target has not read.
+    `says_unscored`: whether it says which samples the target has not read. `among`: the beginning of the result's line
+    where the run is one of several, whose warnings and next commands come after the last; None: it is printed in full.
     """
     database = database or warehouse.database_of(run)
     ungraded: GraderFailed | None = None
@@ -89,11 +91,18 @@ def report(
             finish(run)
         except GraderFailed as error:
             ungraded = error
-    warehouse.load_and_print(run, database, console, wait_seconds)
+    warehouse.load_and_print(run, database, console, wait_seconds, among)
     if says_unscored and (missing := target_logprobs.notice(run)):
         console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
     if problem := results.write(run, database):
         console.print(problem, style="bold yellow", markup=False, soft_wrap=True)
+    if among is None:
+        _print_next(run, database, console)
+    if ungraded is not None:
+        raise ungraded
+
+
+def _print_next(run: RunFolder, database: Path, console: Console) -> None:
     console.print(f"Run folder: {run.path}    Warehouse: {database}", soft_wrap=True)
     console.print("Next:", style="bold")
     at = quote(str(database))
@@ -104,5 +113,3 @@ def report(
     console.print(f"  {typed('warehouse.query')} --database {at} --list", soft_wrap=True)
     words = quote(run.path.name), quote(run.problems()[0].id)
     console.print(f"  {typed('warehouse.trace')} --database {at} {' '.join(words)} 0", soft_wrap=True)
-    if ungraded is not None:
-        raise ungraded

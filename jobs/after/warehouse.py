@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from harness.cli import exit_codes
+from harness.cli.program import typed
 from harness.launch_options import Launch
 from harness.problems.problem import Problem
 from jobs.run.budget import Forecast
@@ -125,20 +126,36 @@ def load(run: RunFolder) -> None:
         load_run(run, database_of(run))
 
 
-def load_and_print(run: RunFolder, database: Path, console: Console, wait_seconds: float | None = None) -> None:
+def short_names(specs: Mapping[str, RunSpec]) -> list[str]:
+    """Return a short name for each run, by which it can be told from the others; specs: by the folder's name."""
+    from warehouse.labels import labels, planned
+
+    return labels([planned(name, spec) for name, spec in specs.items()])
+
+
+def load_and_print(
+    run: RunFolder,
+    database: Path,
+    console: Console,
+    wait_seconds: float | None = None,
+    among: str | None = None,
+) -> None:
     """Load a run and print its result; of a probe that is what it found, no accuracy: that is of its continuations.
 
-    `wait_seconds`: how long to wait for a busy warehouse; None: as long as its own commands do. Raises WarehouseFailed.
+    `wait_seconds`: how long to wait for a busy warehouse; None: as long as its own commands do. `among`: the beginning
+    of the only line where the run is one of several. Raises WarehouseFailed.
     """
     from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
-    from warehouse.render import render, render_warnings
+    from warehouse.render import in_one_line, render, render_warnings
     from warehouse.summary import summary
 
     with _warehouse_errors():
         load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
         summaries = summary(database, [run.path.name])
-        if run.probe_dir.is_dir():
+        if among is not None:
+            console.print(f"{among}  {in_one_line(summaries[0])}", markup=False, soft_wrap=True)
+        elif run.probe_dir.is_dir():
             render_warnings(summaries, console)
             _print_probe(run, database, console)
         else:
@@ -164,7 +181,7 @@ def results_of(run: RunFolder, database: Path) -> RunResults:
 def compare_and_report(
     runs: Sequence[RunFolder], page: Path, margin: float | None = None, baseline: RunFolder | None = None
 ) -> None:
-    """Print a comparison of finished runs with the target alone, and write an HTML report on all of them.
+    """Print a short comparison of finished runs with the target alone, and write an HTML report on all of them.
 
     `margin`: the non-inferiority margin as a fraction, where it is not the usual one. `baseline`: another run than the
     target alone, or one of several.
@@ -174,7 +191,7 @@ def compare_and_report(
     """
     from warehouse.comparison.contrasts import Settings
     from warehouse.comparison.named_runs import compare_runs
-    from warehouse.comparison.written import write
+    from warehouse.comparison.written import write_short
     from warehouse.options import default_database
     from warehouse.report.write import make_report
 
@@ -185,11 +202,31 @@ def compare_and_report(
         try:
             if len(folders) > 1:
                 settings = Settings() if margin is None else Settings(margin=margin)
-                write(compare_runs(folders, database, settings, baseline=named), sys.stdout, "table", is_brief=True)
+                write_short(compare_runs(folders, database, settings, baseline=named), sys.stdout)
         finally:
-            Console(highlight=False).print(
-                make_report(folders, database, baseline=named).write(page), markup=False, soft_wrap=True
-            )
+            console = Console(highlight=False)
+            console.print(make_report(folders, database, baseline=named).write(page), markup=False, soft_wrap=True)
+    _print_next(runs, database, console)
+
+
+def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> None:
+    """Print what to do with the runs of a suite, by the last of them and the first with as many samples in flight."""
+    from warehouse.options import DATABASE_NAME, RUNS_FOLDER
+
+    last = runs[-1]
+    first = next(run for run in runs if run.spec().concurrency == last.spec().concurrency)
+    is_usual = database == RUNS_FOLDER / DATABASE_NAME  # where a hash is enough
+    at = "" if is_usual else f" --database {quote(str(database))}"
+    name = last.spec().digest
+    commands = {
+        f"{typed('warehouse.trace')}{at} {name} {quote(last.problems()[0].id)} 0": "one sample, step by step",
+        f"{typed('warehouse.compare')}{at} {first.spec().digest} {name}": "tests, what differs",
+        f"{typed('jobs finalize')} {name if is_usual else quote(str(last.path))}": "all numbers of a run",
+    }
+    width = max(map(len, commands))
+    console.print("Next:", style="bold")
+    for command, meaning in commands.items():
+        console.print(f"  {command:{width}}  # {meaning}", markup=False, soft_wrap=True)
 
 
 def looked(

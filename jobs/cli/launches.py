@@ -124,7 +124,6 @@ def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -
     def compare() -> None:
         compare_and_report(runs, page)
         known.report = page
-        click.echo(f"Report, with a viewer of every trace: {page}")
 
     with launch_errors_in_one_line():
         _probe_and_compare(chosen, launches, compare, is_waiting=how.is_waiting)
@@ -189,7 +188,7 @@ def _until_decided(known: SuiteOutcome, chosen: Suite, tag: str | None, points: 
     if comparison.is_ended(planned, points / 100, console, is_waiting=how.is_waiting):
 
         def compare() -> None:
-            comparison.compare(planned, points / 100, console)
+            comparison.compare(planned, points / 100)
             known.report = planned.page
 
         _probe_and_compare(chosen, planned.launches, compare, is_waiting=how.is_waiting)

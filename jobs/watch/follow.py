@@ -19,25 +19,34 @@ from jobs.watch.progress import Follower
 from jobs.watch.show import progress_line
 
 _POLL_SECONDS = 1.0
-_PLAIN_LINE_SECONDS = 15.0
+_PLAIN_LINE_SECONDS, _AMONG_SEVERAL_SECONDS = 15.0, 60.0
+"""How often a plain line is printed: of a run, and of one of several, of which little is printed."""
 
 
 Line = Callable[[], str]
 """Reads the progress and formats it as one line."""
 
 
-def follow(run: RunFolder, jobs: Sequence[Job], console: Console, *, elsewhere: bool = True) -> None:
+def follow(
+    run: RunFolder, jobs: Sequence[Job], console: Console, *, elsewhere: bool = True, among: str | None = None
+) -> None:
     """Show progress until every job has ended; cancels the jobs where it is interrupted.
+
+    `among`: the beginning of its lines where the run is one of several; it then ends without a line.
 
     A job in this process, not `elsewhere`, runs while it is asked whether it has ended. Its progress is plain lines
     from a thread, which leave the terminal to the job.
     """
-    _follow(_line_of(Follower(run)), jobs, console, elsewhere=elsewhere)
+    follower = Follower(run)
+    before = "" if among is None else f"{among.rstrip()}: "
+    _follow(
+        lambda: before + progress_line(follower.poll()), jobs, console, elsewhere=elsewhere, is_brief=among is not None
+    )
 
 
 def follow_several(runs: Sequence[RunFolder], jobs: Sequence[Job], console: Console) -> None:
     """Show the progress of runs that workers elsewhere take in turns, until every job has ended."""
-    _follow(_Several(runs).line, jobs, console, elsewhere=True)
+    _follow(_Several(runs).line, jobs, console, elsewhere=True, is_brief=len(runs) > 1)
 
 
 class _Several:
@@ -60,14 +69,12 @@ class _Several:
         return f"{finished} · {self._current} · {progress_line(polled[self._current])}"
 
 
-def _line_of(follower: Follower) -> Line:
-    return lambda: progress_line(follower.poll())
-
-
-def _follow(line: Line, jobs: Sequence[Job], console: Console, *, elsewhere: bool) -> None:
+def _follow(line: Line, jobs: Sequence[Job], console: Console, *, elsewhere: bool, is_brief: bool) -> None:
     ended = threading.Event()
     with contextlib.nullcontext(console) if elsewhere else _duplicate(console) as own:
-        shown = threading.Thread(target=_show, args=(line, own, ended, elsewhere), name="progress", daemon=True)
+        shown = threading.Thread(
+            target=_show, args=(line, own, ended, elsewhere, is_brief), name="progress", daemon=True
+        )
         shown.start()
         try:
             while not _all_done(jobs):
@@ -79,7 +86,8 @@ def _follow(line: Line, jobs: Sequence[Job], console: Console, *, elsewhere: boo
         finally:
             ended.set()
             shown.join()
-    console.print(line(), highlight=False, soft_wrap=True)
+    if not is_brief:
+        _print(line(), console)
 
 
 @contextlib.contextmanager
@@ -94,16 +102,22 @@ def _duplicate(console: Console) -> Iterator[Console]:
         yield Console(file=file, width=console.width, quiet=console.quiet)
 
 
-def _show(line: Line, console: Console, ended: threading.Event, live: bool) -> None:
+def _show(line: Line, console: Console, ended: threading.Event, live: bool, is_brief: bool) -> None:
     if not (live and console.is_terminal):
-        console.print(line(), highlight=False, soft_wrap=True)
-        while not ended.wait(_PLAIN_LINE_SECONDS):
-            console.print(line(), highlight=False, soft_wrap=True)
+        shown = "" if is_brief else _print(line(), console)
+        while not ended.wait(_AMONG_SEVERAL_SECONDS if is_brief else _PLAIN_LINE_SECONDS):
+            if (now := line()) != shown:
+                shown = _print(now, console)
         return
-    with Live(console=console, auto_refresh=False, transient=True) as shown:
+    with Live(console=console, auto_refresh=False, transient=True) as redrawn:
         while not ended.is_set():
-            shown.update(Text(line()), refresh=True)
+            redrawn.update(Text(line()), refresh=True)
             ended.wait(_POLL_SECONDS)
+
+
+def _print(line: str, console: Console) -> str:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return line
 
 
 def _all_done(jobs: Sequence[Job]) -> bool:

@@ -60,10 +60,9 @@ def is_ended(planned: Planned, margin: float, console: Console, *, is_waiting: b
     return True
 
 
-def compare(planned: Planned, margin: float, console: Console) -> None:
+def compare(planned: Planned, margin: float) -> None:
     """Print the comparison and write the report on all of its runs. Raises WarehouseFailed."""
     warehouse.compare_and_report(planned.runs, planned.page, margin, planned.baseline)
-    console.print(f"Report, with a viewer of every trace: {planned.page}", markup=False, soft_wrap=True)
 
 
 def preview(planned: Planned, margin: float, console: Console) -> None:

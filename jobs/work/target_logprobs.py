@@ -111,11 +111,9 @@ async def score_finished(run: RunFolder, spec: RunSpec, engines: Mapping[Role, E
     tokenizers = {role: engine.tokenizer for role, engine in engines.items()}
     target = Target(engines["target"], tokenizers, scorer_of(spec.target, spec), spec.concurrency)
     try:
-        scored = await score_trace_file(run, path, target)
+        await score_trace_file(run, path, target)
     except OtherTarget as error:
         print(error, file=sys.stderr, flush=True)
-    else:
-        print(f"log-probabilities by the target: {scored.in_words}", file=sys.stderr, flush=True)
 
 
 async def _likelihoods(engine: Engine, chain: ReadChain) -> list[StepLikelihood]:

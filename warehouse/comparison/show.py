@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.plural import counted
 from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.limits import between_runs, open_by_missing, several_looks, too_small
+from warehouse.comparison.manifests import Difference
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
 from warehouse.drawn import is_stopped
@@ -62,16 +63,15 @@ _CONTRAST_KEYS = (
 )
 
 
-def difference_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the differences between the manifests, one line each."""
-    runs = dict.fromkeys(row.run.run_id for row in comparison.rows)
-    for difference in comparison.differences:
-        runs_by_value: dict[str, list[str]] = {}
-        for run_id in runs:
+def difference_lines(differences: Sequence[Difference], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield the differences between the manifests, one line each. names: short names of the runs by run id."""
+    for difference in differences:
+        names_by_value: dict[str, list[str]] = {}
+        for run_id, name in names.items():
             if run_id in difference.values:
                 value = _value(difference.name, difference.values[run_id])
-                runs_by_value.setdefault(value, []).append(run_id)
-        values = "; ".join(f"{value} ({', '.join(run_ids)})" for value, run_ids in runs_by_value.items())
+                names_by_value.setdefault(value, []).append(name)
+        values = "; ".join(f"{value} ({', '.join(named)})" for value, named in names_by_value.items())
         yield f"{difference.name} ({_MATTERS[difference.matter]}): {values}"
 
 

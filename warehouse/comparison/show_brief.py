@@ -35,8 +35,8 @@ def cells(comparison: Comparison, names: Mapping[str, str], *, has_speed_interva
     return table
 
 
-def legend(comparison: Comparison) -> Iterator[str]:
-    """Yield how to read the table, one line per group of columns."""
+def legend(comparison: Comparison, *, is_short: bool = False) -> Iterator[str]:
+    """Yield how to read the table, one line per group of columns; is_short: without what `--all` has."""
     contrasts = [row.contrast for row in comparison.rows if row.contrast]
     if contrasts:
         margin = f"−{100 * comparison.settings.margin:g}"
@@ -53,8 +53,11 @@ def legend(comparison: Comparison) -> Iterator[str]:
         if any(row.run.summary.concurrency > 1 for row in comparison.rows):
             load = ", under the load of the other samples in flight"
         yield f"Speed-up: latency of the baseline divided by that of the run{load}."
-        yield from dict.fromkeys(between_runs(row.speed.factor) for row in comparison.rows if row.speed)
+        if not is_short:
+            yield from dict.fromkeys(between_runs(row.speed.factor) for row in comparison.rows if row.speed)
     yield from at_one_lines(comparison)
+    if is_short:
+        return
     yield "Tests, MDE, re-run SE and methods of the intervals: --all. Every number: -o FILE.csv, .json, .md or .tex."
 
 

@@ -84,16 +84,11 @@ def cells(found: Sequence[Regime], intervals_of: Collection[str] = (LATENCY, THR
 
 def legend(found: Sequence[Regime], modelled: Mapping[str, float]) -> Iterator[str]:
     """Yield how to read `cells`, one line per group of columns. modelled: that of the comparison."""
-    sizes = {
-        f"{len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}"
-        for rows in _settings(found)
-        for row in [max(rows.values(), key=lambda row: row.outcomes.num_samples)]
-    }
-    over = f" of {sizes.pop()}" if len(sizes) == 1 else ""
     yield (
-        f"pass@1{over} ± standard error over problems. By the draft: its share of the emitted tokens. Fallback: "
-        "decisions that refused every draft. Speed-up: over the target alone, at the same number in flight, geometric "
-        "mean over problems (95 %); the ratio of mean latencies, which papers print, stands in each run's result."
+        f"pass@1{_size(found)} ± standard error over problems. By the draft: its share of the emitted tokens. "
+        "Fallback: decisions that refused every draft. Speed-up: over the target alone, at the same number in flight, "
+        "geometric mean over problems (95 %); the ratio of mean latencies, which papers print, stands in each run's "
+        "result."
     )
     expected = [
         f"{name} {fixed(modelled[run_id], 2)}×"
@@ -103,6 +98,24 @@ def legend(found: Sequence[Regime], modelled: Mapping[str, float]) -> Iterator[s
     ]
     if expected:
         yield f"Latency model, with the speeds of draft and target alone, 1 in flight: {', '.join(expected)}."
+
+
+def short_legend(found: Sequence[Regime]) -> str:
+    """Return how to read `cells` in one sentence per column, for somebody who sees it for the first time."""
+    return (
+        f"pass@1{_size(found)} ± standard error. By the draft: its share of the emitted tokens. Fallback: decisions "
+        "that refused every draft. Speed-up: over the target alone, geometric mean over problems (95 %)."
+    )
+
+
+def _size(found: Sequence[Regime]) -> str:
+    """Return of how many problems and samples the accuracies are; empty where they are not of as many."""
+    sizes = {
+        f"{len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}"
+        for rows in _settings(found)
+        for row in [max(rows.values(), key=lambda row: row.outcomes.num_samples)]
+    }
+    return f" of {sizes.pop()}" if len(sizes) == 1 else ""
 
 
 def _settings(found: Sequence[Regime]) -> list[dict[str, Row]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from harness.plural import counted
@@ -13,6 +14,9 @@ from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.drawn import repeated, stopped
 from warehouse.render import busy, limited, mixed_code, out_of_budget, scripted, unreadable, weaker_baseline
 
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
+_MOST_NAMED = 2
+"""Runs that a warning names; of more it says how many they are."""
 _UNEQUAL_LOADS = 1.25
 """Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
 
@@ -46,6 +50,34 @@ def warnings(comparison: Comparison) -> Iterator[str]:
             yield from _loads(row, runs, speed.baseline)
             yield from _model_runners(row.run, runs[speed.baseline])
     yield from _disjoint(list(runs.values()))
+
+
+def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield each warning once: lines that differ in runs and numbers alone are one, with its runs and the ranges.
+
+    names: short names of all runs by run id, which stand for them.
+    """
+    run_ids = re.compile("|".join(sorted(map(re.escape, names), key=len, reverse=True)))
+    alike: dict[str, list[tuple[list[str], list[str]]]] = {}
+    for line in lines:
+        runs, without = run_ids.findall(line), run_ids.sub("\0", line)
+        alike.setdefault(_NUMBER.sub("\1", without), []).append((runs, _NUMBER.findall(without)))
+    for text, found in alike.items():
+        runs_at, numbers_at = (list(zip(*column, strict=True)) for column in zip(*found, strict=True))
+        words = iter([_runs_in_words(list(dict.fromkeys(runs)), names) for runs in runs_at])
+        ranges = iter([_range(numbers) for numbers in numbers_at])
+        yield re.sub("[\0\1]", lambda mark: next(words if mark[0] == "\0" else ranges), text)  # noqa: B023
+
+
+def _runs_in_words(runs: Sequence[str], names: Mapping[str, str]) -> str:
+    if len(runs) <= _MOST_NAMED:
+        return " and ".join(names[run] for run in runs)
+    return f"all {len(runs)} runs" if len(runs) == len(names) else f"{len(runs)} of {len(names)} runs"
+
+
+def _range(numbers: Sequence[str]) -> str:
+    low, high = min(numbers, key=float), max(numbers, key=float)
+    return low if low == high else f"{low} to {high}"
 
 
 def pairing_warnings(comparison: Comparison) -> Iterator[str]:

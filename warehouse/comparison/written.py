@@ -15,6 +15,7 @@ from rich.table import Table
 
 from warehouse.comparison import show, show_brief, show_regimes, show_stopwatches, show_warnings
 from warehouse.comparison.contrasts import Comparison
+from warehouse.comparison.manifests import differences
 from warehouse.comparison.show_regimes import Regime
 from warehouse.display import asks_for_width, fits, plain, print_item, print_table, printable
 from warehouse.formats import ComparisonFormat
@@ -55,6 +56,32 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
         _write_document(comparison, warnings, out, shape)
 
 
+def write_short(comparison: Comparison, out: IO[str]) -> None:
+    """Write what a suite's runs came to: each warning once, one table, and how to read it.
+
+    Of what differs it has what affects results beside what is compared: within a regime, where the table has two.
+    `warehouse.compare` writes everything.
+    """
+    console = Console(file=out)
+    is_fitted = console.is_terminal or asks_for_width()
+    names, found = show.names(comparison), show_regimes.regimes(comparison)
+    for line in show_warnings.merged(show_warnings.warnings(comparison), names):
+        console.print(plain(line, style="bold red"), soft_wrap=not is_fitted)
+    groups = [regime.rows for regime in found] or [comparison.rows]
+    for rows in groups:
+        own = {row.run.run_id: row.run.manifest for row in rows}
+        affecting = [d for d in differences(list(own.values())) if d.matter not in ("subject", "note")]
+        for line in show.difference_lines(affecting, {run_id: names[run_id] for run_id in own}):
+            console.print(plain(f"NOT ALIKE: {line}"), soft_wrap=not is_fitted)
+    if found:
+        _write_regimes_table(found, console, is_fitted=is_fitted)
+        console.print(plain(show_regimes.short_legend(found)), soft_wrap=not is_fitted)
+        return
+    _write_what_fits(comparison, names, console, is_fitted=is_fitted)
+    for line in show_brief.legend(comparison, is_short=True):
+        console.print(plain(line), soft_wrap=not is_fitted)
+
+
 def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str], is_brief: bool) -> None:
     console = Console(file=out)
     is_fitted = console.is_terminal or (is_brief and asks_for_width())
@@ -67,7 +94,7 @@ def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str], 
     for line in show.baseline_lines(comparison):
         console.print(plain(line), soft_wrap=not is_fitted)
     console.print(plain("What differs:", style="bold"))
-    for line in list(show.difference_lines(comparison)) or ["nothing"]:
+    for line in list(show.difference_lines(comparison.differences, names)) or ["nothing"]:
         print_item(line, console, is_fitted=is_fitted)
     found = show_regimes.regimes(comparison)
     if not is_brief:
@@ -87,11 +114,16 @@ def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str], 
 
 
 def _write_brief_table(comparison: Comparison, names: Mapping[str, str], console: Console, *, is_fitted: bool) -> None:
+    if not _write_what_fits(comparison, names, console, is_fitted=is_fitted):
+        console.print("Intervals of the speed-ups do not fit this width: --all.", soft_wrap=not is_fitted)
+
+
+def _write_what_fits(comparison: Comparison, names: Mapping[str, str], console: Console, *, is_fitted: bool) -> bool:
+    """Write the table for a person; returns whether there was room for the intervals of the speed-ups."""
     out = console.file
     has_speed_interval = fits(_brief_table(comparison, names, has_speed_interval=True), out, is_fitted=is_fitted)
     print_table(_brief_table(comparison, names, has_speed_interval=has_speed_interval), out, is_fitted=is_fitted)
-    if not has_speed_interval and any(row.speed and row.speed.ratio for row in comparison.rows):
-        console.print("Intervals of the speed-ups do not fit this width: --all.", soft_wrap=not is_fitted)
+    return has_speed_interval or not any(row.speed and row.speed.ratio for row in comparison.rows)
 
 
 def _write_regimes(
@@ -101,14 +133,18 @@ def _write_regimes(
     console.print()
     for regime in found:
         console.print(plain(regime.heading), soft_wrap=not is_fitted)
+    _write_regimes_table(found, console, is_fitted=is_fitted)
+    for line in show_regimes.legend(found, modelled):
+        console.print(plain(line), soft_wrap=not is_fitted)
+
+
+def _write_regimes_table(found: Sequence[Regime], console: Console, *, is_fitted: bool) -> None:
     headers = show_regimes.headers(found)
     with_intervals = ((show_regimes.LATENCY, show_regimes.THROUGHPUT), (show_regimes.LATENCY,), ())
     tables = [_table(headers, show_regimes.cells(found, regimes)) for regimes in with_intervals]
     narrow = _table(headers, show_regimes.cells(found, ()), wrapped_name_width=_LEAST_NAME_WIDTH)
     chosen = next((table for table in tables if fits(table, console.file, is_fitted=is_fitted)), narrow)
     print_table(chosen, console.file, is_fitted=is_fitted)
-    for line in show_regimes.legend(found, modelled):
-        console.print(plain(line), soft_wrap=not is_fitted)
 
 
 def _brief_table(comparison: Comparison, names: Mapping[str, str], *, has_speed_interval: bool) -> Table:
@@ -151,7 +187,7 @@ def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str
             *warnings,
             *runs,
             *show.baseline_lines(comparison),
-            *show.difference_lines(comparison),
+            *show.difference_lines(comparison.differences, names),
             *show.legend(comparison),
             *ranking_lines,
         ]
@@ -162,7 +198,8 @@ def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str
     out.write("".join(f"**{markdown(line)}**\n\n" for line in warnings))
     out.write("Compared:\n\n" + "".join(f"- {markdown(line)}\n" for line in runs))
     out.write("".join(f"\n{markdown(line)}\n" for line in show.baseline_lines(comparison)) + "\nWhat differs:\n\n")
-    out.write("".join(f"- {markdown(line)}\n" for line in show.difference_lines(comparison)) or "- nothing\n")
+    differing = show.difference_lines(comparison.differences, names)
+    out.write("".join(f"- {markdown(line)}\n" for line in differing) or "- nothing\n")
     out.write("\n" + aligned(show.HEADERS, table, "markdown") + "\n\n")
     out.write("".join(f"{markdown(line)}\n" for line in show.legend(comparison)))
     if rankings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -15,8 +14,11 @@ from jobs.launching_several import start_several
 from jobs.preparation import PreparedLaunch
 from jobs.run.folder import RunFolder
 from warehouse.candidates import grade_candidates
-from warehouse.database import DatabaseError, WarehouseError, reader
+from warehouse.comparison.show_warnings import merged
+from warehouse.database import DatabaseError, WarehouseError, reader, rows
+from warehouse.display import plain
 from warehouse.errors import one_line
+from warehouse.labels import labels
 from warehouse.loading.runs import load_run
 from warehouse.papers import vocabulary
 from warehouse.papers.dry_run import print_plan
@@ -25,6 +27,8 @@ from warehouse.papers.plan_costs import check_budget
 from warehouse.papers.recorded_runs import recorded_runs
 from warehouse.papers.suite_runs import Reproduction, distinct_runs, timed_runs
 from warehouse.papers.table import show
+from warehouse.render import warnings
+from warehouse.summary import summaries
 
 
 def reproduce(reproduction: Reproduction, *, dry_run: bool = False, only_table: bool = False) -> None:
@@ -66,13 +70,22 @@ def _launch(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) 
     """Launch every run once, those that share engines together: a baseline may stand in several rows."""
     chosen = reproduction.suite
     prepared = _prepared(reproduction, distinct_runs(runs))
-    numbers = itertools.count(1)
-    folders = start_several(
-        prepared, console, lambda _: console.rule(f"{chosen.name}: run {next(numbers)} of {len(prepared)}")
-    )
+    folders = start_several(prepared, console)
+    _print_warnings([folder.path.name for folder in folders], reproduction.database, console)
     if any(metric.measure in vocabulary.OF_GRADED_DRAFTS for metric in chosen.metrics.values()):
         for folder in folders:
             _grade_drafts(folder, reproduction.database)
+
+
+def _print_warnings(names: Sequence[str], database: Path, console: Console) -> None:
+    if not database.is_file():  # on Slurm nothing has ended
+        return
+    with reader(database) as connection:
+        known = {str(row["run_id"]) for row in rows(connection, "SELECT run_id FROM run", {})}
+        found = summaries(connection, [name for name in names if name in known])
+    short = dict(zip((run.run_id for run in found), labels(found), strict=True))
+    for line in merged((f"{run.run_id}: {line}" for run in found for line in warnings(run)), short):
+        console.print(plain(line, style="bold red"), soft_wrap=not console.is_terminal)
 
 
 def _prepared(reproduction: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLaunch]:

@@ -98,8 +98,9 @@ def test_accepted_code_goes_on_and_every_place_says_that_two_codes_made_the_run(
     assert warning.startswith(run.path.name)
     assert before.hash in warning
     assert now.hash in warning
-    [difference] = [line for line in show.difference_lines(comparison) if line.startswith("code (")]
-    assert f"{', '.join(sorted([before.hash, now.hash]))} ({run.path.name})" in difference
+    names = show.names(comparison)
+    [difference] = [line for line in show.difference_lines(comparison.differences, names) if line.startswith("code (")]
+    assert f"{', '.join(sorted([before.hash, now.hash]))} ({names[run.path.name]})" in difference
     with reader(database) as connection:
         rows = connection.execute(
             "SELECT code_hash, num_samples, is_mixed FROM run_code WHERE run_id = ? ORDER BY first_used_at",

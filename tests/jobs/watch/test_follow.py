@@ -19,6 +19,7 @@ from harness.engines import factory
 from jobs.run.folder import RunFolder
 from jobs.submission.submit import Job, submit_here
 from jobs.watch import follow
+from jobs.watch.show import progress_line
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 
@@ -60,7 +61,10 @@ def test_a_run_shows_its_progress(
 
 def test_progress_is_not_led_away_with_the_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM redirects the descriptor for its log when it starts in this process."""
+    numbers = itertools.count()
     monkeypatch.setattr(follow, "_PLAIN_LINE_SECONDS", 0.05)
+    # A line that is like the one before is not printed again.
+    monkeypatch.setattr(follow, "progress_line", lambda progress: f"{progress_line(progress)} {next(numbers)}")
     run = plan(tmp_path)
     with (tmp_path / "terminal").open("w") as terminal, (tmp_path / "log").open("w") as log:
 

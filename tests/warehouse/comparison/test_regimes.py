@@ -16,7 +16,8 @@ from tests.warehouse.test_compare import BAD, GOOD, compare, load, records
 from tests.warehouse.test_display import Terminal
 from warehouse.comparison import show_regimes
 from warehouse.comparison.named_runs import compare_runs
-from warehouse.comparison.written import write
+from warehouse.comparison.show_warnings import merged
+from warehouse.comparison.written import write, write_short
 from warehouse.report.write import make_report
 
 ALONE, METHOD = cells.VANILLA, replace(cells.SPEC, method="specreason", params={"threshold": 5.0})
@@ -104,6 +105,32 @@ def test_the_last_table_has_a_line_per_setting_and_fits_eighty_columns(
     assert "2.00×" in rows[1]
     assert "0.75×" in rows[1]
     assert "pass@1 of 12 problems × 4" in " ".join(closing), "accuracy is that of the larger run"
+
+
+def test_a_suite_has_one_table_and_each_warning_once(
+    both: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, names = both
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = Terminal()
+    write_short(compare_runs(list(names.values()), where / "w.duckdb"), screen)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 80
+    rows = [line.split()[0] for line in lines if " ± " in line and not line.startswith("pass@1")]
+    assert rows == ["vanilla", "specreason"]
+    assert len(lines) < 20
+    assert not [run for run in names.values() if run in screen.getvalue()], "short names stand for the runs"
+
+
+def test_warnings_that_differ_in_runs_and_numbers_are_one_with_the_range() -> None:
+    names = {"demo-a-1f": "a", "demo-a-2f": "a (1 in flight)", "demo-b-3f": "b"}
+    busy = [f"{run}: BUSY: a load of {load}, 2 cores" for run, load in zip(names, ("1.8", "10.5", "4.2"), strict=True)]
+    unequal = ["UNEQUAL: demo-a-2f against demo-a-1f: 4 against 3", "UNEQUAL: demo-b-3f against demo-a-1f: 4 against 3"]
+    assert list(merged([*busy, *unequal, "demo-b-3f: PART of 12."], names)) == [
+        "all 3 runs: BUSY: a load of 1.8 to 10.5, 2 cores",
+        "UNEQUAL: a (1 in flight) and b against a: 4 against 3",
+        "b: PART of 12.",
+    ]
 
 
 def test_a_setting_that_ran_in_one_regime_only_has_no_speed_up_in_the_other(both: tuple[Path, dict[str, str]]) -> None:
