@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from harness.plural import counted
 from jobs.preparation import PreparedLaunch
-from jobs.run import waves
 from jobs.run.budget import Budget, Forecast, Meter, Stop, Used, hours, shared_by, stopped, unit
 from jobs.run.endings import num_left
 from jobs.run.folder import RunFolder
@@ -33,7 +32,7 @@ def is_said(prepared: PreparedLaunch) -> bool:
 def line(prepared: PreparedLaunch) -> str:
     """Return one line on what is left of a run."""
     if not prepared.is_work_left:
-        return "GPU-hours: none, because every sample that is drawn is finished"
+        return "GPU-hours: none, because every sample is finished"
     if prepared.forecast is None and prepared.plan.spec.engine.kind == "scripted":
         return "GPU-hours: none are estimated, because scripted engines run no model"
     return UNKNOWN if prepared.forecast is None else f"estimate: {in_words(prepared.forecast)}"
@@ -120,12 +119,8 @@ def _check_estimate(members: Sequence[PreparedLaunch], budget: Budget, used: Use
 
 def stopped_runs(runs: Sequence[RunFolder]) -> dict[str, Stop]:
     """Return the budgets that have stopped runs, by the names of these."""
-    found = {run.path.name: stopped(run, _is_work_left) for run in runs if run.exists()}
+    found = {run.path.name: stopped(run, num_left) for run in runs if run.exists()}
     return {name: stop for name, stop in found.items() if stop is not None}
-
-
-def _is_work_left(run: RunFolder) -> bool:
-    return bool(num_left(run) or waves.num_open(run))
 
 
 def _distinct(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:

@@ -23,7 +23,7 @@ from jobs.after import warehouse
 from jobs.after.conclude import report
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, prepare, sbatch_options
-from jobs.run import budget, codes, served, shards, waves
+from jobs.run import budget, codes, served, shards
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
@@ -161,13 +161,10 @@ def _assign(prepared: PreparedLaunch) -> None:
         # Workers that are at work keep the budget they began with, unless this launch gives them another one.
         if prepared.budget is not None or not run.are_held(range(run.num_shards())):
             budget.record(run, prepared.budget)
-        if run.num_shards() == prepared.num_shards and (prepared.in_waves or run.num_planned() == spec.num_samples):
+        if run.num_shards() == prepared.num_shards:
             return
-    elif prepared.in_waves:
-        waves.begin(run, spec)
     recorded = expected_tokens(problems, warehouse.spent_tokens(run, spec, problems))
-    drawn = waves.drawn_units(run, spec, problems) if prepared.in_waves else units(spec, problems)
-    assigned = shards.assign_to_shards(drawn, prepared.num_shards, recorded)
+    assigned = shards.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
     if run.exists():
         run.assign_again(assigned)
     else:

@@ -19,7 +19,7 @@ from harness.plural import counted
 from harness.sizing import job_cards
 from jobs import golds
 from jobs.after import warehouse
-from jobs.run import codes, engine_installed, launch_checks, locks, waves
+from jobs.run import codes, engine_installed, launch_checks, locks
 from jobs.run.budget import Budget, Forecast, shared_by, so_far
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
@@ -59,8 +59,6 @@ class PreparedLaunch:
     """The limit on its machine time, alone or with other runs; None: there is none."""
     target_of: RunFolder | None = None
     """The run whose target reads this one's chains once all have ended; None: its own does, or none is asked to."""
-    in_waves: bool = False
-    """Whether the run keeps to the samples that its waves have drawn so far, which begins with those of the first."""
 
     @property
     def num_shards(self) -> int:
@@ -69,16 +67,8 @@ class PreparedLaunch:
 
     @cached_property
     def num_left(self) -> int:
-        """The number of samples that are not finished, in waves of those that are drawn; read once."""
-        return self.num_samples - self._num_finished
-
-    @property
-    def num_samples(self) -> int:
-        """The number of samples that it is for: all of the run, in waves those that are drawn."""
-        spec = self.plan.spec
-        if not self.in_waves:
-            return spec.num_samples
-        return self.run.num_planned() if self.run.exists() else waves.sizes_of(spec.samples)[0] * spec.num_problems
+        """The number of samples that are not finished; read once."""
+        return self.plan.spec.num_samples - self._num_finished
 
     @cached_property
     def num_to_time(self) -> int:

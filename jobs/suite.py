@@ -253,10 +253,10 @@ def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
     """
     for prepared in launches:
         launching.print_plan(prepared, console, is_preview=True)
-        planned = counted(prepared.num_samples, "sample")
+        planned = counted(prepared.plan.spec.num_samples, "sample")
         console.print(f"  {prepared.num_left} of {planned} left{_to_time(prepared.num_to_time)}", highlight=False)
     num_left = sum(prepared.num_left for prepared in launches)
-    num_samples = counted(sum(prepared.num_samples for prepared in launches), "sample")
+    num_samples = counted(sum(prepared.plan.spec.num_samples for prepared in launches), "sample")
     to_time = _to_time(sum(prepared.num_to_time for prepared in launches))
     console.print(costs.total(launches), soft_wrap=True)
     console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{to_time}")

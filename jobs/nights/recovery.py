@@ -76,7 +76,7 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
             continue
         refusal = gap.why or _refusal(run, record, recoveries)
         if not refusal:
-            requests.append(request_of(run, record))
+            requests.append(_request_of(run, record))
         else:
             gap.why = refusal if gap.why else refusal + last_error(run)
             found.gaps.append(gap)
@@ -185,7 +185,7 @@ def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: in
     return None
 
 
-def request_of(run: RunFolder, record: NightRecord) -> Request:
+def _request_of(run: RunFolder, record: NightRecord) -> Request:
     """Return how a run is submitted: as it was last, or as the launch wanted it where that came to nothing."""
     submitted, asked = submissions.read(run), record.requests.get(run.path.name, {})
     if submitted:

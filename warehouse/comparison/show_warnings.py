@@ -10,8 +10,7 @@ from warehouse.comparison.contrasts import Comparison, Contrast, Row
 from warehouse.comparison.manifests import MODEL_RUNNERS
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import num_shared_problems
-from warehouse.drawn import repeated, stopped
-from warehouse.render import busy, limited, mixed_code, out_of_budget, scripted, unreadable, weaker_baseline
+from warehouse.render import busy, limited, mixed_code, out_of_budget, repeated, scripted, unreadable, weaker_baseline
 
 _UNEQUAL_LOADS = 1.25
 """Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
@@ -26,7 +25,6 @@ def warnings(comparison: Comparison) -> Iterator[str]:
         run_warnings = [
             *scripted(summary),
             *limited(summary),
-            *stopped(summary),
             *repeated(summary),
             *out_of_budget(summary),
         ]
