@@ -159,10 +159,7 @@ def _carry_out(prepared: PreparedLaunch, console: Console, *, is_dry: bool, wait
     launching.start(prepared, console)
     if wait:
         waiting.wait([prepared.run], console)
-    is_ended = wait or prepared.cluster != "slurm"
-    if is_ended:
-        launching.check_budgets([prepared.run])
-    return is_ended
+    return wait or prepared.cluster != "slurm"
 
 
 def _print_list(what: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from harness.launch_options import Cluster
-from jobs import costs, launching
+from jobs import launching
 from jobs.after import several_target_logprobs
 from jobs.launching import LaunchFailed
 from jobs.preparation import PreparedLaunch
@@ -168,7 +168,7 @@ def _in_processes(launches: Sequence[PreparedLaunch], console: Console, announce
         old_logs.end_local(begun[0], [job.job_id for job in jobs])
     failures: list[LaunchFailed] = []
     for prepared in launches:
-        if _unfinished_shards(prepared.run) and not costs.stopped_runs([prepared.run]):
+        if _unfinished_shards(prepared.run):
             failures.append(LaunchFailed(_unfinished_message(prepared.run, begun[0], sorted(reasons))))
         else:
             failures += _concluded(prepared, console)

@@ -142,7 +142,7 @@ def of_status(status: RunStatus, run: RunFolder) -> dict[str, Any]:
     names = (
         "run_id", "planned", "finished", "failed", "in_flight", "may_progress", "is_on_slurm", "tokens_per_second",
         "samples_per_second", "eta_seconds", "gpu_hours", "shared_with", "codes", "free_bytes", "missing",
-        "how_to_conclude", "how_to_resume", "stopped_by_budget", "slurm_error",
+        "how_to_conclude", "how_to_resume", "slurm_error",
     )  # fmt: skip
     is_begun = status.finished > 0 or bool(run.journals())
     state = "finished" if status.is_finished else "under way" if is_begun else "not begun"

@@ -20,10 +20,10 @@ from harness.sizing import job_cards
 from jobs import golds
 from jobs.after import warehouse
 from jobs.run import codes, engine_installed, launch_checks, locks
-from jobs.run.budget import Budget, Forecast, shared_by, so_far
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
+from jobs.run.forecast import Forecast, so_far
 from jobs.run.plan import RunPlan, plan
 from jobs.run.sizing import lines_for_launch, no_gpus
 from jobs.run.spec import RunSpec
@@ -55,8 +55,6 @@ class PreparedLaunch:
     """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
     code_notice: str | None = None
     """What is to be said of the code that worked on the run before; None where it is this code."""
-    budget: Budget | None = None
-    """The limit on its machine time, alone or with other runs; None: there is none."""
     target_of: RunFolder | None = None
     """The run whose target reads this one's chains once all have ended; None: its own does, or none is asked to."""
 
@@ -129,8 +127,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         planned.notices.extend([divided] if divided else [])
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
-    budget = None if launch.max_gpu_hours is None else shared_by([run.path.name], launch.max_gpu_hours)
-    prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice, budget)
+    prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
     database = warehouse.database_of(prepared.run)
     if database.exists():  # hours of work end in it
         warehouse.check(database)

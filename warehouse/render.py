@@ -58,7 +58,6 @@ def warnings(run: RunSummary) -> list[str]:
         *scripted(run),
         *limited(run),
         *repeated(run),
-        *out_of_budget(run),
         *mixed_code(run),
         *incomplete,
         *grader_exceptions(run),
@@ -100,16 +99,6 @@ def repeated(run: RunSummary) -> list[str]:
     return [
         f"GREEDY: no model was sampled, so that the {run.k} samples of a problem repeat the first and count as one: "
         "there is no pass@k."
-    ]
-
-
-def out_of_budget(run: RunSummary) -> list[str]:
-    """Return a warning where a budget has stopped the run."""
-    if run.stopped_at_gpu_hours is None:
-        return []
-    return [
-        f"STOPPED BY ITS BUDGET: --max-gpu-hours {run.stopped_at_gpu_hours:g} was used up before all samples were "
-        "finished; with a higher one the same command goes on."
     ]
 
 

@@ -17,7 +17,7 @@ _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     run.target_name || coalesce(' with ' || run.selection_name, '') AS target, run.reward_name AS reward,
     run.temperature, run.engine_kind, run.concurrency, run.engine_take_turns AS take_turns, run.dataset_size,
-    run.limited, run.is_greedy, run.stopped_at_gpu_hours,
+    run.limited, run.is_greedy,
     score.num_samples AS num_planned,
     (SELECT avg((num_not_run + num_ungraded) / num_samples) FROM problem_score WHERE run_id = run.run_id)
         AS missing_share,
@@ -204,8 +204,6 @@ class RunSummary:
     limited: bool
     is_greedy: bool
     """Whether no model was sampled, so that the samples of a problem repeat the first."""
-    stopped_at_gpu_hours: float | None
-    """The budget that was used up before all samples were finished; None: no budget has stopped the run."""
     pass_at_1: float
     """Missing samples count as not correct, so that this is a lower bound while there are any."""
     standard_error: float | None

@@ -17,8 +17,8 @@ from rich.console import Console
 from harness.cli import exit_codes
 from harness.launch_options import Launch
 from harness.problems.problem import Problem
-from jobs.run.budget import Forecast
 from jobs.run.folder import RunFolder
+from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 
 if TYPE_CHECKING:

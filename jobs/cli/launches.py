@@ -18,7 +18,6 @@ from jobs.cli.examples import suite_file
 if TYPE_CHECKING:
     from jobs.outcome import SuiteOutcome
     from jobs.preparation import PreparedLaunch
-    from jobs.run.folder import RunFolder
     from jobs.suite import Suite
 
 
@@ -27,7 +26,7 @@ class _How:
     """How a suite is launched."""
 
     cost: Mapping[str, Any]
-    """The budget and the file for its estimate, as far as they were given."""
+    """The limit on GPU-hours and the file for the estimate, as far as they were given."""
     is_dry: bool
     is_waiting: bool
     accept: bool
@@ -114,37 +113,24 @@ def _probe_and_compare(
 ) -> None:
     """Probe runs where the suite asks for it, and compare them, also where a probe fails; an interrupt ends both.
 
-    Raises what a probe raised, and LaunchFailed where a budget stopped a run or a probe.
+    Raises what a probe raised.
     """
-    runs = [prepared.run for prepared in launches]
     try:
-        probes = _probe(chosen, launches, is_waiting=is_waiting)
+        _probe(chosen, launches, is_waiting=is_waiting)
     except Exception:
-        _compared(compare, runs)
-        raise
-    _compared(compare, [*runs, *probes])
-
-
-def _compared(compare: Callable[[], None], runs: Sequence[RunFolder]) -> None:
-    from jobs import launching
-
-    try:
         compare()
-    except Exception:
-        launching.check_budgets(runs)  # says more than that runs which their budget stopped cannot be compared
         raise
-    launching.check_budgets(runs)
+    compare()
 
 
-def _probe(chosen: Suite, launches: Sequence[PreparedLaunch], *, is_waiting: bool) -> list[RunFolder]:
-    """Probe the runs of a suite that asks for it, once they are finished, and return the runs of the probes."""
+def _probe(chosen: Suite, launches: Sequence[PreparedLaunch], *, is_waiting: bool) -> None:
+    """Probe the runs of a suite that asks for it, once they are finished."""
     from rich.console import Console
 
     from jobs import waiting
     from jobs.probing import of_suite
 
     console = Console(highlight=False)
-    probes = of_suite.follow(launches, chosen.probe, console, chosen.max_gpu_hours)
+    probes = of_suite.follow(launches, chosen.probe, console)
     if is_waiting:
         waiting.wait(probes, console)
-    return probes

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from harness.plural import counted
 from jobs.nights.record import NightRecord
-from jobs.run import budget, cancellations, shared_jobs, submissions
+from jobs.run import cancellations, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.run.state import read_state
@@ -156,8 +156,6 @@ def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None
         return "it was never launched"
     if cancellations.is_canceled(run):
         return "it was canceled"
-    if stop := budget.Meter(run).stop():
-        return str(stop)
     refusal = out_of_rounds(record, [run], recoveries)
     return refusal if refusal or _is_on_slurm(run, record) else "it ran on this machine, where it ended early"
 

@@ -6,7 +6,6 @@ The target is the same in all of them, so that probes with the same settings of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,6 @@ def follow(
     launches: Sequence[PreparedLaunch],
     settings: ProbeSettings | None,
     console: Console,
-    max_gpu_hours: float | None = None,
 ) -> list[RunFolder]:
     """Probe the runs of a suite that asks for it, or say how to, where they are not finished yet; see `start`."""
     if settings is None:
@@ -78,24 +76,20 @@ def follow(
     if any(num_unfinished(prepared.run) for prepared in probed(launches)):
         console.print("Its runs are probed once they are finished: run the same command again then.", soft_wrap=True)
         return []
-    return start(launches, settings, console, max_gpu_hours)
+    return start(launches, settings, console)
 
 
 def start(
     launches: Sequence[PreparedLaunch],
     settings: ProbeSettings,
     console: Console,
-    max_gpu_hours: float | None = None,
 ) -> list[RunFolder]:
     """Probe those of these launches that judge drafts, and return the runs of the probes; started again, it goes on.
 
-    A run without a decision to look at is named and left out. max_gpu_hours: the budget of the launches and their
-    probes together. Raises what planning and starting a probe raise.
+    A run without a decision to look at is named and left out. Raises what planning and starting a probe raise.
     """
     planned = list(_planned(probed(launches), settings, console))
-    names = [prepared.run.path.name for prepared in launches]
-    prepared = costs.under([probe.prepared for probe in planned], max_gpu_hours, names)
-    planned = [replace(probe, prepared=one) for probe, one in zip(planned, prepared, strict=True)]
+    prepared = [probe.prepared for probe in planned]
     launching.check(prepared)
     for probe in planned:
         launch.create(probe)

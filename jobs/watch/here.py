@@ -45,7 +45,7 @@ def _has_journals_of_others(run: RunFolder) -> bool:
 def _how_to_resume(run: RunFolder, result: RunStatus) -> str:
     """Return the line on a run that no worker of this machine has; empty where it is done, or was not begun."""
     is_begun = bool(result.finished or run.journals())
-    if not is_begun or result.is_finished or result.is_timing or result.stopped_by_budget:
+    if not is_begun or result.is_finished or result.is_timing:
         return ""
     return (
         "no worker on this machine is at work on it; unless a launch or suite with it is still running, to resume it, "

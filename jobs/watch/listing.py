@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jobs.run import budget
 from jobs.run.digest import FileDamaged
 from jobs.run.endings import ShardEndings, by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -40,8 +39,7 @@ class ListedRun:
     target: str | None = None
     tag: str | None = None
     state: str = ""
-    """"finished", "under way" (whether or not anything works on it now), "not begun",
-    "stopped by its budget", or "damaged"."""
+    """"finished", "under way" (whether or not anything works on it now), "not begun", or "damaged"."""
     finished: int = 0
     planned: int = 0
     failed: int = 0
@@ -133,8 +131,6 @@ def _listed(run: RunFolder) -> ListedRun:
 
 
 def _state(run: RunFolder, ended: ShardEndings) -> str:
-    if budget.stopped(run, lambda _: ended.num_left):
-        return "stopped by its budget"
     if not ended.num_left:
         return "finished"
     return "under way" if sum(ended.finished) or run.journals() else "not begun"

@@ -79,11 +79,6 @@ class Contrast:
         return None if self.p_non_inferior is None else self.p_non_inferior < ALPHA / 2
 
     @property
-    def is_worse(self) -> bool:
-        """True if the interval lies below −margin, so that the run is shown to lose more than the margin."""
-        return self.difference.high is not None and self.difference.high < -self.margin
-
-    @property
     def is_open_by_missing(self) -> bool:
         """True if non-inferiority is not shown only because of missing samples: the interval of `difference`, which is
         over the samples that both runs have, lies above −margin."""

@@ -10,7 +10,7 @@ from warehouse.comparison.contrasts import Comparison, Contrast, Row
 from warehouse.comparison.manifests import MODEL_RUNNERS
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import num_shared_problems
-from warehouse.render import busy, limited, mixed_code, out_of_budget, repeated, scripted, unreadable, weaker_baseline
+from warehouse.render import busy, limited, mixed_code, repeated, scripted, unreadable, weaker_baseline
 
 _UNEQUAL_LOADS = 1.25
 """Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
@@ -26,7 +26,6 @@ def warnings(comparison: Comparison) -> Iterator[str]:
             *scripted(summary),
             *limited(summary),
             *repeated(summary),
-            *out_of_budget(summary),
         ]
         run_warnings += [*mixed_code(summary), *_missing(run)]
         run_warnings += [*unreadable(summary), *busy(summary), *weaker_baseline(summary)]

@@ -15,7 +15,6 @@ from harness.engine import Role
 from harness.engines import placement
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
-from jobs.run import budget, endings
 from jobs.run.folder import RunFolder
 from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
 from jobs.run.spec import Attempt, RunSpec
@@ -33,15 +32,9 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
     return spec_columns(spec) | {
         "run_id": folder.path.name,
         "folder": str(folder.path.resolve()),
-        "stopped_at_gpu_hours": _stopped_at(folder),
         "created_at": utc(folder.spec_path.stat().st_mtime),
         "loaded_at": loaded_at,
     }
-
-
-def _stopped_at(folder: RunFolder) -> float | None:
-    stop = budget.stopped(folder, endings.num_unfinished)
-    return None if stop is None else stop.max_gpu_hours
 
 
 def spec_columns(spec: RunSpec) -> Row:

@@ -18,7 +18,7 @@ from warehouse.own_tables.metrics import AT_ONE, METRICS, Source
 from warehouse.own_tables.planned import OwnRun, by_row
 from warehouse.own_tables.recorded import recorded_ids
 from warehouse.papers.table import Ours
-from warehouse.render import limited, mixed_code, out_of_budget, repeated, scripted, unreadable
+from warehouse.render import limited, mixed_code, repeated, scripted, unreadable
 from warehouse.summary import RunSummary, summaries
 
 _NO_FORCE = " (--force compares anyway)"
@@ -128,7 +128,6 @@ def _alone(summary: RunSummary) -> list[str]:
             *scripted(summary),
             *limited(summary),
             *repeated(summary),
-            *out_of_budget(summary),
             *mixed_code(summary),
             *missing,
             *unreadable(summary),

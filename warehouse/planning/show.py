@@ -15,7 +15,7 @@ from harness.plural import counted
 from warehouse.display import plain, print_item, print_table
 from warehouse.formatting import NOTHING, fixed, number, signed
 from warehouse.planning.plans import FEWEST_PROBLEMS, NOISY_PROBLEMS, Plan, Size, has_careful
-from warehouse.render import limited, mixed_code, out_of_budget, repeated, scripted
+from warehouse.render import limited, mixed_code, repeated, scripted
 from warehouse.statistics.planning import ASSURANCE, LEAST_GAIN, MOST_PROBLEMS, MOST_SAMPLES
 
 _EXPLAINED = (
@@ -89,7 +89,6 @@ def _warnings(plan: Plan) -> Iterator[str]:
             *scripted(summary),
             *limited(summary),
             *repeated(summary),
-            *out_of_budget(summary),
             *mixed_code(summary),
         ):
             yield f"{run.run_id}: {line}"

@@ -270,7 +270,6 @@ def report_warnings(runs: Sequence[RunFacts]) -> list[str]:
 def limited_label(run: RunFacts) -> str:
     """Return a run's label, marked if it is limited to some of the dataset's problems, or what stopped it."""
     marks = ["LIMITED"] if run.summary.limited else []
-    marks += [] if run.summary.stopped_at_gpu_hours is None else ["STOPPED BY ITS BUDGET"]
     return f"{run.label} ({', '.join(marks)})" if marks else run.label
 
 

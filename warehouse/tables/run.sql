@@ -89,7 +89,6 @@ CREATE TABLE run (
     spec_version INTEGER NOT NULL,
     limited BOOLEAN NOT NULL,
     is_greedy BOOLEAN NOT NULL,
-    stopped_at_gpu_hours DOUBLE,
     created_at TIMESTAMP NOT NULL,
     loaded_at TIMESTAMP NOT NULL
 );
@@ -175,7 +174,6 @@ COMMENT ON COLUMN run.tag IS 'Sets apart runs that are otherwise the same, a nig
 COMMENT ON COLUMN run.spec_version IS 'Version of the specification''s format';
 COMMENT ON COLUMN run.is_greedy IS 'True where no model that writes is sampled (temperature 0): every sample of a problem repeats the first, and together they count as one';
 COMMENT ON COLUMN run.limited IS 'True where not every problem of the dataset is run: not a result for the benchmark';
-COMMENT ON COLUMN run.stopped_at_gpu_hours IS 'Budget of the run (--max-gpu-hours), or of its suite together, that was used up before all of its samples were finished, when it was loaded; NULL: no budget has stopped it';
 COMMENT ON COLUMN run.created_at IS 'When spec.json was written (UTC, the file''s time)';
 COMMENT ON COLUMN run.loaded_at IS 'When the run was last loaded (UTC)';
 
