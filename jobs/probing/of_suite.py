@@ -22,13 +22,17 @@ from jobs.probing.points import NothingToProbe
 from jobs.probing.settings import ProbeSettings
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
-from jobs.target_alone import target_alone
 
 _WHERE = (
     "output", "cluster", "profile", "slurm", "shards", "shards_per_task", "workers_per_task", "hardware",
     "accept_code_change",
 )  # fmt: skip
 """Flags of a run that its probe has, too."""
+_OF_OTHER_MODELS = ("draft_", "reward_")
+"""How flags of models begin that the target alone does not have."""
+_OF_THE_PAIR = (
+    "draft", "reward", "selection_adapter", "take_turns", "spec_decode", "spec_model", "spec_sampling", "spec_tokens",
+)  # fmt: skip
 
 
 def probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
@@ -57,12 +61,25 @@ def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings, hardwa
     """
     forecasts = []
     for prepared in probed(launches):
-        alone = target_alone(prepared).changed(concurrency=settings.concurrency)
+        alone = _target_alone(prepared).changed(concurrency=settings.concurrency)
         spec = launching.prepare(alone.changed(latency_sample=None)).plan.spec
         alone = alone.changed(hardware=hardware or alone.hardware)
         forecasts.append(warehouse.forecast(prepared.run, alone, spec, settings.num_continuations, None))
     told = f"Then a probe of {counted(len(forecasts), 'run')}: {settings.in_words}."
     return f"{told} It takes at most as much as whole chains of the target alone. {costs.total_of(forecasts)}"
+
+
+def _target_alone(own: PreparedLaunch) -> Launch:
+    """Return the launch of the target alone with everything else as another launch has it."""
+    launch, target = own.launch, own.plan.spec.target
+    values: dict[str, Any] = {
+        name: getattr(launch, name)
+        for name in launch.model_fields_set
+        if name not in _OF_THE_PAIR and not name.startswith(_OF_OTHER_MODELS)
+    }
+    if target is not None and launch.engine != "scripted" and launch.target is None:
+        values["target"] = target.name  # each method has a default of its own
+    return Launch.model_validate({**values, "method": "vanilla", "parameters": {}})
 
 
 def follow(
