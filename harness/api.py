@@ -175,8 +175,6 @@ def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool, is_waiti
         launching.start(prepared, console)
         if is_waiting:
             waiting.wait([prepared.run], console)
-        if is_waiting or prepared.cluster != "slurm":
-            launching.check_budgets([prepared.run])
     return Run(prepared.run.path, warehouse.database_of(prepared.run))
 
 

@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from jobs.outcome import LaunchOutcome
     from jobs.preparation import PreparedLaunch
     from jobs.run.folder import RunFolder
-    from jobs.waves.planned import Planned
 
 _LISTS = ("methods", "datasets", "models", "presets", "prompts", "speculators")
-_OF_THE_COMMAND = ("wait", "as_json", "tracker", "until_decided", "baseline", "margin")
+_OF_THE_COMMAND = ("wait", "as_json", "tracker")
 """Options that are no flags of a launch, so that no configuration file has them."""
 _EXAMPLES = """\b
 Examples:
@@ -86,28 +85,6 @@ Examples:
     type=click.Choice(("mlflow", "wandb")),
     help="Send the finished run's result to MLflow or Weights & Biases; on Slurm with --wait.",
 )
-@click.option(
-    "--until-decided",
-    cls=options.GroupedOption,
-    group="run",
-    is_flag=True,
-    help="Draw the samples in waves, those of the target alone too, and stop when the comparison of both is decided.",
-)
-@click.option(
-    "--baseline",
-    cls=options.GroupedOption,
-    group="run",
-    metavar="RUN",
-    help="For --until-decided: a finished run to compare with.  [default: the target alone under the same flags]",
-)
-@click.option(
-    "--margin",
-    cls=options.GroupedOption,
-    group="run",
-    metavar="POINTS",
-    type=click.FloatRange(0, 100, min_open=True),
-    help="For --until-decided: the run is decided to be not worse by this, or worse by more.  [default: 2]",
-)
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> RunFolder | None:
     """Run one method on one benchmark, grade the answers, and print the result.
@@ -141,39 +118,31 @@ def _read(context: click.Context) -> tuple[Launch, Collection[str], bool]:
 
 
 def _launch(
-    known: LaunchOutcome, launch: Launch, typed: Collection[str], is_dry: bool, *, wait: bool, as_json: bool,
-    tracker: str | None, until_decided: bool, baseline: str | None, margin: float | None,
-) -> RunFolder:  # fmt: skip
+    known: LaunchOutcome,
+    launch: Launch,
+    typed: Collection[str],
+    is_dry: bool,
+    *,
+    wait: bool,
+    as_json: bool,
+    tracker: str | None,
+) -> RunFolder:
     from rich.console import Console
 
     from jobs import launching
     from jobs.after import tracking
     from jobs.command import launch_errors_in_one_line
 
-    if not until_decided and (baseline, margin) != (None, None):
-        name = "--margin" if baseline is None else "--baseline"
-        raise click.UsageError(
-            f"{name} belongs to --until-decided; warehouse.compare has one of its own, and a hyper-parameter of this "
-            f"name is set by --parameter {name.removeprefix('--')}=VALUE"
-        )
     console = Console(highlight=False, stderr=as_json)
     with launch_errors_in_one_line():
         if tracker:
             tracking.check(tracker)
-        if until_decided:
-            points = 2.0 if margin is None else margin
-            planned = _planned_in_waves(launch, typed, baseline)
-            prepared = next(one for one in planned.launches if one.launch is launch)
-        else:
-            planned, prepared = None, launching.prepare(launch, typed)
+        prepared = launching.prepare(launch, typed)
         known.run = prepared.run
         known.notices = [prepared.code_notice] if prepared.code_notice else []
         if tracker and prepared.cluster == "slurm" and not wait:
             raise click.UsageError(f"--tracker {tracker}: on Slurm it needs --wait, which waits for the result")
-        if planned is not None:
-            is_ended = _carry_out_in_waves(planned, points / 100, console, is_dry=is_dry, wait=wait)
-        else:
-            is_ended = _carry_out(prepared, console, is_dry=is_dry, wait=wait)
+        is_ended = _carry_out(prepared, console, is_dry=is_dry, wait=wait)
         if tracker and is_ended:
             tracking.send(prepared.run, tracker)
             console.print(f"Sent to {tracker}.")
@@ -190,37 +159,7 @@ def _carry_out(prepared: PreparedLaunch, console: Console, *, is_dry: bool, wait
     launching.start(prepared, console)
     if wait:
         waiting.wait([prepared.run], console)
-    is_ended = wait or prepared.cluster != "slurm"
-    if is_ended:
-        launching.check_budgets([prepared.run])
-    return is_ended
-
-
-def _planned_in_waves(launch: Launch, typed: Collection[str], baseline: str | None) -> Planned:
-    from jobs import arguments
-    from jobs.run.named import run_path
-    from jobs.waves.planned import of_launch
-
-    if baseline is None:
-        return of_launch(launch, typed)
-    return of_launch(launch, typed, arguments.run_folder(run_path(baseline, launch.output)).path)
-
-
-def _carry_out_in_waves(planned: Planned, margin: float, console: Console, *, is_dry: bool, wait: bool) -> bool:
-    """Return whether the comparison has ended."""
-    from jobs import launching
-    from jobs.waves import comparison
-
-    if is_dry:
-        comparison.preview(planned, margin, console)
-        return False
-    is_ended = comparison.is_ended(planned, margin, console, is_waiting=wait)
-    if is_ended:
-        try:
-            comparison.compare(planned, margin)
-        finally:  # says more than that runs which their budget stopped cannot be compared
-            launching.check_budgets(planned.runs)
-    return is_ended
+    return wait or prepared.cluster != "slurm"
 
 
 def _print_list(what: str) -> None:

@@ -153,7 +153,7 @@ RESERVED = frozenset(
         *(name for field in Launch.model_fields for name in (field, f"no_{field}")),
         *(word.replace("-", "_") for word in SBATCH),
         *("config", "parameter", "dry_run", "list", "listing", "help", "version", "on_node"),
-        *("wait", "json", "as_json", "tracker", "until_decided", "baseline", "margin"),
+        *("wait", "json", "as_json", "tracker"),
     )
 )
 """Names that a hyper-parameter may have, but then without a flag of its own: the launcher has one of this name."""

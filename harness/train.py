@@ -174,7 +174,6 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
         launching.preview(prepared, console)
         return None
     run = launching.start(prepared, console)
-    launching.check_budgets([run])
     if unfinished := endings.num_unfinished(run):
         click.echo(f"{unfinished} samples are not finished yet. When they are, run the same command again to train.")
         return None

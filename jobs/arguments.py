@@ -62,8 +62,8 @@ MAX_GPU_HOURS = click.option(
     "--max-gpu-hours",
     metavar="H",
     type=click.FloatRange(0, min_open=True),
-    help="Budget of all runs of this command: refuse to begin where the estimate is above H GPU-hours, and begin no "
-    "further sample once H are used up, earlier attempts included. Without GPUs: hours of workers.",
+    help="Refuse to begin where the estimate for all runs of this command is above H GPU-hours, or where a run has "
+    "none. Without GPUs: hours of workers.",
 )
 """The option of a command that launches runs."""
 JSON_OUTCOME = click.option(

@@ -24,7 +24,7 @@ from jobs.after import warehouse
 from jobs.after.conclude import report
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, prepare, sbatch_options
-from jobs.run import budget, codes, served, shards, waves
+from jobs.run import codes, served, shards
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
@@ -45,7 +45,6 @@ __all__ = [
     "Workers",
     "carry_out",
     "check",
-    "check_budgets",
     "conclude",
     "create",
     "prepare",
@@ -73,7 +72,7 @@ class LaunchFailed(RuntimeError):
 def preview(prepared: PreparedLaunch, console: Console) -> None:
     """Print what a launch would do; on Slurm the batch script too. Writes nothing.
 
-    Raises costs.OverBudget where the launch would be refused for its budget.
+    Raises costs.OverBudget where the launch would be refused.
     """
     print_plan(prepared, console, is_preview=True)
     if prepared.cluster == "slurm":
@@ -201,23 +200,16 @@ def _assign(prepared: PreparedLaunch) -> None:
     if run.exists():
         served.record(run, prepared.plan.servers)
         _request_timing(prepared)
-        # Workers that are at work keep the budget they began with, unless this launch gives them another one.
-        if prepared.budget is not None or not run.are_held(range(run.num_shards())):
-            budget.record(run, prepared.budget)
-        if run.num_shards() == prepared.num_shards and (prepared.in_waves or run.num_planned() == spec.num_samples):
+        if run.num_shards() == prepared.num_shards:
             return
-    elif prepared.in_waves:
-        waves.begin(run, spec)
     recorded = expected_tokens(problems, warehouse.spent_tokens(run, spec, problems))
-    drawn = waves.drawn_units(run, spec, problems) if prepared.in_waves else units(spec, problems)
-    assigned = shards.assign_to_shards(drawn, prepared.num_shards, recorded)
+    assigned = shards.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
     if run.exists():
         run.assign_again(assigned)
     else:
         run.create(spec, problems, assigned)
         served.record(run, prepared.plan.servers)
         _request_timing(prepared)
-        budget.record(run, prepared.budget)
 
 
 def _request_timing(prepared: PreparedLaunch) -> None:
@@ -289,11 +281,3 @@ def conclude(run: RunFolder, console: Console, *, is_read_later: bool = False, a
         ) from error
     except GraderFailed as error:
         raise LaunchFailed(str(error)) from error
-
-
-def check_budgets(runs: Sequence[RunFolder]) -> None:
-    """Raise LaunchFailed where budgets have stopped runs whose samples are not all finished."""
-    stopped = costs.stopped_runs(runs)
-    if stopped:
-        told = "; ".join(f"{name} is not finished: {stop}" for name, stop in stopped.items())
-        raise LaunchFailed(f"{told}. The same command with a higher --max-gpu-hours resumes")

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from harness.cli.program import typed
 from harness.launch_options import Cluster
-from jobs import costs, launching
+from jobs import launching
 from jobs.after import several_target_logprobs
 from jobs.launching import LaunchFailed, OneLineEach
 from jobs.preparation import PreparedLaunch
@@ -169,7 +169,7 @@ def _in_processes(launches: Sequence[PreparedLaunch], console: Console, lines: O
         old_logs.end_local(begun[0], [job.job_id for job in jobs])
     failures: list[LaunchFailed] = []
     for prepared in launches:
-        if _unfinished_shards(prepared.run) and not costs.stopped_runs([prepared.run]):
+        if _unfinished_shards(prepared.run):
             failures.append(LaunchFailed(_unfinished_message(prepared.run, begun[0], sorted(reasons))))
         else:
             failures += _concluded(prepared, console, lines)

@@ -26,14 +26,14 @@ from rich.console import Console
 from harness.cli import exit_codes
 from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY
-from jobs import costs, launching, launching_several, suite
+from jobs import launching, launching_several, suite
 from jobs.after import warehouse
 from jobs.launching import LaunchFailed
 from jobs.nights import completing, page, recovery, telling
 from jobs.nights.record import NightRecord
 from jobs.nights.recovery import Gap
 from jobs.nights.verdict_job import VerdictJobs
-from jobs.preparation import PreparedLaunch
+from jobs.preparation import PreparedLaunch, check_engines
 from jobs.run import submissions
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
@@ -93,7 +93,7 @@ def launch(
 ) -> Night:
     """Launch a suite for a night; launched again, it resumes. `only`: the launches to confirm, by number.
 
-    `overrides`: the budget of the night and the file for its estimate; runs that confirm are within the same budget.
+    `overrides`: the limit on GPU-hours and the file for the estimate; runs that confirm are not estimated again.
 
     `accept_code_change`: whether to go on with a night that other code began; another night always has runs of its own.
     Runs on this machine whose workers fail are started again, within the same bound as on Slurm, and what is then still
@@ -106,17 +106,15 @@ def launch(
     numbers = range(len(nightly_suite.launches)) if only is None else only
     prepared = suite.prepare(nightly_suite, tag, numbers, accept_code_change=accept_code_change)
     record = _record(nightly_suite, night)
-    max_gpu_hours = nightly_suite.max_gpu_hours
-    if only is not None:
-        max_gpu_hours = record.max_gpu_hours
-        prepared = costs.under(prepared, max_gpu_hours, [*record.names.values(), *record.confirming.values()])
-    launching.check(prepared)
+    if only is None:
+        launching.check(prepared)
+    else:
+        check_engines(prepared)
     runs = {number: launch.run for number, launch in zip(numbers, prepared, strict=True)}
     names = {str(number): run.path.name for number, run in runs.items()}
     if only is None:
         write_atomically(_folder(nightly_suite) / f"{tag}.json", json.dumps(names, indent=2).encode())
-    limit = {} if only is not None or max_gpu_hours is None else {"max_gpu_hours": max_gpu_hours}
-    record.append("launched" if only is None else "confirming", runs=names, requests=_requests(prepared), **limit)
+    record.append("launched" if only is None else "confirming", runs=names, requests=_requests(prepared))
     rejection = _start(prepared, record, nightly_suite.nightly.recoveries)
     waiting = _active_jobs(list(runs.values()))
     if rejection is not None and not waiting:
@@ -261,8 +259,6 @@ def _start(prepared: Sequence[PreparedLaunch], record: NightRecord, recoveries: 
             if refusal is not None:
                 console.print(f"The night goes on without the rest: {refusal}.", style="bold red", soft_wrap=True)
                 return None
-            if costs.stopped_runs(runs):
-                return None  # what is left is not begun again; the verdict names it
             record.append("recovered", work={run.path.name: recovery.work_of(run) for run in runs})
         except client.SlurmError as rejection:
             return rejection

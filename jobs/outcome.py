@@ -16,7 +16,6 @@ import orjson
 
 from harness.cli import exit_codes, permissions
 from jobs.after import warehouse
-from jobs.run import waves
 from jobs.run.folder import RunFolder
 from jobs.watch.listing import listed
 from jobs.watch.status import RunStatus
@@ -143,11 +142,10 @@ def of_status(status: RunStatus, run: RunFolder) -> dict[str, Any]:
     names = (
         "run_id", "planned", "finished", "failed", "in_flight", "may_progress", "is_on_slurm", "tokens_per_second",
         "samples_per_second", "eta_seconds", "gpu_hours", "shared_with", "codes", "free_bytes", "missing",
-        "how_to_conclude", "how_to_resume", "stopped_by_budget", "slurm_error", "waves",
+        "how_to_conclude", "how_to_resume", "slurm_error",
     )  # fmt: skip
     is_begun = status.finished > 0 or bool(run.journals())
-    is_finished = status.is_finished and not waves.num_open(run)
-    state = "finished" if is_finished else "under way" if is_begun else "not begun"
+    state = "finished" if status.is_finished else "under way" if is_begun else "not begun"
     shards = [{**asdict(shard), "num_unfinished": shard.num_unfinished} for shard in status.shards]
     return {
         "run": str(run.path),

@@ -19,11 +19,11 @@ from harness.plural import counted
 from harness.sizing import job_cards
 from jobs import golds
 from jobs.after import warehouse
-from jobs.run import codes, engine_installed, launch_checks, locks, waves
-from jobs.run.budget import Budget, Forecast, shared_by, so_far
+from jobs.run import codes, engine_installed, launch_checks, locks
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
+from jobs.run.forecast import Forecast, so_far
 from jobs.run.plan import RunPlan, plan
 from jobs.run.sizing import lines_for_launch, no_gpus
 from jobs.run.spec import RunSpec
@@ -55,12 +55,8 @@ class PreparedLaunch:
     """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
     code_notice: str | None = None
     """What is to be said of the code that worked on the run before; None where it is this code."""
-    budget: Budget | None = None
-    """The limit on its machine time, alone or with other runs; None: there is none."""
     target_of: RunFolder | None = None
     """The run whose target reads this one's chains once all have ended; None: its own does, or none is asked to."""
-    in_waves: bool = False
-    """Whether the run keeps to the samples that its waves have drawn so far, which begins with those of the first."""
 
     @property
     def num_shards(self) -> int:
@@ -69,16 +65,8 @@ class PreparedLaunch:
 
     @cached_property
     def num_left(self) -> int:
-        """The number of samples that are not finished, in waves of those that are drawn; read once."""
-        return self.num_samples - self._num_finished
-
-    @property
-    def num_samples(self) -> int:
-        """The number of samples that it is for: all of the run, in waves those that are drawn."""
-        spec = self.plan.spec
-        if not self.in_waves:
-            return spec.num_samples
-        return self.run.num_planned() if self.run.exists() else waves.sizes_of(spec.samples)[0] * spec.num_problems
+        """The number of samples that are not finished; read once."""
+        return self.plan.spec.num_samples - self._num_finished
 
     @cached_property
     def num_to_time(self) -> int:
@@ -139,8 +127,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         planned.notices.extend([divided] if divided else [])
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
-    budget = None if launch.max_gpu_hours is None else shared_by([run.path.name], launch.max_gpu_hours)
-    prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice, budget)
+    prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
     database = warehouse.database_of(prepared.run)
     if database.exists():  # hours of work end in it
         warehouse.check(database)

@@ -4,7 +4,7 @@
 output = "runs/nightly"           # flags of harness.launch without their dashes, for every run …
 profile = "mycluster"
 dataset = "amc23"
-max-gpu-hours = 200               # a budget for all runs together
+max-gpu-hours = 200               # nothing begins where all runs together need more
 target-logprobs = true            # the target reads the chains of all runs: nats per token in the report
 
 [[run]]                           # … and for one
@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,6 @@ from jobs.run.folder_name import run_folder
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
-_LIMIT = "max_gpu_hours"
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
 
 
@@ -78,8 +76,6 @@ class Suite:
     """Whether the file says where the runs go."""
     rows: tuple[str | None, ...] = ()
     """For each launch the name that the file gives its row of a table; None: none."""
-    max_gpu_hours: float | None = None
-    """The budget of all runs together; None: there is none."""
     probe: ProbeSettings | None = None
     """How the runs that judge drafts are probed at the end; None: they are not."""
 
@@ -109,8 +105,9 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
             raise BadSuite(f"{path}: not allowed in a suite: {', '.join(sorted(misplaced))}")
     if any("output" in flags for flags in own_flags):
         raise BadSuite(f"{path}: set output once at the top: all runs share a warehouse")
-    overrides = dict(overrides or {})
-    limit = _budget(path, content, own_flags, overrides)
+    if any({"max-gpu-hours", "max_gpu_hours"} & flags.keys() for flags in own_flags):
+        raise BadSuite(f"{path}: set max-gpu-hours once at the top: it is the limit of all runs together")
+    overrides = overrides or {}
     names_output = "output" in content or "output" in overrides
     output = content.setdefault("output", default_output)
     if "output" in overrides:
@@ -120,7 +117,7 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
         raise BadSuite(f"{path}: {number:,} runs; valid: up to {sweeps.MOST_RUNS:,} runs in a suite")
     launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
-    return Suite(path.stem, Path(output), requests, nightly, names_output, rows, limit, probe)
+    return Suite(path.stem, Path(output), requests, nightly, names_output, rows, probe)
 
 
 def _check_latency(path: Path, latency: object) -> None:
@@ -171,22 +168,6 @@ def _of_table(
             yield row, options.launch_from(_overridden(flags, overrides))
     except ValueError as error:  # BadLaunch is one
         raise BadSuite(f"{where}: {error}") from error
-
-
-def _budget(
-    path: Path, content: dict[str, Any], runs: Sequence[Mapping[str, Any]], overrides: dict[str, Any]
-) -> float | None:
-    """Take the budget of all runs together out of a suite's flags, and return it. Raises BadSuite."""
-    names = {_LIMIT, _LIMIT.replace("_", "-")}
-    if any(names & run.keys() for run in runs):
-        raise BadSuite(f"{path}: set max-gpu-hours once at the top: it is the budget of all runs together")
-    given = [content.pop(name) for name in sorted(names & content.keys())]
-    if len(given) > 1:
-        raise BadSuite(f"{path}: max-gpu-hours is set twice, as max-gpu-hours and as max_gpu_hours")
-    limit = overrides.pop(_LIMIT, given[0] if given else None)
-    if not (limit is None or (isinstance(limit, int | float) and not isinstance(limit, bool) and 0 < limit < inf)):
-        raise BadSuite(f"{path}: max-gpu-hours {limit}: expected a number above 0")
-    return limit
 
 
 def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator[tuple[str | None, dict[str, Any]]]:
@@ -244,7 +225,7 @@ def prepare(
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
     changes = {**({"tag": tag} if tag else {}), **({"accept_code_change": True} if accept_code_change else {})}
     prepared = [launching.prepare(request.changed(**changes) if changes else request) for request in launches]
-    return costs.under(several_target_logprobs.assigned(prepared), suite.max_gpu_hours)
+    return several_target_logprobs.assigned(prepared)
 
 
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
@@ -254,11 +235,11 @@ def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
     """
     for prepared in launches:
         launching.print_plan(prepared, console, is_preview=True)
-        planned = counted(prepared.num_samples, "sample")
+        planned = counted(prepared.plan.spec.num_samples, "sample")
         console.print(f"  {prepared.num_left} of {planned} left{_to_time(prepared.num_to_time)}", highlight=False)
     _print_differing_widths(launches, console)
     num_left = sum(prepared.num_left for prepared in launches)
-    num_samples = counted(sum(prepared.num_samples for prepared in launches), "sample")
+    num_samples = counted(sum(prepared.plan.spec.num_samples for prepared in launches), "sample")
     to_time = _to_time(sum(prepared.num_to_time for prepared in launches))
     console.print(costs.total(launches), soft_wrap=True)
     console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{to_time}")

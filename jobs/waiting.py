@@ -17,7 +17,6 @@ from harness.plural import counted
 from jobs import launching
 from jobs.after.missing import missing_after
 from jobs.launching import LaunchFailed
-from jobs.run import budget
 from jobs.run.endings import num_unfinished, read_endings
 from jobs.run.folder import RunFolder
 from jobs.timing import folder as timings
@@ -89,8 +88,6 @@ def _line(statuses: Sequence[RunStatus]) -> str:
 
 def _unfinished(run: RunFolder, status: RunStatus) -> str:
     number = counted(status.planned - status.finished, "sample is", "samples are")
-    if stop := budget.Meter(run).stop():
-        return f"{run.path.name}: {number} not finished: {stop}. A higher --max-gpu-hours resumes it"
     errors = sorted({shard.last_error for shard in status.shards if shard.last_error})
     why = f" ({'; '.join(errors)})" if errors else ""
     return (

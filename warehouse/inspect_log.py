@@ -120,7 +120,6 @@ def _results(run: Row, num_samples: int, result: Interval | None) -> Any:
     if result is not None and result.standard_error is not None:
         metrics["stderr"] = log.EvalMetric(name="stderr", value=result.standard_error)
     metadata = {name: run[name] for name in ("n", "k", "num_not_run", "num_ungraded", "grader_version", "limited")}
-    metadata |= {name: _plain(run[name]) for name in ("waves", "wave", "decision") if run["waves"]}
     if run["num_not_run"] or run["num_ungraded"]:
         metadata["missing"] = "samples that were not run or not graded are left out of accuracy and stderr"
     return log.EvalResults(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 
 from rich import box
 from rich.console import Console
@@ -13,7 +14,6 @@ from harness.engines.speculation import greedy_drafts_notice
 from harness.plural import counted
 from harness.trace import VERDICT_KINDS
 from warehouse.display import plain
-from warehouse.drawn import per_problem, repeated, stopped
 from warehouse.formatting import NOTHING, number, percent
 from warehouse.summary import CodeShare, LatencyAtOne, RunSummary, SpeedUp, SpeedUpAtOne, TokenSpeculation
 
@@ -74,9 +74,7 @@ def warnings(run: RunSummary) -> list[str]:
     return [
         *scripted(run),
         *limited(run),
-        *stopped(run),
         *repeated(run),
-        *out_of_budget(run),
         *mixed_code(run),
         *incomplete,
         *grader_exceptions(run),
@@ -111,14 +109,19 @@ def limited(run: RunSummary) -> list[str]:
     return [f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; not a benchmark result."]
 
 
-def out_of_budget(run: RunSummary) -> list[str]:
-    """Return a warning where a budget has stopped the run."""
-    if run.stopped_at_gpu_hours is None:
+def repeated(run: RunSummary) -> list[str]:
+    """Return a warning where the samples of a problem repeat each other."""
+    if not run.is_greedy or run.k < 2:
         return []
     return [
-        f"STOPPED BY ITS BUDGET: --max-gpu-hours {run.stopped_at_gpu_hours:g} was used up before all samples were "
-        "finished; with a higher one the same command goes on."
+        f"GREEDY: no model was sampled, so that the {run.k} samples of a problem repeat the first and count as one: "
+        "there is no pass@k."
     ]
+
+
+def completion(run: str, num_not_run: int) -> str:
+    """Return the command that runs the missing samples of a run, or grades them where all have run."""
+    return f"python -m jobs {'resume' if num_not_run else 'finalize'} {quote(run)}"
 
 
 def mixed_code(run: RunSummary) -> list[str]:
@@ -161,7 +164,7 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
     params = ", ".join(f"{name} {value}" for name, value in run.params.items())
     return [
         ("method", f"{run.method}: {params}" if params else run.method),
-        ("dataset", f"{run.dataset}: {counted(run.n, 'problem')} × {_samples(run)} = {run.num_planned}"),
+        ("dataset", f"{run.dataset}: {counted(run.n, 'problem')} × {counted(run.k, 'sample')} = {run.num_planned}"),
         ("models", " → ".join(model for model in (run.draft, run.target) if model)),
         *([("reward model", run.reward)] if run.reward else []),
         *_accuracy(run),
@@ -187,10 +190,6 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
     ]
 
 
-def _samples(run: RunSummary) -> str:
-    return counted(run.k, "sample") if run.fewest == run.k else f"{per_problem(run)} samples"
-
-
 def token_speculation(setting: TokenSpeculation) -> str:
     """Return who proposes tokens to the target, how, and how many of them are confirmed."""
     model = f" ({setting.model})" if setting.model else ""
@@ -213,7 +212,7 @@ def _accuracy(run: RunSummary) -> list[tuple[str, str]]:
     """Return the lines of pass@1, which is over the samples that are there, as in a comparison."""
     result, planned = run.result, run.num_planned
     there = f", {run.num_result_samples} of {planned} samples" if run.is_unfinished else ""
-    name = f"pass@1[avg-of-{per_problem(run)}{there}]"
+    name = f"pass@1[avg-of-{run.k}{there}]"
     if result is None:
         return [(name, f"{NOTHING} (no sample is finished and graded)")]
     shown = f"{100 * result.estimate:.2f} %"

@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from warehouse.database import Connection, reader, rows
-from warehouse.drawn import is_stopped
 from warehouse.render import warnings
 from warehouse.statistics.intervals import Interval
 from warehouse.summary import CodeShare, ModelTokens, RunSummary, SpeedUp, summaries
@@ -76,23 +75,9 @@ class RunResults(BaseModel):
     n: int
     """Problems that are run."""
     k: int
-    """Samples per problem; in a run in waves the most of a problem."""
-    fewest_samples: int
-    """Fewest samples of a problem."""
+    """Samples per problem."""
     planned: int
-    """Samples that are planned: n × k, or in a run in waves those that are drawn."""
-    all_samples: int
-    """Samples per problem of the whole run; more than k where a decision stopped a run in waves."""
-    stopped_by_decision: bool
-    """Whether samples were not drawn because the comparison was decided without them."""
-    decision: str | None
-    """What the last look at a run in waves found, in words; None: nothing, or the samples were not drawn in waves."""
-    waves: list[int] | None
-    """Samples per problem, on average, up to each wave; None where the samples were not drawn in waves."""
-    wave: int | None
-    """The wave that is drawn, from 1."""
-    first_wave: int | None
-    """Samples of each problem that pass@k and maj@k are over; None: all."""
+    """Samples that are planned: n × k."""
     finished: int
     """Samples that have ended, those that ended in an error included."""
     failed: int
@@ -214,7 +199,6 @@ def _flat(run: RunSummary) -> dict[str, Any]:
         "run_id", "method", "dataset", "dataset_size", "limited", "draft", "target", "reward", "temperature",
         "concurrency", "n", "k", "num_not_run", "num_ungraded", "num_decisions", "num_refused", "num_timed",
         "mean_latency_seconds", "median_latency_seconds", "regime", "emitted_tokens_per_second", "grader_version",
-        "all_samples", "decision", "waves", "wave", "first_wave",
     )  # fmt: skip
     planned = run.num_planned
     return {name: getattr(run, name) for name in names} | {
@@ -222,8 +206,6 @@ def _flat(run: RunSummary) -> dict[str, Any]:
         "params": dict(run.params),
         "state": "under way" if run.is_unfinished else "finished",
         "planned": planned,
-        "fewest_samples": run.fewest,
-        "stopped_by_decision": is_stopped(run),
         "finished": planned - run.num_not_run,
         "verdicts": dict(sorted(run.verdicts.items())),
         "emitted_tokens_per_sample": sum(t.emitted_per_sample for t in tokens) if tokens else None,

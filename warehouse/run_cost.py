@@ -25,7 +25,7 @@ import numpy as np
 from harness import hardware
 from harness.launch_options import Launch
 from harness.plural import counted
-from jobs.run.budget import Forecast
+from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
 from warehouse.latency_fit import timed_samples

@@ -17,10 +17,8 @@ _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     run.target_name || coalesce(' with ' || run.selection_name, '') AS target, run.reward_name AS reward,
     run.temperature, run.engine_kind, run.concurrency, run.engine_take_turns AS take_turns, run.dataset_size,
-    run.limited, run.is_greedy, run.stopped_at_gpu_hours,
-    run.samples AS all_samples, run.waves, run.wave, run.first_wave, run.decision, run.interval_level,
+    run.limited, run.is_greedy,
     score.num_samples AS num_planned,
-    (SELECT min(num_samples) FROM problem_score WHERE run_id = run.run_id) AS fewest,
     (SELECT avg((num_not_run + num_ungraded) / num_samples) FROM problem_score WHERE run_id = run.run_id)
         AS missing_share,
     score.n, score.k, score.pass_at_1, score.standard_error, score.low_95, score.high_95,
@@ -197,31 +195,15 @@ class RunSummary:
     n: int
     """Number of problems that are run."""
     k: int
-    """Samples per problem; in a run in waves, whose problems may have unequal numbers, the most."""
-    fewest: int
-    """Fewest samples of a problem."""
+    """Samples per problem."""
     num_planned: int
-    """Planned samples of all problems; in a run in waves those that are drawn."""
-    all_samples: int
-    """Samples per problem of the whole run; more than `k` where a run in waves was stopped by a decision."""
-    waves: Sequence[int] | None
-    """Samples per problem, on average, up to each wave; None where the samples were not drawn in waves."""
-    wave: int | None
-    """The wave that is drawn, from 1."""
-    first_wave: int | None
-    """Samples of each problem that pass@k and maj@k are over; None: all."""
-    decision: str | None
-    """What the last look at the comparison found; None: nothing was decided."""
-    interval_level: float
-    """Level of its interval: 0.95, and more in a run in waves, which is looked at several times."""
+    """Planned samples of all problems."""
     missing_share: float
     """Mean over problems of the share of their planned samples that are not finished or not graded."""
     dataset_size: int
     limited: bool
     is_greedy: bool
     """Whether no model was sampled, so that the samples of a problem repeat the first."""
-    stopped_at_gpu_hours: float | None
-    """The budget that was used up before all samples were finished; None: no budget has stopped the run."""
     pass_at_1: float
     """Missing samples count as not correct, so that this is a lower bound while there are any."""
     standard_error: float | None

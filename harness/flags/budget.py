@@ -10,8 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from harness.launch_flags import Flag
 
 _MAX_GPU_HOURS = (
-    "Refuse to begin where the estimate is above H GPU-hours, and begin no further sample once H are used up, earlier "
-    "attempts included; with a higher H the run goes on. Without GPUs: hours of workers."
+    "Refuse to begin where the estimate is above H GPU-hours, or where there is none. Without GPUs: hours of workers."
 )
 _HARDWARE = (
     "TOML file of a machine's speeds (example: harness/papers/hardware/a100x4.toml), for the estimate of GPU-hours "

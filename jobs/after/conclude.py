@@ -12,7 +12,7 @@ from harness.cli.program import typed
 from harness.plural import counted
 from jobs.after import results, target_logprobs, warehouse
 from jobs.after.grading import finish
-from jobs.run import budget, endings, lag, submissions
+from jobs.run import endings, lag, submissions
 from jobs.run.folder import RunFolder
 from jobs.run.wording import OtherPrompts, check_prompts
 from jobs.slurm import client
@@ -55,9 +55,6 @@ def conclude(folder: str, database: str | None = None) -> bool:
 
 
 def _how_to_resume(run: RunFolder) -> str:
-    if stop := budget.Meter(run).stop():
-        text = str(stop)
-        return f"{text[:1].upper()}{text[1:]}. To resume, launch it again with a higher --max-gpu-hours."
     try:
         check_prompts(run.spec())
     except OtherPrompts as refusal:

@@ -12,7 +12,6 @@ from functools import partial
 
 from rich.console import Console
 
-from jobs import costs
 from jobs.after import warehouse
 from jobs.after.target_logprobs import check, num_unscored, score_each
 from jobs.preparation import NO_TARGET, PreparedLaunch
@@ -78,5 +77,4 @@ def _is_asked(prepared: PreparedLaunch) -> bool:
     return bool(
         prepared.cluster != "slurm"
         and ((prepared.launch.target_logprobs and prepared.plan.spec.target) or prepared.target_of)
-        and not costs.stopped_runs([prepared.run])
     )

@@ -18,13 +18,12 @@ from harness.cli import exit_codes
 from harness.cli.program import typed
 from harness.launch_options import Launch
 from harness.problems.problem import Problem
-from jobs.run.budget import Forecast
 from jobs.run.folder import RunFolder
+from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 
 if TYPE_CHECKING:
     from jobs.run.expected import Recorded
-    from warehouse.comparison.looks import Look
     from warehouse.nightly.judge import NightVerdict
     from warehouse.results import RunResults
 
@@ -38,17 +37,6 @@ FAILED_NIGHT = exit_codes.TROUBLE
 
 class WarehouseFailed(RuntimeError):
     """The warehouse could not be read or written; the message is one line. Traces and grades are safe."""
-
-
-def problems_needed(sizes: Sequence[int], margin: float) -> int:
-    """Return the problems below which the last look of runs in waves cannot show "not worse" at a margin, a fraction.
-
-    sizes: samples per problem at each look.
-    """
-    from warehouse.statistics.bounded import problems_needed as needed
-    from warehouse.statistics.group_sequential import interval_level
-
-    return needed(margin, interval_level(sizes, len(sizes)))
 
 
 @contextmanager
@@ -178,13 +166,8 @@ def results_of(run: RunFolder, database: Path) -> RunResults:
         return results(database, run.path.name)
 
 
-def compare_and_report(
-    runs: Sequence[RunFolder], page: Path, margin: float | None = None, baseline: RunFolder | None = None
-) -> None:
+def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     """Print a short comparison of finished runs with the target alone, and write an HTML report on all of them.
-
-    `margin`: the non-inferiority margin as a fraction, where it is not the usual one. `baseline`: another run than the
-    target alone, or one of several.
 
     The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
     WarehouseFailed.
@@ -195,17 +178,15 @@ def compare_and_report(
     from warehouse.options import default_database
     from warehouse.report.write import make_report
 
-    named = None if baseline is None else str(baseline.path)
-    folders = list(dict.fromkeys([*([named] if named else []), *(str(run.path) for run in runs)]))
+    folders = list(dict.fromkeys(str(run.path) for run in runs))
     with _warehouse_errors():
         database = default_database(folders[0])
         try:
             if len(folders) > 1:
-                settings = Settings() if margin is None else Settings(margin=margin)
-                write_short(compare_runs(folders, database, settings, baseline=named), sys.stdout)
+                write_short(compare_runs(folders, database, Settings()), sys.stdout)
         finally:
             console = Console(highlight=False)
-            console.print(make_report(folders, database, baseline=named).write(page), markup=False, soft_wrap=True)
+            console.print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
     _print_next(runs, database, console)
 
 
@@ -227,24 +208,6 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
     console.print("Next:", style="bold")
     for command, meaning in commands.items():
         console.print(f"  {command:{width}}  # {meaning}", markup=False, soft_wrap=True)
-
-
-def looked(
-    runs: Sequence[RunFolder],
-    database: Path,
-    margin: float,
-    decided: Mapping[str, str],
-    baseline: RunFolder | None = None,
-) -> Look:
-    """Return what a look at runs in waves finds. `margin` is a fraction, `decided` what earlier looks decided, by run.
-
-    `baseline`: what all are compared with; None: each dataset's target alone. Raises WarehouseFailed.
-    """
-    from warehouse.comparison import looks
-
-    with _warehouse_errors():
-        named = None if baseline is None else str(baseline.path)
-        return looks.look([str(run.path) for run in runs], database, margin, decided, named)
 
 
 def judged(database: Path, night: date, since: date | None = None) -> NightVerdict:

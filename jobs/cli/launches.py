@@ -1,4 +1,4 @@
-"""The command that launches the runs of a suite, at once or in waves, probes and compares them."""
+"""The command that launches the runs of a suite, probes and compares them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from jobs.cli.examples import suite_file
 if TYPE_CHECKING:
     from jobs.outcome import SuiteOutcome
     from jobs.preparation import PreparedLaunch
-    from jobs.run.folder import RunFolder
     from jobs.suite import Suite
 
 
@@ -27,9 +26,7 @@ class _How:
     """How a suite is launched."""
 
     cost: Mapping[str, Any]
-    """The budget and the file for its estimate, as far as they were given."""
-    margin: float | None
-    """In points, of a suite in waves; None where all samples are drawn at once."""
+    """The limit on GPU-hours and the file for the estimate, as far as they were given."""
     is_dry: bool
     is_waiting: bool
     accept: bool
@@ -40,17 +37,6 @@ class _How:
 @click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
 @click.option("--wait", is_flag=True, help="On Slurm, wait until the runs have ended, then compare them too.")
-@click.option(
-    "--until-decided",
-    is_flag=True,
-    help="Draw the samples in waves, and stop when each comparison with the target alone is decided.",
-)
-@click.option(
-    "--margin",
-    metavar="POINTS",
-    type=click.FloatRange(0, 100, min_open=True),
-    help="For --until-decided: a run is decided to be not worse by this, or worse by more.  [default: 2]",
-)
 @MAX_GPU_HOURS
 @HARDWARE
 @JSON_OUTCOME
@@ -60,8 +46,6 @@ def launch_suite(
     tag: str | None,
     dry_run: bool,
     wait: bool,
-    until_decided: bool,
-    margin: float | None,
     as_json: bool,
     accept: bool,
     **cost: Any,
@@ -75,10 +59,7 @@ def launch_suite(
     from jobs import outcome
 
     with outcome.printed(outcome.SuiteOutcome(file.stem), as_json=as_json) as known:
-        if margin is not None and not until_decided:
-            raise click.UsageError("--margin belongs to --until-decided; warehouse.compare has one of its own")
-        points = (2.0 if margin is None else margin) if until_decided else None
-        how = _How(given(cost), points, is_dry=dry_run, is_waiting=wait, accept=accept)
+        how = _How(given(cost), is_dry=dry_run, is_waiting=wait, accept=accept)
         _launch_suite(known, file, tag, how)
 
 
@@ -99,9 +80,6 @@ def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -
         )
     with launch_errors_in_one_line():
         chosen = suites.begun_earlier(suites.read(suite_file(file), overrides=how.cost), tag)
-        if how.margin is not None:
-            _until_decided(known, chosen, tag, how.margin, how)
-            return
         launches = suites.prepare(chosen, tag, accept_code_change=how.accept)
         known.runs = [prepared.run for prepared in launches]
         if how.is_dry:
@@ -134,61 +112,24 @@ def _probe_and_compare(
 ) -> None:
     """Probe runs where the suite asks for it, and compare them, also where a probe fails; an interrupt ends both.
 
-    Raises what a probe raised, and LaunchFailed where a budget stopped a run or a probe.
+    Raises what a probe raised.
     """
-    runs = [prepared.run for prepared in launches]
     try:
-        probes = _probe(chosen, launches, is_waiting=is_waiting)
+        _probe(chosen, launches, is_waiting=is_waiting)
     except Exception:
-        _compared(compare, runs)
-        raise
-    _compared(compare, [*runs, *probes])
-
-
-def _compared(compare: Callable[[], None], runs: Sequence[RunFolder]) -> None:
-    from jobs import launching
-
-    try:
         compare()
-    except Exception:
-        launching.check_budgets(runs)  # says more than that runs which their budget stopped cannot be compared
         raise
-    launching.check_budgets(runs)
+    compare()
 
 
-def _probe(chosen: Suite, launches: Sequence[PreparedLaunch], *, is_waiting: bool) -> list[RunFolder]:
-    """Probe the runs of a suite that asks for it, once they are finished, and return the runs of the probes."""
+def _probe(chosen: Suite, launches: Sequence[PreparedLaunch], *, is_waiting: bool) -> None:
+    """Probe the runs of a suite that asks for it, once they are finished."""
     from rich.console import Console
 
     from jobs import waiting
     from jobs.probing import of_suite
 
     console = Console(highlight=False)
-    probes = of_suite.follow(launches, chosen.probe, console, chosen.max_gpu_hours)
+    probes = of_suite.follow(launches, chosen.probe, console)
     if is_waiting:
         waiting.wait(probes, console)
-    return probes
-
-
-def _until_decided(known: SuiteOutcome, chosen: Suite, tag: str | None, points: float, how: _How) -> None:
-    """Launch a suite in waves, and compare and report its runs once they are decided, or their budget is used up."""
-    from rich.console import Console
-
-    from jobs.probing import of_suite as probes_of_suite
-    from jobs.waves import comparison
-    from jobs.waves.planned import of_suite
-
-    console, planned = Console(highlight=False), of_suite(chosen, tag, accept_code_change=how.accept)
-    if how.is_dry:
-        comparison.preview(planned, points / 100, console)
-        if chosen.probe is not None:
-            click.echo(probes_of_suite.in_words(planned.launches, chosen.probe))
-        return
-    known.runs = planned.runs
-    if comparison.is_ended(planned, points / 100, console, is_waiting=how.is_waiting):
-
-        def compare() -> None:
-            comparison.compare(planned, points / 100)
-            known.report = planned.page
-
-        _probe_and_compare(chosen, planned.launches, compare, is_waiting=how.is_waiting)

@@ -67,5 +67,3 @@ def probe(
         started = launch.start(planned, console)
         if wait:
             waiting.wait([started], console)
-        if wait or planned.prepared.cluster != "slurm":
-            launching.check_budgets([started])

@@ -99,12 +99,10 @@ def retry_failed(run: Path, at_most: int, accept: bool) -> None:
     """Retry samples that ended in an error; a sample that is out of retries stays as data."""
     from jobs.command import launch_errors_in_one_line
     from jobs.run import retries, submissions
-    from jobs.submission import dispatch
 
     folder = run_folder(run)
     if submissions.read(folder):
         with launch_errors_in_one_line():
-            dispatch.check_budget(folder)
             _check_code(folder, accept=accept, goes_on=True)
     granted = retries.grant(folder, at_most)
     exhausted = counted(granted.num_exhausted, "is", "are") + f" out of retries (--at-most {at_most})"

@@ -19,9 +19,9 @@ from jobs.suite import Suite
 if TYPE_CHECKING:
     from warehouse.nightly.judge import NightVerdict
 
-LOOK_SECONDS = 30.0
+_LOOK_SECONDS = 30.0
 """Time between two looks, each of which asks Slurm's queue once, for the verdict jobs alone."""
-LOOKS_WITHOUT_JOB = 3
+_LOOKS_WITHOUT_JOB = 3
 """Looks in a row without a verdict job after which there will be no verdict: one hands on to another in between."""
 _NO_VERDICT = exit_codes.WRONG_INPUT
 
@@ -39,14 +39,14 @@ def wait(suite: Suite, night: date) -> int:
         if concluded := record.last("concluded"):
             click.echo(f"{concluded['verdict']}: {folder / f'{night}.md'}")
             return int(concluded["exit_code"])
-        idle_looks = idle_looks + 1 if has_no_job(names, record) else 0
-        if idle_looks >= LOOKS_WITHOUT_JOB:
+        idle_looks = idle_looks + 1 if _has_no_job(names, record) else 0
+        if idle_looks >= _LOOKS_WITHOUT_JOB:
             click.echo(f"no verdict on the night of {night}: its verdict jobs ended without one; logs: {folder}/logs")
             return _NO_VERDICT
-        sleep(LOOK_SECONDS)
+        sleep(_LOOK_SECONDS)
 
 
-def has_no_job(names: list[str], record: NightRecord) -> bool:
+def _has_no_job(names: list[str], record: NightRecord) -> bool:
     """Return whether Slurm says that no verdict job of this night is running or queued.
 
     A job of the same name may be a colleague's, of a suite in another folder.

@@ -62,12 +62,6 @@ class NightRecord:
         return found
 
     @property
-    def max_gpu_hours(self) -> float | None:
-        """The budget of all runs of the night together; None: there is none."""
-        launched = self.last("launched") or {}
-        return launched.get("max_gpu_hours")
-
-    @property
     def is_concluded(self) -> bool:
         """True if the night has its verdict, and everyone was told."""
         return self.last("concluded") is not None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from harness.plural import counted
 from jobs.nights.record import NightRecord
-from jobs.run import budget, cancellations, shared_jobs, submissions
+from jobs.run import cancellations, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.run.state import read_state
@@ -76,7 +76,7 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
             continue
         refusal = gap.why or _refusal(run, record, recoveries)
         if not refusal:
-            requests.append(request_of(run, record))
+            requests.append(_request_of(run, record))
         else:
             gap.why = refusal if gap.why else refusal + last_error(run)
             found.gaps.append(gap)
@@ -156,8 +156,6 @@ def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None
         return "it was never launched"
     if cancellations.is_canceled(run):
         return "it was canceled"
-    if stop := budget.Meter(run).stop():
-        return str(stop)
     refusal = out_of_rounds(record, [run], recoveries)
     return refusal if refusal or _is_on_slurm(run, record) else "it ran on this machine, where it ended early"
 
@@ -185,7 +183,7 @@ def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: in
     return None
 
 
-def request_of(run: RunFolder, record: NightRecord) -> Request:
+def _request_of(run: RunFolder, record: NightRecord) -> Request:
     """Return how a run is submitted: as it was last, or as the launch wanted it where that came to nothing."""
     submitted, asked = submissions.read(run), record.requests.get(run.path.name, {})
     if submitted:

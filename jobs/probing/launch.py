@@ -23,7 +23,7 @@ from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 from jobs import launching
 from jobs.preparation import PreparedLaunch, sbatch_options
 from jobs.probing.points import Point, Population, draw, problems_of
-from jobs.run import budget, codes, endings, served, trace_files
+from jobs.run import codes, endings, served, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
 from jobs.run.models_here import check_model
@@ -92,8 +92,7 @@ def plan(
     sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
     run = run_folder(launch.output, own)
     notice = codes.check(run, accept=launch.accept_code_change)
-    limit = None if launch.max_gpu_hours is None else budget.shared_by([run.path.name], launch.max_gpu_hours)
-    prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice, limit)
+    prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
     return Probe(source, prepared, points, population)
 
 

@@ -6,7 +6,6 @@ The target is the same in all of them, so that probes with the same settings of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,17 @@ from jobs.probing.points import NothingToProbe
 from jobs.probing.settings import ProbeSettings
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
-from jobs.target_alone import target_alone
 
 _WHERE = (
     "output", "cluster", "profile", "slurm", "shards", "shards_per_task", "workers_per_task", "hardware",
     "accept_code_change",
 )  # fmt: skip
 """Flags of a run that its probe has, too."""
+_OF_OTHER_MODELS = ("draft_", "reward_")
+"""How flags of models begin that the target alone does not have."""
+_OF_THE_PAIR = (
+    "draft", "reward", "selection_adapter", "take_turns", "spec_decode", "spec_model", "spec_sampling", "spec_tokens",
+)  # fmt: skip
 
 
 def probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
@@ -58,7 +61,7 @@ def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings, hardwa
     """
     forecasts = []
     for prepared in probed(launches):
-        alone = target_alone(prepared).changed(concurrency=settings.concurrency)
+        alone = _target_alone(prepared).changed(concurrency=settings.concurrency)
         spec = launching.prepare(alone.changed(latency_sample=None)).plan.spec
         alone = alone.changed(hardware=hardware or alone.hardware)
         forecasts.append(warehouse.forecast(prepared.run, alone, spec, settings.num_continuations, None))
@@ -66,11 +69,23 @@ def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings, hardwa
     return f"{told} It takes at most as much as whole chains of the target alone. {costs.total_of(forecasts)}"
 
 
+def _target_alone(own: PreparedLaunch) -> Launch:
+    """Return the launch of the target alone with everything else as another launch has it."""
+    launch, target = own.launch, own.plan.spec.target
+    values: dict[str, Any] = {
+        name: getattr(launch, name)
+        for name in launch.model_fields_set
+        if name not in _OF_THE_PAIR and not name.startswith(_OF_OTHER_MODELS)
+    }
+    if target is not None and launch.engine != "scripted" and launch.target is None:
+        values["target"] = target.name  # each method has a default of its own
+    return Launch.model_validate({**values, "method": "vanilla", "parameters": {}})
+
+
 def follow(
     launches: Sequence[PreparedLaunch],
     settings: ProbeSettings | None,
     console: Console,
-    max_gpu_hours: float | None = None,
 ) -> list[RunFolder]:
     """Probe the runs of a suite that asks for it, or say how to, where they are not finished yet; see `start`."""
     if settings is None:
@@ -78,24 +93,20 @@ def follow(
     if any(num_unfinished(prepared.run) for prepared in probed(launches)):
         console.print("Its runs are probed once they are finished: run the same command again then.", soft_wrap=True)
         return []
-    return start(launches, settings, console, max_gpu_hours)
+    return start(launches, settings, console)
 
 
 def start(
     launches: Sequence[PreparedLaunch],
     settings: ProbeSettings,
     console: Console,
-    max_gpu_hours: float | None = None,
 ) -> list[RunFolder]:
     """Probe those of these launches that judge drafts, and return the runs of the probes; started again, it goes on.
 
-    A run without a decision to look at is named and left out. max_gpu_hours: the budget of the launches and their
-    probes together. Raises what planning and starting a probe raise.
+    A run without a decision to look at is named and left out. Raises what planning and starting a probe raise.
     """
     planned = list(_planned(probed(launches), settings, console))
-    names = [prepared.run.path.name for prepared in launches]
-    prepared = costs.under([probe.prepared for probe in planned], max_gpu_hours, names)
-    planned = [replace(probe, prepared=one) for probe, one in zip(planned, prepared, strict=True)]
+    prepared = [probe.prepared for probe in planned]
     launching.check(prepared)
     for probe in planned:
         launch.create(probe)

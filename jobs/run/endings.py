@@ -108,11 +108,6 @@ def num_unfinished(run: RunFolder, *, whole: bool = True) -> int:
     return by_shard(run, read_endings(run, whole=whole)).num_unfinished
 
 
-def num_left(run: RunFolder) -> int:
-    """Return how many planned samples have not ended or, where all have, how many are still to be timed."""
-    return by_shard(run, read_endings(run)).num_left
-
-
 def num_only_in_journals(run: RunFolder) -> int:
     """Return how many planned samples have ended by journals and by no trace file: those that no reader of these sees.
 

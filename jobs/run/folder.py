@@ -156,7 +156,7 @@ class RunFolder(RunPaths):
             return trace_files.read_columns(self.shards_path, ["shard", "sample_id"])
 
     def num_planned(self) -> int:
-        """Return how many units the plan has; fewer than all of the specification in a run in waves."""
+        """Return how many units the plan has."""
         with damage_named(self.shards_path), trace_files.opened(self.shards_path, whole=False) as file:
             return int(file.metadata.num_rows)
 

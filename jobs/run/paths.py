@@ -14,9 +14,7 @@
     runs/<run_id>/retries.jsonl      which failed samples may be retried
     runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
     runs/<run_id>/results.json       the result of a finished run, for programs (jobs.after.results)
-    runs/<run_id>/budget.jsonl       the limits on its machine time, and what came of them (jobs.run.budget)
     runs/<run_id>/codes.jsonl        which code may work on the run (jobs.run.codes)
-    runs/<run_id>/waves.jsonl        the waves that its samples are drawn in, and what was found after each
     runs/<run_id>/servers.jsonl      where the servers of its models listen (jobs.run.served)
     runs/<run_id>/code-*.zip         the code that was submitted
     runs/<run_id>/method-*.zip       the code of a method that is not part of this package (jobs.run.own_method)
@@ -136,14 +134,6 @@ class RunPaths:
         Acquiring this and the other locks raises LocksRefused where the filesystem has none.
         """
         return Lock(self.locks_dir / "submission.lock")
-
-    def waves_lock(self, wait_seconds: float = 0.0) -> Lock:
-        """Return the lock of who draws and decides the run in waves; acquiring it raises filelock.Timeout as below."""
-        return Lock(self.waves_lock_path(), timeout=wait_seconds)
-
-    def waves_lock_path(self) -> Path:
-        """Return the file that `waves_lock` locks; it stays when the lock is released."""
-        return self.locks_dir / "waves.lock"
 
     def shard_lock(self, shard: int, wait_seconds: float = 0.0) -> Lock:
         """Return the lock of a shard, held by its worker.

@@ -16,7 +16,7 @@ from typing import Any
 from harness.cli.program import typed
 from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY, num_tasks
-from jobs.run import budget, codes, lag, shared_jobs, submissions
+from jobs.run import codes, lag, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
@@ -68,9 +68,8 @@ def dispatch(
 
     `options` are sbatch's options; those for several tasks (`ntasks-per-node`) multiply the workers. `shards_per_task`
     are those of one worker; `accept_code_change`: whether to go on with a run that other code began. Raises ValueError
-    where an option is wrong or the run's budget is used up, OtherPrompts where the run was begun with other prompts,
-    CodeChanged where it was begun by other code, SlurmRejected where sbatch rejects the arrays, and SlurmError where
-    Slurm does not answer.
+    where an option is wrong, OtherPrompts where the run was begun with other prompts, CodeChanged where it was begun by
+    other code, SlurmRejected where sbatch rejects the arrays, and SlurmError where Slurm does not answer.
     """
     parameters = profiles.submitit_parameters(options)
     with run.submission_lock():
@@ -79,7 +78,6 @@ def dispatch(
             if num_active and not accept_code_change:
                 codes.check_queued(run)
             return Dispatched([], 0, num_active)
-        check_budget(run)
         check_prompts(run.spec())
         codes.claim(run, accept=accept_code_change, is_queued=bool(num_active))
         code = snapshot.take(run)
@@ -105,14 +103,6 @@ def dispatch(
             num_taken += len(array)
         warning = submit_finalizer(run, name, jobs, code, options)
         return Dispatched(jobs, num_taken, num_active, warning, refusal)
-
-
-def check_budget(run: RunFolder) -> None:
-    """Raise ValueError where the budget of a run is used up, so that what is submitted would begin no sample."""
-    if stop := budget.Meter(run).stop():
-        raise ValueError(
-            f"{run.path.name}: {stop}; run its launch command again with a higher --max-gpu-hours, or without"
-        )
 
 
 def refused(num_taken: int, num_tasks: int, error: client.SlurmError, run: RunFolder) -> str:

@@ -23,7 +23,6 @@ from jobs.slurm import client, profiles
 from jobs.submission import snapshot, submit
 from jobs.submission.dispatch import (
     Dispatched,
-    check_budget,
     dispatch,
     portions,
     refused,
@@ -128,7 +127,6 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
 
 
 def _claim(request: Request, *, is_queued: bool) -> None:
-    check_budget(request.run)
     check_prompts(request.run.spec())
     codes.claim(request.run, accept=request.accept_code_change, is_queued=is_queued)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.chain import Limits
 from harness.engine import Engine, EngineDied, Role
@@ -88,22 +88,18 @@ class TimingRun:
         engines: Mapping[Role, Engine],
         journal: JournalWriter,
         ends_at: float | None = None,
-        may_begin: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """Prepare to time samples; `ends_at` is when this job will be ended, in seconds since the epoch.
-
-        `may_begin` is asked before each sample whether the run's budget allows it.
-        """
+        """Prepare to time samples; `ends_at` is when this job will be ended, in seconds since the epoch."""
         self.spec, self.method, self.problems, self.engines, self.journal = spec, method, problems, engines, journal
         self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
         self.num_timed = 0
-        self._ends_at, self._may_begin = ends_at, may_begin
+        self._ends_at = ends_at
         self._durations: list[float] = []
 
     async def run_all(self, units: Sequence[Unit]) -> bool:
-        """Time samples one after the other; False where the time became too short, or the budget is used up."""
+        """Time samples one after the other; False where the time became too short."""
         for unit in units:
-            if not (self._has_time() and (self._may_begin is None or await self._may_begin())):
+            if not self._has_time():
                 return False
             await self._time(unit)
         return True

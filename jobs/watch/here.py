@@ -6,7 +6,7 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING
 
-from jobs.run import locks, waves
+from jobs.run import locks
 from jobs.run.folder import RunFolder
 from jobs.run.journal import read_journal
 from jobs.watch import reasons, starts
@@ -45,10 +45,7 @@ def _has_journals_of_others(run: RunFolder) -> bool:
 def _how_to_resume(run: RunFolder, result: RunStatus) -> str:
     """Return the line on a run that no worker of this machine has; empty where it is done, or was not begun."""
     is_begun = bool(result.finished or run.journals())
-    is_done = result.is_finished and not waves.num_open(run)
-    # What draws a run in waves holds this lock while no worker has a shard, for example during a look.
-    is_between_waves = bool(locks.held_here([run.waves_lock_path()]))
-    if not is_begun or is_done or is_between_waves or result.is_timing or result.stopped_by_budget:
+    if not is_begun or result.is_finished or result.is_timing:
         return ""
     return (
         "no worker on this machine is at work on it; unless a launch or suite with it is still running, to resume it, "

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jobs.run import budget, waves
 from jobs.run.digest import FileDamaged
 from jobs.run.endings import ShardEndings, by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -40,8 +39,7 @@ class ListedRun:
     target: str | None = None
     tag: str | None = None
     state: str = ""
-    """"finished", "under way" (whether or not anything works on it now, or further waves are due), "not begun",
-    "stopped by its budget", or "damaged"."""
+    """"finished", "under way" (whether or not anything works on it now), "not begun", or "damaged"."""
     finished: int = 0
     planned: int = 0
     failed: int = 0
@@ -109,11 +107,11 @@ def _names_models(run: ListedRun) -> bool:
 def _listed(run: RunFolder) -> ListedRun:
     try:
         spec, ended = run.spec(), by_shard(run, read_endings(run, whole=False))
-        timing, num_undrawn = timings.progress(run), waves.num_open(run)
+        timing = timings.progress(run)
         age = max(0.0, time.time() - run.spec_path.stat().st_mtime)
     except (FileDamaged, OSError) as error:
         return ListedRun(str(run.path), run_id=run.path.name, state="damaged", error=" ".join(str(error).split()))
-    state = _state(run, ended, num_undrawn)
+    state = _state(run, ended)
     return ListedRun(
         run=str(run.path),
         run_id=run.path.name,
@@ -132,12 +130,8 @@ def _listed(run: RunFolder) -> ListedRun:
     )
 
 
-def _state(run: RunFolder, ended: ShardEndings, num_undrawn: int) -> str:
-    """Return the state of a run; one whose further waves are not decided yet is under way."""
-    num_left = ended.num_left or num_undrawn
-    if budget.stopped(run, lambda _: num_left):
-        return "stopped by its budget"
-    if not num_left:
+def _state(run: RunFolder, ended: ShardEndings) -> str:
+    if not ended.num_left:
         return "finished"
     return "under way" if sum(ended.finished) or run.journals() else "not begun"
 

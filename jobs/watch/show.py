@@ -63,11 +63,8 @@ def _header(status: RunStatus) -> list[str]:
     lines += [f"timing, one at a time: {_timing(status)}"] if status.to_time else []
     lines += [" · ".join(third)] if third else []
     lines += [f"THE DISK IS FULL: {full}"] if (full := failures.full_disk(status.free_bytes)) else []
-    if status.stopped_by_budget:
-        lines += [f"stopped: {status.stopped_by_budget}; launch it with a higher --max-gpu-hours to go on"]
     lines += [status.how_to_conclude] if status.how_to_conclude else []
     lines += [status.how_to_resume] if status.how_to_resume else []
-    lines += [status.waves] if status.waves else []
     lines += [f"the code changed: begun by {', then '.join(status.codes)}"] if status.codes else []
     lines += [f"Slurm does not answer: {status.slurm_error}"] if status.slurm_error else []
     return lines

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jobs.after.missing import missing_after
-from jobs.run import budget, codes, own_files, shared_jobs, submissions, waves
+from jobs.run import codes, own_files, shared_jobs, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal, first_shard
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -76,8 +76,6 @@ class RunStatus:
     """Other runs that some of these tasks worked on as well, whose GPU-hours are among them."""
     codes: list[str] = field(default_factory=list)
     """The codes that work on the run, in words, where they are more than one."""
-    waves: str = ""
-    """How far a run is whose samples are drawn in waves, in words; empty where they are not."""
     free_bytes: int = 0
     """Free space on the disk of the run folder."""
     to_time: int = 0
@@ -97,8 +95,6 @@ class RunStatus:
     not answer."""
     how_to_resume: str = ""
     """One line for the user where nothing on this machine works on a run that was begun here and is not finished."""
-    stopped_by_budget: str = ""
-    """Why no further sample of the unfinished run is begun; empty where its budget is not used up, or it has none."""
     slurm_error: str = ""
     """Why Slurm's queue or accounting is missing, in one line; empty where both answered."""
 
@@ -224,9 +220,6 @@ def _of_files(run: RunFolder) -> RunStatus:
     result.is_timing = bool(timing.left and not ended.num_unfinished and timings.is_at_work(run))
     if missing := missing_after(run, endings):
         result.missing, result.how_to_conclude = missing, conclusion.how_to_conclude(run, missing)
-    result.waves = waves.in_words(run)
-    if stop := budget.stopped(run, lambda _: ended.num_left or waves.num_open(run)):
-        result.stopped_by_budget = str(stop)
     result.free_bytes = shutil.disk_usage(run.path).free
     recorded = codes.read(run)
     result.codes = [str(code) for code in recorded] if len(recorded) > 1 else []

@@ -29,7 +29,6 @@ from jobs.run.wording import check_prompts
 from jobs.timing import folder as timings
 from jobs.timing import phase
 from jobs.work.attempt import new_attempt
-from jobs.work.budget_watch import BudgetWatch
 from jobs.work.engine_settings import engine_needs
 from jobs.work.free_shards import FreeShards
 from jobs.work.neighbors import Neighbors
@@ -56,7 +55,6 @@ class RunPart:
         self.num_ended = self.num_steps = self.num_timed = 0
         self.is_cut_short = False
         """True if samples were not started because the time left was too short."""
-        self.budget = BudgetWatch(self.run)
         self.free: FreeShards | None = None
         """The shards, where other workers take them too; None where all are this worker's."""
         self._neighbors: Neighbors | None = None
@@ -132,12 +130,10 @@ class RunPart:
 
         Shards in common with other workers are those that are free, until none is; this may be called again later.
 
-        Nothing is begun where the run's budget is used up.
-
         `ends_at`: when to start no more samples, in seconds since the epoch. Raises ShardBusyError and the error that
         stopped it, after a clean shutdown.
         """
-        if self._has_left() or not self.budget.look():
+        if self._has_left():
             return
         with contextlib.ExitStack() as locks:
             if self.free is not None:
@@ -173,7 +169,6 @@ class RunPart:
         run = self.run
         engines, attempt = await self._begin(pool, shard)
         journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-        self.budget.begin(attempt)
         samples = ShardRun(
             self.spec,
             self.method,
@@ -182,23 +177,21 @@ class RunPart:
             journal,
             state,
             ends_at,
-            self.budget.may_begin,
         )
         try:
             await samples.run_all(todo, None if self.free is None else partial(self.free.take, locks))
         finally:
             journal.close()
-            self.budget.end()
             run_state.compact_own(run, journal.path)
             self.num_ended += samples.num_ended
             self.num_steps += samples.num_steps
-        self.is_cut_short |= samples.num_ended < samples.num_asked and not self.budget.is_used_up
-        if not (self.is_cut_short or self.budget.is_used_up):
+        self.is_cut_short |= samples.num_ended < samples.num_asked
+        if not self.is_cut_short:
             await score_finished(run, self.spec, engines, journal.path)
 
     async def _time(self, pool: EnginePool, ends_at: float | None) -> None:
         """Time samples again, one at a time, where all samples of the run have ended and no other worker does it."""
-        if self.is_cut_short or self.budget.is_used_up or not timings.num_asked(self.run):
+        if self.is_cut_short or not timings.num_asked(self.run):
             return
         with contextlib.ExitStack() as locks:
             try:
@@ -217,15 +210,12 @@ class RunPart:
         engines, attempt = await self._begin(pool, self.shards[0])
         folder = timings.of(self.run)
         journal = JournalWriter(folder.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-        self.budget.begin(attempt)
-        used, may_begin = self._used(engines), self.budget.may_begin
-        timed = phase.TimingRun(self.spec, self.method, self.problems, used, journal, ends_at, may_begin)
+        timed = phase.TimingRun(self.spec, self.method, self.problems, self._used(engines), journal, ends_at)
         try:
             are_all_timed = await timed.run_all(units)
-            self.is_cut_short |= not (are_all_timed or self.budget.is_used_up)
+            self.is_cut_short |= not are_all_timed
         finally:
             journal.close()
-            self.budget.end()
             run_state.compact_own(folder, journal.path)
             self.num_timed += timed.num_timed
 

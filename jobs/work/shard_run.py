@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from harness.admission import Admission, Admitted
 from harness.chain import Limits
@@ -42,17 +42,13 @@ class ShardRun:
         journal: JournalWriter,
         state: RunState,
         ends_at: float | None = None,
-        may_begin: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """Prepare to run samples; `ends_at` is when this job will be ended, in seconds since the epoch.
-
-        `may_begin` is asked before each sample whether the run's budget allows it.
-        """
+        """Prepare to run samples; `ends_at` is when this job will be ended, in seconds since the epoch."""
         self.spec, self.method, self.problems = spec, method, problems
         self.engines, self.journal, self.state = engines, journal, state
         self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
         self.num_asked = self.num_ended = self.num_steps = 0
-        self.ends_at, self._may_begin = ends_at, may_begin
+        self.ends_at = ends_at
         self._durations: deque[float] = deque(maxlen=_DURATIONS)
         self._prompts: dict[str, dict[str, int]] = {}
         self.admission = Admission(
@@ -65,7 +61,7 @@ class ShardRun:
         `further` is asked for another shard whenever all of these have begun and there is room for one more.
 
         Returns once all samples have ended or, where the remaining time becomes shorter than a sample is likely to
-        take or the budget is used up, once those have ended that had begun by then.
+        take, once those have ended that had begun by then.
         """
         async with asyncio.TaskGroup() as group:
             has_time = await self._begin_all(units, group, are_last=further is None)
@@ -77,7 +73,7 @@ class ShardRun:
                 has_time = await self._begin_all(taken.todo, group, are_last=False)
 
     async def _begin_all(self, units: list[Unit], group: asyncio.TaskGroup, *, are_last: bool) -> bool:
-        """Begin samples as memory allows; False where the time became too short, or the budget is used up."""
+        """Begin samples as memory allows; False where the time became too short."""
         self.num_asked += len(units)
         for number, unit in enumerate(units, 1):
             begun = self.state.unfinished.get(unit.sample_id)
@@ -87,7 +83,7 @@ class ShardRun:
                 begun.emitted_tokens if begun else 0,
                 num_later=len(units) - number if are_last else _MANY,
             )
-            if not (self._has_time_for_another() and (self._may_begin is None or await self._may_begin())):
+            if not self._has_time_for_another():
                 self.admission.release(admitted, None)
                 return False
             group.create_task(self._run_sample(unit, admitted))

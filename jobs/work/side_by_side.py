@@ -22,8 +22,8 @@ from pathlib import Path
 
 from harness.engines.settings import cpu_kv_bytes
 from harness.plural import counted
-from jobs.run import budget, shared_jobs
-from jobs.run.endings import by_shard, num_left, read_endings
+from jobs.run import shared_jobs
+from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.submission import snapshot
 from jobs.timing import folder as timings
@@ -145,16 +145,12 @@ def _announce(parts: Sequence[tuple[str, list[int]]], shares: Sequence[Share]) -
 
 
 def _left(parts: Sequence[tuple[str, list[int]]], job_name: str | None) -> str:
-    """Return in words which shards are unfinished in runs that have not left the job; empty where none is.
-
-    What the budget of a run has stopped is not meant to be finished.
-    """
+    """Return in words which shards are unfinished in runs that have not left the job; empty where none is."""
     left = []
     for folder, shards in parts:
         run = RunFolder(Path(folder))
         try:
-            is_over = job_name in shared_jobs.left(run) or budget.stopped(run, num_left)
-            unfinished = [] if is_over else _unfinished(run, shards)
+            unfinished = [] if job_name in shared_jobs.left(run) else _unfinished(run, shards)
         except (RunDamaged, OSError):  # its workers have said why
             unfinished = shards
         if unfinished:

@@ -189,11 +189,8 @@ class Worker:
             raise RunsFailed(message) from self.failures[0][1]
 
     def requeue_if_out_of_time(self) -> None:
-        """Requeue this job where the time limit came first; raises OutOfTimeError where that cannot be done.
-
-        Not where the budgets of all its runs are used up.
-        """
-        if self.out_of_time and any(part.budget.look() for part in self.parts):
+        """Requeue this job where the time limit came first; raises OutOfTimeError where that cannot be done."""
+        if self.out_of_time:
             requeue(has_progressed=bool(self.num_progress))
 
     async def _work_on(self, part: RunPart, ends_at: float | None) -> None:

@@ -1,4 +1,4 @@
-"""A budget of GPU-hours: a launch is refused above the estimate, before anything is written."""
+"""A budget of GPU-hours: a launch above it, or without an estimate, is refused before anything is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 import pytest
 
 from jobs import suite
-from jobs.run import budget
+from jobs.run.forecast import Forecast
 
 FLAGS = ("--method", "vanilla", "--dataset", "demo", "--limit", "4", "--samples", "4", "--engine", "scripted")
 
@@ -28,7 +28,7 @@ def test_what_is_left_by_history_is_refused_above_the_budget(
     from harness.launch import main
     from jobs.after import warehouse
 
-    known = budget.Forecast(2.0, 7.0, 9.5, 4, "history: earlier on 4 × H100")
+    known = Forecast(2.0, 7.0, 9.5, 4, "history: earlier on 4 × H100")
     monkeypatch.setattr(warehouse, "forecast", lambda *_: known)
     flags = [*FLAGS, "--output", str(tmp_path / "runs"), "--max-gpu-hours", "7.9"]
     for further in ([], ["--dry-run"]):
@@ -39,6 +39,14 @@ def test_what_is_left_by_history_is_refused_above_the_budget(
         sentence = "--max-gpu-hours 7.9 is below the estimate: 8.0 GPU-hours left (history: earlier on 4 × H100; 7.0 to"
         assert sentence in told.err
     assert "estimate: 8.0 GPU-hours left" in told.out, "a dry run shows what it is that is refused"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_an_estimate_a_launch_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from harness.launch import main
+
+    assert _exit_code(main, [*FLAGS, "--output", str(tmp_path / "runs"), "--max-gpu-hours", "8"]) == 2
+    assert "--max-gpu-hours 8: no estimate for demo-vanilla" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
@@ -102,9 +110,7 @@ def test_a_dry_run_of_a_suite_adds_up_what_is_left(tmp_path: Path, capsys: pytes
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    "place", ["max-gpu-hours = -1", 'max-gpu-hours = "many"', "max-gpu-hours = 2\nmax_gpu_hours = 3"]
-)
+@pytest.mark.parametrize("place", ["max-gpu-hours = -1", 'max-gpu-hours = "many"'])
 def test_a_wrong_budget_of_a_suite_is_refused(tmp_path: Path, place: str) -> None:
     with pytest.raises(suite.BadSuite, match="max-gpu-hours"):
         suite.read(suite_file(tmp_path, of_suite=place))

@@ -15,9 +15,10 @@ from functools import lru_cache
 import click
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
-from tests.warehouse.simulate_skew import POPULATIONS, Population
-from tests.warehouse.simulate_waves import chances
+from tests.warehouse.simulate_intervals import SPREAD
+from tests.warehouse.simulate_skew import POPULATIONS, Population, gain
 from warehouse.statistics import bounded, planning
 from warehouse.statistics.planning import Components, Pilot
 
@@ -27,6 +28,19 @@ TARGET = 0.8
 CASES = tuple((margin, k) for margin in (0.02, 0.05) for k in (1, 4, 16))
 PILOTS = ((15, 4), (30, 4), (60, 4), (100, 4), (198, 4), (30, 16), (60, 16))
 _MANY = 400_000
+
+
+def chances(population: Population, rng: np.random.Generator, n: int, difference: float) -> list[Floats]:
+    """Return the chances (n,) that the method and the baseline solve each problem."""
+    level = rng.normal(population.level, SPREAD, n)
+    surplus = gain(population, difference)
+    own = special.expit(level + population.method_spread * rng.normal(0, 1, n) + surplus)
+    base = special.expit(level + population.method_spread * rng.normal(0, 1, n))
+    if population.kind == "loops":
+        own = own * (1 - rng.beta(0.15, 0.15 * (1 - population.share) / population.share, n))
+    elif population.share:
+        own = np.where(rng.random(n) < population.share, float(population.kind == "gained"), own)
+    return [own, base]
 
 
 @lru_cache(maxsize=32)

@@ -315,9 +315,4 @@ def test_new_columns_come_after_the_old_ones(warehouse: tuple[Path, dict[str, st
         "speed_up_at_one_interval",
         "num_timed_at_one",
         "num_timed_at_one_of_baseline",
-        "fewest_samples",
-        "decision",
-        "stopped_by_decision",
-        "interval_level",
-        "difference_level",
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from harness.launch_options import Launch
 from jobs.costs import in_words
-from jobs.run.budget import Forecast
+from jobs.run.forecast import Forecast
 from jobs.run.model_spec import EngineSpec
 from jobs.run.spec import RunSpec
 from tests.warehouse import runs

@@ -19,10 +19,8 @@ from warehouse.comparison.metrics import Metric, Run, counted, possible_scores, 
 from warehouse.comparison.outcomes import Outcomes, Pair, paired, shared
 from warehouse.comparison.stopwatches import Definition, Ranking, rankings
 from warehouse.database import WarehouseError
-from warehouse.drawn import per_problem
 from warehouse.latency_at_one import SpeedUpAtOne, speed_up
 from warehouse.statistics import bounded
-from warehouse.statistics.group_sequential import USUAL_LEVEL, adjusted_p, named
 from warehouse.statistics.intervals import Floats, Interval, rerun_standard_error
 from warehouse.statistics.multiple import holm
 from warehouse.statistics.paired import sign_flip, stratified
@@ -72,21 +70,13 @@ class Contrast:
     interval or below LEAST_COMPLETENESS."""
     margin: float
     minimum_detectable_effect: float | None
-    level: float = USUAL_LEVEL
-    """Confidence level of the interval: above 95 % where a run is drawn in waves, so that the intervals of all looks
-    hold together."""
 
     @property
     def is_non_inferior(self) -> bool | None:
         """True if the 95 % interval lies above −margin with missing samples counted against the run, so that it does
         whatever they turn out to be; None without interval or below LEAST_COMPLETENESS. `difference` leaves missing
         samples out, so its interval can lie above −margin where this is false (see `is_open_by_missing`)."""
-        return None if self.p_non_inferior is None else self.p_non_inferior < (1 - self.level) / 2
-
-    @property
-    def is_worse(self) -> bool:
-        """True if the interval lies below −margin, so that the run is shown to lose more than the margin."""
-        return self.difference.high is not None and self.difference.high < -self.margin
+        return None if self.p_non_inferior is None else self.p_non_inferior < ALPHA / 2
 
     @property
     def is_open_by_missing(self) -> bool:
@@ -100,7 +90,7 @@ class Contrast:
         """True if non-inferiority is not shown although the run lost less than the margin, and so few problems would
         not show it even if none differed."""
         looks_non_inferior = self.difference.estimate > -self.margin and self.is_non_inferior is False
-        return looks_non_inferior and bounded.smallest_margin(self.n, self.level) >= self.margin
+        return looks_non_inferior and bounded.smallest_margin(self.n) >= self.margin
 
 
 @dataclass(frozen=True)
@@ -260,7 +250,7 @@ def _remedies(run: Run, base: Run) -> str:
 
 def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Settings) -> Row:
     own, is_pass_at_1 = counted(run, metric), metric.kind == "pass@1"
-    details = [f"avg-of-{per_problem(run.summary)}"] if is_pass_at_1 else []
+    details = [f"avg-of-{run.summary.k}"] if is_pass_at_1 else []
     if run.is_unfinished:
         details.append(f"{own.num_samples} of {run.under(metric).outcomes.num_samples} samples")
     return Row(
@@ -268,7 +258,7 @@ def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Setti
         metric.name + (f"[{', '.join(details)}]" if details else ""),
         metric.k,
         own,
-        named(bounded.accuracy(scores(run, own, metric), run.level), run.level),
+        bounded.accuracy(scores(run, own, metric)),
         rerun_standard_error(own.correct, own.samples) if is_pass_at_1 and not run.summary.is_greedy else None,
         None if pair is None else _contrast(run, base, pair.holding(metric.k), metric, settings),
         _speed(run, base, settings) if is_pass_at_1 and pair is not None else None,
@@ -277,14 +267,12 @@ def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Setti
 
 def _contrast(run: Run, base: Run, pair: Pair, metric: Metric, settings: Settings) -> Contrast:
     first, second = scores(run, pair.first, metric), scores(base, pair.second, metric)
-    level = max(run.level, base.level)
-    difference = named(bounded.paired_difference(first, second, level), level)
+    difference = bounded.paired_difference(first, second)
     is_unfinished = run.is_unfinished or base.is_unfinished
     is_same = metric.kind == "pass@1" and is_same_subject(run.manifest, base.manifest)
     worst = _worst_differences(run, base, metric) if is_unfinished else first - second
     once = paired(run.without_repeats().outcomes, base.without_repeats().outcomes) if is_same else pair
     test, p = _change_test(once) if is_same else _method_test(pair, first - second, metric)
-    p = adjusted_p(p, level)
     return Contrast(
         base.run_id,
         pair.n,
@@ -297,7 +285,6 @@ def _contrast(run: Run, base: Run, pair: Pair, metric: Metric, settings: Setting
         None if pair.why_refused else bounded.non_inferiority(worst, settings.margin),
         settings.margin,
         minimum_detectable_effect(difference, pair.n),
-        level,
     )
 
 

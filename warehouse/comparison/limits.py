@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from warehouse.comparison.contrasts import Comparison
 from warehouse.statistics.bounded import problems_needed, smallest_margin
-from warehouse.statistics.group_sequential import USUAL_LEVEL
 from warehouse.statistics.run_factor import RunFactor
 
 
@@ -14,24 +13,12 @@ def too_small(comparison: Comparison) -> Iterator[str]:
     """Yield for which numbers of problems non-inferiority at the margin cannot be shown, and with how many it can."""
     margin = comparison.settings.margin
     small = [row.contrast for row in comparison.rows if row.contrast and row.contrast.is_too_small]
-    for n, level in sorted({(contrast.n, contrast.level) for contrast in small}):
-        when = " at this look, and fewer at a later one" if level > USUAL_LEVEL else ""
+    for n in sorted({contrast.n for contrast in small}):
         yield (
             f"n too small: {n} problems cannot show non-inferiority at {100 * margin:g} points, because problems that "
             f"a run loses entirely may be missing from so few: even if none differed, the interval would reach "
-            f"−{100 * smallest_margin(n, level):.1f} points. {problems_needed(margin, level)} problems can{when}, or a "
-            "larger --margin can."
-        )
-
-
-def several_looks(comparison: Comparison) -> Iterator[str]:
-    """Yield how the intervals of runs in waves differ from others, as a sentence; nothing if there is none."""
-    levels = {row.contrast.level for row in comparison.rows if row.contrast and row.contrast.level > USUAL_LEVEL}
-    if levels:
-        shown = " to ".join(f"{100 * level:.1f} %" for level in sorted({min(levels), max(levels)}))
-        yield (
-            f"Drawn in waves: these comparisons are looked at after every wave, so that their intervals are {shown} "
-            "intervals; those of all looks together hold in 95 %. p is adjusted with them."
+            f"−{100 * smallest_margin(n):.1f} points. {problems_needed(margin)} problems can, or a larger "
+            "--margin can."
         )
 
 

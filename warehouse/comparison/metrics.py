@@ -14,8 +14,8 @@ from warehouse.comparison.outcomes import Outcomes
 from warehouse.comparison.stopwatches import Times
 from warehouse.comparison.votes import Votes
 from warehouse.database import WarehouseError
-from warehouse.drawn import completion
 from warehouse.latency_at_one import TimedRun
+from warehouse.render import completion
 from warehouse.statistics.intervals import Floats
 from warehouse.statistics.run_factor import RunFactor
 from warehouse.statistics.samples import maj_at_k, pass_at_k
@@ -46,13 +46,8 @@ class Run:
     """The other name under which an earlier run has the problems of this one's own dataset."""
 
     def under(self, metric: Metric) -> Run:
-        """Return the run with the samples that a metric is over: in a run in waves pass@k and maj@k take the first."""
-        if metric.kind == "pass@1":
-            return self
-        first, shape = self.summary.first_wave, self.outcomes.is_counted.shape
-        if self.summary.is_greedy or first is None:
-            return self.without_repeats()
-        return replace(self, outcomes=self.outcomes.among(np.broadcast_to(np.arange(shape[1]) < first, shape)))
+        """Return the run with the samples that a metric is over: pass@k and maj@k count no repeats."""
+        return self if metric.kind == "pass@1" else self.without_repeats()
 
     def without_repeats(self) -> Run:
         """Return the run with the first graded sample of each problem where the others repeat it."""
@@ -61,11 +56,6 @@ class Run:
         first = (self.outcomes.is_counted & ~self.outcomes.is_missing).argmax(axis=1)  # 0 where none is graded
         is_first = np.arange(self.outcomes.is_counted.shape[1]) == first[:, np.newaxis]
         return replace(self, outcomes=self.outcomes.among(is_first))
-
-    @property
-    def level(self) -> float:
-        """Level of the interval of an accuracy: 95 %, and more in a run in waves, which is looked at several times."""
-        return self.summary.interval_level
 
     @property
     def dataset(self) -> str:

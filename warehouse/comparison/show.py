@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.plural import counted
 from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, SpeedRatio
-from warehouse.comparison.limits import between_runs, open_by_missing, several_looks, too_small
+from warehouse.comparison.limits import between_runs, open_by_missing, too_small
 from warehouse.comparison.manifests import Difference
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
-from warehouse.drawn import is_stopped
 from warehouse.formatting import NOTHING, fixed, floored_percent, p_value, signed, span
 from warehouse.labels import labels
 from warehouse.render import fallback
@@ -150,7 +149,6 @@ def contrast_legend(comparison: Comparison) -> Iterator[str]:
         f"detectable effect, the smallest true difference detected with {100 * POWER:.0f} % power at "
         f"p < {ALPHA:g}, unadjusted."
     )
-    yield from several_looks(comparison)
     yield from open_by_missing(comparison)
     yield from too_small(comparison)
     if any(contrast.is_unfinished for contrast in contrasts):
@@ -257,7 +255,7 @@ def record(row: Row) -> dict[str, Cell]:
         "num_common_samples": pair.num_common_samples if pair else None,
         "num_missing_samples": pair.num_missing_samples if pair else None,
         "is_unfinished": contrast.is_unfinished if contrast else None,
-        "smallest_margin": smallest_margin(contrast.n, contrast.level) if contrast else None,
+        "smallest_margin": smallest_margin(contrast.n) if contrast else None,
         "run_factor_standard_deviation": speed.factor.standard_deviation if speed and speed.factor else None,
         "run_factor_degrees": speed.factor.degrees if speed and speed.factor else None,
         "num_decisions": summary.num_decisions,
@@ -269,11 +267,6 @@ def record(row: Row) -> dict[str, Cell]:
         **_interval("speed_up_at_one", at_one.ratio if at_one else None),
         "num_timed_at_one": at_one.num_timed if at_one else None,
         "num_timed_at_one_of_baseline": at_one.num_timed_of_baseline if at_one else None,
-        "fewest_samples": summary.fewest,
-        "decision": summary.decision,
-        "stopped_by_decision": is_stopped(summary),
-        "interval_level": summary.interval_level,
-        "difference_level": contrast.level if contrast else None,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from warehouse.comparison.contrasts import Comparison, Contrast, SpeedRatio
-from warehouse.comparison.limits import between_runs, open_by_missing, several_looks, too_small
+from warehouse.comparison.limits import between_runs, open_by_missing, too_small
 from warehouse.comparison.show import UNFINISHED, at_one_lines, verdict
 from warehouse.formatting import NOTHING, fixed, signed, span
 from warehouse.statistics.intervals import Interval
@@ -42,7 +42,6 @@ def legend(comparison: Comparison, *, is_short: bool = False) -> Iterator[str]:
         margin = f"−{100 * comparison.settings.margin:g}"
         not_worse = f"Not worse: the interval lies above {margin} points."
         yield f"Difference: run minus baseline in points, paired by problem. {not_worse}"
-        yield from several_looks(comparison)
         yield from open_by_missing(comparison)
         yield from too_small(comparison)
     if any(contrast.is_unfinished for contrast in contrasts):

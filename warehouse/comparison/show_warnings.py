@@ -11,8 +11,7 @@ from warehouse.comparison.contrasts import Comparison, Contrast, Row
 from warehouse.comparison.manifests import MODEL_RUNNERS
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import num_shared_problems
-from warehouse.drawn import repeated, stopped
-from warehouse.render import busy, limited, mixed_code, out_of_budget, scripted, unreadable, weaker_baseline
+from warehouse.render import busy, limited, mixed_code, repeated, scripted, unreadable, weaker_baseline
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 _MOST_NAMED = 2
@@ -30,9 +29,7 @@ def warnings(comparison: Comparison) -> Iterator[str]:
         run_warnings = [
             *scripted(summary),
             *limited(summary),
-            *stopped(summary),
             *repeated(summary),
-            *out_of_budget(summary),
         ]
         run_warnings += [*mixed_code(summary), *_missing(run)]
         run_warnings += [*unreadable(summary), *busy(summary), *weaker_baseline(summary)]

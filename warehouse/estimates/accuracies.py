@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from warehouse.database import Connection, rows
 from warehouse.estimates.row import Estimate, Subject
 from warehouse.statistics.bounded import accuracy
-from warehouse.statistics.group_sequential import named
 from warehouse.statistics.intervals import Counts, Floats, Interval, rerun_standard_error
 from warehouse.statistics.samples import maj_at_k, pass_at_k
 
@@ -54,8 +53,8 @@ SELECT run_id, grader_version, list(level ORDER BY problem_index) AS levels,
     list(results ORDER BY problem_index) AS results, list("right" ORDER BY problem_index) AS "right",
     list(first_results ORDER BY problem_index) AS first_results,
     list(first_right ORDER BY problem_index) AS first_right,
-    any_value(interval_level) AS interval_level, any_value(is_greedy) AS is_greedy
-FROM counted JOIN (SELECT run_id, interval_level, is_greedy FROM run) USING (run_id)
+    any_value(is_greedy) AS is_greedy
+FROM counted JOIN (SELECT run_id, is_greedy FROM run) USING (run_id)
 GROUP BY run_id, grader_version ORDER BY ALL
 """
 _VOTES = f"""{_RESULT}, answered AS (
@@ -68,14 +67,12 @@ _VOTES = f"""{_RESULT}, answered AS (
 SELECT run_id, grader_version, any_value(first) AS k, any_value(problem_index) AS place,
     coalesce(list(num_votes ORDER BY num_votes, is_right) FILTER (is_right OR wrong <> ''), []) AS votes,
     coalesce(list(is_right ORDER BY num_votes, is_right) FILTER (is_right OR wrong <> ''), []) AS is_right,
-    coalesce(sum(num_votes) FILTER (NOT is_right AND wrong = ''), 0)::BIGINT AS abstained,
-    any_value(interval_level) AS interval_level
-FROM answered JOIN problem USING (run_id, problem_id) JOIN run USING (run_id) JOIN first_samples USING (run_id)
+    coalesce(sum(num_votes) FILTER (NOT is_right AND wrong = ''), 0)::BIGINT AS abstained
+FROM answered JOIN problem USING (run_id, problem_id) JOIN first_samples USING (run_id)
 GROUP BY run_id, grader_version, problem_id HAVING sum(num_votes) = any_value(first)
 ORDER BY run_id, grader_version, place
 """
-"""Votes of the problems all of whose samples have a result, in a run in waves those of the first; wrong answers are
-equal where their text is."""
+"""Votes of the problems all of whose samples have a result; wrong answers are equal where their text is."""
 
 
 def accuracies(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
@@ -93,22 +90,22 @@ def _of_version(row: Mapping[str, object]) -> Iterator[Estimate]:
     version = None if row["grader_version"] is None else str(row["grader_version"])
     subject = Subject(str(row["run_id"]), version)
     names = ("samples", "correct", "results", "right", "first_results", "first_right")
-    counts, at = _Counts(*(_counts(row[name]) for name in names)), float(str(row["interval_level"]))
+    counts = _Counts(*(_counts(row[name]) for name in names))
     spreads = not row["is_greedy"]
-    yield from _both(subject, "pass_at_1", counts, at, spreads=spreads)
+    yield from _both(subject, "pass_at_1", counts, spreads=spreads)
     levels = row["levels"]
     assert isinstance(levels, list)
     for level in sorted(set(levels), key=lambda name: (name is not None, name)):
         group = Subject(subject.run_id, version, None, "level", level)
         of_level = counts.at(np.array([name == level for name in levels]))
-        yield from _both(group, "accuracy", of_level, at, spreads=spreads)
+        yield from _both(group, "accuracy", of_level, spreads=spreads)
     for k in range(1, int(counts.first_results.max()) + 1):
         enough = counts.at(counts.first_results >= k)
         solved = pass_at_k(enough.first_right, enough.first_results, k)
         if k == 1:
             solved = np.asarray(enough.first_right / enough.first_results, dtype=float)
         num_samples = int(enough.first_results.sum())
-        yield subject.estimate("pass_at_k", len(solved), _accuracy(solved, at), k=k, num_samples=num_samples)
+        yield subject.estimate("pass_at_k", len(solved), accuracy(solved), k=k, num_samples=num_samples)
 
 
 @dataclass(frozen=True)
@@ -135,18 +132,13 @@ class _Counts:
         return _Counts(*(getattr(self, field.name)[is_kept] for field in fields(self)))
 
 
-def _accuracy(values: Floats, level: float) -> Interval:
-    return named(accuracy(values, level), level)
-
-
-def _both(subject: Subject, metric: str, counts: _Counts, level: float, *, spreads: bool) -> Iterator[Estimate]:
+def _both(subject: Subject, metric: str, counts: _Counts, *, spreads: bool) -> Iterator[Estimate]:
     """Yield a mean score with missing samples as not correct, which has no interval if there are any, and without them.
 
-    A lower bound has no interval. level: of the interval, above 95 % in a run in waves. spreads: whether samples of a
-    problem differ, and do not repeat the first.
+    A lower bound has no interval. spreads: whether samples of a problem differ, and do not repeat the first.
     """
     most, present = int(counts.samples.max()), counts.at(counts.results > 0)
-    result = _accuracy(present.scores, level) if len(present.scores) else None
+    result = accuracy(present.scores) if len(present.scores) else None
     rerun = rerun_standard_error(present.right, present.results) if result and spreads else None
     total, num_results = int(counts.samples.sum()), int(counts.results.sum())
     whole, of_whole = result, rerun
@@ -169,8 +161,7 @@ def _majority(subject: Subject, ballots: Sequence[Mapping[str, object]]) -> Esti
         assert isinstance(votes, list)
         assert isinstance(is_right, list)
         scores.append(maj_at_k(votes, is_right, int(str(ballot["abstained"])), k))
-    interval = _accuracy(np.array(scores), float(str(ballots[0]["interval_level"])))
-    return subject.estimate("maj_at_k", len(scores), interval, k=k, num_samples=k * len(scores))
+    return subject.estimate("maj_at_k", len(scores), accuracy(np.array(scores)), k=k, num_samples=k * len(scores))
 
 
 def _counts(values: object) -> Counts:

@@ -15,13 +15,10 @@ from harness.engine import Role
 from harness.engines import placement
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
-from jobs.run import budget, endings, waves
 from jobs.run.folder import RunFolder
 from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
 from jobs.run.spec import Attempt, RunSpec
-from jobs.run.waves import Waves
 from warehouse.loading.run_files import LoadedFile
-from warehouse.statistics.group_sequential import USUAL_LEVEL, interval_level
 
 Row = dict[str, object]
 TABLES = tuple(
@@ -32,36 +29,12 @@ TABLES = tuple(
 
 def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
     """Return the row of `run`: the specification, and what the folder says beside it."""
-    return (
-        spec_columns(spec)
-        | _wave_columns(waves.read(folder))
-        | {
-            "run_id": folder.path.name,
-            "folder": str(folder.path.resolve()),
-            "stopped_at_gpu_hours": _stopped_at(folder),
-            "created_at": utc(folder.spec_path.stat().st_mtime),
-            "loaded_at": loaded_at,
-        }
-    )
-
-
-def _wave_columns(begun: Waves | None) -> Row:
-    """Return the columns of `run` that say in which waves its samples are drawn; `begun` is None where in none."""
-    if begun is None:
-        return dict.fromkeys(("waves", "wave", "first_wave", "decision")) | {"interval_level": USUAL_LEVEL}
-    look = max(begun.wave, begun.num_looks)
-    return {
-        "waves": list(begun.sizes),
-        "wave": begun.wave,
-        "first_wave": begun.first_wave,
-        "decision": begun.decision,
-        "interval_level": interval_level(begun.sizes, look),
+    return spec_columns(spec) | {
+        "run_id": folder.path.name,
+        "folder": str(folder.path.resolve()),
+        "created_at": utc(folder.spec_path.stat().st_mtime),
+        "loaded_at": loaded_at,
     }
-
-
-def _stopped_at(folder: RunFolder) -> float | None:
-    stop = budget.stopped(folder, lambda run: endings.num_unfinished(run) or waves.num_open(run))
-    return None if stop is None else stop.max_gpu_hours
 
 
 def spec_columns(spec: RunSpec) -> Row:

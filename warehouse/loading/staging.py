@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from grading import VERDICTS
 from harness.problems.problem import Problem
-from jobs.run import budget, own_files, trace_files, waves
+from jobs.run import own_files, trace_files
 from jobs.run.digest import FORMAT_KEY
 from jobs.run.files import files_in
 from jobs.run.folder import RunFolder
@@ -144,8 +144,6 @@ def fingerprints(folder: RunFolder) -> list[LoadedFile]:
     Their load order is the order in which they were written.
     """
     plan = [folder.spec_path, folder.problems_path, folder.shards_path]
-    plan += [path for path in (waves.path_of(folder),) if path is not None]
-    plan += [path for path in (budget.path_of(folder),) if path.exists()]
     grades = [path for derived in _derived(folder) for path in files_in(derived, ".parquet")]
     times = {path: path.stat().st_mtime for path in (*plan, *folder.trace_files())}
     times |= {path: graded_at(path) for path in grades}

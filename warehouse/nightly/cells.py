@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from warehouse.drawn import completion
+from warehouse.render import completion
 from warehouse.statistics.intervals import Counts, rerun_standard_error
 
 

@@ -11,7 +11,7 @@ from harness import hardware
 from harness.plural import counted
 from jobs import costs
 from jobs.engine_plan import planned_starts
-from jobs.run.budget import Forecast
+from jobs.run.forecast import Forecast
 from warehouse.database import DatabaseError, WarehouseError, reader
 from warehouse.own_tables.planned import OwnRun, by_row, state_of
 from warehouse.own_tables.recorded import recorded_ids

@@ -8,7 +8,6 @@ from typing import Literal
 
 from jobs import suite as suites
 from jobs.preparation import PreparedLaunch
-from jobs.run import waves
 from jobs.run.endings import by_shard, read_endings
 from jobs.timing import request
 from warehouse.own_tables.rows import row_labels
@@ -41,10 +40,8 @@ class OwnRun:
 
     @property
     def num_samples(self) -> int:
-        """Number of samples that the run is to have: all, or those drawn where a decision made the others needless."""
-        run = self.prepared.run
-        begun = waves.read(run) if run.exists() else None
-        return run.num_planned() if begun and begun.is_stopped else self.prepared.plan.spec.num_samples
+        """Number of samples of the run."""
+        return self.prepared.plan.spec.num_samples
 
     @property
     def state(self) -> State:

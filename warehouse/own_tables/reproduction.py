@@ -64,7 +64,7 @@ def reproduce(asked: OwnReproduction, *, dry_run: bool = False, only_table: bool
     if not only_table:
         launches = suites.prepare(suite, None, [run.number for run in runs])
         suites.start(launches)
-        of_suite.follow(launches, suite.probe, console, suite.max_gpu_hours)
+        of_suite.follow(launches, suite.probe, console)
         if not database.is_file():
             later(str(asked.file), console)
             return

@@ -13,13 +13,12 @@ from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.show_warnings import warnings
 from warehouse.database import Connection, WarehouseError
-from warehouse.drawn import repeated, stopped
 from warehouse.errors import one_line
 from warehouse.own_tables.metrics import AT_ONE, METRICS, Source
 from warehouse.own_tables.planned import OwnRun, by_row
 from warehouse.own_tables.recorded import recorded_ids
 from warehouse.papers.table import Ours
-from warehouse.render import limited, mixed_code, out_of_budget, scripted, unreadable
+from warehouse.render import limited, mixed_code, repeated, scripted, unreadable
 from warehouse.summary import RunSummary, summaries
 
 _NO_FORCE = " (--force compares anyway)"
@@ -128,9 +127,7 @@ def _alone(summary: RunSummary) -> list[str]:
         for line in (
             *scripted(summary),
             *limited(summary),
-            *stopped(summary),
             *repeated(summary),
-            *out_of_budget(summary),
             *mixed_code(summary),
             *missing,
             *unreadable(summary),

@@ -1,4 +1,4 @@
-"""What the planned runs of a published table take, and whether what is left of them is within a budget."""
+"""What the planned runs of a published table take, and whether what is left of them is below a limit."""
 
 from __future__ import annotations
 
@@ -60,13 +60,16 @@ def both_ways_of(
 
 
 def check_budget(reproduction: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:
-    """Raise costs.OverBudget where the samples that are left take more than the budget, by the plan's estimates."""
+    """Raise costs.OverBudget where what is left takes more than the limit by the plan's estimates, or has none."""
     machine, limit = machine_of(reproduction), reproduction.max_gpu_hours or 0.0
     hours = 0.0
     for run, planned in zip(runs, prepared, strict=True):
         asked = planned.launch.latency_sample
         ways = both_ways_of(reproduction, run, machine, asked) if asked else None
-        whole = ways.batches if ways else cost.gpu_hours if (cost := estimated(reproduction, run, machine)) else 0.0
+        cost = None if ways else estimated(reproduction, run, machine)
+        if ways is None and cost is None and planned.is_work_left:
+            raise costs.without_estimate(planned, limit)
+        whole = ways.batches if ways else cost.gpu_hours if cost else 0.0
         hours += whole * planned.num_left / planned.plan.spec.num_samples
         if ways and asked:
             hours += ways.timing * planned.num_to_time / asked

@@ -9,7 +9,7 @@ from shlex import quote
 from rich.console import Console
 
 from harness.cli.program import typed
-from jobs import costs, launching
+from jobs import launching
 from jobs.launching_several import start_several
 from jobs.preparation import PreparedLaunch
 from jobs.run.folder import RunFolder
@@ -89,9 +89,8 @@ def _print_warnings(names: Sequence[str], database: Path, console: Console) -> N
 
 
 def _prepared(reproduction: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLaunch]:
-    """Prepare every run, under the budget. Raises costs.OverBudget."""
+    """Prepare every run. Raises costs.OverBudget."""
     prepared = [launching.prepare(run.launch) for run in runs if run.launch is not None]
-    prepared = costs.under(prepared, reproduction.max_gpu_hours)
     if reproduction.max_gpu_hours is not None:
         check_budget(reproduction, runs, prepared)
     return prepared

@@ -13,10 +13,9 @@ from rich.table import Table
 
 from harness.plural import counted
 from warehouse.display import plain, print_item, print_table
-from warehouse.drawn import is_stopped, repeated, stopped
 from warehouse.formatting import NOTHING, fixed, number, signed
 from warehouse.planning.plans import FEWEST_PROBLEMS, NOISY_PROBLEMS, Plan, Size, has_careful
-from warehouse.render import limited, mixed_code, out_of_budget, scripted
+from warehouse.render import limited, mixed_code, repeated, scripted
 from warehouse.statistics.planning import ASSURANCE, LEAST_GAIN, MOST_PROBLEMS, MOST_SAMPLES
 
 _EXPLAINED = (
@@ -89,9 +88,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
         for line in (
             *scripted(summary),
             *limited(summary),
-            *stopped(summary),
             *repeated(summary),
-            *out_of_budget(summary),
             *mixed_code(summary),
         ):
             yield f"{run.run_id}: {line}"
@@ -107,11 +104,6 @@ def _warnings(plan: Plan) -> Iterator[str]:
     num_planned = len(basis.baseline.outcomes.problems) if basis.pair is None else basis.pair.num_shared_problems
     if left_out := num_planned - basis.num_problems:
         yield f"{counted(left_out, 'problem')} without two samples of each run left out."
-    if any(is_stopped(run.summary) for run in basis.runs):
-        yield (
-            "STOPPED PILOT: runs that a decision stopped early look less variable than they are. A pilot with all of "
-            "its samples needs no such caution."
-        )
     observed = float(basis.pilot.differences.mean()) if basis.run is not None else 0.0
     if observed <= -plan.question.margin < plan.question.difference:
         yield (

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 
 from warehouse.comparison.manifests import own_wording
-from warehouse.drawn import per_problem
 from warehouse.formatting import NOTHING
 from warehouse.report.facts import RunFacts
 from warehouse.report.tables import Table
@@ -87,9 +86,7 @@ _LINES: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("dataset", lambda r: r.summary.dataset),
     ("source of the problems", lambda r: r.conditions["dataset_source"]),
     ("problems", lambda r: f"{r.summary.n} of {r.summary.dataset_size}"),
-    ("samples per problem", lambda r: per_problem(r.summary)),
-    ("samples drawn in waves of", lambda r: ", ".join(map(str, r.summary.waves or ())) or None),
-    ("decision that ended the waves", lambda r: r.summary.decision),
+    ("samples per problem", lambda r: r.summary.k),
     ("hash of the problems", lambda r: r.conditions["dataset_hash"]),
     ("hash of the prompts", lambda r: f"{r.conditions['prompt_hash']}{own_wording(r.conditions['prompts'])}"),
     ("temperature", lambda r: r.conditions["temperature"]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from warehouse.drawn import per_problem
 from warehouse.formatting import percent, span
 from warehouse.report import differences, distance, probes, queries, regimes, speculation, tables, verdicts
 from warehouse.report.at_one import latencies_at_one
@@ -84,7 +83,7 @@ def _accuracy(runs: Sequence[RunFacts]) -> list[Figure]:
         marks.append(Dot(run.label, run.place, 100 * result.estimate, low, high, value))
     if not marks:
         return []
-    ks = sorted({per_problem(run.summary) for run in runs})
+    ks = sorted({run.summary.k for run in runs})
     name = f"pass@1[avg-of-{ks[0]}]" if len(ks) == 1 else "pass@1"
     caption = (
         f"Mark: mean over problems. Line: 95 % interval over problems. {_small_n_caution(runs)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from warehouse.drawn import is_stopped, size
 from warehouse.formatting import NOTHING, fixed, number, span
 from warehouse.render import warnings
 from warehouse.report.facts import Estimate, Flips, RunFacts
@@ -58,7 +57,7 @@ def results(runs: Sequence[RunFacts]) -> Table:
             (
                 limited_label(run),
                 s.dataset,
-                size(s) + (f" ({s.num_result_samples} of {s.num_planned})" if s.is_unfinished else ""),
+                f"{s.n} × {s.k}" + (f" ({s.num_result_samples} of {s.num_planned})" if s.is_unfinished else ""),
                 fixed(s.result.estimate if s.result else None, 2, 100),
                 span(s.result.low, s.result.high, 1, 100) if s.result else NOTHING,
                 fixed(run.rerun_standard_error, 2, 100),
@@ -271,8 +270,6 @@ def report_warnings(runs: Sequence[RunFacts]) -> list[str]:
 def limited_label(run: RunFacts) -> str:
     """Return a run's label, marked if it is limited to some of the dataset's problems, or what stopped it."""
     marks = ["LIMITED"] if run.summary.limited else []
-    marks += ["STOPPED"] if is_stopped(run.summary) else []
-    marks += [] if run.summary.stopped_at_gpu_hours is None else ["STOPPED BY ITS BUDGET"]
     return f"{run.label} ({', '.join(marks)})" if marks else run.label
 
 

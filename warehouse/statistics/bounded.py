@@ -127,9 +127,9 @@ def accuracy(values: Floats, level: float = 0.95) -> Interval:
     return Interval(mean, min(low, mean), max(high, mean), error, KIND)
 
 
-def paired_difference(first: Floats, second: Floats, level: float = 0.95) -> Interval:
+def paired_difference(first: Floats, second: Floats) -> Interval:
     """Return the interval of the mean of first − second, paired by problem; first, second (n,), from 0 to 1."""
-    interval = bounded_mean(_clipped(first - second), -1.0, 1.0, level)
+    interval = bounded_mean(_clipped(first - second), -1.0, 1.0)
     return replace(interval, estimate=float(np.mean(first - second)))
 
 
@@ -157,24 +157,24 @@ def non_inferiority(differences: Floats, margin: float) -> float | None:
     return max(SMALLEST_P, chance_below(_clipped(differences), -margin, -1.0))
 
 
-def smallest_margin(n: int, level: float = 0.95) -> float:
+def smallest_margin(n: int) -> float:
     """Return the margin at which n problems without any difference just show non-inferiority.
 
     So large can the share of problems be that are lost entirely without one of them being among n: a quantile of the
     beta distribution. At a smaller margin only a method that looks better is shown to be non-inferior.
     """
-    return float(special.betaincinv(PSEUDO_WEIGHT, n, (1 + level) / 2))
+    return float(special.betaincinv(PSEUDO_WEIGHT, n, (1 + 0.95) / 2))
 
 
-def problems_needed(margin: float, level: float = 0.95) -> int:
+def problems_needed(margin: float) -> int:
     """Return the smallest number of problems that show non-inferiority at `margin` if no problem differs."""
     enough = 2
-    while smallest_margin(enough, level) >= margin:
+    while smallest_margin(enough) >= margin:
         enough *= 2
     too_few = enough // 2
     while enough - too_few > 1:
         middle = (enough + too_few) // 2
-        if smallest_margin(middle, level) < margin:
+        if smallest_margin(middle) < margin:
             enough = middle
         else:
             too_few = middle

@@ -89,12 +89,6 @@ CREATE TABLE run (
     spec_version INTEGER NOT NULL,
     limited BOOLEAN NOT NULL,
     is_greedy BOOLEAN NOT NULL,
-    waves INTEGER[],
-    wave INTEGER,
-    first_wave INTEGER,
-    decision VARCHAR,
-    interval_level DOUBLE NOT NULL,
-    stopped_at_gpu_hours DOUBLE,
     created_at TIMESTAMP NOT NULL,
     loaded_at TIMESTAMP NOT NULL
 );
@@ -112,7 +106,7 @@ COMMENT ON COLUMN run.dataset_size IS 'Problems in the whole dataset';
 COMMENT ON COLUMN run.dataset_source IS 'Own dataset: the file, or the dataset of the hub with its commit, configuration and split; NULL for a known one';
 COMMENT ON COLUMN run.dataset_title IS 'Own dataset: the title that its TOML file gives';
 COMMENT ON COLUMN run.num_problems IS 'Problems that are run (n)';
-COMMENT ON COLUMN run.samples IS 'Samples per problem (k) of the whole run; in a run in waves fewer may be drawn';
+COMMENT ON COLUMN run.samples IS 'Samples per problem (k)';
 COMMENT ON COLUMN run.seed IS 'The run''s seed';
 COMMENT ON COLUMN run.temperature IS 'Sampling temperature';
 COMMENT ON COLUMN run.top_p IS 'Nucleus sampling';
@@ -178,14 +172,8 @@ COMMENT ON COLUMN run.prompt_date IS 'Day of the first launch (UTC), which chat 
 COMMENT ON COLUMN run.preset IS 'Named preset that the run was made from';
 COMMENT ON COLUMN run.tag IS 'Sets apart runs that are otherwise the same, a night''s for instance';
 COMMENT ON COLUMN run.spec_version IS 'Version of the specification''s format';
-COMMENT ON COLUMN run.waves IS 'Samples per problem, on average, up to each wave of a run that was begun in waves (jobs suite --until-decided); NULL: all at once';
-COMMENT ON COLUMN run.wave IS 'Number of the wave that is drawn, from 1; NULL: not begun in waves';
-COMMENT ON COLUMN run.first_wave IS 'Samples of each problem that pass@k and maj@k are over, where later waves gave problems unequally many; NULL: all samples';
-COMMENT ON COLUMN run.decision IS 'What the last look at the comparison found; the samples that were left then were not drawn. NULL: nothing was decided, or not begun in waves';
-COMMENT ON COLUMN run.interval_level IS 'Level of the interval of an accuracy or a difference: 0.95, and more in a run in waves, so that the intervals of all looks together hold in 95 %';
 COMMENT ON COLUMN run.is_greedy IS 'True where no model that writes is sampled (temperature 0): every sample of a problem repeats the first, and together they count as one';
 COMMENT ON COLUMN run.limited IS 'True where not every problem of the dataset is run: not a result for the benchmark';
-COMMENT ON COLUMN run.stopped_at_gpu_hours IS 'Budget of the run (--max-gpu-hours), or of its suite together, that was used up before all of its samples were finished, when it was loaded; NULL: no budget has stopped it';
 COMMENT ON COLUMN run.created_at IS 'When spec.json was written (UTC, the file''s time)';
 COMMENT ON COLUMN run.loaded_at IS 'When the run was last loaded (UTC)';
 

@@ -28,7 +28,7 @@ WITH kind AS (
 SELECT run.run_id, kind.verdict, coalesce(counted.num_samples, 0) AS num_samples,
     coalesce(counted.num_samples, 0) / sum(coalesce(counted.num_samples, 0)) OVER (PARTITION BY run.run_id) AS share
 FROM run CROSS JOIN kind LEFT JOIN counted ON (counted.run_id, counted.verdict) = (run.run_id, kind.verdict);
-COMMENT ON VIEW verdict_counts IS 'All nine verdicts of a run, including those with zero samples; they sum to the planned samples: problems × samples, or in a run in waves those drawn';
+COMMENT ON VIEW verdict_counts IS 'All nine verdicts of a run, including those with zero samples; they sum to the planned samples: problems × samples';
 
 CREATE OR REPLACE VIEW stop_reasons AS
 SELECT run_id, coalesce(stop_reason, 'not_run') AS stop_reason, count(*) AS num_samples,

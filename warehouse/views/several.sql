@@ -1,8 +1,8 @@
 -- Accuracy over several samples per problem.
 
 CREATE OR REPLACE VIEW several_samples AS
-SELECT run_id, CASE WHEN is_greedy THEN 1 ELSE coalesce(first_wave, samples) END AS num_first FROM run;
-COMMENT ON VIEW several_samples IS 'Samples of each problem, the first ones, that pass@k and maj@k are over: all; in a run in waves those of the first wave; in a greedy run one, which the others repeat';
+SELECT run_id, CASE WHEN is_greedy THEN 1 ELSE samples END AS num_first FROM run;
+COMMENT ON VIEW several_samples IS 'Samples of each problem, the first ones, that pass@k and maj@k are over: all; in a greedy run one, which the others repeat';
 
 CREATE OR REPLACE VIEW problem_pass_at_k AS
 SELECT run_id, problem_id, level, k, num_graded, num_correct,

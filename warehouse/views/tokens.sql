@@ -7,27 +7,17 @@ WITH total AS (
     FROM sample_tokens GROUP BY ALL
 ), finished AS (
     SELECT run_id, count(*) AS num_samples FROM sample WHERE stop_reason IS NOT NULL GROUP BY ALL
-), drawn AS (
-    -- Later waves give harder problems more samples, which must not weigh more for that.
-    SELECT run_id, sample_id, 1 / (
-        count(*) OVER (PARTITION BY run_id, problem_id) * count(DISTINCT problem_id) OVER (PARTITION BY run_id)
-    ) AS weight
-    FROM sample JOIN run USING (run_id) WHERE run.first_wave IS NOT NULL AND stop_reason IS NOT NULL
-), of_problems AS (
-    SELECT run_id, model, sum(weight * emitted_tokens) AS emitted, sum(weight * spent_tokens) AS spent,
-        sum(weight * critical_path_tokens) AS critical_path
-    FROM sample_tokens JOIN drawn USING (run_id, sample_id) GROUP BY ALL
 )
 SELECT run_id, model, num_samples, emitted_tokens, spent_tokens, critical_path_tokens,
-    coalesce(of_problems.emitted, emitted_tokens / num_samples) AS emitted_tokens_per_sample,
-    coalesce(of_problems.spent, spent_tokens / num_samples) AS spent_tokens_per_sample,
-    coalesce(of_problems.critical_path, critical_path_tokens / num_samples) AS critical_path_tokens_per_sample,
+    emitted_tokens / num_samples AS emitted_tokens_per_sample,
+    spent_tokens / num_samples AS spent_tokens_per_sample,
+    critical_path_tokens / num_samples AS critical_path_tokens_per_sample,
     emitted_tokens / nullif(sum(emitted_tokens) OVER same_run, 0) AS emitted_share,
     spent_tokens / nullif(sum(spent_tokens) OVER same_run, 0) AS spent_share,
     critical_path_tokens / nullif(sum(critical_path_tokens) OVER same_run, 0) AS critical_path_share
-FROM total JOIN finished USING (run_id) LEFT JOIN of_problems USING (run_id, model)
+FROM total JOIN finished USING (run_id)
 WINDOW same_run AS (PARTITION BY run_id);
-COMMENT ON VIEW token_split IS 'Emitted, spent and critical-path tokens by model: totals, per finished sample (in a run in waves the mean over problems of the means over their samples), and share of the run';
+COMMENT ON VIEW token_split IS 'Emitted, spent and critical-path tokens by model: totals, per finished sample, and share of the run';
 
 CREATE OR REPLACE VIEW cache_hit_rate AS
 SELECT run_id, model, purpose, sum(num_calls)::BIGINT AS num_calls,

@@ -158,7 +158,7 @@ def test_only_vanilla_takes_problems_that_begin_inside_a_reply(probed: RunFolder
     assert "its problems begin inside a reply; only vanilla continues them" in refused.stderr
 
 
-def test_a_probe_keeps_a_budget_and_is_refused_above_its_estimate(tmp_path: Path) -> None:
+def test_a_probe_is_refused_above_its_estimate_and_without_one(tmp_path: Path) -> None:
     run = plan(tmp_path, method="specreason")
     run_shard(str(run.path), 0)
     words = ("--points", "2", "--rollouts", "1", "--max-gpu-hours", "1e-9")
@@ -169,7 +169,7 @@ def test_a_probe_keeps_a_budget_and_is_refused_above_its_estimate(tmp_path: Path
     assert refused.exit_code == 2
     assert "--max-gpu-hours 1e-09 is below the estimate" in refused.output
     assert not list(tmp_path.glob("probe-*"))
-    stopped = probe(run, *words)
-    assert stopped.exit_code == 1
-    assert "is not finished: its budget is used up" in stopped.output
+    unknown = probe(run, *words)
+    assert unknown.exit_code == 2
+    assert "no estimate for probe-" in unknown.output
     assert probe(run, *words[:4]).exit_code == 0
