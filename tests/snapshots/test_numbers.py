@@ -31,6 +31,9 @@ NOT_RECORDED = {
     "run_stopwatch", "problem_stopwatch", "sample_stopwatch", "serial_seconds", "batch_seconds",  # the papers' clocks
     "pruned_run",  # runs in archives
 }  # fmt: skip
+_OWN_QUERIES = {  # without the time that grading took
+    name: f"SELECT * EXCLUDE (seconds) FROM {name}" for name in ("grade", "second_grade")
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def test_rows_of_tables_and_views(warehouse: Connection, names: Names, numbers: 
         "SELECT view_name AS name FROM duckdb_views() WHERE NOT internal",
     )
     found = sorted({str(row["name"]) for row in relations} - NOT_RECORDED)
-    recorded = {name: names.rows(rows(warehouse, f'FROM "{name}"')) for name in found}
+    recorded = {name: names.rows(rows(warehouse, _OWN_QUERIES.get(name, f'FROM "{name}"'))) for name in found}
     differing = [name for name, values in recorded.items() if numbers(name=name) != values]
     assert not differing
 
