@@ -112,9 +112,11 @@ class Corpus:
         """Run a command of the project in this process, a minute after the last one; `exit_code`: None is any."""
         self.clock.seconds += 60
         module, *subcommand = command.split()
-        main = importlib.import_module(f"{module}.__main__" if module == "jobs" else module).main
+        found = importlib.import_module(module)
+        if hasattr(found, "__path__"):
+            found = importlib.import_module(f"{module}.__main__")
         with self.held_still():
-            result = CliRunner().invoke(main, [*subcommand, *words])
+            result = CliRunner().invoke(found.main, [*subcommand, *words])
         if exit_code not in (None, result.exit_code):
             raise AssertionError(f"{command} {words}: {result.exit_code}\n{result.output}") from result.exception
         return result
