@@ -278,6 +278,9 @@ def _compare_with_value(gold: Shape | None, prediction: Shape | None, pair: Pair
             return compare(pair.with_texts(element, pair.prediction))
         case None, SetShape((element,)):
             return compare(pair.with_texts(pair.gold, element))
+    shape, other = (gold, pair.prediction) if prediction is None else (prediction, pair.gold)
     if any("matrix" in text or "array" in text for text in pair.texts):
-        return None
+        is_determinant = any("|" in text or "vmatrix" in text for text in pair.texts)
+        if is_determinant or shape is None or len(shape.parts) == 1 or read_number(other) is None:
+            return None
     return Match(False, "one value against several")

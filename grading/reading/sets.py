@@ -51,9 +51,11 @@ def compare_sets(pair: Pair) -> Match | None:
     if not any(looks_like_a_set(text) for text in pair.texts) or any(is_equation(text) for text in pair.texts):
         return None
     gold = read_set(pair.gold)
-    prediction = read_set(pair.prediction) if gold else None
+    prediction = read_set(pair.prediction)
     if gold is None or prediction is None:
-        return None
+        others = [text for text, known in zip(pair.texts, (gold, prediction), strict=True) if known is None]
+        is_union = len(others) == 1 and any(r"\cup" in text for text in pair.texts)
+        return Match(False, "a set beside a value") if is_union and read_formula(others[0]) else None
     return Match(is_same_set(gold, prediction), "sets of real numbers")
 
 

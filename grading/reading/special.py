@@ -7,7 +7,7 @@ import re
 from grading.extract import chosen_letter
 from grading.reading.clean import squeezed, without_text_commands
 from grading.reading.evaluate import Value, constant_value, inexact
-from grading.reading.formula import read_formula
+from grading.reading.formula import read_formula, symbols
 from grading.reading.lists import ListShape, shape_of
 from grading.reading.numbers import read_number, without_unit
 from grading.reading.pair import Compare, Match, Pair
@@ -42,7 +42,11 @@ def _compare_bases(pair: Pair) -> Match | None:
     if not any(_BASE.fullmatch(text) for text in pair.texts):
         return None
     gold, prediction = (_digits_and_base(text) for text in pair.texts)
-    return Match(gold == prediction, "digits and base") if gold and prediction else None
+    if gold and prediction:
+        return Match(gold == prediction, "digits and base")
+    values = [node for text in pair.texts if not _BASE.fullmatch(text) and (node := read_formula(text))]
+    is_value = len(values) == 1 and not symbols(values[0])
+    return Match(False, "digits with a base beside a value") if is_value else None
 
 
 def _digits_and_base(text: str) -> tuple[str, str] | None:
