@@ -66,7 +66,10 @@ def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compar
     predictions = _with_argument_of(golds, predictions)
     names, other = ([name_of(part) for part in parts] for parts in (golds, predictions))
     has_names = all(names) and (all(other) or not any(is_equation(part) for part in predictions))
-    if has_names or not all(any(without_name(part) != part for part in parts) for parts in (golds, predictions)):
+    keeps_names = all(is_equation(gold) for gold in golds) or all(
+        any(without_name(part) != part for part in parts) for parts in (golds, predictions)
+    )
+    if has_names or not keeps_names:
         golds, predictions = [without_name(gold) for gold in golds], [without_name(part) for part in predictions]
     if has_names and len(golds) == len(predictions) and len(set(names)) == len(names) > 1:
         if sorted(names) == sorted(other):

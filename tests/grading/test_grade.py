@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import tomllib
 from pathlib import Path
 
@@ -70,3 +72,15 @@ def test_every_library_that_decides_grades_is_pinned_and_recorded_with_a_run() -
         if name in LIBRARIES:
             assert f"{name}={version}" in grader_version().split()
             assert environment.versions()[name] == version
+
+
+def test_all_parts_of_an_answer_share_one_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["grading.grade"], "ANSWER_SECONDS", 0.1)
+    gold, answer = (", ".join(rf"\int_0^{{{k}}} e^{{x^{n}}} dx" for k in range(1, 9)) for n in (2, 3))
+    result = grade(Submission(rf"\boxed{{{answer}}}", "answered", thinks=False), Gold(gold))
+    assert (result.verdict, result.detail) == ("wrong", "not found equal within 0.1 s of processor time")
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+
+
+def test_operations_too_deep_for_the_reader_are_unparsable() -> None:
+    assert grade(Submission(rf"\boxed{{{'x' * 1_999}}}", "answered", thinks=False), Gold("42")).verdict == "unparsable"
