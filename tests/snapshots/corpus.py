@@ -13,11 +13,12 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from click.testing import CliRunner, Result
 
@@ -31,7 +32,7 @@ from jobs.run.spec import RunSpec
 from tests.jobs.runs import plan
 from tests.snapshots.clock import Clock
 from tests.snapshots.values import Names
-from warehouse.database import reader, rows
+from warehouse.database import Connection, reader, rows
 
 METHODS = ("scot", "rsd", "lookahead", "spec_thinking", "glimprouter", "specguard")
 """Those of the ten that no suite below has; `specdecode` is planned by hand, because it needs an engine of vLLM."""
@@ -105,8 +106,23 @@ class Corpus:
             patch.chdir(self.where)
             patch.setattr(socket, "gethostname", lambda: "node1")
             patch.setattr(os, "getloadavg", lambda: (0.5, 0.5, 0.5))
+            connect: Any = duckdb.connect
+            one_thread = {"threads": 1}  # adds up in one order
+
+            def connected(*arguments: Any, config: Mapping[str, Any] | None = None, **named: Any) -> Any:
+                return connect(*arguments, config={**(config or {}), **one_thread}, **named)
+
+            patch.setattr(duckdb, "connect", connected)
             _steady_ids(patch)
             yield
+
+    @contextmanager
+    def opened(self, database: Path) -> Iterator[Connection]:
+        """Open a database for reading, with the settings that all of its connections need to share."""
+        with ExitStack() as stack:
+            with self.held_still():
+                connection = stack.enter_context(reader(database))
+            yield connection
 
     def run(self, command: str, *words: str, exit_code: int | None = 0) -> Result:
         """Run a command of the project in this process, a minute after the last one; `exit_code`: None is any."""
@@ -147,7 +163,7 @@ class Corpus:
         """Return what stands for the id of each run."""
         names: dict[str, str] = {}
         for database in sorted(self.where.glob("*/warehouse.duckdb")):
-            with reader(database) as connection:
+            with self.opened(database) as connection:
                 names |= {str(row["run_id"]): _label(row) for row in rows(connection, "FROM run")}
         assert len(set(names.values())) == len(names), sorted(names.values())
         return names
@@ -156,7 +172,7 @@ class Corpus:
         """Return what stands for the ids of all runs and samples."""
         names = self.run_names()
         for database in sorted(self.where.glob("*/warehouse.duckdb")):
-            with reader(database) as connection:
+            with self.opened(database) as connection:
                 ids = rows(connection, "SELECT run_id, sample_id, problem_id, sample_index FROM sample ORDER BY ALL")
             for row in ids:
                 of_sample = f"{names[str(row['run_id'])]}: {row['problem_id']}, {row['sample_index']}"

@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.snapshots.corpus import DATES, Corpus
 from tests.snapshots.values import Names, Numbers
-from warehouse.database import Connection, reader, rows
+from warehouse.database import Connection, rows
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTED = [
@@ -43,7 +43,7 @@ def names(corpus: Corpus) -> Names:
 
 @pytest.fixture(scope="module")
 def warehouse(corpus: Corpus) -> Iterator[Connection]:
-    with reader(corpus.where / "runs" / "warehouse.duckdb") as connection:
+    with corpus.opened(corpus.where / "runs" / "warehouse.duckdb") as connection:
         yield connection
 
 
@@ -124,7 +124,7 @@ def test_probed(corpus: Corpus, names: Names, numbers: SnapshotAssertion) -> Non
 
 def test_nights(corpus: Corpus, names: Names, numbers: SnapshotAssertion) -> None:
     database = "nights/warehouse.duckdb"
-    with reader(corpus.where / database) as connection:
+    with corpus.opened(corpus.where / database) as connection:
         found = {"estimates": names.rows(rows(connection, "FROM estimate"))}
     for night in DATES:
         words = ("--night", night, "--database", database, "--json")
