@@ -236,11 +236,10 @@ def _is_ratio_constant(left: Node, right: Node, must_be_positive: bool) -> bool 
     num_points = 0
     for point in points(symbols(left), with_negatives=True):
         try:
-            numerator, denominator = evaluate(left, point), evaluate(right, point)
-            ratio = numerator / denominator
-        except (UndefinedError, ZeroDivisionError):
+            ratio = evaluate(Node("/", (left, right)), point)
+        except UndefinedError:
             continue
-        if numerator == 0 or (must_be_positive and not (hasattr(ratio, "real") and ratio.real > 0)):
+        if ratio == 0 or (must_be_positive and ratio.real <= 0):
             return False
         if first is not None and not is_same_value(first, ratio):
             return False
