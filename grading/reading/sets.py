@@ -240,7 +240,10 @@ def _read_builder(inner: str) -> RealSet | None:
             return None
         parts = split_top(condition, r"[,;]|\\(?:text|mbox)\s?\{\s*,?\s*and\s*\}")
         conditions = [part for part in parts if not _is_in_reals(part)]
-        members = read_set(", ".join(conditions)) if len(conditions) != 2 else _combined(conditions, _intersection)
+        if not conditions:
+            return _everything()
+        are_whole = all(read_relation(part).signs for part in conditions)  # `x \ne 1, 2` excludes 2 too
+        members = _combined(conditions, _intersection) if are_whole else read_set(", ".join(conditions))
         return RealSet(members.has, members.ends) if members and len(members.variables) <= 1 else None
     values = [_bound(part) for part in split_top(inner, r"[,;]")]
     if any(value is None or isinstance(value, float) for value in values):
