@@ -59,6 +59,15 @@ def compare_sets(pair: Pair) -> Match | None:
     return Match(is_same_set(gold, prediction), "sets of real numbers")
 
 
+def first_spelling(text: str) -> str:
+    r"""Return `x<2` where a set is written twice, `x<2 : (-\infty,2)`; any other text as it stands."""
+    spellings = split_top(text, ":") if ":" in text else []
+    sets = [read_set(spelling) for spelling in spellings]
+    if len(sets) == 2 and sets[0] and sets[1] and is_same_set(sets[0], sets[1]):
+        return spellings[0].strip()
+    return text
+
+
 @lru_cache(maxsize=1024)
 def read_set(text: str) -> RealSet | None:
     """Return the set of real numbers that a cleaned text denotes, or None."""
