@@ -30,8 +30,10 @@ T = TypeVar("T")
 
 _NESTED_SUBSCRIPTS = re.compile(r"(?:_\s?\{[^{}_]{0,20}){4}")
 _POWER = re.compile(r"(?:\^|\*\*)\s?(?:\{\s?)?[+-]?(\d[\d,]*)")
-_POWER_IN_POWER = re.compile(r"(?:\^|\*\*)\s?[{(]?[^{}()^]{0,40}\d[)}]?\s?(?:\^|\*\*)\s?[{(]?\s?\d")
-_POWER_OF_POWER = re.compile(r"(?:\^|\*\*)\s?(?:\d|[{(]\s?\d+\s?[)}])\s?[)}]\s?(?:\^|\*\*)\s?[{(]?\s?\d")
+_IN_EXPONENT = r"[+-]?\d+|[{(](?:[^{}()^]{0,40}\d[)}]?|[^A-Za-z^})]{0,40})"
+_POWER_IN_POWER = re.compile(rf"(?:\^|\*\*)\s?(?:{_IN_EXPONENT})\s?(?:\^|\*\*)\s?[{{(]?\s?\d")
+_EXPONENT = r"(?:\^|\*\*)\s?(?=[{(]?\s?[+-]?(\d+))"
+_BRACKET_OR_POWER = re.compile(rf"([({{\[])|([)}}\]])(?:\s?{_EXPONENT})?|{_EXPONENT}")
 _FACTORIAL = re.compile(r"(?<!\d)(\d{0,500}|[a-zA-Z])\s?!(!?)")
 _SMALL_BRACKET = re.compile(r"\((?!.*\d{3})[^()!^]{0,30}[a-zA-Z][^()!^]{0,30}\)$")
 _BIG_ITERATION = re.compile(r"\\(?:binom|[dt]binom|sum|prod|Gamma|gamma|zeta|gcd|lcm)(?![a-zA-Z])")
@@ -50,13 +52,25 @@ def why_not_parsed(answer: str) -> str | None:
         return f"more than {MAX_DIGIT_RUN} digits in a row"
     if any(int(match.group(1).replace(",", "")) > MAX_POWER for match in _POWER.finditer(answer)):
         return f"an exponent above {MAX_POWER}"
-    if _POWER_IN_POWER.search(answer) or _POWER_OF_POWER.search(answer):
+    if _POWER_IN_POWER.search(answer) or _power_of_powers(answer) > MAX_POWER:
         return "a tower of exponents"
     if any(_is_large_factorial(match) for match in _FACTORIAL.finditer(answer)):
         return f"a factorial above {MAX_FACTORIAL}"
     if _BIG_ITERATION.search(answer) and _BIG_NUMBER.search(answer):
         return "a sum, product or special function of large numbers"
     return None
+
+
+def _power_of_powers(answer: str) -> int:
+    """Return the largest product of the exponents of brackets within each other: 24 for `((x^2+1)^3-x)^4+x^5`."""
+    products = [1]
+    for opening, closing, of_bracket, bare in _BRACKET_OR_POWER.findall(answer):
+        if opening:
+            products.append(1)
+            continue
+        inner = products.pop() if closing and len(products) > 1 else 1
+        products[-1] = max(products[-1], inner * int(of_bracket or bare or 1))
+    return max(products)
 
 
 def _is_large_factorial(match: re.Match[str]) -> bool:

@@ -24,7 +24,7 @@ from grading.reading.equations import compare_equations, compare_expressions
 from grading.reading.lists import ListShape, SetShape, compare_shapes, compare_unordered, shape_of
 from grading.reading.numbers import compare_numbers, split_unit, units_differ
 from grading.reading.pair import Match, Pair
-from grading.reading.sets import compare_sets
+from grading.reading.sets import compare_sets, first_spelling
 from grading.reading.special import compare_special_forms
 from grading.reading.words import without_condition, without_lead
 
@@ -75,7 +75,7 @@ def _compare(pair: Pair) -> Match:
         return Match(None, problem)
     if why_not_parsed(gold):
         return Match(False, "the gold is compared as a string only")
-    return _read_and_compare(Pair(gold, prediction, pair.tolerance))
+    return _read_and_compare(Pair(first_spelling(gold), first_spelling(prediction), pair.tolerance))
 
 
 def _read_and_compare(pair: Pair) -> Match:

@@ -28,11 +28,12 @@ from grading.reading.symbolic import compare_symbols
 
 MAX_APPROXIMATIONS = 3
 r"""Sides of a chain of `\approx` that are compared, from its end."""
+_NAME = re.compile(r"(?![ei])[A-Za-z]")
 
 
 def compare_expressions(pair: Pair, compare: Compare) -> Match:
     """Compare two answers that are one value each."""
-    if r"\approx" in pair.prediction:
+    if any(r"\approx" in text for text in pair.texts):
         return _compare_approximations(pair, compare)
     if pair.has_plus_minus:
         return compare_unnamed(split_plus_minus([pair.gold]), split_plus_minus([pair.prediction]), pair, compare)
@@ -50,14 +51,14 @@ def compare_expressions(pair: Pair, compare: Compare) -> Match:
 
 
 def _compare_approximations(pair: Pair, compare: Compare) -> Match:
-    """Compare the gold with the last sides of a chain of approximations."""
+    """Compare any side of the gold with the last sides of the answer, but no name such as `x`."""
     golds, sides = ([side.strip() for side in text.split(r"\approx") if side.strip()] for text in pair.texts)
+    golds = [side for side in golds if not _NAME.fullmatch(side)]
     if not golds or not sides:
         return Match(None, "nothing beside an approximation sign")
     if len(golds) == len(sides):
         return compare_ordered(golds, sides, pair, compare)
-    gold = " ".join(golds)
-    return best_match([compare(pair.with_texts(gold, side)) for side in sides[-MAX_APPROXIMATIONS:]])
+    return best_match([compare(pair.with_texts(gold, side)) for gold in golds for side in sides[-MAX_APPROXIMATIONS:]])
 
 
 def _has_same_value(pair: Pair) -> bool | None:
@@ -236,11 +237,10 @@ def _is_ratio_constant(left: Node, right: Node, must_be_positive: bool) -> bool 
     num_points = 0
     for point in points(symbols(left), with_negatives=True):
         try:
-            numerator, denominator = evaluate(left, point), evaluate(right, point)
-            ratio = numerator / denominator
-        except (UndefinedError, ZeroDivisionError):
+            ratio = evaluate(Node("/", (left, right)), point)
+        except UndefinedError:
             continue
-        if numerator == 0 or (must_be_positive and not (hasattr(ratio, "real") and ratio.real > 0)):
+        if ratio == 0 or (must_be_positive and ratio.real <= 0):
             return False
         if first is not None and not is_same_value(first, ratio):
             return False

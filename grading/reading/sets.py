@@ -59,6 +59,15 @@ def compare_sets(pair: Pair) -> Match | None:
     return Match(is_same_set(gold, prediction), "sets of real numbers")
 
 
+def first_spelling(text: str) -> str:
+    r"""Return `x<2` where a set is written twice, `x<2 : (-\infty,2)`; any other text as it stands."""
+    spellings = split_top(text, ":") if ":" in text else []
+    sets = [read_set(spelling) for spelling in spellings]
+    if len(sets) == 2 and sets[0] and sets[1] and is_same_set(sets[0], sets[1]):
+        return spellings[0].strip()
+    return text
+
+
 @lru_cache(maxsize=1024)
 def read_set(text: str) -> RealSet | None:
     """Return the set of real numbers that a cleaned text denotes, or None."""
@@ -240,7 +249,10 @@ def _read_builder(inner: str) -> RealSet | None:
             return None
         parts = split_top(condition, r"[,;]|\\(?:text|mbox)\s?\{\s*,?\s*and\s*\}")
         conditions = [part for part in parts if not _is_in_reals(part)]
-        members = read_set(", ".join(conditions)) if len(conditions) != 2 else _combined(conditions, _intersection)
+        if not conditions:
+            return _everything()
+        are_whole = all(read_relation(part).signs for part in conditions)  # `x \ne 1, 2` excludes 2 too
+        members = _combined(conditions, _intersection) if are_whole else read_set(", ".join(conditions))
         return RealSet(members.has, members.ends) if members and len(members.variables) <= 1 else None
     values = [_bound(part) for part in split_top(inner, r"[,;]")]
     if any(value is None or isinstance(value, float) for value in values):

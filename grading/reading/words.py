@@ -31,7 +31,7 @@ _FILLERS = names(
 _SYNONYMS = {
     "none": r"no (?:real |valid |such |possible |integer )?(?:solution|root|value|answer|number|point)s?"
     r"(?: exists?)?"
-    r"|none|null set|empty set|empty|emptyset|varnothing|(?:no|not) possible|impossible"
+    r"|none|null set|empty set|empty|emptyset|varnothing|oslash|(?:no|not) possible|impossible"
     r"|(?:ha(?:s|ve) )?no .{0,20}solutions?",
     "dne": r"dne|(?:limit )?(?:do|does) not exist|(?:do|does)n'?t exist|not exist|non ?existent|undefined|not defined",
     "infinity": r"infinity|infty|infinite",

@@ -15,7 +15,9 @@ from grading.equivalence import equivalent
         ("9^{9^9}", "a tower of exponents"),
         ("2^{2^{2^{49}}}", "a tower of exponents"),
         ("10**10**10", "a tower of exponents"),
-        ("(10^{10})^{10}", "a tower of exponents"),
+        ("(10^{999})^{999}", "a tower of exponents"),
+        ("((7^{99})^{99})^{99}", "a tower of exponents"),
+        ("2^{(3^{9})^{9}}", "a tower of exponents"),
         ("10^{99999}", "an exponent above 10000"),
         ("10000000!", "a factorial above 3000"),
         ("5!!", "a factorial above 3000"),
@@ -32,7 +34,22 @@ def test_unbounded_answers_never_reach_a_parser(answer: str, reason: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "answer", ["2^{2023}", "e^{x^2}", "10!", "x^{10}", r"\binom{10}{3}", "n!", "2^{10}-2^{9}", "(n-1)!"]
+    "answer",
+    [
+        "2^{2023}",
+        "e^{x^2}",
+        "10!",
+        "x^{10}",
+        r"\binom{10}{3}",
+        "n!",
+        "2^{10}-2^{9}",
+        "(n-1)!",
+        "(10^{10})^{10}",
+        "x^2+3^2",
+        r"\frac{4x}{(x^2+1)^2}",
+        "e^{-(x-2)^2/2}",
+        "(x^2+1)^9(x^3+1)^9(x^4+1)^9(x^5+1)^9",
+    ],
 )
 def test_ordinary_answers_reach_the_parser(answer: str) -> None:
     assert why_not_parsed(answer) is None
