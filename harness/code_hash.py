@@ -42,8 +42,8 @@ _LEFT_OUT = (
         "selections", "sources",
     )),
     *(f"harness/{name}.py" for name in (
-        "__init__", "__main__", "api", "code_hash", "doctor", "drivers", "environment", "hardware", "installation",
-        "latency", "launch", "launch_flags", "launch_options", "plural", "project", "published_prompts", "reproduce",
+        "__init__", "__main__", "api", "code_hash", "doctor", "drivers", "environment", "installation",
+        "latency", "launch", "launch_flags", "launch_options", "plural", "published_prompts", "reproduce",
         "rewards", "train",
     )),
     # What finds and loads a method of a user's own, whose code is hashed beside this one.

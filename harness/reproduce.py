@@ -21,7 +21,7 @@ from harness.cli.command import OneLineErrors
 
 _SUITE_DECIDES = {
     "method", "dataset", "split", "columns", "preset", "config", "samples", "limit", "problems", "take_turns",
-    "parameter", "hardware",
+    "parameter",
 }  # fmt: skip
 """Flags of the launcher that the suite decides, or that not every method takes."""
 _EXAMPLES = """\b
@@ -68,12 +68,6 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
     "a sample of them alone.",
 )
 @click.option("--aligned", help="SCoT's aligned draft (see harness.train align), for the rows that need it.")
-@click.option(
-    "--hardware",
-    "hardware_file",
-    type=click.Path(exists=True, path_type=Path),
-    help="TOML file of a machine's speeds, for the estimate.  [default: the paper's machine; own suite: none]",
-)
 @click.option(
     "-o",
     "output_file",
@@ -178,7 +172,6 @@ def _reproduce_own(file: Path, typed: dict[str, Any], values: dict[str, Any]) ->
             shape=choose_format(values["output_format"], values["output_file"], _FORMATS, "table"),
             output=values["output_file"],
             has_intervals=not values["no_intervals"],
-            hardware_file=values["hardware_file"],
             database=values["database"],
         ),
         dry_run=values["dry_run"],
@@ -207,7 +200,6 @@ def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
             exact_scale=values["scale"] not in (None, "paper"),
             columns=values["columns"],
             aligned=values["aligned"],
-            hardware_file=values["hardware_file"],
             database=values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb",
         ),
         dry_run=values["dry_run"],

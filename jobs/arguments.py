@@ -73,13 +73,6 @@ JSON_OUTCOME = click.option(
     help="Print the outcome as JSON, as the last line of standard output; everything else goes to standard error.",
 )
 """The option of a command that ends with the outcome of several runs."""
-HARDWARE = click.option(
-    "--hardware",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file of a machine's speeds, for the estimate of GPU-hours where no finished run tells.",
-)
-"""The option of a command whose GPU-hours are estimated."""
 
 
 @contextmanager

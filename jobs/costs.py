@@ -12,8 +12,8 @@ from jobs.preparation import PreparedLaunch
 from jobs.run.forecast import Forecast
 
 UNKNOWN = (
-    "GPU-hours: unknown, because no finished run of these settings is in the database; --hardware FILE estimates them "
-    "from a machine's speeds"
+    "GPU-hours: unknown, because no finished run of these settings is in the database; run a few problems first "
+    "(--limit 5)"
 )
 
 

@@ -80,7 +80,7 @@ class PreparedLaunch:
 
     @cached_property
     def forecast(self) -> Forecast | None:
-        """What the rest is likely to take; None: nothing tells. Raises ValueError for a wrong hardware file."""
+        """What the rest is likely to take; None: nothing tells."""
         own = so_far(self.run, self._num_finished, self.num_left) if self._num_finished and self.num_left else None
         return warehouse.forecast(self.run, self.launch, self.plan.spec, self.num_left, own, self.num_to_time)
 

@@ -30,7 +30,6 @@ FRONTS = {
     "harness.doctor",
     "harness.launch",
     "harness.papers.__main__",
-    "harness.project",
     "harness.reproduce",
     "harness.train",
 }

@@ -47,7 +47,6 @@ def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -
 @margin_option()
 @click.option("--k", "ks", metavar="K,K…", callback=_ks, help="Add pass@K, and maj@K with --maj.")
 @click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, else all samples]")
-@click.option("--stopwatches", is_flag=True, help="Rank the runs by every paper's definition of latency.")
 @click.option(
     "--all", "is_complete", is_flag=True, help="Every column, with tests, MDE and re-run SE, as files always have."
 )
@@ -63,7 +62,6 @@ def main(
     margin_points: float,
     ks: tuple[int, ...],
     majority: bool,
-    stopwatches: bool,
     is_complete: bool,
     force: bool,
     database: Path | None,
@@ -82,8 +80,6 @@ def main(
     from warehouse.comparison.written import write
 
     shape = choose_format(output_format, output, _BY_ENDING, "table")
-    if stopwatches and shape == "csv":
-        raise click.UsageError("--stopwatches has no CSV form: --format is one of table, json, markdown, latex")
     settings = Settings(margin_points / 100, ks, majority, force)
     comparison = compare_runs(
         runs,
@@ -92,7 +88,6 @@ def main(
         baseline=baseline,
         grader=grader,
         wait_seconds=wait_seconds,
-        stopwatches=stopwatches,
     )
     with open_output(output) as out:
         write(comparison, out, shape, is_brief=output is None and not is_complete)

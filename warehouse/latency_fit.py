@@ -1,12 +1,7 @@
-"""The latency model fitted to recorded calls, and how well it predicts other samples of the same run.
-
-The model is fitted and evaluated within a run, that is, on the same machine with the same load and concurrency.
-Cross-validation fits it on a random half of the samples and predicts the median latency of the other half.
-"""
+"""The latency model fitted to recorded calls, within a run: on one machine with the same load and concurrency."""
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -25,10 +20,6 @@ SELECT sample_id, model, purpose, prompt_tokens - cached_tokens AS new_prompt_to
 FROM timed_sample LEFT JOIN call USING (run_id, sample_id)
 WHERE run_id = $run_id ORDER BY sample_id, call_index
 """
-SPLITS = 50
-"""Default number of random splits of the cross-validation."""
-ENOUGH_SAMPLES = 4
-"""Smallest number of samples for cross-validation; with fewer, a half has a single sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +44,6 @@ class TimedSample:
     def work(self) -> list[Work]:
         """The work that the sample waited for."""
         return [call.work for call in self.calls if call.purpose != "lookahead"]
-
-
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """Errors of the predicted median latency, as fractions of the observed median."""
-
-    observed_median_seconds: float
-    fitted_error: float
-    """Error on the samples that the model was fitted to."""
-    errors: tuple[float, ...]
-    """Errors of the random splits, each on the half that the model was not fitted to. Empty with too few samples."""
-
-    @property
-    def typical(self) -> float | None:
-        """Median absolute error over the splits."""
-        return statistics.median(map(abs, self.errors)) if self.errors else None
-
-    @property
-    def largest(self) -> float | None:
-        """Largest absolute error over the splits."""
-        return max(map(abs, self.errors)) if self.errors else None
 
 
 def timed_samples(connection: Connection, run_id: str) -> list[TimedSample]:
@@ -108,28 +78,6 @@ def fit(samples: Sequence[TimedSample]) -> LatencyModel:
     overheads = [s.latency_seconds - sum(c.seconds - c.overlapped_seconds for c in s.calls) for s in samples]
     fitted_speeds = {role: speed for role, speed in speeds.items() if speed is not None}
     return LatencyModel(fitted_speeds, max(0.0, statistics.fmean(overheads)))
-
-
-def validate(samples: Sequence[TimedSample], splits: int = SPLITS, seed: int = 0) -> Validation:
-    """Measure how well the median latency is predicted, on the fitted samples and by cross-validation."""
-    generator = random.Random(seed)
-    errors = []
-    for _ in range(splits if len(samples) >= ENOUGH_SAMPLES else 0):
-        shuffled = generator.sample(list(samples), len(samples))
-        half = len(shuffled) // 2
-        error = _error(fit(shuffled[:half]), shuffled[half:])
-        if error is not None:
-            errors.append(error)
-    observed = statistics.median(s.latency_seconds for s in samples)
-    return Validation(observed, _error(fit(samples), samples) or 0.0, tuple(errors))
-
-
-def _error(model: LatencyModel, samples: Sequence[TimedSample]) -> float | None:
-    """Return the relative error of the median; None if the model lacks the speeds of a role that the samples use."""
-    if not {w.model for s in samples for w in s.work} <= set(model.speeds):
-        return None
-    predicted = statistics.median(model.sample_seconds(s.work) for s in samples)
-    return predicted / statistics.median(s.latency_seconds for s in samples) - 1
 
 
 def _speed(calls: Sequence[TimedCall]) -> ModelSpeed | None:

@@ -1,16 +1,14 @@
 """What samples of a launch are likely to take, before they are run.
 
 The first of these that there is: finished runs of the same settings in the warehouse; what the run itself has used so
-far; on a machine whose speeds a file has, the recorded calls of a run of the same method and models at another
-concurrency or elsewhere; on that machine, half of the token budget for each sample.
+far.
 
 The range of a mean over several runs goes from the cheapest of them to the dearest. Of a single run it is the 95 %
 interval of its mean over problems, with the run factor where runs were repeated (warehouse.statistics.run_factor);
-without that, a busy machine may take twice as long. The range of a guess goes from a quarter of the token budget to
-all of it.
+without that, a busy machine may take twice as long.
 
-Samples that are timed again, one at a time, are estimated as a run with one sample in flight over engines that are up,
-where no such run is recorded by the timing samples of runs in batches.
+Samples that are timed again, one at a time, are estimated by finished runs with one sample in flight, else by the
+timing samples of runs in batches.
 """
 
 from __future__ import annotations
@@ -22,28 +20,21 @@ from typing import Any
 
 import numpy as np
 
-from harness import hardware
 from harness.launch_options import Launch
 from harness.plural import counted
 from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
-from warehouse.latency_fit import timed_samples
 from warehouse.measures import runs_like
 from warehouse.papers import estimate
-from warehouse.papers.estimate import Estimate, Machine
 from warehouse.repeated_runs import run_factors
 from warehouse.statistics.intervals import Interval, mean_t
 from warehouse.statistics.run_factor import between_runs
 
 _WAIT_SECONDS = 2.0
 """A launch does not wait for a loader."""
-_GUESSED_SHARES = (0.25, 0.5, 1.0)
-"""Of the token budget: the low end, the estimate and the high end where no tokens are recorded."""
 _SMALLEST = 0.01
 """Of the mean: the least low end. An interval of few problems may reach below zero, where no logarithm is."""
-_OF_SPEED = ("concurrency", "engine_spec_decode", "engine_take_turns")
-"""Columns that the calls of a sample do not depend on, or that a hardware file has instead."""
 _ALONE = "SELECT run_id, mean_seconds, low_95, high_95 FROM latency_at_one"
 _BY_PROBLEM = """
 SELECT avg(latency_seconds)::DOUBLE AS seconds FROM timed_sample
@@ -56,19 +47,18 @@ def forecast(
     spec: RunSpec,
     num_samples: int,
     database: Path,
-    hardware_file: Path | None = None,
     own: Forecast | None = None,
     to_time: int = 0,
 ) -> Forecast | None:
     """Estimate samples of a launch; `own`: what the run itself tells, where it has begun. None: nothing tells.
 
     `to_time`: samples that are timed again, one at a time; where nothing tells of these, the estimate is without them
-    and says so. Raises ValueError where the hardware file cannot be read or lacks a model.
+    and says so.
     """
-    timing = alone(launch, spec, to_time, database, hardware_file) if to_time else None
+    timing = alone(launch, spec, to_time, database) if to_time else None
     if not num_samples:
         return timing
-    batches = _in_batches(launch, spec, num_samples, database, hardware_file, own)
+    batches = _read(database, lambda connection: _from_history(connection, launch, spec, num_samples)) or own
     if batches is None or not to_time:
         return batches
     if timing is None or timing.has_gpu != batches.has_gpu:
@@ -76,22 +66,12 @@ def forecast(
     return _added(batches, timing)
 
 
-def alone(
-    launch: Launch, spec: RunSpec, num_samples: int, database: Path, hardware_file: Path | None = None
-) -> Forecast | None:
-    """Estimate samples of a launch that run one at a time over engines that are up; None: nothing tells.
-
-    Raises ValueError where the hardware file cannot be read or lacks a model.
-    """
+def alone(launch: Launch, spec: RunSpec, num_samples: int, database: Path) -> Forecast | None:
+    """Estimate samples of a launch that run one at a time over engines that are up; None: nothing tells."""
     one, one_spec = launch.changed(concurrency=1, latency_sample=None), replace(spec, concurrency=1)
     if found := _read(database, lambda connection: _from_history(connection, one, one_spec, num_samples)):
         return found
-    if found := _read(database, lambda connection: _from_timings(connection, spec, num_samples)):
-        return found
-    if hardware_file is None:
-        return None
-    up = hardware.read(hardware_file).model_copy(update={"start_seconds": 0.0})
-    return _modelled(one, one_spec, num_samples, database, Machine(up, is_papers=False))
+    return _read(database, lambda connection: _from_timings(connection, spec, num_samples))
 
 
 def _added(batches: Forecast, timing: Forecast) -> Forecast:
@@ -101,29 +81,6 @@ def _added(batches: Forecast, timing: Forecast) -> Forecast:
     return Forecast(
         hours / max(1, batches.num_gpus), batches.low + timing.low, batches.high + timing.high, batches.num_gpus, source
     )
-
-
-def _in_batches(
-    launch: Launch,
-    spec: RunSpec,
-    num_samples: int,
-    database: Path,
-    hardware_file: Path | None,
-    own: Forecast | None,
-) -> Forecast | None:
-    machine = None if hardware_file is None else Machine(hardware.read(hardware_file), is_papers=False)
-    if found := _read(database, lambda connection: _from_history(connection, launch, spec, num_samples)):
-        return found
-    if own is not None or machine is None:
-        return own
-    return _modelled(launch, spec, num_samples, database, machine)
-
-
-def _modelled(launch: Launch, spec: RunSpec, num_samples: int, database: Path, machine: Machine) -> Forecast | None:
-    """Estimate samples by the latency model, from recorded calls where there are any."""
-    return _read(
-        database, lambda connection: _projected(connection, launch, spec, num_samples, machine.hardware)
-    ) or _guessed(launch, machine, num_samples)
 
 
 def same_cost(spec: RunSpec) -> dict[str, Any]:
@@ -184,35 +141,6 @@ def _from_timings(connection: Connection, spec: RunSpec, num_samples: int) -> Fo
             worker_hours = mean * num_samples / 3600
             return _scaled(worker_hours, int(str(run["num_gpus"] or 0)), (max(_SMALLEST, ends[0]), ends[1]), source)
     return None
-
-
-def _projected(
-    connection: Connection, launch: Launch, spec: RunSpec, num_samples: int, machine: hardware.Hardware
-) -> Forecast | None:
-    """Project the recorded calls of the run with the most samples of the same kind onto a machine."""
-    wanted = {name: value for name, value in same_cost(spec).items() if name not in _OF_SPEED}
-    like = [run for run in runs_like(connection, wanted) if run["num_finished"]]
-    if not like:
-        return None
-    name = str(like[0]["run_id"])
-    work = [sample.work for sample in timed_samples(connection, name)]
-    asked = machine.model_copy(update={"concurrency": launch.concurrency, "workers": 1})
-    projected = hardware.project(work, asked, num_samples)
-    source = f"model: the calls of {name} with the speeds of {machine.name}"
-    return _scaled(projected.wall_seconds / 3600, machine.gpus, _range_of_run(connection, name), source)
-
-
-def _guessed(launch: Launch, machine: Machine, num_samples: int) -> Forecast | None:
-    costs = [estimate.guessed(launch, machine, num_samples, share) for share in _GUESSED_SHARES]
-    known = [cost for cost in costs if cost is not None]
-    if len(known) < len(costs):
-        return None
-    low, middle, high = known
-    return Forecast(middle.worker_hours, _hours(low), _hours(high), machine.hardware.gpus, middle.source)
-
-
-def _hours(cost: Estimate) -> float:
-    return cost.gpu_hours or cost.worker_hours
 
 
 def _range_of_run(connection: Connection, run_id: str) -> tuple[float, float]:

@@ -49,8 +49,6 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "load": ("warehouse.load", "Load run folders into the warehouse."),
         "export": ("warehouse.export", "Write one run as Parquet files or as an Inspect log."),
         "regress": ("warehouse.regress", "Judge the newest night against those before it."),
-        "latency": ("warehouse.latency", "Fit the latency model to runs."),
-        "project": ("harness.project", "Project a run's duration onto other hardware."),
         "probe": ("jobs probe", "Find what accepted and refused drafts were worth."),
         "probed": ("warehouse.probed", "Print what a probe found."),
         "lossless": ("jobs lossless", "Check that two runs emitted the same tokens."),

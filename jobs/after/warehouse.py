@@ -96,14 +96,13 @@ def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> 
 def forecast(
     run: RunFolder, launch: Launch, spec: RunSpec, num_samples: int, own: Forecast | None, to_time: int = 0
 ) -> Forecast | None:
-    """Return what samples of a launch are likely to take, from the warehouse beside the run folder, else the flags.
+    """Return what samples of a launch are likely to take, from the warehouse beside the run folder.
 
-    `own`: what the run itself tells of it; `to_time`: samples to be timed one at a time. None: nothing tells. Raises
-    ValueError for a hardware file that cannot be read or lacks a model.
+    `own`: what the run itself tells of it; `to_time`: samples to be timed one at a time. None: nothing tells.
     """
     from warehouse import run_cost
 
-    return run_cost.forecast(launch, spec, num_samples, database_of(run), launch.hardware, own, to_time)
+    return run_cost.forecast(launch, spec, num_samples, database_of(run), own, to_time)
 
 
 def load(run: RunFolder) -> None:

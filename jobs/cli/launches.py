@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.program import typed
-from jobs.arguments import ACCEPT_CODE_CHANGE, HARDWARE, JSON_OUTCOME, MAX_GPU_HOURS, RunCommand, given
+from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RunCommand, given
 from jobs.cli.examples import suite_file
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ class _How:
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
 @click.option("--wait", is_flag=True, help="On Slurm, wait until the runs have ended, then compare them too.")
 @MAX_GPU_HOURS
-@HARDWARE
 @JSON_OUTCOME
 @ACCEPT_CODE_CHANGE
 def launch_suite(

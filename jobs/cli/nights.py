@@ -13,7 +13,7 @@ import click
 from harness.cli import exit_codes
 from harness.cli.command import Date, OutputFile
 from harness.plural import counted
-from jobs.arguments import ACCEPT_CODE_CHANGE, HARDWARE, JSON_OUTCOME, MAX_GPU_HOURS, RunCommand, given
+from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RunCommand, given
 
 if TYPE_CHECKING:
     from jobs.outcome import NightOutcome
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
 @MAX_GPU_HOURS
-@HARDWARE
 @JSON_OUTCOME
 @ACCEPT_CODE_CHANGE
 def nightly(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from jobs.arguments import ACCEPT_CODE_CHANGE, HARDWARE, MAX_GPU_HOURS, RUN, RunCommand, run_folder
+from jobs.arguments import ACCEPT_CODE_CHANGE, MAX_GPU_HOURS, RUN, RunCommand, run_folder
 
 _CLUSTERS = ("auto", "slurm", "local", "debug")
 
@@ -36,7 +36,6 @@ _CLUSTERS = ("auto", "slurm", "local", "debug")
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option for sbatch; may be repeated.")
 @click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Number of shards.")
 @MAX_GPU_HOURS
-@HARDWARE
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
 @click.option("--wait", is_flag=True, help="On Slurm, wait until the probe has ended and print its result.")
 @ACCEPT_CODE_CHANGE

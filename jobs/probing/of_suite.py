@@ -6,7 +6,6 @@ The target is the same in all of them, so that probes with the same settings of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -24,7 +23,7 @@ from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 
 _WHERE = (
-    "output", "cluster", "profile", "slurm", "shards", "shards_per_task", "workers_per_task", "hardware",
+    "output", "cluster", "profile", "slurm", "shards", "shards_per_task", "workers_per_task",
     "accept_code_change",
 )  # fmt: skip
 """Flags of a run that its probe has, too."""
@@ -54,16 +53,12 @@ def _setting(asked: Launch) -> str:
     )
 
 
-def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings, hardware: Path | None = None) -> str:
-    """Say what the probes of these launches look at, and the most that they are likely to take.
-
-    hardware: the file for the estimate, where it is not that of the launches. Raises ValueError where it is wrong.
-    """
+def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str:
+    """Say what the probes of these launches look at, and the most that they are likely to take."""
     forecasts = []
     for prepared in probed(launches):
         alone = _target_alone(prepared).changed(concurrency=settings.concurrency)
         spec = launching.prepare(alone.changed(latency_sample=None)).plan.spec
-        alone = alone.changed(hardware=hardware or alone.hardware)
         forecasts.append(warehouse.forecast(prepared.run, alone, spec, settings.num_continuations, None))
     told = f"Then a probe of {counted(len(forecasts), 'run')}: {settings.in_words}."
     return f"{told} It takes at most as much as whole chains of the target alone. {costs.total_of(forecasts)}"

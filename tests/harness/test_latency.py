@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness import hardware
-from harness.hardware import Hardware, Speeds
 from harness.latency import LatencyModel, ModelSpeed, Tokens, Work, expected_work
 from harness.methods import METHODS, defaults
-
-SPEED = Speeds(output_tokens_per_second=10, prompt_tokens_per_second=100)
-
-
-def machine(**settings: float) -> Hardware:
-    return Hardware.model_validate({"name": "m", "source": "s", "gpus": 2, "draft": SPEED, "target": SPEED, **settings})
 
 
 def test_a_call_costs_its_prompt_and_its_longest_completion() -> None:
@@ -40,8 +32,6 @@ def test_work_begun_under_other_work_adds_what_it_takes_beyond_it() -> None:
     longer, shorter = (Work("draft", 1, 0, tokens, begun_under=verdict) for tokens in (16, 4))
     assert model.sample_seconds([verdict, longer]) == pytest.approx(10 + 6)
     assert model.sample_seconds([verdict, shorter]) == pytest.approx(10)
-    crowded = hardware.project([[verdict, longer]], machine(concurrency=2))
-    assert list(crowded.latency_seconds) == [pytest.approx(10 / 100 + 1 / 10 + 16 / 10 - (10 / 100 + 1 / 10))]
 
 
 def test_lookahead_hides_the_shorter_of_draft_and_verdict_behind_the_other() -> None:

@@ -92,21 +92,20 @@ def ran(words: Sequence[str]) -> int:
     return _exit_code(main, list(words))
 
 
-def test_a_dry_run_of_a_suite_adds_up_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = suite_file(tmp_path)
-    machine = tmp_path / "machine.toml"
-    speeds = "output_tokens_per_second = 50\nprompt_tokens_per_second = 1000\n"
-    machine.write_text(f'name = "mine"\nsource = "made up"\ngpus = 2\n[draft]\n{speeds}[target]\n{speeds}')
-    flags = ["suite", str(file), "--hardware", str(machine), "--dry-run"]
+def test_a_dry_run_of_a_suite_adds_up_what_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jobs.after import warehouse
+
+    known = Forecast(2.0, 7.0, 9.5, 4, "history: earlier on 4 × H100")
+    monkeypatch.setattr(warehouse, "forecast", lambda *_: known)
+    flags = ["suite", str(suite_file(tmp_path)), "--dry-run"]
     assert ran(flags) == 0
     told = capsys.readouterr().out
     assert told.count("estimate: ") == 2
-    assert "half of the token budget, a guess; " in told
-    [line] = [line for line in told.splitlines() if line.startswith("Total: ")]
-    assert line.endswith("left.")
-    assert "GPU-hours (" in line
-    assert ran([*flags, "--max-gpu-hours", "0.01"]) == 2
-    assert "--max-gpu-hours 0.01 is below the estimate: " in capsys.readouterr().err
+    assert "Total: 16.0 GPU-hours (14.0 to 19.0) left." in told
+    assert ran([*flags, "--max-gpu-hours", "15.9"]) == 2
+    assert "--max-gpu-hours 15.9 is below the estimate: 16.0 GPU-hours left of 2 runs" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 

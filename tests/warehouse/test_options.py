@@ -12,13 +12,13 @@ from click.testing import CliRunner
 from pydantic import TypeAdapter, ValidationError
 
 from jobs.suite import NIGHTLY_OUTPUT
-from warehouse import compare, export, latency, load, query, regress, trace
+from warehouse import compare, export, load, query, regress, trace
 from warehouse.database import WarehouseError, writer
 from warehouse.errors import one_line
 from warehouse.options import NIGHTLY_FOLDER, WarehouseCommand, choose_format, default_database
 from warehouse.report import __main__ as report
 
-COMMANDS = (compare, export, latency, load, query, regress, report, trace)
+COMMANDS = (compare, export, load, query, regress, report, trace)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,6 @@ def test_every_command_of_the_warehouse_has_the_same_options_and_errors() -> Non
     [
         (compare, ["a", "b"]),
         (export, ["a"]),
-        (latency, ["a"]),
         (query, ["SELECT 1"]),
         (regress, []),
         (report, ["a"]),

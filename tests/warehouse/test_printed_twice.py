@@ -177,27 +177,6 @@ def test_the_report_prints_the_intervals_of_the_views(made: Callable[[str], Made
         assert span(printed["speed-up low"], printed["speed-up high"], 2) in content
 
 
-def test_the_stopwatch_measured_has_the_interval_of_the_ratio_of_means(made: Callable[[str], Made]) -> None:
-    """It covers the run factor where the view does, and the text says so."""
-    for name in ("repeated", "all_right"):
-        of = made(name)
-        views = {number: value for number, _, value in in_views(of.database, of.run, of.baseline)}
-        arguments = [of.baseline, of.run, "--stopwatches", "--database", str(of.database)]
-        text = CliRunner().invoke(compare.main, arguments).stdout
-        [measured] = [
-            run
-            for ranking in json.loads(CliRunner().invoke(compare.main, [*arguments, "--format", "json"]).stdout)[
-                "stopwatches"
-            ]
-            for run in ranking["ranking"]
-            if (ranking["stopwatch"], run["run_id"]) == ("measured", of.run)
-        ]
-        for end in ("low", "high"):
-            assert measured[f"speed_up_{end}_95"] == pytest.approx(views[f"ratio of means {end}"], rel=1e-9)
-        assert ("and they cover the run factor" in " ".join(text.split())) is (name == "repeated")
-        assert ("is not in them" in " ".join(text.split())) is (name == "all_right")
-
-
 @pytest.mark.parametrize("grader", ["1", "2"])
 def test_the_verdicts_of_another_grader_have_the_same_intervals_everywhere(
     made: Callable[[str], Made], grader: str

@@ -1,4 +1,4 @@
-"""What a launch is likely to take: from finished runs like it, else from a machine's speeds, else nothing."""
+"""What a launch is likely to take: from finished runs like it, else from the run itself, else nothing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,6 @@ from warehouse.run_cost import forecast
 
 SPEC = replace(runs.VANILLA, engine=EngineSpec("vllm"))
 LAUNCH = Launch.from_flags({"method": "vanilla", "dataset": "demo", "concurrency": 1})
-HARDWARE = """
-name = "mine"
-source = "made up"
-gpus = 2
-[target]
-output_tokens_per_second = 10
-prompt_tokens_per_second = 1000000
-"""
 
 
 def recorded(folder: Path, spec: RunSpec, latency: float, device: str) -> str:
@@ -36,11 +28,9 @@ def recorded(folder: Path, spec: RunSpec, latency: float, device: str) -> str:
     return run.path.name
 
 
-def asked(
-    folder: Path, hardware: Path | None = None, own: Forecast | None = None, **changes: object
-) -> Forecast | None:
+def asked(folder: Path, own: Forecast | None = None, **changes: object) -> Forecast | None:
     spec = replace(SPEC, seed=9, **changes)  # type: ignore[arg-type]
-    return forecast(LAUNCH, spec, 60, folder / "warehouse.duckdb", hardware, own)
+    return forecast(LAUNCH, spec, 60, folder / "warehouse.duckdb", own)
 
 
 def test_runs_of_the_same_settings_tell_what_a_launch_takes_with_their_spread(tmp_path: Path) -> None:
@@ -64,34 +54,14 @@ def test_nothing_is_claimed_where_nothing_is_known(tmp_path: Path) -> None:
     assert asked(tmp_path, own=own, token_budget=999) == own
 
 
-def test_the_calls_of_a_run_at_another_concurrency_are_projected_onto_a_machine(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(HARDWARE)
-    name = recorded(tmp_path, replace(SPEC, concurrency=8), 19.0, "H100")
-    found = asked(tmp_path, file)
-    assert found is not None
-    assert found.source == f"model: the calls of {name} with the speeds of mine"
-    assert found.hours == pytest.approx(2 * 60 * 4.0 / 3600, rel=0.01), "40 tokens a sample, ten a second, on two GPUs"
-
-
-def test_without_any_run_half_of_the_token_budget_is_a_guess_with_a_wide_range(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(HARDWARE)
-    found = asked(tmp_path, file)
-    assert found is not None
-    assert "half of the token budget, a guess" in found.source
-    assert found.high / found.low == pytest.approx(4, rel=0.01)
-    assert found.low < found.hours < found.high
-
-
 def test_samples_that_are_timed_one_at_a_time_are_counted_or_said_not_to_be(tmp_path: Path) -> None:
     batches = replace(SPEC, concurrency=8)
     launch = LAUNCH.changed(concurrency=8, latency_sample=10)
     recorded(tmp_path, batches, 19.0, "H100")
 
-    def told(file: Path | None = None, number: int = 60) -> Forecast:
+    def told(number: int = 60) -> Forecast:
         spec = replace(batches, seed=9)
-        found = forecast(launch, spec, number, tmp_path / "warehouse.duckdb", file, to_time=10)
+        found = forecast(launch, spec, number, tmp_path / "warehouse.duckdb", to_time=10)
         assert found is not None
         return found
 
@@ -99,13 +69,9 @@ def test_samples_that_are_timed_one_at_a_time_are_counted_or_said_not_to_be(tmp_
     assert without.not_timed == 10
     assert without.hours == pytest.approx(60 * 18 / 6 / 3600)
     assert in_words(without).endswith("; the timing of 10 samples comes on top)")
-    file = tmp_path / "mine.toml"
-    file.write_text(HARDWARE)
-    modelled = told(file)
-    assert modelled.not_timed == 0
-    assert "; one at a time: model: the calls of " in modelled.source
-    assert modelled.hours == pytest.approx(without.hours + 10 * 2 * 4.0 / 3600, rel=0.01), "ten tokens a second"
-    recorded(tmp_path, SPEC, 37.0, "H100")
-    timed = told(file)
+    name = recorded(tmp_path, SPEC, 37.0, "H100")
+    timed = told()
+    assert timed.not_timed == 0
+    assert f"; one at a time: history: {name}" in timed.source
     assert timed.hours == pytest.approx((60 * 18 + 10 * 36) / 6 / 3600), "a run with one sample in flight tells"
-    assert told(file, number=0).hours == pytest.approx(10 * 36 / 6 / 3600), "of a run that has only its timing left"
+    assert told(number=0).hours == pytest.approx(10 * 36 / 6 / 3600), "of a run that has only its timing left"

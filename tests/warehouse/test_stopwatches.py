@@ -15,8 +15,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import units
 from tests.warehouse import runs
 from tests.warehouse.conftest import LATENCIES, Ask, Loaded
-from warehouse.comparison.stopwatches import read_times
-from warehouse.database import reader
+from warehouse.database import reader, rows
 from warehouse.load import load_run
 
 ONE_PROBLEM = replace(runs.VANILLA, num_problems=1, samples=4)
@@ -120,9 +119,10 @@ def test_glimprouter_adds_nothing_for_what_an_earlier_attempt_finished(tmp_path:
     assert outcome["measured"] == pytest.approx(20)  # the first and the third
     assert "rsd" not in outcome  # the second was resumed
     with reader(tmp_path / "w.duckdb") as connection:
-        times = read_times(connection, folder.path.name)
-    assert (times.samples, times.num_earlier) == (4, 1)
-    assert [set(samples) for samples in times.timed.values()] == [{first.sample_index, third.sample_index}]
+        [serial] = rows(connection, "FROM serial_seconds")
+        timed = rows(connection, "SELECT sample_id FROM timed_sample")
+    assert (serial["num_samples"], serial["num_earlier"]) == (4, 1)
+    assert {row["sample_id"] for row in timed} == {first.sample_id, third.sample_id}
 
 
 def test_an_unfinished_run_has_no_serial_and_no_batch_time(loaded: Loaded, ask: Ask) -> None:

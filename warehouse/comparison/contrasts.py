@@ -17,7 +17,6 @@ from warehouse.comparison.baselines import Baseline, choose, empty_message
 from warehouse.comparison.manifests import Difference, differences, is_same_subject, latency_mismatches
 from warehouse.comparison.metrics import Metric, Run, counted, possible_scores, scores
 from warehouse.comparison.outcomes import Outcomes, Pair, paired, shared
-from warehouse.comparison.stopwatches import Definition, Ranking, rankings
 from warehouse.database import WarehouseError
 from warehouse.latency_at_one import SpeedUpAtOne, speed_up
 from warehouse.statistics import bounded
@@ -44,8 +43,6 @@ class Settings:
     """Whether maj@k is computed."""
     is_latency_forced: bool = False
     """Whether latency is compared although hardware or settings differ."""
-    stopwatches: Sequence[Definition] = ()
-    """Definitions of latency by which the runs are ranked."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +134,6 @@ class Comparison:
     settings: Settings
     left_out: Sequence[str]
     """One message for each run, or metric of a run, that lacks samples: the reason and the remedy."""
-    rankings: Sequence[Ranking] = ()
-    """By dataset and definition of latency."""
     baselines: Sequence[Baseline] = ()
     """One for each dataset, and for each regime where it has both, with the reason for it."""
     modelled: Mapping[str, float] = field(default_factory=dict)
@@ -167,8 +162,7 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
         raise WarehouseError(f"fewer than two runs are left to compare: {'; '.join(left_out)}")
     unequal = differences([run.manifest for run in compared_runs.values()])
     used = [base for base in chosen if base.run.run_id in compared_runs]
-    ranked = _rankings(rows, used, settings)
-    return Comparison(_holm_adjusted(rows), unequal, settings, left_out, ranked, used)
+    return Comparison(_holm_adjusted(rows), unequal, settings, left_out, used)
 
 
 def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
@@ -180,22 +174,6 @@ def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
         fewest = min(int(run.under(Metric("maj@k", 1)).outcomes.samples.max()) for run in sampled)
         metrics += [Metric("maj@k", k) for k in settings.ks or (fewest,)]
     return metrics
-
-
-def _rankings(rows: Sequence[Row], baselines: Sequence[Baseline], settings: Settings) -> list[Ranking]:
-    """Return the rankings against every baseline, without runs whose times may not be compared with the baseline's."""
-    ranked: list[Ranking] = []
-    for base in baselines if settings.stopwatches else ():
-        refused = {row.run.run_id for row in rows if row.speed and row.speed.unlike and not settings.is_latency_forced}
-        members = {run.run_id for run in base.members}
-        runs = {row.run.run_id: row.run for row in rows if row.run.run_id in members}
-        times = {name: run.times for name, run in runs.items() if run.times is not None and name not in refused}
-        unlike = {row.run.run_id for row in rows if row.speed and row.speed.unlike}
-        factors = {name: run.factor for name, run in runs.items() if run.factor is not None and name not in unlike}
-        regime = base.run.summary.regime if sum(other.dataset == base.dataset for other in baselines) > 1 else ""
-        found = rankings(base.dataset, base.run.run_id, times, settings.stopwatches, factors)
-        ranked += [replace(ranking, regime=regime) for ranking in found]
-    return ranked
 
 
 def _holm_adjusted(rows: Sequence[Row]) -> list[Row]:

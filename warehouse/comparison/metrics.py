@@ -11,7 +11,6 @@ import numpy as np
 
 from warehouse.comparison.manifests import Manifest
 from warehouse.comparison.outcomes import Outcomes
-from warehouse.comparison.stopwatches import Times
 from warehouse.comparison.votes import Votes
 from warehouse.database import WarehouseError
 from warehouse.latency_at_one import TimedRun
@@ -36,8 +35,6 @@ class Run:
     """Votes by problem id; None if no majority vote is computed."""
     named_grader: str | None
     """The grader version that the user named; None: each run's newest counts."""
-    times: Times | None = None
-    """What every paper's definition of latency measures; None if the runs are not ranked by them."""
     factor: RunFactor | None = None
     """How much times differ between repeated runs under this run's conditions; None: not known."""
     timed: TimedRun | None = None

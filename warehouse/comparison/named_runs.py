@@ -11,9 +11,8 @@ from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.modelled import modelled_speed_ups
-from warehouse.comparison.outcomes import check_details, read_folders, read_outcomes, resolve
+from warehouse.comparison.outcomes import read_folders, read_outcomes, resolve
 from warehouse.comparison.own_datasets import named_alike
-from warehouse.comparison.stopwatches import read_definitions, read_times
 from warehouse.comparison.votes import read_votes
 from warehouse.database import WAIT_SECONDS, Connection, WarehouseError
 from warehouse.graders import reader_for_grader
@@ -29,19 +28,16 @@ def compare_runs(
     baseline: str | None = None,
     grader: str | None = None,
     wait_seconds: float = WAIT_SECONDS,
-    stopwatches: bool = False,
 ) -> Comparison:
     """Compare runs of a database, paired by problem.
 
     runs: run ids, prefixes of run ids, or paths of run folders. baseline: likewise; default: the target alone, by
-    dataset. stopwatches: whether to rank the runs by every paper's definition of latency. Raises WarehouseError, also
-    for fewer than two runs, and DatabaseError.
+    dataset. Raises WarehouseError, also for fewer than two runs, and DatabaseError.
     """
     settings = settings or Settings()
     names = [*([baseline] if baseline else []), *runs]
     with reader_for_grader(database, grader, wait_seconds) as connection:
-        settings = replace(settings, stopwatches=read_definitions(connection) if stopwatches else ())
-        records = read_runs(connection, names, votes=settings.majority, times=stopwatches)
+        records = read_runs(connection, names, votes=settings.majority)
         baseline_id = resolve(connection, baseline) if baseline else None
         if len(records) < 2 <= len(names):
             raise WarehouseError(f"two different runs are needed; all arguments name {records[0].run_id}")
@@ -51,11 +47,9 @@ def compare_runs(
         return replace(comparison, modelled=modelled_speed_ups(connection, comparison))
 
 
-def read_runs(connection: Connection, names: Sequence[str], *, votes: bool, times: bool = False) -> list[Run]:
+def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> list[Run]:
     """Read everything that a comparison needs of the named runs, in their order. Raises WarehouseError."""
     ids = list(dict.fromkeys(resolve(connection, name) for name in names))
-    if times:
-        check_details(connection, ids)
     manifests, folders = read_manifests(connection, ids), read_folders(connection, ids)
     factors = run_factors(connection, ids)
     [(named_grader,)] = connection.execute("SELECT getvariable('grader_version')").fetchall()
@@ -67,7 +61,6 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool, time
             read_outcomes(connection, run_id),
             read_votes(connection, run_id) if votes else None,
             named_grader,
-            read_times(connection, run_id) if times else None,
             factors.get(run_id),
             latency_at_one.read(connection, run_id),
         )

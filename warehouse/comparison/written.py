@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from warehouse.comparison import show, show_brief, show_regimes, show_stopwatches, show_warnings
+from warehouse.comparison import show, show_brief, show_regimes, show_warnings
 from warehouse.comparison.contrasts import Comparison
 from warehouse.comparison.manifests import differences
 from warehouse.comparison.show_regimes import Regime
@@ -49,8 +49,6 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
             for b in comparison.baselines
         ]
         document = {"warnings": warnings, "baselines": baselines, "differences": differing, "rows": records}
-        if comparison.settings.stopwatches:
-            document["stopwatches"] = [show_stopwatches.record(ranking) for ranking in comparison.rankings]
         out.write(json.dumps(document, indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
     else:
         _write_document(comparison, warnings, out, shape)
@@ -107,8 +105,6 @@ def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str], 
             _write_brief_table(replace(comparison, rows=regime.rows), regime.names, console, is_fitted=is_fitted)
     for line in (show_brief if is_brief else show).legend(comparison):
         console.print(plain(line), soft_wrap=not is_fitted)
-    if comparison.settings.stopwatches:
-        _write_rankings(comparison, names, console, is_fitted=is_fitted)
     if is_brief and found:
         _write_regimes(found, comparison.modelled, console, is_fitted=is_fitted)
 
@@ -166,22 +162,10 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], wrapped_name_w
     return table
 
 
-def _write_rankings(comparison: Comparison, names: Mapping[str, str], console: Console, *, is_fitted: bool) -> None:
-    console.print()
-    if rows := show_stopwatches.cells(comparison, names):
-        print_table(_table(show_stopwatches.HEADERS, rows), console.file, is_fitted=is_fitted)
-        console.print(plain("Order of two runs against measured wall time:", style="bold"))
-        for line in show_stopwatches.flip_lines(comparison, names):
-            print_item(line, console, is_fitted=is_fitted)
-    for line in show_stopwatches.legend(comparison, names):
-        console.print(plain(line), soft_wrap=not is_fitted)
-
-
 def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str], shape: ComparisonFormat) -> None:
     names = show.names(comparison)
     table = [show.cells(row, names[row.run.run_id]) for row in comparison.rows]
     runs = [f"{name}: {run_id}" for run_id, name in names.items()]
-    rankings, ranking_lines = _rankings(comparison, names)
     if shape == "latex":
         lines = [
             *warnings,
@@ -189,11 +173,9 @@ def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str
             *show.baseline_lines(comparison),
             *show.difference_lines(comparison.differences, names),
             *show.legend(comparison),
-            *ranking_lines,
         ]
         out.write("".join(f"% {printable(line)}\n" for line in lines))
         out.write(aligned(show.HEADERS, table, "latex") + "\n")
-        out.write(aligned(show_stopwatches.HEADERS, rankings, "latex") + "\n" if rankings else "")
         return
     out.write("".join(f"**{markdown(line)}**\n\n" for line in warnings))
     out.write("Compared:\n\n" + "".join(f"- {markdown(line)}\n" for line in runs))
@@ -202,14 +184,3 @@ def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str
     out.write("".join(f"- {markdown(line)}\n" for line in differing) or "- nothing\n")
     out.write("\n" + aligned(show.HEADERS, table, "markdown") + "\n\n")
     out.write("".join(f"{markdown(line)}\n" for line in show.legend(comparison)))
-    if rankings:
-        out.write("\n" + aligned(show_stopwatches.HEADERS, rankings, "markdown") + "\n\n")
-    out.write("".join(f"{markdown(line)}\n" for line in ranking_lines))
-
-
-def _rankings(comparison: Comparison, names: Mapping[str, str]) -> tuple[list[list[str]], list[str]]:
-    """Return the table of the rankings and the lines under it; both empty if they were not asked for."""
-    if not comparison.settings.stopwatches:
-        return [], []
-    lines = [*show_stopwatches.flip_lines(comparison, names), *show_stopwatches.legend(comparison, names)]
-    return show_stopwatches.cells(comparison, names), lines

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness import hardware
 from harness.plural import counted
 from jobs import costs
 from jobs.engine_plan import planned_starts
@@ -19,12 +18,8 @@ from warehouse.papers.latency_sample import Hours
 from warehouse.run_cost import alone, forecast
 
 
-def print_plan(name: str, runs: list[OwnRun], database: Path, hardware_file: Path | None, console: Console) -> None:
-    """Print for each row whether it is done, partly done or missing, and the GPU-hours that are left, with their sum.
-
-    Raises ValueError where the hardware file cannot be read or lacks a model.
-    """
-    machine = hardware.read(hardware_file) if hardware_file else None
+def print_plan(name: str, runs: list[OwnRun], database: Path, console: Console) -> None:
+    """Print for each row whether it is done, partly done or missing, and the GPU-hours that are left, in sum too."""
     of_rows = by_row(runs)
     states = Counter(state_of(members) for members in of_rows.values())
     told = ", ".join(f"{states[state]} {state}" for state in ("done", "partly done", "missing") if states[state])
@@ -39,11 +34,11 @@ def print_plan(name: str, runs: list[OwnRun], database: Path, hardware_file: Pat
         console.print(f"  {row}: {state_of(members)}", markup=False, soft_wrap=not console.is_terminal)
         for run in members:
             line = f"    {run.dataset}: {run.state}, {run.finished} of {counted(run.num_samples, 'sample')}"
-            both_ways += _both_ways(run, database, hardware_file) or Hours()
+            both_ways += _both_ways(run, database) or Hours()
             if run.to_time:
                 line += f", {run.to_time} to be timed alone"
             if run.state != "done":
-                left.append(_left(run, database, hardware_file))
+                left.append(_left(run, database))
                 line += f", {_in_words(left[-1])}"
                 if recorded.get(run.run_id, run.run_id) != run.run_id:
                     line += f"; the database has {recorded[run.run_id]}, with the same models elsewhere"
@@ -52,12 +47,9 @@ def print_plan(name: str, runs: list[OwnRun], database: Path, hardware_file: Pat
     console.print(total, soft_wrap=not console.is_terminal)
     if both_ways.alone:
         console.print(both_ways.as_asked(), soft_wrap=not console.is_terminal)
-    if machine is not None:
-        console.print(f"Speeds of the model: {machine.name}; {machine.source}", soft_wrap=not console.is_terminal)
-    elif any(cost is None for cost in left):
+    if any(cost is None for cost in left):
         console.print(
-            "Unknown: no run of these settings is in the database. With --hardware FILE the latency model estimates "
-            "them from a machine's speeds.",
+            "Unknown: no run of these settings is in the database; run a few problems first (--scale 5x1).",
             soft_wrap=not console.is_terminal,
         )
     alone, together = planned_starts([run.prepared.launch for run in runs if run.state != "done"])
@@ -74,13 +66,13 @@ def _recorded(runs: list[OwnRun], database: Path) -> dict[str, str]:
         return {}
 
 
-def _left(run: OwnRun, database: Path, hardware_file: Path | None) -> Forecast | None:
+def _left(run: OwnRun, database: Path) -> Forecast | None:
     """Estimate what is left of a run, with the samples that are timed one at a time; None: unknown."""
     number, prepared = run.num_samples - run.finished, run.prepared
-    return forecast(prepared.launch, prepared.plan.spec, number, database, hardware_file, to_time=run.to_time)
+    return forecast(prepared.launch, prepared.plan.spec, number, database, to_time=run.to_time)
 
 
-def _both_ways(run: OwnRun, database: Path, hardware_file: Path | None) -> Hours | None:
+def _both_ways(run: OwnRun, database: Path) -> Hours | None:
     """Return the GPU-hours of a whole run with its latency sample, and with every sample alone.
 
     None: it has no latency sample, or the GPU-hours are unknown.
@@ -88,10 +80,8 @@ def _both_ways(run: OwnRun, database: Path, hardware_file: Path | None) -> Hours
     launch, spec = run.prepared.launch, run.prepared.plan.spec
     if launch.latency_sample is None:
         return None
-    every, timing = (
-        alone(launch, spec, number, database, hardware_file) for number in (run.num_samples, launch.latency_sample)
-    )
-    batches = forecast(launch, spec, run.num_samples, database, hardware_file)
+    every, timing = (alone(launch, spec, number, database) for number in (run.num_samples, launch.latency_sample))
+    batches = forecast(launch, spec, run.num_samples, database)
     if every is None or timing is None or batches is None:
         return None
     return Hours(_gpu_hours(every), _gpu_hours(batches), _gpu_hours(timing))

@@ -39,7 +39,6 @@ class OwnReproduction:
     output: Path | None
     """None: standard output."""
     has_intervals: bool
-    hardware_file: Path | None
     database: Path | None
     """None: the one beside the runs."""
 
@@ -56,9 +55,9 @@ def reproduce(asked: OwnReproduction, *, dry_run: bool = False, only_table: bool
     runs = own_runs(suite, asked.columns)
     console = Console(highlight=False)
     if dry_run:
-        print_plan(suite.name, runs, database, asked.hardware_file, console)
+        print_plan(suite.name, runs, database, console)
         if suite.probe is not None:
-            words = of_suite.in_words([run.prepared for run in runs], suite.probe, asked.hardware_file)
+            words = of_suite.in_words([run.prepared for run in runs], suite.probe)
             console.print(words, soft_wrap=not console.is_terminal)
         return
     if not only_table:

@@ -7,10 +7,11 @@ from rich.console import Console
 from harness.cli import options
 from harness.launch_options import Launch
 from jobs.engine_plan import planned_starts
-from warehouse.papers import conditions, latency_sample, timing_plan
+from warehouse.papers import conditions, timing_plan
 from warehouse.papers.entries import SuiteRun
 from warehouse.papers.estimate import Estimate
-from warehouse.papers.plan_costs import both_ways_of, estimated, machine_of
+from warehouse.papers.latency_sample import Hours
+from warehouse.papers.plan_costs import both_ways_of, estimated, every_alone
 from warehouse.papers.suite_runs import Reproduction
 from warehouse.papers.table import about
 from warehouse.papers.timing_plan import Choice
@@ -19,11 +20,10 @@ from warehouse.papers.timing_plan import Choice
 def print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRun], choice: Choice) -> None:
     """Print every distinct run with what it takes and its flags, the total, and what a latency sample saves."""
     chosen = reproduction.suite
-    machine = machine_of(reproduction)
     title = f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.version}, {chosen.place})"
     console.print(title, style="bold", soft_wrap=not console.is_terminal)
-    gpu_hours, both_ways = 0.0, latency_sample.Hours()
-    timed = latency_sample.num_timed([run.launch for run in runs if run.launch is not None])
+    known: list[float] = []
+    both_ways = Hours()
     printed: list[Launch] = []
     left_out: list[str] = []
     for run in runs:
@@ -41,32 +41,29 @@ def print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRun
             )
         else:
             printed.append(run.launch)
-            cost = estimated(reproduction, run, machine)
+            cost = estimated(reproduction, run.launch, run.plan)
+            ways = both_ways_of(reproduction, run) or Hours()
             if cost is None:
                 left_out.append(label)
-            ways = both_ways_of(reproduction, run, machine, timed)
-            timing = ways.timing if ways and latency_sample.is_asked(run.launch) else 0.0
-            if cost and cost.gpu_hours and timing and ways:
-                cost = cost.with_gpu_hours(ways.batches)
-            gpu_hours += timing + (cost.gpu_hours if cost else 0.0)
-            both_ways += ways or latency_sample.Hours()
+            else:
+                known.append(cost.gpu_hours + ways.timing)
+            both_ways += ways
             size = f"{conditions.num_problems(run.launch)} problems × {run.launch.samples} samples"
             line = f"  {label}: {run.launch.method}, {size}, {_cost_in_words(cost)}"
-            if timing:
-                line += f", and {timing:,.1f} for {run.launch.latency_sample} samples timed one at a time"
+            if ways.timing:
+                line += f", and {ways.timing:,.1f} for {run.launch.latency_sample} samples timed one at a time"
+            elif run.launch.latency_sample and (slow := estimated(reproduction, every_alone(run.launch), run.plan)):
+                line += f"; with every sample alone {_cost_in_words(slow)}"
             console.print(line, soft_wrap=not console.is_terminal, markup=False)
             words = " ".join(options.arguments(run.plan.flags))
             console.print(f"      {words}", soft_wrap=True, markup=False, style="dim")
-    speeds = f"{machine.hardware.name}; {machine.hardware.source}"
-    console.print(
-        f"Total: {gpu_hours:,.1f} GPU-hours. Speeds assumed by the model: {speeds}", soft_wrap=not console.is_terminal
-    )
+    total = f"{sum(known):,.1f} GPU-hours" if known else "GPU-hours unknown"
+    console.print(f"Total: {total}", soft_wrap=not console.is_terminal)
     if both_ways.alone:
-        is_asked = any(map(latency_sample.is_asked, printed))
-        words = both_ways.as_asked() if is_asked else both_ways.as_could_be(timed)
-        if choice.way == "sample" and "latency_sample" not in reproduction.overrides:
-            words += f" {timing_plan.FLAG} measures every sample."
-        console.print(words, soft_wrap=not console.is_terminal)
+        console.print(both_ways.as_asked(), soft_wrap=not console.is_terminal)
+    is_timed = any(launch.latency_sample for launch in printed)
+    if is_timed and choice.way == "sample" and "latency_sample" not in reproduction.overrides:
+        console.print(f"{timing_plan.FLAG} measures every sample.", soft_wrap=not console.is_terminal)
     alone, together = planned_starts(printed)
     if together < alone:
         console.print(f"Starts of engines on each worker: {together}; {alone} if every run started its own.")

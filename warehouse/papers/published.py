@@ -2,7 +2,7 @@
 
 Several suites may share a run, and one suite may publish its latency, another its token counts. So a value belongs to
 the run that it was measured on, not to the row that prints it. Latencies belong to a setting: what is generated, how
-many samples are in flight and on which machine. Token counts and fallback rates belong to the text alone.
+many samples are in flight and on which machine. Token counts belong to the text alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ _TOKENS: dict[Measure, str] = {
     "thinking_tokens": "thought",
     "answer_tokens": "answer",
     "target_thinking_tokens": "target",
-    "longest_draft_tokens": "draft",
 }
 _RATIO_NAMES: dict[Measure, str] = {
     "latency_saved": "share saved",
@@ -67,19 +66,13 @@ class Published:
     wall_rates: defaultdict[Setting, list[Value]] = field(default_factory=lambda: defaultdict(list))
     """Emitted tokens of all samples in flight per second."""
     tokens: defaultdict[tuple[Hashable, str], list[Value]] = field(default_factory=lambda: defaultdict(list))
-    """By text and count: `whole`, `thought`, `answer`, and for SCoT's thoughts `draft` and `target`."""
+    """By text and count: `whole`, `thought`, `answer`, and for SCoT's thoughts `target`."""
     baselines: dict[Setting, Setting] = field(default_factory=dict)
     """The run that a suite compares a run with."""
-    refused: defaultdict[Hashable, list[Value]] = field(default_factory=lambda: defaultdict(list))
-    """Fallback rate in percent, by text."""
 
     def count(self, text: Hashable, *names: str) -> Value | None:
         """Return the mean of the published values of the first of these counts that has any."""
         return next((mean(values) for name in names if (values := self.tokens.get((text, name)))), None)
-
-    def has_tokens(self, text: Hashable) -> bool:
-        """Return whether the length of this text is published, as more than that of its answer alone."""
-        return self.count(text, "whole", "thought", "target") is not None
 
     def target_seconds_per_token(self, own: Setting) -> float | None:
         """Return the time per token of the run's baseline, the target alone, by the length and time of its thought.
@@ -213,10 +206,6 @@ def _enter(published: Published, loaded: Suite, plan: Planned, own: Setting) -> 
             published.seconds[own].append(value)
         elif metric.measure == "emitted_tokens_per_wall_second":
             published.wall_rates[own].append(value)
-        elif metric.measure == "fallback_rate":
-            published.refused[own.text].append(value)
-        elif metric.measure == "draft_steps":
-            published.refused[own.text].append(Value(100 - number, loaded.name))
         elif metric.measure and (count := _TOKENS.get(metric.measure)):
             published.tokens[own.text, "thought" if (count, includes) == ("whole", "thought") else count].append(value)
 

@@ -151,8 +151,6 @@ class Suite(_Strict):
     devices: str
     """The devices in the paper's own words."""
     engine: str
-    hardware: str = "a100x4"
-    """Name of the file in harness/papers/hardware with the speeds of these devices, or of the nearest that there is."""
     no_numbers: str | None = None
     """Why no value at all is published in the text."""
     only_graphics: bool = False

@@ -27,7 +27,6 @@ class Reproduction:
     """Empty: all."""
     aligned: str | None
     """SCoT's aligned draft, for the rows that need it."""
-    hardware_file: Path | None
     database: Path
     max_gpu_hours: float | None = None
     """The budget of all runs together; None: there is none."""

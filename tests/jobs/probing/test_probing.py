@@ -12,9 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.__main__ import main
+from jobs.after import warehouse
 from jobs.probing import points as probing
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
+from jobs.run.forecast import Forecast
 from jobs.run.records import counting_records
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SCRIPTED, plan
@@ -162,10 +164,9 @@ def test_a_probe_is_refused_above_its_estimate_and_without_one(tmp_path: Path) -
     run = plan(tmp_path, method="specreason")
     run_shard(str(run.path), 0)
     words = ("--points", "2", "--rollouts", "1", "--max-gpu-hours", "1e-9")
-    machine = tmp_path / "machine.toml"
-    speeds = "output_tokens_per_second = 50\nprompt_tokens_per_second = 1000\n"
-    machine.write_text(f'name = "mine"\nsource = "made up"\ngpus = 2\n[target]\n{speeds}')
-    refused = probe(run, *words, "--hardware", str(machine))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warehouse, "forecast", lambda *_: Forecast(2.0, 7.0, 9.5, 4, "history: earlier on 4 × H100"))
+        refused = probe(run, *words)
     assert refused.exit_code == 2
     assert "--max-gpu-hours 1e-09 is below the estimate" in refused.output
     assert not list(tmp_path.glob("probe-*"))

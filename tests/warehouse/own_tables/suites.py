@@ -37,18 +37,6 @@ dataset = "sums.jsonl"
 prompts = "mine.toml"
 row = '[HOSTILE]'
 """
-TEN_TIMES = """
-name = "made up"
-source = "nobody measured it"
-gpus = {gpus}
-start_seconds = 3600
-[target]
-output_tokens_per_second = 1e9
-prompt_tokens_per_second = 1e9
-[draft]
-output_tokens_per_second = 1e9
-prompt_tokens_per_second = 1e9
-"""
 
 
 @dataclass

@@ -101,6 +101,21 @@ def test_a_suite_that_was_begun_with_every_sample_alone_goes_on_so(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("large_plan")
+def test_a_dry_run_says_by_recorded_runs_what_a_latency_sample_saves(tmp_path: Path) -> None:
+    for spec, seconds in ((replace(PLAIN, concurrency=1, tag="alone"), 1441.0), (PLAIN, 721.0)):
+        run = runs.create(tmp_path, spec)
+        runs.write_part(run, [runs.vanilla(unit, latency=seconds) for unit in runs.planned(run)], device="H100")
+        load_run(run, tmp_path / "w.duckdb")
+    more = ("--dry-run", "--latency-sample", "4", "--tag", "new", "--database", str(tmp_path / "w.duckdb"))
+    width = ("--target-tensor-parallel", "1")
+    words = [TABLE[0], *TABLE[2:-1], "3x2", "--output", str(tmp_path), *more, *width]
+    told = CliRunner(env={"COLUMNS": "220"}).invoke(reproduce.main, words).output
+    saved = "0.29 GPU-hours (0.2 for the batches and 0.089 for the timing) instead of 0.4 with every sample alone"
+    assert f"Latency from a sample of samples: {saved}, 28 % less." in told, told
+    assert "Total: 0.3 GPU-hours" in told
+
+
+@pytest.mark.usefixtures("large_plan")
 def test_times_of_batches_that_are_not_timed_yet_are_no_latencies(tmp_path: Path) -> None:
     loaded(tmp_path, own=False, base=False)
     told = table(tmp_path)
