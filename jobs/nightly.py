@@ -6,7 +6,7 @@ launches those runs again with another tag, and a second verdict after them deci
 
     <output>/nights/<date>.md       the verdict
     <output>/nights/<date>.json     which run folder each launch of the suite has
-    <output>/nights/<date>.jsonl    what happened: launches, verdict jobs, what was submitted again, who was told
+    <output>/nights/<date>.jsonl    what happened: launches, verdict jobs, what was submitted again
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.sizing.job_cards import GPU_MEMORY
 from jobs import launching, launching_several, suite
 from jobs.after import warehouse
 from jobs.launching import LaunchFailed
-from jobs.nights import completing, page, recovery, telling
+from jobs.nights import completing, page, recovery
 from jobs.nights.record import NightRecord
 from jobs.nights.recovery import Gap
 from jobs.nights.verdict_job import VerdictJobs
@@ -46,7 +46,7 @@ _CONFIRMING = ".confirm"
 NO_VERDICT = exit_codes.WRONG_INPUT
 """Exit code where no verdict was possible; those of verdicts are warehouse.nightly.judge.EXIT_CODES."""
 _MOST_FAILURES = 3
-"""Verdict jobs of one night that end in an error (they were not killed) before no verdict is what is told."""
+"""Verdict jobs of one night that end in an error (they were not killed) before there is no verdict."""
 
 
 class NightFailed(RuntimeError):
@@ -128,7 +128,7 @@ def launch(
 
 
 def conclude(path: str, night: str, confirmed: bool = False) -> int:
-    """Print a night's verdict, write it to `nights/<date>.md` and tell it; returns its exit code.
+    """Print a night's verdict and write it to `nights/<date>.md`; returns its exit code.
 
     What is unfinished is submitted again first, and suspicious runs are launched again; a second verdict follows, and
     the exit code is 0. Raises NightFailed if the verdict is FAIL.
@@ -155,7 +155,7 @@ def give_verdict(path: str, night: str, confirmed: bool = False) -> None:
 
 
 def _failed(path: Path, night: date, error: Exception, *, confirmed: bool) -> None:
-    """Record what ended a verdict job, for which another one follows; after the last try, tell that there is none."""
+    """Record what ended a verdict job, for which another one follows; the last one writes that there is no verdict."""
     nightly_suite = suite.read(path, suite.NIGHTLY_OUTPUT)
     record = _record(nightly_suite, night)
     line = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
@@ -164,7 +164,7 @@ def _failed(path: Path, night: date, error: Exception, *, confirmed: bool) -> No
         words = "NO VERDICT", f"**NO VERDICT: night of {night}**\n\n{line}\n"
         jobs = _verdict_jobs(nightly_suite, path, night, confirmed=confirmed)
         try:
-            _tell(nightly_suite, night, record, words, [], [], NO_VERDICT, jobs)
+            _end(nightly_suite, night, record, words, [], [], NO_VERDICT, jobs)
         finally:  # where the page cannot be written, a further job could not write it either
             jobs.dismiss_successors()
 
@@ -193,7 +193,7 @@ def _conclude(path: Path, night: date, *, confirmed: bool, is_job: bool) -> int:
         verdict = warehouse.judged(database, night, nightly_suite.nightly.since)
     except warehouse.WarehouseFailed as error:
         words = "NO VERDICT", f"**NO VERDICT: night of {night}**\n\n{error}\n"
-        return _tell(nightly_suite, night, record, words, gaps, notes, NO_VERDICT, jobs)
+        return _end(nightly_suite, night, record, words, gaps, notes, NO_VERDICT, jobs)
     if to_confirm := [] if confirmed else _suspicious(nightly_suite, night, record, verdict.to_confirm):
         try:
             page.write(_page(nightly_suite, night), warehouse.markdown_of(verdict), gaps, record, notes)
@@ -207,10 +207,10 @@ def _conclude(path: Path, night: date, *, confirmed: bool, is_job: bool) -> int:
             return _conclude(path, night, confirmed=True, is_job=is_job)
     warehouse.print_verdict(verdict)
     words = verdict.verdict, warehouse.markdown_of(verdict)
-    return _tell(nightly_suite, night, record, words, gaps, notes, verdict.exit_code, jobs)
+    return _end(nightly_suite, night, record, words, gaps, notes, verdict.exit_code, jobs)
 
 
-def _tell(
+def _end(
     nightly_suite: Suite,
     night: date,
     record: NightRecord,
@@ -220,7 +220,7 @@ def _tell(
     code: int,
     jobs: VerdictJobs,
 ) -> int:
-    """Write the page, tell the verdict, and return the exit code. What died in between is done again by a successor."""
+    """Write the page and return the exit code. What died in between is done again by a successor."""
     verdict, text = words
     file = _page(nightly_suite, night)
     page.write(file, text, gaps, record, notes)
@@ -229,10 +229,6 @@ def _tell(
     for line in (page.partial(gaps), *map(str, gaps), *notes):
         if line:
             print(line)
-    if record.told != verdict:
-        for line in telling.tell(nightly_suite.nightly, telling.Verdict(night.isoformat(), verdict, file)):
-            print(line, flush=True)
-        record.append("told", verdict=verdict)
     record.append("concluded", verdict=verdict, exit_code=code, missing=sum(gap.missing for gap in gaps))
     if client.this_job() is not None:
         jobs.dismiss_successors()

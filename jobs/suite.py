@@ -22,17 +22,23 @@ limit = 12
 [probe]                           # what accepted and refused drafts were worth, once the runs are finished
 points = 100                      # see jobs.probing.settings
 
-[nightly]                         # only `jobs nightly` reads this: see jobs.nights.settings
+[nightly]                         # only `jobs nightly` reads this: see NightSettings
 recoveries = 5
+since = 2026-05-07                # nights before it are no baseline: a change after them was intended
+
+[nightly.slurm]                   # options of sbatch for the verdict job alone, whose exit code is the verdict
+mail-type = "FAIL"
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rich.console import Console
 
 from harness.cli import options
@@ -46,8 +52,6 @@ from harness.sizing.job_cards import without_replaced
 from jobs import costs, launching, launching_several, sweeps
 from jobs.after import several_target_logprobs
 from jobs.launch_plan import differing_widths
-from jobs.nights import settings
-from jobs.nights.settings import NightSettings
 from jobs.preparation import PreparedLaunch
 from jobs.probing import settings as probing
 from jobs.probing.settings import ProbeSettings
@@ -61,6 +65,19 @@ _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
 
 class BadSuite(ValueError):
     """A suite that cannot be launched; the message is one line."""
+
+
+class NightSettings(BaseModel):
+    """The table `[nightly]`: how a night recovers, and what its verdict job is given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    recoveries: Annotated[int, Field(ge=0, le=100)] = 5
+    """Most times that the night itself submits what is unfinished of a run again."""
+    since: date | None = None
+    """Nights before this date are ignored, because a change after them was intended."""
+    slurm: Mapping[str, str | int | bool] = {}
+    """Options of sbatch for the verdict job alone."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +109,7 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
         raise BadSuite(str(error)) from error
     runs, latency = content.pop("run", []), content.pop("latency", None)
     try:
-        nightly = settings.from_table(content.pop("nightly", {}))
+        nightly = _night_settings(content.pop("nightly", {}))
         probe = probing.from_table(content.pop("probe")) if "probe" in content else None
     except ValueError as error:
         raise BadSuite(f"{path}: {error}") from error
@@ -118,6 +135,21 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
     return Suite(path.stem, Path(output), requests, nightly, names_output, rows, probe)
+
+
+def _night_settings(table: Any) -> NightSettings:
+    """Validate the table `[nightly]`. Raises ValueError with one line."""
+    if not isinstance(table, dict):
+        raise ValueError("[nightly] must be a table")
+    try:
+        return NightSettings.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(key) for key in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(NightSettings.model_fields)
+            raise ValueError(f"[nightly]: unknown key {place}; the keys are {known}") from error
+        raise ValueError(f"[nightly]: {place}: {first['msg']}, not {first['input']!r}") from error
 
 
 def _check_latency(path: Path, latency: object) -> None:

@@ -1,1 +1,1 @@
-"""Nights: their settings and record, how they recover, who is told, and what is archived after years."""
+"""Nights: their record, how they recover, and what is archived after years."""

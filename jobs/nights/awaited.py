@@ -61,7 +61,7 @@ def _has_no_job(names: list[str], record: NightRecord) -> bool:
 def write_junit(suite: Suite, night: date, file: Path, exit_code: int) -> None:
     """Write the verdict on a night as JUnit XML; where none was possible, the one case in it is an error.
 
-    exit_code: that of the verdict that was told. Raises OSError.
+    exit_code: that of the verdict. Raises OSError.
     """
     try:
         text = warehouse.junit_of(_verdict(suite, night, exit_code))
@@ -73,7 +73,7 @@ def write_junit(suite: Suite, night: date, file: Path, exit_code: int) -> None:
 def record(suite: Suite, night: date, exit_code: int) -> dict[str, Any]:
     """Return the verdict on a night under the keys of `warehouse.regress --json`; an `error` where none was possible.
 
-    exit_code: that of the verdict that was told.
+    exit_code: that of the verdict.
     """
     try:
         return warehouse.record_of(_verdict(suite, night, exit_code))

@@ -63,13 +63,8 @@ class NightRecord:
 
     @property
     def is_concluded(self) -> bool:
-        """True if the night has its verdict, and everyone was told."""
+        """True if the night has its verdict."""
         return self.last("concluded") is not None
-
-    @property
-    def told(self) -> str | None:
-        """The verdict that was told last, since the night was first launched."""
-        return next((record["verdict"] for record in reversed(list(self._every())) if record["event"] == "told"), None)
 
     def verdict_job(self, jobs: Sequence[str]) -> dict[str, Any] | None:
         """Return what the last of these verdict jobs waits for, whichever launch of the night submitted it."""

@@ -38,7 +38,6 @@ drafts = 2
 
 [nightly]
 recoveries = 3
-notify-command = ["sh", "-c", "echo $1 >> $0", "{told}", "{{verdict}}"]
 """
 NIGHT = date(2026, 1, 1)
 
@@ -46,7 +45,7 @@ NIGHT = date(2026, 1, 1)
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
     path = tmp_path / "small.toml"
-    path.write_text(SUITE.format(output=tmp_path / "runs", told=tmp_path / "told"), encoding="utf-8")
+    path.write_text(SUITE.format(output=tmp_path / "runs"), encoding="utf-8")
     return path
 
 
@@ -122,9 +121,6 @@ def test_what_the_runs_own_jobs_did_not_grade_is_graded_for_the_verdict(suite: P
     assert page(suite).count("was graded and loaded by the verdict job") == 2
     graded = warehouse.num_graded(database, [run.path.name for run in runs.values()])
     assert graded == {run.path.name: 4 for run in runs.values()}
-    nightly.launch(suite, NIGHT)
-    nightly.conclude(str(suite), str(NIGHT))
-    assert (suite.parent / "told").read_text() == "INCONCLUSIVE\n", "a verdict is told again only where it has changed"
 
 
 def test_grading_that_kills_the_verdict_job_is_tried_twice(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +161,6 @@ def test_without_any_result_the_page_says_that_there_is_no_verdict(
         nightly.give_verdict(str(suite), str(NIGHT))
     assert ended.value.code == 2
     assert page(suite).startswith(f"**NO VERDICT: night of {NIGHT}**")
-    assert (suite.parent / "told").read_text() == "NO VERDICT\n"
     assert "PARTIAL NIGHT: 2 runs cannot be read or never began" in page(suite)
 
 
@@ -174,7 +169,7 @@ def test_exit_codes_are_those_of_the_verdicts() -> None:
     assert nightly.NO_VERDICT not in EXIT_CODES.values()
 
 
-def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_that_is_told(
+def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_the_page_says_so(
     suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(*_: object) -> None:
@@ -196,7 +191,6 @@ def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_that_is_told(
     assert page(suite) == f"**NO VERDICT: night of {NIGHT}**\n\nRuntimeError: a file of the night is damaged\n\n" + (
         "## Recovered\n\n- the verdict job was started again 2 times after it had died\n"
     )
-    assert (suite.parent / "told").read_text() == "NO VERDICT\n"
     written = suite.parent / "runs" / "nights" / f"{NIGHT}.md"
     written.unlink()
     written.mkdir()

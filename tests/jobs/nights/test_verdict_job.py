@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs import nightly, suite
 from jobs.nights.record import NightRecord
 from jobs.nights.verdict_job import VerdictJobs
 from jobs.slurm import client
@@ -58,6 +60,20 @@ def test_the_job_is_light_and_a_second_one_takes_its_place(cluster: Cluster) -> 
     assert first["additional_parameters"] == {"requeue": True, "mail-type": "FAIL"}, "no dependency but its own"
     assert first["time"] == 60, "the least: it may have to grade"
     assert second["additional_parameters"]["kill-on-invalid-dep"] == "yes"
+
+
+def test_slurm_mails_the_verdict_to_whom_the_suite_names(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "small.toml"
+    table = '[nightly.slurm]\nmail-type = "FAIL"\nmail-user = "me@example.org"'
+    file.write_text(
+        f'output = "{tmp_path}"\ndataset = "demo"\nengine = "scripted"\n[[run]]\nmethod = "vanilla"\n{table}\n'
+    )
+    night = suite.read(file)
+    nightly._verdict_jobs(night, file, date(2026, 1, 1), confirmed=False).behind(["7"])
+    for parameters in cluster.parameters:
+        passed = parameters["additional_parameters"]
+        assert (passed["mail-type"], passed["mail-user"]) == ("FAIL", "me@example.org")
+    assert len(cluster.parameters) == 2, "the job that takes its place has them too"
 
 
 def test_launched_again_a_job_that_waits_for_everything_is_kept(cluster: Cluster, slurm: FakeSlurm) -> None:
