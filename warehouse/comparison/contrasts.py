@@ -7,8 +7,8 @@ that both runs have. Only the claim that a run is not worse counts them, against
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import comb
 
 import numpy as np
@@ -136,8 +136,6 @@ class Comparison:
     """One message for each run, or metric of a run, that lacks samples: the reason and the remedy."""
     baselines: Sequence[Baseline] = ()
     """One for each dataset, and for each regime where it has both, with the reason for it."""
-    modelled: Mapping[str, float] = field(default_factory=dict)
-    """Speed-up that the latency model expects with one sample in flight, by run id; see `modelled`."""
 
 
 def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None) -> Comparison:

@@ -10,7 +10,6 @@ from warehouse import latency_at_one
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.metrics import Run
-from warehouse.comparison.modelled import modelled_speed_ups
 from warehouse.comparison.outcomes import read_folders, read_outcomes, resolve
 from warehouse.comparison.own_datasets import named_alike
 from warehouse.comparison.votes import read_votes
@@ -43,8 +42,7 @@ def compare_runs(
             raise WarehouseError(f"two different runs are needed; all arguments name {records[0].run_id}")
         if len(records) < 2:
             raise WarehouseError("at least two runs are needed")
-        comparison = compare(records, settings, baseline_id)
-        return replace(comparison, modelled=modelled_speed_ups(connection, comparison))
+        return compare(records, settings, baseline_id)
 
 
 def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> list[Run]:

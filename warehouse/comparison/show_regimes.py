@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from warehouse.comparison.contrasts import Comparison, Row
@@ -82,22 +82,14 @@ def cells(found: Sequence[Regime], intervals_of: Collection[str] = (LATENCY, THR
     ]
 
 
-def legend(found: Sequence[Regime], modelled: Mapping[str, float]) -> Iterator[str]:
-    """Yield how to read `cells`, one line per group of columns. modelled: that of the comparison."""
-    yield (
+def legend(found: Sequence[Regime]) -> str:
+    """Return how to read `cells`."""
+    return (
         f"pass@1{_size(found)} ± standard error over problems. By the draft: its share of the emitted tokens. "
         "Fallback: decisions that refused every draft. Speed-up: over the target alone, at the same number in flight, "
         "geometric mean over problems (95 %); the ratio of mean latencies, which papers print, stands in each run's "
         "result."
     )
-    expected = [
-        f"{name} {fixed(modelled[run_id], 2)}×"
-        for regime in found
-        for run_id, name in regime.names.items()
-        if run_id in modelled
-    ]
-    if expected:
-        yield f"Latency model, with the speeds of draft and target alone, 1 in flight: {', '.join(expected)}."
 
 
 def short_legend(found: Sequence[Regime]) -> str:

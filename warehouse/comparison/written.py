@@ -106,7 +106,7 @@ def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str], 
     for line in (show_brief if is_brief else show).legend(comparison):
         console.print(plain(line), soft_wrap=not is_fitted)
     if is_brief and found:
-        _write_regimes(found, comparison.modelled, console, is_fitted=is_fitted)
+        _write_regimes(found, console, is_fitted=is_fitted)
 
 
 def _write_brief_table(comparison: Comparison, names: Mapping[str, str], console: Console, *, is_fitted: bool) -> None:
@@ -122,16 +122,13 @@ def _write_what_fits(comparison: Comparison, names: Mapping[str, str], console: 
     return has_speed_interval or not any(row.speed and row.speed.ratio for row in comparison.rows)
 
 
-def _write_regimes(
-    found: Sequence[Regime], modelled: Mapping[str, float], console: Console, *, is_fitted: bool
-) -> None:
+def _write_regimes(found: Sequence[Regime], console: Console, *, is_fitted: bool) -> None:
     """Write what both regimes come to, last and short enough for a small screen."""
     console.print()
     for regime in found:
         console.print(plain(regime.heading), soft_wrap=not is_fitted)
     _write_regimes_table(found, console, is_fitted=is_fitted)
-    for line in show_regimes.legend(found, modelled):
-        console.print(plain(line), soft_wrap=not is_fitted)
+    console.print(plain(show_regimes.legend(found)), soft_wrap=not is_fitted)
 
 
 def _write_regimes_table(found: Sequence[Regime], console: Console, *, is_fitted: bool) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from shlex import quote
 
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
 from warehouse.comparison.metrics import Run
-from warehouse.comparison.modelled import modelled_speed_ups
 from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.comparison.show_warnings import pairing_warnings
@@ -44,8 +43,7 @@ def read_differences(
         return Differences((), ())
     runs = read_runs(connection, run_ids, votes=False)
     try:
-        comparison = compare(runs, settings, baseline)
-        return Differences([replace(comparison, modelled=modelled_speed_ups(connection, comparison))], ())
+        return Differences([compare(runs, settings, baseline)], ())
     except WarehouseError:
         if baseline is not None:
             raise

@@ -19,9 +19,7 @@ def overview(compared: Differences) -> Section:
     for comparison in compared.comparisons:
         if found := show_regimes.regimes(comparison):
             columns = [header.replace("\n", " ") for header in show_regimes.headers(found)]
-            caption = " ".join(
-                [*(regime.heading for regime in found), *show_regimes.legend(found, comparison.modelled)]
-            )
+            caption = " ".join([*(regime.heading for regime in found), show_regimes.legend(found)])
             name = f"regimes-{len(found_tables) + 1}" if found_tables else "regimes"
             found_tables.append(Table(name, "Latency and throughput", columns, show_regimes.cells(found), caption))
     return Section("regimes", "Latency and throughput", "Regimes", (), found_tables)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.trace import Trace
-from jobs.run.spec import RunSpec, Unit
-from tests.warehouse import cells, runs
+from jobs.run.spec import RunSpec
+from tests.warehouse import cells
 from tests.warehouse.test_compare import BAD, GOOD, compare, load, records
 from tests.warehouse.test_display import Terminal
 from warehouse.comparison import show_regimes
@@ -154,31 +152,3 @@ def test_the_report_has_the_regimes_apart(both: tuple[Path, dict[str, str]]) -> 
     single = make_report([names["target, many"], names["method, many"]], where / "w.duckdb", "md").content
     assert "Latency and throughput" not in single
     assert "## Results\n" in single
-
-
-def loaded_run(where: Path, spec: RunSpec, made: Callable[[Unit], Trace]) -> str:
-    folder = runs.create(where, spec)
-    traces = [made(unit) for unit in runs.planned(folder)]
-    runs.write_part(folder, traces)
-    runs.write_grades(folder, {trace.sample_id: "correct" for trace in traces})
-    return load(where, folder)[0]
-
-
-def by_the_draft(unit: Unit) -> Trace:
-    trace = runs.vanilla(unit, latency=4.0)
-    for call in trace.calls:
-        call.model = "draft"
-    return trace
-
-
-def test_the_latency_model_expects_what_the_calls_take_at_the_speeds_of_the_models_alone(tmp_path: Path) -> None:
-    draft_alone = replace(runs.VANILLA, params={"model": "draft"}, draft=runs.DRAFT, target=None)
-    target = loaded_run(tmp_path, replace(runs.VANILLA, concurrency=1), runs.vanilla)
-    draft = loaded_run(tmp_path, replace(draft_alone, concurrency=1), by_the_draft)
-    method = loaded_run(tmp_path, replace(runs.SPEC, concurrency=1), runs.speculative)
-    modelled = compare_runs([target, draft, method], tmp_path / "w.duckdb").modelled
-    # 40 tokens in 19 s and in 3 s, the first of them after 0.1 s behind 0.25 s in the queue
-    of_target, of_draft = (19 - 0.35) / 39, (3 - 0.35) / 39
-    seconds = (8 + 1 + 4) * of_target + (0.1 - of_draft) + 6 * of_draft  # guidance, verdict, answer; the longest draft
-    assert modelled == {method: pytest.approx(20 / seconds)}
-    assert compare_runs([target, method], tmp_path / "w.duckdb").modelled == {}, "nobody knows the draft's speed"
