@@ -2,7 +2,7 @@
 
 Looks at everything that a run needs, in seconds, without loading a model: packages, devices, models, tokenizers,
 dataset, output folder, Slurm. `--on-node` asks a node the same in a one-minute job. Exit code 0: nothing failed,
-1: something did, 2: the flags are wrong. What only real engines can show, `python -m harness.acceptance` tests.
+1: something did, 2: the flags are wrong. What only real engines can show, `--engines` tests, in minutes.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ Examples:
   python -m harness.doctor
   python -m harness.doctor --method speccot --dataset amc23 \\
     --profile mycluster --on-node
+  python -m harness.doctor --engines
 """
 
 
@@ -53,16 +54,27 @@ Examples:
 @click.option("--on-node", is_flag=True, help="Also check a node, in a one-minute job with the given sbatch options.")
 @click.option("--wait", type=click.FloatRange(1), default=600, show_default=True, help="Seconds to wait for the node.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--engines", is_flag=True, help="Test this machine with real engines instead, in some minutes.")
+@click.option("--only", metavar="CHECK,…", default="", help="Make only these checks of --engines.")
+@click.option(
+    "--time-limit", type=click.FloatRange(1), default=600, show_default=True,
+    help="Seconds that one check of --engines may take, starts included; large models need more.",
+)  # fmt: skip
 @click.pass_context
-def main(context: click.Context, /, on_node: bool, wait: float, as_json: bool, **_: Any) -> None:
+def main(
+    context: click.Context, /, on_node: bool, wait: float, as_json: bool, engines: bool, only: str, time_limit: float,
+    **_: Any,
+) -> None:  # fmt: skip
     """Check what a run with these flags needs, in seconds and without loading a model. Takes the flags of a launch.
 
-    To test a machine with real engines: python -m harness.acceptance
+    With --engines, of which --draft, --target and --engine say the models, real engines start and answer.
     """
-    own_names = {"on_node", "wait", "as_json"}
+    own_names = {"on_node", "wait", "as_json", "engines", "only", "time_limit"}
     flags = {name: value for name, value in options.typed_flags(context).items() if name not in own_names}
     try:
         launch = PartialLaunch.from_flags(options.merged_flags(flags))
+        if engines:
+            sys.exit(not _check_engines(launch, flags, only, time_limit, as_json=as_json))
         _check_used(launch, flags)
         question = question_of(launch, on_node=on_node)
     except ValueError as error:
@@ -75,6 +87,20 @@ def main(context: click.Context, /, on_node: bool, wait: float, as_json: bool, *
         _print(here, node)
     every_check = [*here, *(node.checks if node else ())]
     sys.exit(any(check.status == "failure" for check in every_check))
+
+
+def _check_engines(
+    launch: PartialLaunch, typed: Collection[str], only: str, time_limit: float, *, as_json: bool
+) -> bool:
+    from jobs.engine_checks import check_engines
+
+    if unused := sorted(set(typed) - {"draft", "target", "engine", "config"}):
+        raise ValueError(f"--engines uses --draft, --target and --engine, not --{unused[0].replace('_', '-')}")
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    try:
+        return check_engines(launch, names, time_limit, as_json=as_json)
+    except models.ModelUnavailable as error:
+        raise ValueError(str(error)) from error
 
 
 def _check_used(launch: PartialLaunch, typed: Collection[str]) -> None:
@@ -262,7 +288,7 @@ def _print(here: list[Check], node: NodeAnswer | None) -> None:
     counts = {status: sum(check.status == status for check in every_check) for status in _MARKS}
     warnings, failures = counted(counts["warning"], "warning"), counted(counts["failure"], "failure")
     console.print(f"{counts['ok']} ok, {warnings}, {failures}")
-    console.print("python -m harness.acceptance tests this machine with real engines.")
+    console.print("python -m harness.doctor --engines tests this machine with real engines.")
 
 
 def _by_subject(checks: list[Check]) -> dict[str, list[Check]]:

@@ -194,7 +194,6 @@ def test_the_commands_that_need_only_the_standard_library_have_the_short_help_an
 @pytest.mark.parametrize(
     "words",
     [
-        ["harness.acceptance", "--output", "x.foo"],
         ["harness.bench", "--output", "x.foo"],
         ["harness.bench.loop", "--output", "x.foo"],
         ["harness.reproduce", "own.toml", "-o", "x.foo"],

@@ -25,7 +25,6 @@ FRONTS = {
     "grading.bench",
     "grading.check",
     "grading.regrade",
-    "harness.acceptance.group",
     "harness.bench.planning",
     "harness.doctor",
     "harness.launch",

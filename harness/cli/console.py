@@ -63,7 +63,6 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Machine": {
         "doctor": ("harness.doctor", "Check in seconds what a run needs, without loading a model."),
         "sizing": ("harness.sizing", "Print which models fit on which GPUs."),
-        "acceptance": ("harness.acceptance", "Test this machine with real engines."),
     },
 }
 """By heading and name: what follows `python -m`, and one sentence."""
