@@ -78,8 +78,8 @@ def test_the_fallback_interval_is_over_problems(tmp_path: Path) -> None:
     # Equal numbers of verdicts: the ratio is the mean of 0.5, 0 and 1, with the interval of an accuracy.
     expected = accuracy(np.array([0.5, 0.0, 1.0]))
     assert (facts.fallback.low, facts.fallback.high) == pytest.approx((expected.low, expected.high))
-    [step] = facts.acceptance["step"]
-    assert (step.position, step.num_decisions) == (1, 6)
+    [step] = facts.acceptance
+    assert (step.step_index, step.num_decisions) == (1, 6)
     assert step.rate.value == pytest.approx(0.5)
 
 
