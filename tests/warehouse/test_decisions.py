@@ -108,11 +108,6 @@ def test_rates_and_positions_count_every_kind_of_decision(
         )
         for index in {draft["step_index"] for draft in drafts}
     }
-    tenths = rows(connection, "FROM fallback_by_position WHERE run_id = $run_id", parameters)
-    assert (sum(row["num_decisions"] for row in tenths), sum(row["num_refused"] for row in tenths)) == (
-        len(drafts),
-        refused,
-    )
     places = rows(connection, "FROM refusals WHERE run_id = $run_id", parameters)
     assert (sum(row["num_decisions"] for row in places), sum(row["num_refused"] for row in places)) == (
         len(drafts),
@@ -183,7 +178,7 @@ def test_summary_report_and_comparison_count_decisions(
     for run, summary in zip(facts, (judged, confident, silent), strict=True):
         assert run.fallback is not None
         assert run.fallback.value == pytest.approx(summary.fallback_rate)
-        assert sum(a.num_decisions for a in run.acceptance["step"]) == summary.num_decisions
+        assert sum(a.num_decisions for a in run.acceptance) == summary.num_decisions
     comparison = compare_runs(order, folder / "warehouse.duckdb", Settings())
     table, records = io.StringIO(), io.StringIO()
     write(comparison, table, "table")
@@ -328,7 +323,7 @@ def test_what_was_decided_stays_where_the_steps_are_pruned(tmp_path: Path) -> No
 
 
 def test_decisions_of_todays_methods_are_their_verdicts(loaded: Loaded, ask: Ask) -> None:
-    for view in ("fallback_rate", "fallback_by_position", "acceptance_by_position", "judge_calibration", "refusals"):
+    for view in ("fallback_rate", "acceptance_by_position", "judge_calibration", "refusals"):
         shown = ask(view, loaded.speculative)
         assert shown
         assert [row["num_decisions"] for row in shown] == [row["num_verdicts"] for row in shown]

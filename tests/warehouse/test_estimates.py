@@ -87,8 +87,8 @@ def test_rows_of_other_methods_are_refused_and_rebuilt_by_the_next_load(
 
 
 EXPECTED = {
-    4: {
-        "acceptance_rate": 3.57735,
+    5: {
+        "acceptance_rate": 1.78868,
         "accuracy": 31.20773,
         "chain_length_ratio": 8.42361,
         "fallback_rate": 1.78868,

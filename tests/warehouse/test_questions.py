@@ -49,7 +49,7 @@ def test_every_view_of_the_papers_is_on_the_page(loaded: Loaded) -> None:
     queried = {view for view in views if re.search(rf"FROM {view}\b", PAGE)}
     papers = {
         "fallback_rate_by_setting", "token_split", "latency_split", "speed_up", "steps_by_author", "answer_length",
-        "draft_selection_accuracy", "step_quality", "reflective_words", "fallback_by_position", "judge_calibration",
+        "draft_selection_accuracy", "step_quality", "reflective_words", "acceptance_by_position", "judge_calibration",
         "judge_reliability", "judge_auroc", "threshold_replay", "flips", "run_stopwatch", "run_modelled_latency",
         "wide_sample", "wide_step", "wide_candidate", "wide_call", "flip_sample", "pass_at_k", "maj_at_k",
     }  # fmt: skip

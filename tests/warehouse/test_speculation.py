@@ -67,8 +67,6 @@ def test_rates_by_position(loaded: Loaded, ask: Ask) -> None:
     [row] = ask("acceptance_by_position", loaded.speculative)
     assert (row["step_index"], row["num_verdicts"], row["num_accepted"]) == (1, 5, 3)
     assert row["acceptance_rate"] == pytest.approx(0.6)
-    [row] = ask("fallback_by_position", loaded.speculative)
-    assert (row["tenth"], row["num_refused"]) == (4, 2)  # the second of three steps begins at 3.3 tenths
 
 
 def test_a_verdict_keeps_its_whole_probability_vector(loaded: Loaded, ask: Ask) -> None:

@@ -15,23 +15,15 @@ from warehouse.statistics.shares import share
 from warehouse.statistics.two_phase import mean_interval
 
 _ACCEPTANCE = """
-WITH placed AS (
-    SELECT run_id, sample_id, step_index, decision_kind, decision_accepted,
-        1 + (10 * step_index) // count(*) OVER (PARTITION BY run_id, sample_id) AS tenth
-    FROM step WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[]))
-), decision AS (
-    SELECT run_id, problem_id, step_index, tenth, decision_accepted
-    FROM placed JOIN sample USING (run_id, sample_id) WHERE decision_kind IS NOT NULL
-), problem_sum AS (
-    SELECT run_id, problem_id, step_index, tenth, grouping(step_index) AS is_tenth, grouping(tenth) AS is_step,
-        count(*) FILTER (decision_accepted) AS accepted, count(*) AS decisions
-    FROM decision GROUP BY GROUPING SETS
-        ((run_id, problem_id), (run_id, problem_id, step_index), (run_id, problem_id, tenth))
+WITH problem_sum AS (
+    SELECT run_id, problem_id, step_index, count(*) FILTER (decision_accepted) AS accepted, count(*) AS decisions
+    FROM step JOIN sample USING (run_id, sample_id)
+    WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) AND decision_kind IS NOT NULL
+    GROUP BY GROUPING SETS ((run_id, problem_id), (run_id, problem_id, step_index))
 )
-SELECT run_id, CASE WHEN is_tenth + is_step = 2 THEN NULL WHEN is_tenth = 1 THEN 'tenth' ELSE 'step' END AS axis,
-    coalesce(step_index, tenth)::INTEGER AS place, list(accepted ORDER BY problem_id) AS accepted,
+SELECT run_id, step_index, list(accepted ORDER BY problem_id) AS accepted,
     list(decisions ORDER BY problem_id) AS decisions
-FROM problem_sum GROUP BY ALL ORDER BY run_id, axis NULLS FIRST, place
+FROM problem_sum GROUP BY run_id, step_index ORDER BY run_id, step_index NULLS FIRST
 """
 _LATENCIES = """
 SELECT run_id, list(latency_seconds ORDER BY problem_id) AS seconds, sum(num_samples)::BIGINT AS num_samples
@@ -62,12 +54,12 @@ def rates(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
 
 
 def _rate(row: Mapping[str, object]) -> Estimate:
-    """Return the fallback rate of a run, or its acceptance rate at a place in the chain."""
+    """Return the fallback rate of a run, or its acceptance rate at a step of the chain."""
     accepted, decisions = _floats(row["accepted"]), _floats(row["decisions"])
-    if row["axis"] is None:
+    if row["step_index"] is None:
         found = share(decisions - accepted, decisions)
         return Subject(str(row["run_id"])).estimate("fallback_rate", len(decisions), found)
-    subject = Subject(str(row["run_id"]), None, None, str(row["axis"]), str(row["place"]))
+    subject = Subject(str(row["run_id"]), None, None, "step", str(row["step_index"]))
     return subject.estimate("acceptance_rate", len(decisions), share(accepted, decisions))
 
 

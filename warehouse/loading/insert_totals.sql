@@ -143,9 +143,9 @@ JOIN (
 WHERE step.run_id = getvariable('loading_run') AND decision_kind IS NOT NULL;
 
 INSERT INTO position_total BY NAME
-SELECT run_id, step_index, tenth, count(*) FILTER (is_verdict) AS num_verdicts, count(*) AS num_decisions,
+SELECT run_id, step_index, count(*) FILTER (is_verdict) AS num_verdicts, count(*) AS num_decisions,
     count(*) FILTER (accepted) AS num_accepted
-FROM judged GROUP BY run_id, step_index, tenth;
+FROM judged GROUP BY run_id, step_index;
 
 INSERT INTO sample_verdicts BY NAME
 SELECT run_id, sample_id, any_value(num_steps) AS num_steps, count(*) AS num_verdicts,

@@ -1,4 +1,4 @@
-"""The report's table of settings and environment, which marks the lines on which runs differ."""
+"""The report's table of settings and environment: what differs between the runs, and once what they have in common."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from warehouse.report.tables import Table
 
 
 def conditions(runs: Sequence[RunFacts]) -> Table:
-    """Return the table with a column for each run."""
-    rows: list[tuple[str, ...]] = []
+    """Return the table with what differs, in a column for each run, and behind it what all runs have in common."""
+    different: list[tuple[str, ...]] = []
+    common: list[tuple[str, ...]] = []
     differs: set[int] = set()
     for name, read in _LINES:
         cells = [_cell(read(run)) for run in runs]
-        if set(cells) == {NOTHING}:
-            continue
-        if name not in _EXPECTED and _is_marked(name, runs, cells):
-            differs.add(len(rows))
-        rows.append((name, *cells))
+        if len(set(cells)) > 1:
+            if name not in _EXPECTED and _is_marked(name, runs, cells):
+                differs.add(len(different))
+            different.append((name, "", *cells))
+        elif cells[0] != NOTHING:
+            common.append((name, cells[0], *("" for _ in runs)))
+    rows = [*different, *common] if len(runs) > 1 else [row[:2] for row in common]
     caption = (
         "Marked lines differ between the runs and can explain differences in the results."
         if differs
@@ -31,7 +34,7 @@ def conditions(runs: Sequence[RunFacts]) -> Table:
             else "The run's specification, and the environment of its workers."
         )
     )
-    columns = ("setting", *(run.label for run in runs))
+    columns = ("setting", "all runs", *(run.label for run in runs)) if len(runs) > 1 else ("setting", runs[0].label)
     title = "Settings and environment"
     return Table("conditions", title, columns, rows, caption, is_sortable=False, differs=frozenset(differs))
 

@@ -86,9 +86,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Share of decisions that accepted a candidate at one position in the chain."""
+    """Share of decisions that accepted a candidate at one step of the chain."""
 
-    position: int
+    step_index: int
     num_decisions: int
     rate: Estimate
 
@@ -117,8 +117,8 @@ class RunFacts:
     p95_seconds: float | None
     latency_parts: Mapping[str, float]
     """Seconds per sample by part; they sum to the mean latency."""
-    acceptance: Mapping[str, Sequence[Acceptance]]
-    """Acceptance by axis: "tenth" (of the chain, 1 to 10) and "step" (index from 0)."""
+    acceptance: Sequence[Acceptance]
+    """In the order of the steps."""
     costs: Sequence[Cost]
     scores: Mapping[tuple[str, str], float]
     """Share of graded samples that are correct, by problem id and content hash."""
@@ -209,10 +209,10 @@ def _facts(connection: Connection, drawn: _Drawn, summary: RunSummary, label: st
     [conditions] = select(_CONDITIONS)
     rerun = select(_RERUN)
     p95, probes = select(_P95), select(_PROBES)
-    acceptance: dict[str, list[Acceptance]] = {}
-    for row in drawn.acceptance[run_id]:
-        rate = Estimate(row["value"], row["n"], row["low"], row["high"])
-        acceptance.setdefault(row["axis"], []).append(Acceptance(row["position"], row["num_decisions"], rate))
+    acceptance = [
+        Acceptance(row["step_index"], row["num_decisions"], Estimate(row["value"], row["n"], row["low"], row["high"]))
+        for row in drawn.acceptance[run_id]
+    ]
     return RunFacts(
         label=label,
         summary=summary,

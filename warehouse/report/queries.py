@@ -20,14 +20,9 @@ SELECT run_id, estimate AS value, n, low_95 AS low, high_95 AS high FROM estimat
 WHERE metric = 'fallback_rate' AND run_id IN {_RUNS} ORDER BY run_id
 """
 ACCEPTANCE = f"""
-WITH counted AS (
-    SELECT run_id, 'tenth' AS axis, tenth AS position, num_decisions FROM fallback_by_position
-    UNION ALL SELECT run_id, 'step', step_index, num_decisions FROM acceptance_by_position
-)
-SELECT run_id, axis, position, num_decisions, estimate AS value, n, low_95 AS low, high_95 AS high
+SELECT run_id, step_index, num_decisions, estimate AS value, n, low_95 AS low, high_95 AS high
 FROM (FROM estimate WHERE metric = 'acceptance_rate' AND run_id IN {_RUNS}) AS rate
-JOIN counted USING (run_id) WHERE group_kind = axis AND group_value::INTEGER = position
-ORDER BY run_id, axis, position
+JOIN acceptance_by_position USING (run_id) WHERE group_value::INTEGER = step_index ORDER BY run_id, step_index
 """
 LATENCY = f"""
 SELECT run_id, estimate AS value, n, low_95 AS low, high_95 AS high FROM estimate

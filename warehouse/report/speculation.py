@@ -9,7 +9,7 @@ from warehouse.report import queries
 from warehouse.report.charts.bars import Bar, StackedBars
 from warehouse.report.charts.lines import Line, Lines, Place
 from warehouse.report.charts.points import Dot, Dots
-from warehouse.report.facts import Estimate, RunFacts
+from warehouse.report.facts import Acceptance, Estimate, RunFacts
 from warehouse.report.section import Figure, behind
 
 PARTS = {
@@ -17,7 +17,7 @@ PARTS = {
     "chain": "chain", "answer": "answer", "queueing": "queueing", "overhead": "overhead",
 }  # fmt: skip
 _MIN_DECISIONS = 5
-"""Positions in the chain with fewer decisions are not drawn."""
+"""Steps of the chain with fewer decisions are not drawn."""
 
 
 def fallback(runs: Sequence[RunFacts]) -> list[Figure]:
@@ -83,34 +83,26 @@ def latency_parts(runs: Sequence[RunFacts]) -> list[Figure]:
 
 
 def acceptance(runs: Sequence[RunFacts]) -> list[Figure]:
-    """Return the figure of acceptance by position, if there are enough decisions at any."""
-    by_axis: dict[str, list[Line]] = {}
-    for run in runs:
-        for axis, rates in run.acceptance.items():
-            places = [_place(a.position, a.rate, a.num_decisions) for a in rates if a.num_decisions >= _MIN_DECISIONS]
-            if places:
-                by_axis.setdefault(axis, []).append(Line(run.label, run.place, places))
-    charts = {
-        f"acceptance-by-{axis}": Lines(by_axis[axis], name, "decisions that accepted (%)", f"Acceptance by {name}")
-        for axis, name in (("tenth", "tenth of the chain (1: start, 10: end)"), ("step", "step index"))
-        if axis in by_axis
-    }
-    if not charts:
+    """Return the figure of acceptance by step, if there are enough decisions at any."""
+    places = {run.place: [_place(a) for a in run.acceptance if a.num_decisions >= _MIN_DECISIONS] for run in runs}
+    lines = [Line(run.label, run.place, places[run.place]) for run in runs if places[run.place]]
+    if not lines:
         return []
     caption = (
-        "Share of decisions that accepted a candidate. First by tenth of the chain, so that chains of different length "
-        "are comparable. Then by step index; only longer chains have later steps. Band: 95 % interval over "
-        f"problems. Positions with fewer than {_MIN_DECISIONS} decisions are not drawn. The rates are over steps, not "
-        "over problems."
+        "Share of decisions that accepted a candidate, by step index; only longer chains have later steps. Band: 95 % "
+        f"interval over problems. Steps with fewer than {_MIN_DECISIONS} decisions are not drawn. The rates are over "
+        "steps, not over problems."
     )
-    keyed = sorted({line.index for axis_lines in by_axis.values() for line in axis_lines})
-    return [Figure("Acceptance by position", charts, caption, keyed, behind(queries.ACCEPTANCE, runs))]
+    chart = Lines(lines, "step index", "decisions that accepted (%)", "Acceptance by step index")
+    keyed = sorted(line.index for line in lines)
+    charts = {"acceptance-by-step": chart}
+    return [Figure("Acceptance by step", charts, caption, keyed, behind(queries.ACCEPTANCE, runs))]
 
 
-def _place(position: int, rate: Estimate, num_decisions: int) -> Place:
-    low, high = _percent_ends(rate)
-    description = f"position {position}: {percent(rate.value)} of {num_decisions} decisions"
-    return Place(position, 100 * rate.value, low, high, description)
+def _place(step: Acceptance) -> Place:
+    low, high = _percent_ends(step.rate)
+    description = f"step {step.step_index}: {percent(step.rate.value)} of {step.num_decisions} decisions"
+    return Place(step.step_index, 100 * step.rate.value, low, high, description)
 
 
 def _percent_ends(estimate: Estimate) -> tuple[float | None, float | None]:

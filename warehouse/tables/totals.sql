@@ -238,15 +238,13 @@ COMMENT ON COLUMN sample_decisions.changes IS 'For each of thresholds: index of 
 CREATE TABLE position_total (
     run_id VARCHAR NOT NULL,
     step_index INTEGER NOT NULL,
-    tenth INTEGER NOT NULL,
     num_verdicts BIGINT NOT NULL,
     num_decisions BIGINT NOT NULL,
     num_accepted BIGINT NOT NULL
 );
-COMMENT ON TABLE position_total IS 'Decisions of a run by their place in the chain. Key: run_id, step_index, tenth';
+COMMENT ON TABLE position_total IS 'Decisions of a run by their place in the chain. Key: run_id, step_index';
 COMMENT ON COLUMN position_total.run_id IS 'The run';
 COMMENT ON COLUMN position_total.step_index IS 'Place in the chain, from 0';
-COMMENT ON COLUMN position_total.tenth IS 'Tenth of the chain, 1 to 10';
 COMMENT ON COLUMN position_total.num_verdicts IS 'Decisions by a verdict';
 COMMENT ON COLUMN position_total.num_decisions IS 'Steps with a decision';
 COMMENT ON COLUMN position_total.num_accepted IS 'Decisions that accepted a candidate';

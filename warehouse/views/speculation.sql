@@ -40,17 +40,9 @@ SELECT run.dataset, run.method, run.draft_name, run.target_name, run.engine_kind
 FROM run JOIN fallback_rate USING (run_id) WHERE num_decisions > 0 GROUP BY ALL;
 COMMENT ON VIEW fallback_rate_by_setting IS 'Fallback rate by dataset, method, models, engine and number of drafts, over all decisions of the runs (SpecCoT, figure 4 and table 3). num_parameter_sets above 1: these runs differ in other hyper-parameters or in the reward model; limited: one of the runs leaves out problems';
 
-CREATE OR REPLACE VIEW fallback_by_position AS
-SELECT run_id, tenth, sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
-    sum(num_decisions - num_accepted)::BIGINT AS num_refused,
-    sum(num_decisions - num_accepted) / sum(num_decisions) AS fallback_rate
-FROM position_total GROUP BY run_id, tenth;
-COMMENT ON VIEW fallback_by_position IS 'Fallback rate by tenth of the chain (1: start, 10: end), so that chains of different length are comparable';
-
 CREATE OR REPLACE VIEW acceptance_by_position AS
-SELECT run_id, step_index, sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
-    sum(num_accepted)::BIGINT AS num_accepted, sum(num_accepted) / sum(num_decisions) AS acceptance_rate
-FROM position_total GROUP BY run_id, step_index;
+SELECT run_id, step_index, num_decisions, num_verdicts, num_accepted, num_accepted / num_decisions AS acceptance_rate
+FROM position_total;
 COMMENT ON VIEW acceptance_by_position IS 'Share of decisions that accepted a candidate, by step index; only longer chains have later steps';
 
 CREATE OR REPLACE VIEW steps_by_author AS

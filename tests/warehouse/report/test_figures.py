@@ -96,7 +96,7 @@ def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None
     ids = [loaded.speculative.path.name, loaded.vanilla.path.name]
     figures = {next(iter(figure.charts)): figure for figure in figures_of(loaded.database, *ids)}
     assert list(figures) == [
-        "accuracy", "differences", "trade-off", "fallback", "tokens", "latency", "acceptance-by-tenth", "verdicts",
+        "accuracy", "differences", "trade-off", "fallback", "tokens", "latency", "acceptance-by-step", "verdicts",
     ]  # fmt: skip
 
     def shown(name: str, column: str, factor: float = 1.0) -> dict[str, Any]:
@@ -119,21 +119,17 @@ def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None
     assert isinstance(scatter, Scatter)
     assert {ids[p.index]: p.x for p in scatter.points} == shown("trade-off", "mean_seconds")
     assert {ids[p.index]: p.y for p in scatter.points} == shown("trade-off", "graded_pass_at_1", 100)
-    rates = asked(loaded.database, figures["acceptance-by-tenth"].sql)
-    assert len(rates) == 2
+    rates = {row["step_index"]: row["value"] for row in asked(loaded.database, figures["acceptance-by-step"].sql)}
     for name, column in (("tokens", "emitted_tokens_per_sample"), ("latency", "seconds_per_sample")):
         bars = figures[name].charts[name]
         assert isinstance(bars, StackedBars)
         drawn = [bar.total for bar in bars.bars if name == "latency" or "emitted" in bar.label]
         answers = asked(loaded.database, figures[name].sql)
         assert drawn == [pytest.approx(sum(row[column] for row in answers if row["run_id"] == i)) for i in ids]
-    for axis, chart in figures["acceptance-by-tenth"].charts.items():
-        assert isinstance(chart, Lines)
-        for line in chart.lines:
-            by_position = {row["position"]: row for row in rates if f"acceptance-by-{row['axis']}" == axis}
-            assert [p.value for p in line.places] == [
-                pytest.approx(100 * by_position[p.x]["value"]) for p in line.places
-            ]
+    drawn_rates = figures["acceptance-by-step"].charts["acceptance-by-step"]
+    assert isinstance(drawn_rates, Lines)
+    [line] = drawn_rates.lines
+    assert {place.x: place.value for place in line.places} == {step: 100 * rate for step, rate in rates.items()}
 
 
 def test_the_page_has_the_sql_as_text(loaded: Loaded, written: Written) -> None:

@@ -78,8 +78,8 @@ def test_the_fallback_interval_is_over_problems(tmp_path: Path) -> None:
     # Equal numbers of verdicts: the ratio is the mean of 0.5, 0 and 1, with the interval of an accuracy.
     expected = accuracy(np.array([0.5, 0.0, 1.0]))
     assert (facts.fallback.low, facts.fallback.high) == pytest.approx((expected.low, expected.high))
-    [step] = facts.acceptance["step"]
-    assert (step.position, step.num_decisions) == (1, 6)
+    [step] = facts.acceptance
+    assert (step.step_index, step.num_decisions) == (1, 6)
     assert step.rate.value == pytest.approx(0.5)
 
 
@@ -213,9 +213,10 @@ def test_own_methods_and_prompts_are_named_and_their_code_is_not_marked_as_anoth
     ]
     table = conditions(facts)
     rows = {row[0]: row[1:] for row in table.rows}
-    assert rows["source of the method"] == ("–", "rule.py:Own", "rule.py:Own")
-    assert rows["code of the method"] == ("–", "c" * 16, "c" * 16)
-    assert rows["hash of the prompts"][2].endswith(" (own answer_bridge)")
+    assert rows["source of the method"] == ("", "–", "rule.py:Own", "rule.py:Own")
+    assert rows["code of the method"] == ("", "–", "c" * 16, "c" * 16)
+    assert rows["dataset"] == (runs.VANILLA.dataset, "", "", "")
+    assert rows["hash of the prompts"][3].endswith(" (own answer_bridge)")
     marked = {table.rows[place][0] for place in table.differs}
     assert "hash of the prompts" in marked
     assert not marked & {"hash of the code", "code of the method"}
