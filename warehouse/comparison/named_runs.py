@@ -11,7 +11,7 @@ from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.modelled import modelled_speed_ups
-from warehouse.comparison.outcomes import check_details, read_folders, read_outcomes, resolve
+from warehouse.comparison.outcomes import read_folders, read_outcomes, resolve
 from warehouse.comparison.own_datasets import named_alike
 from warehouse.comparison.stopwatches import read_definitions, read_times
 from warehouse.comparison.votes import read_votes
@@ -54,8 +54,6 @@ def compare_runs(
 def read_runs(connection: Connection, names: Sequence[str], *, votes: bool, times: bool = False) -> list[Run]:
     """Read everything that a comparison needs of the named runs, in their order. Raises WarehouseError."""
     ids = list(dict.fromkeys(resolve(connection, name) for name in names))
-    if times:
-        check_details(connection, ids)
     manifests, folders = read_manifests(connection, ids), read_folders(connection, ids)
     factors = run_factors(connection, ids)
     [(named_grader,)] = connection.execute("SELECT getvariable('grader_version')").fetchall()
