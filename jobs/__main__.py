@@ -22,7 +22,6 @@ for _command in (
     workers.resume,
     workers.retry_failed,
     nights.nightly,
-    nights.prune,
     launches.launch_suite,
     results.lossless,
     results.score,

@@ -78,7 +78,7 @@ def main(
 
     RUN is a run id, a prefix of one, or a run folder.
     """
-    from warehouse.comparison.outcomes import check_details, resolve
+    from warehouse.comparison.outcomes import resolve
     from warehouse.database import reader
     from warehouse.inspect_log import export_inspect, num_missing
 
@@ -86,7 +86,6 @@ def main(
     output_format = choose_format(output_format, output, kinds, "parquet")
     with reader(database or default_database(run), wait_seconds) as connection:
         run_id = resolve(connection, run)
-        check_details(connection, [run_id])
         if output_format == "inspect":
             output = output or Path(f"{run_id}.eval")
             click.echo(f"{output}: {counted(export_inspect(connection, run_id, output), 'sample')}")

@@ -20,7 +20,7 @@ _TABLES = ("run", "trace", "grade", "probe", "target", "totals", "timing", "esti
 """Files of tables/."""
 _VIEWS = (
     "macros", "accuracy", "speculation", "tokens", "speed", "speed_up", "timing", "modelled", "stopwatches",
-    "judge", "replay", "drafts", "probe", "flips", "wide", "several", "code", "pruned", "target",
+    "judge", "replay", "drafts", "probe", "flips", "wide", "several", "code", "target",
 )  # fmt: skip
 """Files of views/, each after those that it builds on."""
 _USED_IN_FILLING = ("macros", "replay")

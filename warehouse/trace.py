@@ -33,7 +33,6 @@ WHERE sample.run_id = $run_id AND sample.problem_id = $problem_id AND sample.sam
 """
 _OF_SAMPLE = "SELECT * FROM {table} WHERE run_id = $run_id AND sample_id = $sample_id ORDER BY {order}"
 _MOST_NAMED = 20
-_IS_PRUNED = "SELECT run_id FROM pruned_run WHERE run_id = $run_id"
 
 
 class UnknownSample(WarehouseError):
@@ -56,10 +55,6 @@ def trace_lines(connection: Connection, run_id: str, problem_id: str, sample_ind
         connection, _OF_SAMPLE.format(table="candidate", order="step_index, candidate_index"), key
     )
     calls: list[Row] = rows(connection, _OF_SAMPLE.format(table="call", order="call_index"), key)
-    if sample["stop_reason"] is not None and not calls and rows(connection, _IS_PRUNED, {"run_id": run_id}):
-        yield plain(
-            f"its steps and calls are in an archive: python -m jobs prune FOLDER --restore {run_id}", style="red"
-        )
     for step in steps:
         index = step["step_index"]
         yield from _step(

@@ -37,7 +37,6 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "retry-failed": ("jobs retry-failed", "Retry samples that ended in an error."),
         "worker": ("jobs worker", "Run one shard in this process."),
         "finalize": ("jobs finalize", "Grade, load and print the result."),
-        "prune": ("jobs prune", "Archive the runs of old nights."),
         "example": ("jobs example", "Print an example of a profile, a suite or a scrontab."),
     },
     "Results": {

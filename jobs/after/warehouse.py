@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from warehouse.results import RunResults
 
 
-PRUNED = "pruned"
-"""State of a run whose details the database has forgotten: that of warehouse.loading.pruning."""
-_PRUNING_WAIT_SECONDS = 600.0
 FAILED_NIGHT = exit_codes.TROUBLE
 """Exit code of the verdict FAIL; a test compares it with warehouse.nightly.judge.EXIT_CODES."""
 
@@ -212,11 +209,13 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
 def judged(database: Path, night: date, since: date | None = None) -> NightVerdict:
     """Return the verdict on a night's runs against those of the nights before; those before `since` are ignored.
 
-    Raises WarehouseFailed.
+    What nights are judged by is kept beside the database, for when run folders are gone. Raises WarehouseFailed.
     """
+    from warehouse.nightly import history
     from warehouse.nightly import verdict as nights
 
     with _warehouse_errors():
+        history.keep_nights(database)
         return nights.judged(database, night, since)
 
 
@@ -278,7 +277,7 @@ def num_graded(database: Path, names: Sequence[str]) -> dict[str, int]:
 def files_loaded(database: Path, name: str) -> dict[str, int] | None:
     """Return the sizes of a run's files when they were loaded, by their paths in the run folder.
 
-    Empty where the database lacks the run, None where it cannot be read or has forgotten the run's details.
+    Empty where the database lacks the run, None where it cannot be read.
     """
     from warehouse.database import DatabaseError, WarehouseError, WarehouseMissing
     from warehouse.loading.runs import files_of
@@ -289,32 +288,3 @@ def files_loaded(database: Path, name: str) -> dict[str, int] | None:
         return {}
     except (WarehouseError, DatabaseError):
         return None
-
-
-def loaded(database: Path, runs: Sequence[RunFolder]) -> dict[str, str]:
-    """Return for each run that the database holds why its folder is needed; empty where it is not. See `pruning`.
-
-    Raises WarehouseFailed.
-    """
-    from warehouse.loading import pruning
-
-    if not runs:
-        return {}
-    with _warehouse_errors():
-        return pruning.states(database, runs)
-
-
-def with_details(database: Path, names: Sequence[str]) -> list[str]:
-    """Return those of these runs of which the database holds steps and calls. Raises WarehouseFailed."""
-    from warehouse.loading import pruning
-
-    with _warehouse_errors():
-        return pruning.with_details(database, names)
-
-
-def forget_details(database: Path, names: Sequence[str]) -> None:
-    """Let the database forget steps, candidates, calls and prompts of runs. Raises WarehouseFailed."""
-    from warehouse.loading import pruning
-
-    with _warehouse_errors():
-        pruning.forget_details(database, names, _PRUNING_WAIT_SECONDS)

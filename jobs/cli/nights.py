@@ -1,4 +1,4 @@
-"""The commands of nights: one launches a suite for a night and judges it, one archives the runs of old nights."""
+"""The command that launches a suite for a night and judges it."""
 
 from __future__ import annotations
 
@@ -113,33 +113,3 @@ def _launch_night(
         known.page = page
     if junit is not None:
         awaited.write_junit(chosen, evening, junit, known.exit_code)
-
-
-@click.command(cls=RunCommand, short_help="Archive the runs of old nights.")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option(
-    "--keep-nights",
-    type=click.IntRange(1),
-    default=90,
-    show_default=True,
-    help="Number of nights, the newest, whose runs stay as they are.",
-)
-@click.option("--archive", type=click.Path(path_type=Path), help="Folder of the archives.  [default: FOLDER/archive]")
-@click.option("--yes", is_flag=True, help="Do it; without this it only says what it would do.")
-@click.option(
-    "--restore", metavar="RUN", multiple=True, help="Unpack this run's archive again instead; may be repeated."
-)
-def prune(folder: Path, keep_nights: int, archive: Path | None, yes: bool, restore: tuple[str, ...]) -> None:
-    """Archive the run folders of old nights; the database beside them keeps the results.
-
-    FOLDER is the output of the nightly suite. Only finished, graded and loaded runs of nights are archived. The
-    database forgets their steps, candidates, calls and prompts; no verdict of a night changes.
-    """
-    from jobs.nights import show_pruning
-
-    archives = archive or folder / "archive"
-    with show_pruning.errors_in_one_line():
-        if restore:
-            show_pruning.restore(restore, archives, folder)
-        else:
-            show_pruning.prune(folder, keep_nights, archives, is_agreed=yes)

@@ -1,1 +1,1 @@
-"""Nights: their record, how they recover, and what is archived after years."""
+"""Nights: their record, their verdict jobs and page, and how they recover."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from datetime import date
@@ -83,3 +84,16 @@ def test_the_command(suite: Path) -> None:
     wrong = subprocess.run(command, capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert "missing.toml: no such file" in wrong.stderr
+
+
+def test_nights_whose_folders_and_database_are_gone_remain_the_baseline(suite: Path) -> None:
+    output = suite.parent / "runs"
+    for run in run_folders([output]):
+        if run.spec().tag in {str(night) for night in NIGHTS[:3]}:
+            shutil.rmtree(run.path)
+    (output / "warehouse.duckdb").unlink()
+    nightly.conclude(str(suite), str(NIGHTS[3]))
+    assert verdict(suite, NIGHTS[3]).startswith(f"**PASS: night of {NIGHTS[3]}, 2 cells**")
+    (output / "warehouse.nights.jsonl").unlink()
+    nightly.conclude(str(suite), str(NIGHTS[3]))
+    assert "0 of 3 nights of baseline" in verdict(suite, NIGHTS[3])

@@ -29,7 +29,6 @@ NOT_RECORDED = {
     "run_code",  # which code worked on a run
     "stopwatch",  # texts
     "run_stopwatch", "problem_stopwatch", "sample_stopwatch", "serial_seconds", "batch_seconds",  # the papers' clocks
-    "pruned_run",  # runs in archives
 }  # fmt: skip
 _OWN_QUERIES = {  # without the time that grading took
     name: f"SELECT * EXCLUDE (seconds) FROM {name}" for name in ("grade", "second_grade")

@@ -27,7 +27,6 @@ from warehouse.comparison.written import write
 from warehouse.database import Connection, reader
 from warehouse.database import rows as rows_of
 from warehouse.load import load_run
-from warehouse.loading.pruning import forget_details
 from warehouse.measures import measure
 from warehouse.nightly.measures import read_totals
 from warehouse.nightly.metrics import FALLBACK
@@ -306,20 +305,6 @@ def test_of_a_verdict_the_decision_has_its_number_and_threshold(tmp_path: Path, 
     with reader(tmp_path / "w.duckdb") as connection:
         [row] = Ask(connection)("decision", folder)
     assert (row["kind"], row["value"], row["threshold"], row["accepted"]) == ("score", 9, 6.5, True)
-
-
-def test_what_was_decided_stays_where_the_steps_are_pruned(tmp_path: Path) -> None:
-    folder = loaded_run(tmp_path, [[Decision.at_least("trust", 0.6, 0.5)]] * 6, ["correct"] * 6)
-    views = ("fallback_rate", "decision_kinds", "refusals", "judge_calibration", "threshold_replay")
-
-    def answers() -> list[list[dict[str, Any]]]:
-        with reader(tmp_path / "w.duckdb") as connection:
-            return [Ask(connection)(view, folder) for view in views]
-
-    before = answers()
-    assert all(before)
-    forget_details(tmp_path / "w.duckdb", [folder.path.name])
-    assert answers() == before
 
 
 def test_decisions_of_todays_methods_are_their_verdicts(loaded: Loaded, ask: Ask) -> None:

@@ -17,7 +17,6 @@ from tests.warehouse import runs
 from tests.warehouse.simulate_distances import _CASES, coverage
 from warehouse.database import reader, rows
 from warehouse.load import load_run
-from warehouse.loading import pruning
 from warehouse.statistics.intervals import mean_t
 
 SCORER = target_logprobs.scorer_of(runs.TARGET, runs.SPEC)
@@ -167,18 +166,6 @@ def test_absurd_steps_have_an_address_and_a_threshold_of_choice(tmp_path: Path) 
     with reader(tmp_path / "w.duckdb") as connection:
         connection.execute("SET VARIABLE absurd_nats = 15")
         assert rows(connection, "FROM absurd_step") == []
-
-
-def test_the_distance_stays_when_the_steps_are_forgotten(tmp_path: Path) -> None:
-    own, _ = made(tmp_path, runs.SPEC, own_nats)
-    base, _ = made(tmp_path, runs.VANILLA, base_nats)
-    before = estimates(tmp_path, "distance_from_target")
-    pruning.forget_details(tmp_path / "w.duckdb", [own.path.name, base.path.name])
-    assert select(tmp_path, "FROM step_target_logprob") == []
-    made(tmp_path, replace(runs.SPEC, seed=1), own_nats)
-    after = estimates(tmp_path, "distance_from_target")
-    assert after[own.path.name] == before[own.path.name]
-    assert len(after) == 2, "a run that is new is compared with a baseline whose steps are forgotten"
 
 
 def test_the_interval_covers_the_distance_about_as_often_as_it_says() -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from jobs.run.spec import units
 from tests.warehouse import cells, runs
-from tests.warehouse.made_up_databases import HALF, MADE_UP, Made, one_problem, repeated
+from tests.warehouse.made_up_databases import HALF, MADE_UP, Made, one_problem
 from warehouse import database as databases
 from warehouse import schema
 from warehouse.database import WarehouseOutdated, reader, rows
 from warehouse.load import load_run, load_runs, rebuild
-from warehouse.loading import pruning
 
 STORED = "FROM estimate ORDER BY ALL"
 
@@ -59,17 +57,6 @@ def test_grading_again_and_a_run_that_goes_on_replace_their_rows(tmp_path: Path)
     assert stored(fresh) == stored(database)
     load_run(base, database)
     assert stored(fresh) == stored(database)
-
-
-def test_forgetting_details_keeps_the_rows(tmp_path: Path) -> None:
-    database = tmp_path / "w.duckdb"
-    folders = repeated(tmp_path)
-    list(load_runs(folders, database))
-    before = stored(database)
-    pruning.forget_details(database, [folder.path.name for folder in folders])
-    assert stored(database) == before
-    load_run(cells.finished(tmp_path, replace(cells.SPEC, params={"drafts": 3}), HALF, latency=6), database)
-    assert [row for row in before if row in stored(database)] == before
 
 
 def test_rows_of_other_methods_are_refused_and_rebuilt_by_the_next_load(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +14,16 @@ import duckdb
 import pytest
 from click.testing import CliRunner
 
+from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells, runs
 from tests.warehouse.conftest import Ask, Loaded
-from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.database import reader, rows, writer
+from warehouse.load import load_run, load_runs
+from warehouse.load import main as load
 from warehouse.nightly import metrics
 from warehouse.nightly.cells import CellNight
-from warehouse.nightly.history import read_nights
+from warehouse.nightly.history import keep_nights, kept_nights, read_nights
 from warehouse.nightly.measures import read_times, read_totals
 from warehouse.regress import main
 from warehouse.summary import summary
@@ -34,11 +37,18 @@ def add(
     where: Path, day: int, correct: Sequence[int], suffix: str = "", spec: RunSpec = cells.SPEC, **more: Any
 ) -> str:
     """Load a run of the night of a day; returns its id."""
-    tagged = replace(spec, seed=day, tag=f"2026-01-{day:02}{suffix}")
-    started_at = runs.START + day * DAY + more.pop("late", 0.0)
-    folder = cells.finished(where, tagged, correct, started_at=started_at, **more)
+    folder = made(where, day, correct, suffix, spec, **more)
     load_run(folder, where / "w.duckdb")
     return folder.path.name
+
+
+def made(
+    where: Path, day: int, correct: Sequence[int], suffix: str = "", spec: RunSpec = cells.SPEC, **more: Any
+) -> RunFolder:
+    """Make a run of the night of a day."""
+    tagged = replace(spec, seed=day, tag=f"2026-01-{day:02}{suffix}")
+    started_at = runs.START + day * DAY + more.pop("late", 0.0)
+    return cells.finished(where, tagged, correct, started_at=started_at, **more)
 
 
 def nights_of(where: Path) -> list[list[CellNight]]:
@@ -173,3 +183,39 @@ def test_a_night_names_the_command_that_adds_what_its_run_lacks(
     [cell] = night["cells"]
     assert code == 4
     assert cell["reasons"][0].endswith(f": python -m jobs {command} {run_id}")
+
+
+def test_verdicts_are_the_same_to_the_last_digit_when_the_folders_of_nights_are_gone(tmp_path: Path) -> None:
+    database = tmp_path / "w.duckdb"
+    old = [
+        made(tmp_path, day, CALM[day:] + CALM[:day], spec=spec, latency=3 + day % 3 + len(spec.method))
+        for day in range(1, 5)
+        for spec in (cells.SPEC, cells.VANILLA)
+    ]
+    old += [made(tmp_path, 3, CALM, ".confirm", processor="another")]
+    new = [made(tmp_path, 5, BAD, suffix) for suffix in ("", ".confirm")]
+    list(load_runs([*old, *new], database))
+    nights = [("--night", f"2026-01-0{day}") for day in (4, 5)]
+    before = [judged(tmp_path, *night) for night in nights]
+    assert before[-1][0] == 1
+    assert any(cell["metrics"] for cell in before[0][1]["cells"])
+    for _ in range(2):
+        keep_nights(database)
+    lines = database.with_suffix(".nights.jsonl")
+    assert len(kept_nights(database)) == lines.read_text().count('"cell"') == 9, "what is there is not written again"
+
+    for run in old:
+        shutil.rmtree(run.path)
+    with writer(database) as connection:
+        connection.execute("UPDATE schema_version SET tables_hash = 'another'")
+    done = CliRunner().invoke(load, [str(tmp_path), "--database", str(database)])
+    assert (done.exit_code, done.stderr.count("\n")) == (0, 1), done.output
+    assert "of 9 runs without a folder it keeps what nights are judged by" in done.stderr
+    with reader(database) as connection:
+        assert {row["run_id"] for row in rows(connection, "SELECT run_id FROM run")} == {run.path.name for run in new}
+    assert [judged(tmp_path, *night) for night in nights] == before
+
+    add(tmp_path, 5, CALM)
+    keep_nights(database)
+    [*_, newest] = kept_nights(database)
+    assert newest.first.correct.tolist() == CALM, "the newest line of a night counts"

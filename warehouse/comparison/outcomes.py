@@ -179,9 +179,6 @@ class Pair:
         return replace(self, first=self.first.at(places), second=self.second.at(places))
 
 
-_PRUNED = "SELECT run_id FROM pruned_run WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) ORDER BY run_id"
-
-
 def paired(first: Outcomes, second: Outcomes) -> Pair:
     """Pair two runs by problem, in the order of the first.
 
@@ -248,17 +245,6 @@ def _common(first: Outcomes, second: Outcomes) -> tuple[Counts, Counts]:
 def _wide(flags: Flags, other: Outcomes) -> Flags:
     """Return flags (n, k) padded with false columns to the other run's number of samples per problem."""
     return np.pad(flags, ((0, 0), (0, max(0, other.is_counted.shape[1] - flags.shape[1]))))
-
-
-def check_details(connection: Connection, run_ids: Sequence[str]) -> None:
-    """Raise WarehouseError where the steps and calls of a run were archived: what is made of them would be wrong."""
-    pruned = rows(connection, _PRUNED, {"run_ids": list(run_ids)})
-    if pruned:
-        names = ", ".join(str(row["run_id"]) for row in pruned)
-        raise WarehouseError(
-            f"only results are left of {names}: unpack the rest with python -m jobs prune FOLDER --restore RUN, "
-            "and load it"
-        )
 
 
 def resolve(connection: Connection, run: str) -> str:

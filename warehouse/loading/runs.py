@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from harness.plural import counted
-from jobs.nights import archive
 from jobs.run.folder import RunFolder
 from warehouse.database import (
     WAIT_SECONDS,
@@ -40,7 +39,6 @@ __all__ = [
     "RunUnreadable",
     "describe",
     "files_of",
-    "is_up_to_date",
     "load_into",
     "load_run",
     "load_runs",
@@ -101,15 +99,17 @@ def plan_migration(
     """Return the runs from which an outdated database is rebuilt, and one line that says so.
 
     These are the given runs and those that the database holds. Raises WarehouseOutdated where folders of the latter
-    no longer exist. Those that `jobs prune` archived beside them are unpacked again.
+    no longer exist, unless what nights are judged by of them stands beside the database.
     """
+    from warehouse.nightly.history import kept_nights  # judging is loaded for a migration alone
+
     by_name = {name: RunFolder(path) for name, path in former_runs(database, wait_seconds).items()}
     by_name |= {folder.path.name: folder for folder in folders}
     renamed = {folder.spec_id() for folder in folders} - {folder.path.name for folder in folders}
     for name in [name for name, folder in by_name.items() if name in renamed and not folder.exists()]:
         del by_name[name]
-    restored = [name for name, folder in by_name.items() if not folder.exists() and _restore(folder)]
-    missing = sorted(name for name, folder in by_name.items() if not folder.exists())
+    gone = {name for name, folder in by_name.items() if not folder.exists()}
+    missing = sorted(gone.difference(*(night.run_ids for night in kept_nights(database))))
     if missing:
         raise WarehouseOutdated(
             f"{database} was written by another version of the warehouse, and the folders of {len(missing)} of its "
@@ -118,19 +118,10 @@ def plan_migration(
         )
     line = (
         f"{database} was written by another version of the warehouse: it is rebuilt with schema {SCHEMA_VERSION} "
-        f"from its {counted(len(by_name), 'run folder')}"
-        + (f", {len(restored)} of them restored from their archives (python -m jobs prune)" if restored else "")
+        f"from its {counted(len(by_name) - len(gone), 'run folder')}"
+        + (f"; of {counted(len(gone), 'run')} without a folder it keeps what nights are judged by" if gone else "")
     )
-    return list(by_name.values()), line
-
-
-def _restore(folder: RunFolder) -> bool:
-    """Unpack the archive of a run that `jobs prune` left beside it; returns whether there was one."""
-    try:
-        archive.restore(folder.path.name, folder.path.parent / "archive", folder.path.parent)
-    except (archive.ArchiveFailed, OSError):
-        return False
-    return True
+    return [folder for name, folder in by_name.items() if name not in gone], line
 
 
 def _unchanged(
@@ -150,20 +141,13 @@ def _unchanged(
         return [(folder, _report_if_unchanged(connection, folder)) for folder in runs]
 
 
-def files_of(database: Path, run_id: str, wait_seconds: float = 1.0) -> dict[str, int] | None:
+def files_of(database: Path, run_id: str, wait_seconds: float = 1.0) -> dict[str, int]:
     """Return the sizes of a run's files when they were loaded, by name; empty where the database lacks the run.
 
-    None where it has forgotten the run's details, the files among them. Raises WarehouseError.
+    Raises WarehouseError.
     """
     with reader(database, wait_seconds) as connection:
-        if connection.execute("SELECT 1 FROM pruned_run WHERE run_id = ?", [run_id]).fetchall():
-            return None
         return {file.name: file.size_bytes for file in _loaded_files(connection, run_id)}
-
-
-def is_up_to_date(connection: Connection, folder: RunFolder) -> bool:
-    """True if the database holds a run as its files are."""
-    return _report_if_unchanged(connection, folder) is not None
 
 
 def _report_if_unchanged(connection: Connection, folder: RunFolder) -> LoadReport | None:

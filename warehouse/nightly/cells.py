@@ -89,6 +89,11 @@ class CellNight:
     """The same for re-runs whose times alone do not count."""
 
     @property
+    def run_ids(self) -> list[str]:
+        """The runs that count."""
+        return [batch.run_id for batch in (self.first, *self.reruns)]
+
+    @property
     def is_complete(self) -> bool:
         """True if every sample of the first run has a grade."""
         return self.first.num_missing == 0

@@ -1,17 +1,27 @@
-"""Read nights from the warehouse: which runs belong to which cell and night."""
+"""Read nights from the warehouse: which runs belong to which cell and night.
+
+Beside a database of nights stands what they are judged by, a line of JSON per cell and night. Nights whose runs the
+database lacks, because it was rebuilt when their folders were gone, are read from there.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import orjson
 
+from jobs.run.files import append_record, read_records
+from jobs.run.locks import Lock
 from warehouse.comparison.manifests import PROMPT_DATE, Manifest, read_manifests
-from warehouse.database import Connection, rows
+from warehouse.database import Connection, reader, rows
 from warehouse.nightly.cells import Batch, CellNight
 from warehouse.nightly.measures import Times, of_times, read_baselines, read_times, read_totals
 from warehouse.nightly.metrics import METRICS
@@ -26,6 +36,8 @@ Conditions = tuple[dict[str, str], dict[str, str], dict[str, str]]
 """Environment and inputs of a run, and further conditions of its times; runs with equal ones share the object."""
 _Dates = dict[str, str]
 """The date in a run's prompts, by its printed name; empty where they hold none."""
+_AT = "at"
+"""Tells two lines of equal content apart, between which there was another."""
 _DATED = r"\d{4}-\d{2}-\d{2}"
 
 _RUNS = """
@@ -74,13 +86,17 @@ _FILES = ("draft files", "target files", "reward model files", "selection adapte
 _DEVICES, _PROCESSOR = "devices", "processor"
 
 
-def read_nights(connection: Connection, since: date | None = None) -> list[list[CellNight]]:
+def read_nights(
+    connection: Connection, since: date | None = None, kept: Sequence[CellNight] = ()
+) -> list[list[CellNight]]:
     """Return every night with its cells, oldest first; nights before `since` are left out.
 
-    Where runs are tagged with dates, only those count.
+    kept: what stands beside the database, which counts where the database lacks a run of it. Where runs are tagged with
+    dates, only those count.
     """
     runs = rows(connection, _RUNS)
-    if any(_tagged(row) for row in runs):
+    loaded = {str(row["run_id"]) for row in runs}
+    if kept or any(_tagged(row) for row in runs):
         runs = [row for row in runs if _tagged(row)]
     manifests = read_manifests(connection, [str(row["run_id"]) for row in runs])
     is_greedy = any(row["is_greedy"] for row in runs)
@@ -97,7 +113,60 @@ def read_nights(connection: Connection, since: date | None = None) -> list[list[
     shared: dict[str, Conditions] = {}
     conditions = {run_id: shared.setdefault(repr(found), found) for run_id, found in conditions.items()}
     dated = {run_id: (*found, _dates(manifests[run_id])) for run_id, found in conditions.items()}
-    return [_night_of_cells(night, cells, dated, measured) for night, cells in sorted(nights.items())]
+    found = {
+        night: {cell.cell: cell for cell in _night_of_cells(night, cells, dated, measured)}
+        for night, cells in nights.items()
+    }
+    for cell in kept:
+        if (since is None or cell.night >= since) and not loaded.issuperset(cell.run_ids):
+            found.setdefault(cell.night, {})[cell.cell] = cell
+    return [list(cells.values()) for _, cells in sorted(found.items())]
+
+
+def kept_nights(database: Path) -> list[CellNight]:
+    """Return what stands beside a database of its nights, the newest line of each cell and night."""
+    return [_from_line(line) for line in _kept_lines(database).values()]
+
+
+def keep_nights(database: Path) -> None:
+    """Append what the nights of a database are judged by to the file beside it, where they changed or it lacks them.
+
+    Raises WarehouseError and OSError.
+    """
+    path = _kept_file(database)
+    with Lock(path.with_name(f".{path.name}.lock")), reader(database) as connection:
+        lines = _kept_lines(database)
+        for cells in read_nights(connection, kept=list(map(_from_line, lines.values()))):
+            for cell in cells:
+                line = _as_line(cell)
+                if line != lines.get((line["night"], line["cell"])):
+                    append_record(path, {**line, _AT: time.time()})
+
+
+def _kept_file(database: Path) -> Path:
+    return database.with_suffix(".nights.jsonl")
+
+
+def _kept_lines(database: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (line["night"], line["cell"]): {name: value for name, value in line.items() if name != _AT}
+        for line in read_records(_kept_file(database))
+    }
+
+
+def _as_line(cell: CellNight) -> dict[str, Any]:
+    line: dict[str, Any] = orjson.loads(orjson.dumps(asdict(cell), option=orjson.OPT_SERIALIZE_NUMPY))
+    return line
+
+
+def _from_line(line: Mapping[str, Any]) -> CellNight:
+    first, *reruns = (
+        Batch(**{**batch, "correct": _counts(batch["correct"]), "samples": _counts(batch["samples"])})
+        for batch in (line["first"], *line["reruns"])
+    )
+    further = {"uncounted": tuple(line["uncounted"]), "untimed": tuple(line["untimed"])}
+    night = date.fromisoformat(line["night"])
+    return CellNight(**{**line, "night": night, "first": first, "reruns": tuple(reruns), **further})
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from warehouse.formatting import NOTHING
 from warehouse.graders import reader_for_grader
 from warehouse.markup import aligned, markdown
 from warehouse.nightly.cells import CellNight
-from warehouse.nightly.history import read_nights
+from warehouse.nightly.history import kept_nights, read_nights
 from warehouse.nightly.judge import CellVerdict, NightVerdict, judge_last
 from warehouse.nightly.words import as_record, remarks
 
@@ -53,7 +53,7 @@ def judged(
     since: nights before it are ignored; grader: the version whose grades count, by default each run's newest.
     """
     with reader_for_grader(database, grader, wait_seconds) as connection:
-        nights = read_nights(connection, since)
+        nights = read_nights(connection, since, kept_nights(database))
     return ordered(judge_last(until(nights, night)))
 
 

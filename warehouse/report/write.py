@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warehouse.comparison.contrasts import Settings
-from warehouse.comparison.outcomes import check_details, resolve
+from warehouse.comparison.outcomes import resolve
 from warehouse.database import WAIT_SECONDS
 from warehouse.formats import ReportFormat
 from warehouse.graders import reader_for_grader
@@ -64,7 +64,6 @@ def make_report(
     """
     with reader_for_grader(database, grader, wait_seconds) as connection:
         run_ids = list(dict.fromkeys(resolve(connection, run) for run in runs))
-        check_details(connection, run_ids)
         facts = report_facts(connection, run_ids)
         pair_flips, title = within(flips(facts), facts), title or _title(facts)
         baseline_id = resolve(connection, baseline) if baseline else None
