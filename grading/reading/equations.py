@@ -57,7 +57,7 @@ def _compare_approximations(pair: Pair, compare: Compare) -> Match:
         return Match(None, "nothing beside an approximation sign")
     if len(golds) == len(sides):
         return compare_ordered(golds, sides, pair, compare)
-    golds = [side for side in golds if not _NAME.fullmatch(side)]
+    golds = [side for side in golds if not _NAME.fullmatch(side)] or golds
     return best_match([compare(pair.with_texts(gold, side)) for gold in golds for side in sides[-MAX_APPROXIMATIONS:]])
 
 
