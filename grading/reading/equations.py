@@ -53,11 +53,11 @@ def compare_expressions(pair: Pair, compare: Compare) -> Match:
 def _compare_approximations(pair: Pair, compare: Compare) -> Match:
     """Compare any side of the gold with the last sides of the answer, but no name such as `x`."""
     golds, sides = ([side.strip() for side in text.split(r"\approx") if side.strip()] for text in pair.texts)
-    golds = [side for side in golds if not _NAME.fullmatch(side)]
     if not golds or not sides:
         return Match(None, "nothing beside an approximation sign")
     if len(golds) == len(sides):
         return compare_ordered(golds, sides, pair, compare)
+    golds = [side for side in golds if not _NAME.fullmatch(side)] or golds
     return best_match([compare(pair.with_texts(gold, side)) for gold in golds for side in sides[-MAX_APPROXIMATIONS:]])
 
 
