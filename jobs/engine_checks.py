@@ -10,20 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal, cast
 
@@ -44,7 +42,7 @@ from jobs.run.endings import by_shard
 from jobs.run.folder import RunFolder
 from jobs.run.state import read_state
 from jobs.watch.progress import Follower
-from jobs.work.worker import LAUNCHER_PID
+from jobs.work.worker import LAUNCHER_PID, end_with_launcher
 
 MakeCheck = Callable[[Machine], Awaitable[list[Measured]]]
 Status = Literal["ok", "failed", "not possible here"]
@@ -56,7 +54,6 @@ _LEFT_SHARE = 0.05
 """Share of a worker's memory that may be in use afterwards: other processes of the machine come and go."""
 _REVIVED = "engine died and is started again"
 _LOG_LINES = 20
-_SPAWN = multiprocessing.get_context("spawn")
 
 
 class RunFailed(Exception):
@@ -140,43 +137,40 @@ def run(machine: Machine, names: Sequence[str], limit: float) -> Iterator[Outcom
 
 
 def _in_process(machine: Machine, name: str, limit: float) -> Outcome:
-    begun, (receiving, sending) = time.monotonic(), _SPAWN.Pipe(duplex=False)
-    process = _SPAWN.Process(target=_make, args=(name, machine, sending))
-    process.start()
-    sending.close()
+    begun = time.monotonic()
+    with (Path(machine.work) / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jobs.engine_checks", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", LAUNCHER_PID: str(os.getpid())},
+            start_new_session=True,  # what is typed in a terminal is for the command, which ends this process
+        )
     try:
-        if receiving.poll(limit):
-            outcome: Outcome = receiving.recv()
-            return outcome
-        reason = f"no answer within {limit:.0f} s"
-    except EOFError:
-        process.join()
-        reason = f"its process ended with {process.exitcode}"
+        sent, _ = process.communicate(pickle.dumps(machine), limit)
+    except subprocess.TimeoutExpired:
+        return Outcome(name, "failed", f"no answer within {limit:.0f} s", seconds=time.monotonic() - begun)
     finally:
-        _kill(_tree(process.pid))
-        process.join()
-    return Outcome(name, "failed", reason, seconds=time.monotonic() - begun)
+        _kill(_tree(process.pid) if process.returncode is None else [])
+        process.wait()
+    if process.returncode:
+        reason = f"its process ended with {process.returncode}"
+        return Outcome(name, "failed", reason, seconds=time.monotonic() - begun)
+    return Outcome(*pickle.loads(sent))  # as a tuple: in that process the class is one of __main__
 
 
-def _make(name: str, machine: Machine, sending: Connection) -> None:
-    """Make one check in this process, and send its outcome."""
-    os.setsid()  # what is typed in a terminal is for the command, which ends this process
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    log = os.open(Path(machine.work) / f"{name}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    outcome = asyncio.run(outcome_of(name, CHECKS[name], machine))
+def main(name: str) -> None:
+    """Make one check in this process: the machine comes on stdin, the outcome goes to stdout, all else to stderr."""
+    outcomes = os.dup(1)
+    os.dup2(2, 1)
+    end_with_launcher()
+    outcome = asyncio.run(outcome_of(name, CHECKS[name], pickle.load(sys.stdin.buffer)))
     left = _tree(os.getpid())[1:]  # a run that would go on beside the next check
     _kill(left)
     psutil.wait_procs(left, _GONE_SECONDS)
-    sending.send(outcome)
-
-
-def _end_with_parent() -> None:
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        os._exit(1)  # engines and launches end with this process
+    with os.fdopen(outcomes, "wb") as file:
+        pickle.dump((outcome.check, outcome.status, outcome.reason, outcome.measured, outcome.seconds), file)
 
 
 def _last_output(folder: Path) -> tuple[str, ...]:
@@ -390,3 +384,6 @@ CHECKS: Mapping[str, MakeCheck] = {
     "preempted": preempt,
 }
 """By name, in the order in which they are made."""
+
+if __name__ == "__main__":
+    main(sys.argv[1])
