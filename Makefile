@@ -57,8 +57,8 @@ FORMER = runs/demo-pair-former
 
 train-demo: $(STAMP) ## Retrain the toy models (under two hours on one core)
 	mkdir -p $(FORMER)
-	git archive "$$(sed -n 's/^commit = "\(.*\)"/\1/p' harness/demo_pair/demo_pair.toml)" harness/data/models | tar -x -C $(FORMER)
-	$(RUN) -m harness.demo_pair --former $(FORMER)/harness/data/models
+	git archive "$$(sed -n 's/^commit = "\(.*\)"/\1/p' tools/demo_pair/demo_pair.toml)" harness/data/models | tar -x -C $(FORMER)
+	$(RUN) -m tools.demo_pair --former $(FORMER)/harness/data/models
 
 pictures: $(STAMP) ## Run the demo and remake the pictures of the README
 	$(RUN) -m tests.warehouse.report.recording "$(TERMTOSVG)"

@@ -34,7 +34,7 @@ _HASHED = (
 """Folders and files of the project that are hashed, but for those below."""
 _LEFT_OUT = (
     *(f"harness/{name}" for name in (
-        "acceptance", "bench", "checks", "cli", "demo_pair", "flags", "papers", "training",
+        "acceptance", "bench", "checks", "cli", "flags", "papers", "training",
     )),
     "harness/data",  # weights have fingerprints, and problems a hash of their own
     *(f"harness/problems/{name}.py" for name in (

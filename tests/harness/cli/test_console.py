@@ -17,7 +17,7 @@ from tests.test_commands import COMMANDS as MODULES
 from tests.test_imports import ROOT
 
 CALLED = {called: name for commands in console.COMMANDS.values() for name, (called, _) in commands.items()}
-OF_DEVELOPERS = {"harness.demo_pair", "harness.papers", "jobs.bench"}
+OF_DEVELOPERS = {"harness.papers", "jobs.bench"}
 """Commands that stay modules: they make files of this project or measure it."""
 
 
