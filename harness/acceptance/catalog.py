@@ -42,7 +42,6 @@ class Check:
 
 
 _NO_CACHE = "the transformers engine has no prefix cache"
-_NO_BARE = "there is no bare vLLM to compare the transformers engine with"
 _NO_SPECULATION = "the transformers engine has no token-level speculation"
 _IN_PROCESS = "the transformers engine has no process of its own"
 _CHECKS = (
@@ -77,14 +76,6 @@ _CHECKS = (
         "each cache holds what was calculated, and the cards are not full", 120,
         without_vllm="the transformers engine has no KV cache of a fixed size", on_cpu="a CPU has no cards to share",
         is_quick=False,
-    ),
-    *(
-        Check(
-            f"throughput-{width}", "engines", f"{width} samples in flight, against bare vLLM with the same requests",
-            "harness at least 0.85 of bare vLLM; the worker's loop less than 0.7 busy", 180, without_vllm=_NO_BARE,
-            on_cpu="a CPU is no faster with more than 16 in flight" if width > 16 else None, is_quick=width == 16,
-        )
-        for width in (16, 64, 256)
     ),
     Check(
         "verdicts-float32", "engines", "the same in float32", "largest |Δ| < 0.001", 120,

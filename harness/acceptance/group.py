@@ -38,7 +38,6 @@ def functions() -> Mapping[str, MakeCheck]:
         "mixed-load": calls.check_mixed_load,
         "warm-start": starting.check_warm_start,
         "real-sizes": starting.check_real_sizes,
-        **{f"throughput-{width}": partial(rates.check_throughput, width=width) for width in (16, 64, 256)},
         "verdicts-float32": calls.check_float32_verdicts,
         "lossless-ngram": partial(speculation.check_lossless, proposer="ngram"),
         "lossless-draft": partial(speculation.check_lossless, proposer="draft"),

@@ -23,8 +23,6 @@ class Sizes:
     """Longest completion of a writer."""
     chains: int = 4
     """Samples whose prefix cache is looked at."""
-    flight_tokens: int = 96
-    """Token budget of a sample where many are in flight."""
     lossless_prompts: int = 40
     lossless_tokens: int = 96
     unbiased_samples: int = 8
@@ -44,7 +42,6 @@ SMALL = Sizes(
     mixed_writers=40,
     mixed_tokens=8,
     chains=2,
-    flight_tokens=24,
     lossless_prompts=8,
     lossless_tokens=32,
     unbiased_samples=2,

@@ -1,7 +1,7 @@
 """Widths and memory shares of the engines on this machine's cards, and a pair of real size with random weights.
 
-The bundled pair answers faster than the worker asks. To load a GPU as real models do, without network, throughput is
-measured with models that have the figures of real ones, the bundled tokenizer and random weights.
+To fill cards as real models do, without network, the check of real sizes opens models with
+the figures of real ones, the bundled tokenizer and random weights.
 """
 
 from __future__ import annotations
