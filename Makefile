@@ -57,8 +57,8 @@ FORMER = runs/demo-pair-former
 
 train-demo: $(STAMP) ## Retrain the toy models (under two hours on one core)
 	mkdir -p $(FORMER)
-	git archive "$$(sed -n 's/^commit = "\(.*\)"/\1/p' harness/demo_pair/demo_pair.toml)" harness/data/models | tar -x -C $(FORMER)
-	$(RUN) -m harness.demo_pair --former $(FORMER)/harness/data/models
+	git archive "$$(sed -n 's/^commit = "\(.*\)"/\1/p' tools/demo_pair/demo_pair.toml)" harness/data/models | tar -x -C $(FORMER)
+	$(RUN) -m tools.demo_pair --former $(FORMER)/harness/data/models
 
 pictures: $(STAMP) ## Run the demo and remake the pictures of the README
 	$(RUN) -m tests.warehouse.report.recording "$(TERMTOSVG)"
@@ -97,21 +97,21 @@ check: $(STAMP) ## Check lint, formatting and types
 	$(RUN) -m mypy
 
 bench: $(SMOLLM_STAMP) ## Measure the harness around bare vLLM
-	$(RUN) -m harness.bench
+	$(RUN) -m tools.bench
 
 bench-loop: $(SMOLLM_STAMP) ## Measure what a step costs the worker's event loop
-	$(RUN) -m harness.bench.loop
+	$(RUN) -m tools.bench.loop
 
 bench-grading: $(STAMP) ## Measure the grader; needs MATH-500 (local or hub)
-	$(RUN) -m grading.bench
+	$(RUN) -m tools.bench.grading
 
 bench-slurm: $(STAMP) ## Measure a million samples on a local Slurm (root)
 	slurm/local-cluster down
 	slurm/local-cluster up --cpus 4
-	export $$(slurm/local-cluster env); $(RUN) -m jobs.bench --output $$(mktemp -d); status=$$?; slurm/local-cluster down; exit $$status
+	export $$(slurm/local-cluster env); $(RUN) -m tools.bench.slurm --output $$(mktemp -d); status=$$?; slurm/local-cluster down; exit $$status
 
 bench-warehouse: $(STAMP) ## Measure loading and views of the warehouse
-	$(RUN) -m warehouse.bench
+	$(RUN) -m tools.bench.warehouse
 
 clean: ## Remove .venv and caches; keep runs
 	rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache build *.egg-info .coverage*

@@ -10,7 +10,7 @@ a while: parallel candidates and the verdict's question. They are counted all th
 part of a step only, because what is left of them pushes other samples' chains out of the cache before those are read
 again.
 
-`python -m tests.harness.simulated_cache` compares this policy with the one before it, which reserved the 90th
+`python -m tools.simulate.cache` compares this policy with the one before it, which reserved the 90th
 percentile of the lengths that had ended; harness/engines/README.md has the table.
 """
 

@@ -34,7 +34,7 @@ _HASHED = (
 """Folders and files of the project that are hashed, but for those below."""
 _LEFT_OUT = (
     *(f"harness/{name}" for name in (
-        "bench", "checks", "cli", "demo_pair", "flags", "papers", "training",
+        "checks", "cli", "flags", "papers", "training",
     )),
     "harness/data",  # weights have fingerprints, and problems a hash of their own
     *(f"harness/problems/{name}.py" for name in (
@@ -53,7 +53,7 @@ _LEFT_OUT = (
     "harness/sizing/report.py",
     "harness/weights/prompt_trial.py",
     "jobs/work/attempt.py",
-    *(f"grading/{name}" for name in ("bench", "second", "__main__.py", "check.py", "golds.py", "regrade.py")),
+    *(f"grading/{name}" for name in ("__main__.py", "check.py", "golds.py", "regrade.py")),
 )  # fmt: skip
 _BUILT_IN_PROMPTS = "harness/data/prompts.toml"
 _SUFFIXES = {".py", ".toml", ".json", ".jsonl", ".jinja", ".txt"}

@@ -309,6 +309,13 @@ def built_in_text() -> str:
 
 
 @cache
+def demo_prompts() -> Prompts:
+    """Return the wording that the demo asks with; the bundled pair is trained on it and on the built-in one."""
+    name = "demo_prompts.toml"
+    return parse((resources.files("harness") / "data" / name).read_text(encoding="utf-8"), name)
+
+
+@cache
 def _built_in() -> Prompts:
     return Prompts.model_validate(parse_toml(built_in_text(), "data/prompts.toml"))
 

@@ -194,12 +194,8 @@ def test_the_commands_that_need_only_the_standard_library_have_the_short_help_an
 @pytest.mark.parametrize(
     "words",
     [
-        ["harness.bench", "--output", "x.foo"],
-        ["harness.bench.loop", "--output", "x.foo"],
         ["harness.reproduce", "own.toml", "-o", "x.foo"],
-        ["grading.bench", "--output", "x.foo"],
         ["jobs", "nightly", "--suite", "nightly.toml", "--junit", "x.foo"],
-        ["warehouse.bench", "--output", "x.foo"],
         ["warehouse.compare", "RUN", "RUN", "-o", "x.foo"],
         ["warehouse.export", "RUN", "-o", "x.foo"],
         ["warehouse.query", "SELECT 1", "-o", "x.foo"],

@@ -22,10 +22,8 @@ ALLOWED = {
     "warehouse": {"warehouse", "jobs", "harness", "grading"},
 }
 FRONTS = {
-    "grading.bench",
     "grading.check",
     "grading.regrade",
-    "harness.bench.planning",
     "harness.doctor",
     "harness.launch",
     "harness.papers.__main__",
@@ -49,12 +47,10 @@ DOORS = {
         "harness/engines/vllm.py",
         "harness/engines/vllm_process.py",
         "harness/engines/vllm_arguments.py",
-        "harness/bench/bare_vllm.py",
-        "harness/bench/instant_core.py",
     },
     "submitit": {"jobs/submission/submit.py"},
     "duckdb": {"warehouse/database.py"},
-    "math_verify": {"grading/reading/symbolic.py", "grading/measurements.py"},
+    "math_verify": {"grading/reading/symbolic.py"},
     "sympy": {"grading/reading/symbolic.py"},
     "datasets": {"harness/problems/hub.py"},
     "inspect_ai": {"warehouse/inspect_log.py"},
@@ -118,6 +114,12 @@ def test_what_every_command_is_made_with_needs_no_other_package_of_the_project()
     assert GRAPH["harness.environment"].keys() == {"harness.gpus"}
     assert GRAPH["harness.gpus"].keys() == {"harness.gpu_queries"}
     assert not GRAPH["harness.gpu_queries"]
+
+
+@pytest.mark.parametrize("package", ["tools", "tests"])
+def test_nothing_of_the_product_imports_what_is_not_installed(package: str) -> None:
+    users = {module for module, path in FILES.items() if package in {found.package for found in imports(path)}}
+    assert not users
 
 
 def test_imports_make_no_cycle() -> None:

@@ -73,7 +73,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], zipfile.Z
     """The files of the source distribution, without its own folder, and the wheel that is built from it."""
     where = tmp_path_factory.mktemp("built")
     checkout, unpacked = where / "checkout", where / "unpacked"
-    for name in (*PACKAGES, "slurm", "tests"):
+    for name in (*PACKAGES, "slurm", "tests", "tools"):
         shutil.copytree(ROOT / name, checkout / name, symlinks=True, ignore=shutil.ignore_patterns(*NOT_PACKED))
     for name in (*BESIDE, "Makefile"):
         shutil.copy(ROOT / name, checkout)
@@ -112,8 +112,8 @@ def test_the_wheel_has_the_examples_of_the_folder_slurm(built: tuple[set[str], z
         assert built[1].read(inside) == (ROOT / source).read_bytes()
 
 
-def test_the_source_distribution_has_the_tests_and_the_documents(built: tuple[set[str], zipfile.ZipFile]) -> None:
-    assert packed("tests", "slurm", *PACKAGES) - built[0] == set()
+def test_the_source_distribution_has_tests_tools_and_documents(built: tuple[set[str], zipfile.ZipFile]) -> None:
+    assert packed("tests", "tools", "slurm", *PACKAGES) - built[0] == set()
     assert {*BESIDE, "Makefile"} <= built[0]
 
 
@@ -135,6 +135,7 @@ def test_the_archive_of_a_job_has_every_file_of_the_packages_but_the_weights(tmp
     with zipfile.ZipFile(tmp_path / snapshot.take(RunFolder(tmp_path))) as archive:
         names = set(archive.namelist())
     assert {name for name in packed(*PACKAGES) if not name.startswith("harness/data/models/")} - names == set()
+    assert not [name for name in names if name.startswith("tools/")]
 
 
 @pytest.fixture

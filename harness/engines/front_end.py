@@ -1,7 +1,7 @@
 """vLLM's front end in the worker's event loop, without what nothing here reads.
 
 Every token of every request passes through the worker's one event loop. Measured over engines that answer at once, by
-`python -m harness.bench.loop`: what is spared here is most of what the loop had to do.
+`python -m tools.bench.loop`: what is spared here is most of what the loop had to do.
 """
 
 from __future__ import annotations

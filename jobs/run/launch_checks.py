@@ -12,7 +12,6 @@ from pathlib import Path
 
 from harness.checks.model_files import WORKERS_MAY, findings
 from harness.context import Text, needs, required_context_tokens
-from harness.demo_pair.wording import DEMO_PROMPTS
 from harness.engine import Role
 from harness.engines.scripted import ByteTokenizer
 from harness.engines.speculation import proposing_roles
@@ -23,6 +22,7 @@ from harness.methods.ranges import flag
 from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
+from harness.prompt_file import demo_prompts
 from harness.sizing.model_files import shape_of
 from harness.weights import prompt_trial
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
@@ -217,7 +217,8 @@ def check_taught(spec: RunSpec) -> Iterator[str]:
     """Yield a warning where the bundled pair reads prompts that it was not taught with."""
     taught = [model.name for model in spec.models.values() if model is not None and model.name in PAIR]
     is_alone = spec.draft is None or spec.target is None
-    own = [key for key, text in spec.wording.changes.items() if DEMO_PROMPTS.changes.get(key) != text]
+    demo = demo_prompts().changes
+    own = [key for key, text in spec.wording.changes.items() if demo.get(key) != text]
     read = [key for key in own if not is_alone or key.split(".")[0] not in _QUESTIONS]
     if taught and read and spec.engine.kind != "scripted":
         yield (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness import admission as admission_module
 from harness.admission import Admission, Admitted, Cache
-from tests.harness.simulated_cache import (
+from tools.simulate.cache import (
     BUDGET,
     Forecasting,
     Reserving,

@@ -14,7 +14,7 @@ from jobs.run import target_logprobs
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from tests.warehouse import runs
-from tests.warehouse.simulate_distances import _CASES, coverage
+from tools.simulate.distances import _CASES, coverage
 from warehouse.database import reader, rows
 from warehouse.load import load_run
 from warehouse.statistics.intervals import mean_t

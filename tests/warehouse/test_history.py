@@ -13,7 +13,7 @@ from jobs.run.expected import Recorded
 from jobs.run.model_spec import EngineSpec
 from jobs.run.spec import RunSpec
 from tests.warehouse import runs
-from warehouse.bench import makespan
+from tools.bench.warehouse import makespan
 from warehouse.database import writer
 from warehouse.history import spent_tokens
 from warehouse.load import load_run

@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells, runs
-from tests.warehouse.simulate_nights import Tally, history
-from tests.warehouse.simulated_nights import Setting
+from tools.simulate.night_scenarios import Setting
+from tools.simulate.nights import Tally, history
 from warehouse.load import load_run
 from warehouse.nightly.cells import Batch, CellNight
 from warehouse.nightly.judge import EXIT_CODES, CellVerdict, NightVerdict, replay
@@ -228,7 +228,7 @@ def _among(points: float, number: int) -> str:
 
 
 def test_simulated_nights_raise_no_alarm_and_a_drop_is_detected() -> None:
-    """A small piece of tests/warehouse/simulate_nights.py, whose tables are in warehouse/statistics/README.md."""
+    """A small piece of tools/simulate/nights.py, whose tables are in warehouse/statistics/README.md."""
     tally = Tally()
     history(np.random.default_rng(1), Setting("40 problems, AMC23-like", 12, drop=6.0, speed_up=np.log(0.7)), tally)
     assert tally.num_false_nights == 0

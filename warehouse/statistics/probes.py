@@ -5,7 +5,7 @@ The share of right endings of the latter less that of the former is the proposal
 much the proposal lowers the chance of a right answer. A proposal counts as wrong to the extent of its loss, and as
 right to the rest, so a rate over wrong or over right steps is a ratio of sums that are unbiased, however few
 continuations there are. Counting the points whose observed loss exceeds a margin is not
-(tests/warehouse/simulate_probes.py), because single losses are known only roughly.
+(tools/simulate/probes.py), because single losses are known only roughly.
 
 The points are a stratified random sample, so each one counts with the inverse of its probability of being drawn
 (Horvitz and Thompson, J. Am. Stat. Assoc. 47, 1952).

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from harness.bench.instant_core import InstantCore, Script, instant_cores
 from harness.engine import EngineDied, Role, Sampling
 from harness.engines import stall, vllm_process
 from harness.engines.settings import EngineSettings
 from harness.engines.vllm import VLLMEngine
+from tools.bench.instant_core import InstantCore, Script, instant_cores
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio, pytest.mark.needs_tool("vllm")]
 
@@ -75,7 +75,7 @@ async def engine(
     """An engine over scripted cores, with a limit of half a second."""
     monkeypatch.setenv(stall.LIMIT, str(LIMIT_SECONDS))
     monkeypatch.setattr(vllm_process, "_DEATH_POLL_SECONDS", 0.05)
-    monkeypatch.setattr("harness.bench.instant_core.InstantCore", Core)
+    monkeypatch.setattr("tools.bench.instant_core.InstantCore", Core)
     monkeypatch.setattr(Core, "started", [])
     settings = EngineSettings(dtype="float32", max_num_seqs=8, enforce_eager=True)
     with instant_cores(Script([REPLY, REPLY])):
@@ -177,7 +177,7 @@ async def test_an_engine_that_waits_for_requests_stays_open(engine: VLLMEngine) 
 async def test_a_start_has_a_limit_of_its_own(
     tiny_models: dict[Role, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.bench.instant_core.InstantCore", Core)
+    monkeypatch.setattr("tools.bench.instant_core.InstantCore", Core)
     monkeypatch.setattr(Core, "steps", _silent())
     monkeypatch.setattr(vllm_process, "START_SECONDS", 1)
     settings = EngineSettings(dtype="float32", max_num_seqs=8, enforce_eager=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.warehouse.simulate_auroc import Verdicts, coverage, independent_coverage, intervals
+from tools.simulate.auroc import Verdicts, coverage, independent_coverage, intervals
 
 REPETITIONS = 400
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.warehouse.simulate_skew import BEFORE, FLIPS, MARGIN, POPULATIONS, SYMMETRIC, USED, misses
-from tests.warehouse.skew_candidates import CANDIDATES
+from tools.simulate.skew import BEFORE, FLIPS, MARGIN, POPULATIONS, SYMMETRIC, USED, misses
+from tools.simulate.skew_candidates import CANDIDATES
 from warehouse.statistics.bounded import (
     SMALLEST_P,
     bounded_mean,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.warehouse.simulate_accuracy import before_covers, coverage, covers, draw
-from tests.warehouse.simulate_intervals import holds
+from tools.simulate.accuracy import before_covers, coverage, covers, draw
+from tools.simulate.intervals import holds
 from warehouse.statistics.bounded import accuracy, bounded_mean
 from warehouse.statistics.intervals import mean_t, rerun_standard_error
 from warehouse.statistics.ratios import geometric_mean_ratio

@@ -1,12 +1,12 @@
-"""Plans: their variance components, their power, and a small piece of tests/warehouse/simulate_plans.py."""
+"""Plans: their variance components, their power, and a small piece of tools/simulate/plans.py."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.warehouse import simulate_plans
-from tests.warehouse.simulate_skew import POPULATIONS
+from tools.simulate import plans
+from tools.simulate.skew import POPULATIONS
 from warehouse.statistics import bounded, planning
 from warehouse.statistics.planning import CannotPlan, Components, Moments, Pilot
 
@@ -79,8 +79,8 @@ def test_samples_stop_helping_where_twice_as_many_lower_the_standard_error_by_le
 
 def test_components_of_pilots_are_right_on_average() -> None:
     rng = np.random.default_rng(1)
-    found = [simulate_plans.pilot(POPULATIONS[SKEWED], 400, 3, rng).components for _ in range(200)]
-    truth = simulate_plans.truth(SKEWED)
+    found = [plans.pilot(POPULATIONS[SKEWED], 400, 3, rng).components for _ in range(200)]
+    truth = plans.truth(SKEWED)
     for name in ("between", "within", "third", "third_within"):
         values = np.array([getattr(one, name) for one in found])
         error = float(values.std() / np.sqrt(len(values)))
@@ -97,7 +97,7 @@ def test_a_careful_plan_takes_more_variance_than_the_pilot_shows() -> None:
 def test_more_samples_need_no_more_problems_also_to_be_safe() -> None:
     rng = np.random.default_rng(7)
     for _ in range(20):
-        pilot = simulate_plans.pilot(POPULATIONS[SKEWED], 60, 4, rng)
+        pilot = plans.pilot(POPULATIONS[SKEWED], 60, 4, rng)
         limits = [pilot.careful(k).variance for k in (1, 2, 3, 4, 8, 16, 32)]
         assert limits == sorted(limits, reverse=True)
         assert limits[-1] >= pilot.components.variance(32)
@@ -133,20 +133,20 @@ def test_what_shows_no_variance_is_no_pilot(problems: int, samples: int, reason:
 @pytest.mark.parametrize("name", [SKEWED, "symmetric, easy", "6 % loop"])
 def test_a_planned_comparison_is_decided_as_often_as_asked(name: str) -> None:
     """Within three points of 80 %, and four standard errors of so few repetitions."""
-    n = planning.problems_needed(simulate_plans.truth(name).moments(16), 0.05, 0.8)
+    n = planning.problems_needed(plans.truth(name).moments(16), 0.05, 0.8)
     assert n is not None
-    rate = simulate_plans.decided(POPULATIONS[name], n, 16, 0.05, 400)
+    rate = plans.decided(POPULATIONS[name], n, 16, 0.05, 400)
     assert rate == pytest.approx(0.8, abs=0.03 + 4 * (0.8 * 0.2 / 400) ** 0.5)
 
 
 def test_a_careful_plan_from_a_large_enough_pilot_rarely_has_little_power() -> None:
-    found = simulate_plans.powers(SKEWED, 60, 4, 40)
+    found = plans.powers(SKEWED, 60, 4, 40)
     assert float(np.mean(found.careful < 0.5)) <= 0.1
     assert float(found.careful.mean()) > float(found.plain.mean()) > 0.65
 
 
 def test_the_tables_have_a_line_for_every_population() -> None:
-    assert len(list(simulate_plans.from_truth(2, [SKEWED]))) == 3
-    lines = list(simulate_plans.from_pilots(2, [SKEWED]))
+    assert len(list(plans.from_truth(2, [SKEWED]))) == 3
+    lines = list(plans.from_pilots(2, [SKEWED]))
     assert len(lines) == 4
     assert len({line.count("|") for line in lines}) == 1

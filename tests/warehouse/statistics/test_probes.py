@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.warehouse.simulate_probes import decisions, drawn, sure, truth
+from tools.simulate.probes import decisions, drawn, sure, truth
 from warehouse.statistics import probes
 from warehouse.statistics.probes import Points
 

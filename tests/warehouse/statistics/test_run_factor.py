@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.warehouse.simulate_speed_ups import coverage
+from tools.simulate.speed_ups import coverage
 from warehouse.statistics.intervals import Interval
 from warehouse.statistics.ratios import geometric_mean_ratio
 from warehouse.statistics.run_factor import RunFactor, between_runs, run_factor

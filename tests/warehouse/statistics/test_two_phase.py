@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.warehouse import simulate_two_phase
+from tools.simulate import two_phase
 from warehouse.statistics.intervals import Floats, mean_t
 from warehouse.statistics.ratios import mean_of, ratio_of_means
 from warehouse.statistics.two_phase import (
@@ -157,9 +157,9 @@ def test_negative_predictions_are_allowed(chains: Floats) -> None:
     assert interval.low < chains.mean()
 
 
-@pytest.mark.parametrize("model", simulate_two_phase.MODELS)
+@pytest.mark.parametrize("model", two_phase.MODELS)
 def test_intervals_cover_in_the_simulation(model: str) -> None:
-    _, rates, _ = simulate_two_phase.cell("40 × 2", 24, model, 0.7, 60)
+    _, rates, _ = two_phase.cell("40 × 2", 24, model, 0.7, 60)
     assert all(rate >= 0.85 for rate in rates)
 
 

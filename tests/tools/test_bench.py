@@ -1,0 +1,150 @@
+"""Every benchmark in small: around scripted engines, of the loop, of the grader and of the warehouse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.engine import Sampling
+from harness.engines.scripted import ScriptedEngine
+from harness.engines.simulated_model import SimulatedModel
+from harness.problems.problem import Problem
+from harness.weights import models
+from tools.bench import loop, memory, planning
+from tools.bench.__main__ import sections
+from tools.bench.drive import Run, at_bare_engines, through_harness
+from tools.bench.grading import __main__ as grading
+from tools.bench.setting import Bench
+from tools.bench.warehouse import __main__ as warehouse
+
+PROBLEMS = [Problem(f"demo/{i}", "demo", f"What is {i} + 3?", str(i + 3)) for i in range(3)]
+
+
+@dataclass
+class BareScripted(ScriptedEngine):
+    """A scripted engine that can be reached without the harness."""
+
+    requests: list[tuple[list[int], Sampling]] = field(default_factory=list)
+    most_bare: int = 0
+    forgotten: int = 0
+    _now: int = 0
+
+    async def generate_bare(self, prompt: list[int], sampling: Sampling) -> int:
+        self.requests.append((prompt, sampling))
+        self._now += 1
+        self.most_bare = max(self.most_bare, self._now)
+        await asyncio.sleep(self.seconds_per_token * sampling.max_tokens)
+        self._now -= 1
+        return len(prompt) // 2
+
+    async def reset_prefix_cache(self) -> bool:
+        self.forgotten += 1
+        return True
+
+
+def bench(**changes: float) -> Bench:
+    model = SimulatedModel()
+    return Bench(
+        engines={
+            "draft": BareScripted(model.write, model.judge, seconds_per_token=1e-5),
+            "target": BareScripted(model.write, model.judge, seconds_per_token=1e-5),
+        },
+        problems=PROBLEMS,
+        tokens=200,
+        pairs=2,
+        methods=["speccot", "specreason"],
+        in_flight=[4],
+        flight_tokens=200,
+        step_tokens=64,
+        drafts=3,
+        latency_problems=2,
+        block_tokens=16,
+        deadline=changes.get("deadline", float("inf")),
+    )
+
+
+async def run_of(session: Bench, name: str, samples: int = 3, in_flight: int = 3) -> Run:
+    wave, limits = session.wave(samples), session.limits(200)
+    return await through_harness(session.engines, name, session.method(name), wave, limits, in_flight)
+
+
+async def test_a_replay_asks_for_the_same_prompts_seeds_and_lengths() -> None:
+    session = bench()
+    run = await run_of(session, "speccot")
+    replay = await at_bare_engines(session.engines, run.calls, 3)
+    assert replay.cached_share == pytest.approx(0.5, abs=0.01)
+    num_requested_tokens = 0
+    for role, engine in session.engines.items():
+        assert isinstance(engine, BareScripted)
+        expected_requests = Counter(
+            (tuple(call.prompt), call.sampling.seed + i, length)
+            for calls in run.calls
+            for call in calls
+            if call.role == role
+            for i, length in enumerate(call.lengths)
+        )
+        assert Counter((tuple(p), s.seed, s.max_tokens) for p, s in engine.requests) == expected_requests
+        assert all(s.n == 1 and not s.stop for _, s in engine.requests)
+        num_requested_tokens += sum(s.max_tokens for _, s in engine.requests)
+    assert num_requested_tokens == run.spent_tokens
+
+
+async def test_all_sections_give_tables_that_do_not_mix_regimes() -> None:
+    session = bench()
+    tables = await sections(session, ["verdict", "vanilla", "latency", "throughput", "cache"])
+    titles = [table.title for table in tables]
+    for regime in ("Latency", "Throughput", "latency runs", "throughput runs", "Verdict", "Vanilla"):
+        assert any(regime in title for title in titles), titles
+    for table in tables:
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert table.rows
+        json.dumps(table.data())
+    [latency] = [table.data()["rows"] for table in tables if table.title.startswith("Latency")]
+    assert [row["method"] for row in latency] == ["target alone", "speccot", "specreason"]
+    assert latency[0]["speed-up"] == 1
+    for row in latency:
+        assert row["speed-up"] == pytest.approx(row["rate ratio"] / row["chain-length ratio"])
+
+
+@pytest.mark.vllm
+@pytest.mark.needs_tool("vllm")
+async def test_the_loop_is_measured_at_every_width() -> None:
+    folder = Path(models.resolve("demo-target").path_or_hub_id)
+    cells = await loop.measure_all(folder, ["speccot"], [400], [2, 3], steps=6)
+    assert [(cell.in_flight, cell.steps) for cell in cells] == [(2, 6), (3, 6)]
+    assert len(loop.table_of(cells).rows) == len(cells)
+
+
+def test_memory_and_the_plan_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    memory.main(8)
+    planning.main(20, 3)
+    held, plan = map(json.loads, capsys.readouterr().out.splitlines())
+    assert held["most_in_flight"] == 8
+    assert plan["units"] == 60
+
+
+def test_the_grader_is_measured_beside_the_bare_library(tmp_path: Path) -> None:
+    output = tmp_path / "bench.json"
+    arguments = ["--dataset", "demo", "--problems", "4", "--samples", "4", "--ratio-samples", "2", "--repeats", "1"]
+    result = CliRunner().invoke(grading.main, [*arguments, "--workers", "1", "--output", str(output)])
+    assert result.exit_code == 0, result.output
+    ratio, scaling = json.loads(output.read_text())["tables"]
+    assert next(row["of bare"] for row in ratio["rows"]) == 1
+    [row] = scaling["rows"]
+    assert sum(int(part.split()[-1]) for part in row["verdicts"].split(", ")) == 16
+
+
+def test_the_warehouse_is_measured_at_every_size_and_leaves_nothing(tmp_path: Path) -> None:
+    output, folder = tmp_path / "numbers.json", tmp_path / "x"
+    result = CliRunner().invoke(warehouse.main, ["--steps", "1000", "--output", str(output), "--folder", str(folder)])
+    assert result.exit_code == 0, result.output
+    size = json.loads(output.read_text())["sizes"]["1000"]
+    assert size["unchanged"]["num_unchanged"] == size["num_runs"] == 4
+    assert {"pass_at_1", "threshold_replay", "flips"} <= set(size["views"]["views"])
+    assert not list(folder.rglob("bare.duckdb"))

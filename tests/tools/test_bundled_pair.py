@@ -1,0 +1,96 @@
+"""The bundled problems and weights: made by today's generator for today's prompts; verdicts mean something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from harness.problems import benchmarks
+from harness.weights import models
+from harness.weights.tokenizer import HFTokenizer
+from tools.demo_pair import config, evaluation, splits, vocabulary
+from tools.demo_pair.mistakes import Mistakes
+from tools.demo_pair.stories import Story
+
+DRAFT, TARGET = map(models.pair_folder, models.PAIR)
+REWARD = models.pair_folder(models.REWARD)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
+    return vocabulary.build(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="module")
+def held_out_stories() -> list[Story]:
+    return splits.held_out_stories(config.read(config.DEFAULT))[:10]
+
+
+@pytest.fixture(scope="module")
+def target() -> LlamaForCausalLM:
+    return LlamaForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def draft() -> LlamaForCausalLM:
+    return LlamaForCausalLM.from_pretrained(DRAFT, dtype=torch.float32).eval()
+
+
+@pytest.mark.parametrize("folder", [DRAFT, TARGET, REWARD])
+def test_the_tokenizer_is_the_one_that_todays_prompts_make(folder: Path, tmp_path: Path) -> None:
+    vocabulary.build(tmp_path)
+    assert (folder / "tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes(), "make train-demo"
+
+
+def test_verdicts_separate_right_steps_and_candidates_from_wrong_ones(
+    target: LlamaForCausalLM, tokenizer: HFTokenizer, held_out_stories: list[Story]
+) -> None:
+    quality = evaluation.verdict_quality(target, tokenizer, held_out_stories, Mistakes(), seed=1)
+    assert quality.auroc >= 0.99
+    # Right steps far from the end of a hard problem have scores from 4 on, so most, but not all, have a 7.
+    assert quality.right_passed > quality.wrong_passed + 0.5
+    assert sum(share for digit, share in quality.right_digits.items() if int(digit) >= 4) >= 0.97
+    assert quality.chosen_right >= 0.93
+    assert quality.rejected >= 0.93
+
+
+def test_the_target_solves_more_than_its_draft(
+    target: LlamaForCausalLM, draft: LlamaForCausalLM, tokenizer: HFTokenizer
+) -> None:
+    stories = splits.held_out_stories(config.read(config.DEFAULT))[:30]
+    solved = {model: evaluation.greedy_accuracy(model, tokenizer, stories) for model in (draft, target)}
+    assert 0.45 <= solved[draft] <= 0.65
+    assert solved[target] >= max(0.95, solved[draft] + 0.3)
+
+
+def test_the_target_is_deep(target: LlamaForCausalLM, draft: LlamaForCausalLM) -> None:
+    assert target.config.num_hidden_layers >= 6 * draft.config.num_hidden_layers
+
+
+def test_the_model_card_describes_the_training() -> None:
+    card, read = (DRAFT.parent / "MODEL_CARD.md").read_text("utf-8"), config.read(config.DEFAULT)
+    assert "Toy models" in card
+    assert "$" not in card, "every figure is filled in"
+    assert f"(seed {read.seed})" in card
+    stages = [stage for stage in (read.target.solve, read.target.judge, read.target.refine) if stage is not None]
+    assert f"| {' + '.join(f'{stage.tokens / 1e6:g}' for stage in stages)} million |" in card
+    assert read.former is not None
+    assert read.former.commit[:12] in card
+
+
+def test_the_demos_problems_are_what_the_generator_makes() -> None:
+    assert (benchmarks.BUNDLED / "demo.jsonl").read_text(encoding="utf-8") == splits.demo_lines()
+    assert len(benchmarks.load("demo")) == 40
+
+
+def test_the_training_set_is_what_the_generator_makes_and_shares_nothing_with_the_demo_or_with_what_is_taught() -> None:
+    read = config.read(config.DEFAULT)
+    assert (benchmarks.BUNDLED / "demo-train.jsonl").read_text(encoding="utf-8") == splits.demo_train_lines(read)
+    texts = {problem.text for problem in benchmarks.load("demo-train")}
+    assert len(texts) == 1000
+    assert texts.isdisjoint(story.text for story in (*splits.demo_stories(), *splits.held_out_stories(read)))
+    assert texts.isdisjoint(story.text for story in splits.training_stories(read))
+    assert benchmarks.DATASETS["demo-train"].training

@@ -1,0 +1,92 @@
+"""The whole training of a tiny pair: models, results and card, and that it goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from transformers import LlamaForCausalLM
+
+from tools.demo_pair import inference, method_evaluation
+from tools.demo_pair.config import Config, Former
+from tools.demo_pair.pipeline import Training
+
+_WEIGHTS = "model.safetensors"
+_SOLVE = {"tokens": 1200, "rate": 1e-3, "warmup_tokens": 100, "batch_tokens": 576, "shares": {"solve": 1.0}}
+_JUDGE = {**_SOLVE, "shares": {"solve": 0.5, "score": 0.5}}
+TINY = Config.model_validate(
+    {
+        "seed": 3,
+        "stories": 40,
+        "checked": 2,
+        "shape": {"width": 16, "inner": 16, "heads": 1},
+        "draft": {"layers": 1, "exit": 1, "alone": _SOLVE},
+        "mistakes": {"stories": 3, "temperatures": [1.0]},
+        "rollouts": {"stories": 3, "mistakes": 2, "samples": 1},
+        "target": {
+            "solver_layers": 2,
+            "judge_layers": 6,
+            "layers": 9,
+            "solve": _SOLVE,
+            "judge": _JUDGE,
+            "refine": _JUDGE,
+        },
+        "reward": {
+            "stories": 3,
+            "solver": [1, 2],
+            "judges": [3, 4, 6, 7],
+            "judge": {**_SOLVE, "shares": {"reward": 1.0}},
+        },
+    }
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long replies of untrained models take longer than these trainings."""
+    monkeypatch.setattr(inference, "MAX_TOKENS", 8)
+    monkeypatch.setattr(method_evaluation, "_TOKEN_BUDGET", 8)
+
+
+def test_a_tiny_pair_is_trained_evaluated_and_resumed(tmp_path: Path) -> None:
+    lines: list[str] = []
+    Training(TINY, tmp_path, "cpu", lines.append).run()
+    for role, layers in (("draft", 1), ("target", 9)):
+        assert LlamaForCausalLM.from_pretrained(tmp_path / role).config.num_hidden_layers == layers
+    results = json.loads((tmp_path / "results.json").read_bytes())
+    assert results.keys() == {
+        "draft",
+        "target",
+        "verdicts",
+        "verdicts_by_count",
+        "counted",
+        "judged",
+        "methods",
+        "reward",
+    }
+    assert results["target"]["layers"] == 9
+    assert results["reward"]["layers"] == 6
+    assert "$" not in (tmp_path / "MODEL_CARD.md").read_text("utf-8")
+    stages = {path.stem for path in (tmp_path / "state").glob("*.pt")}
+    assert stages == {"solve", "draft", "judge", "refine", "reward"}
+    again: list[str] = []
+    Training(TINY, tmp_path, "cpu", again.append).run()
+    assert json.loads((tmp_path / "results.json").read_bytes()) == results
+    assert not any("min left" in line for line in again), "finished stages are skipped"
+
+    alone = tmp_path / "alone"
+    Training(TINY, alone, "cpu", print, pair=tmp_path).run()
+    assert {path.stem for path in (alone / "state").glob("*.pt")} == {"reward"}
+    assert (alone / "target" / "config.json").is_file()
+
+    former = {
+        role: hashlib.sha256((tmp_path / role / _WEIGHTS).read_bytes()).hexdigest() for role in ("draft", "target")
+    }
+    draft = TINY.draft.model_copy(update={"alone": None})
+    going_on = TINY.model_copy(update={"draft": draft, "former": Former(commit="0" * 40, **former)})
+    Training(going_on, tmp_path / "on", "cpu", print, former=tmp_path).run()
+    assert (tmp_path / "on" / "draft" / _WEIGHTS).read_bytes() == (tmp_path / "draft" / _WEIGHTS).read_bytes()
+    assert (tmp_path / "on" / "target" / _WEIGHTS).read_bytes() != (tmp_path / "target" / _WEIGHTS).read_bytes()
+    assert "in addition to the former weights' | none |" in (tmp_path / "on" / "MODEL_CARD.md").read_text("utf-8")

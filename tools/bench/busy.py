@@ -1,0 +1,80 @@
+"""A sampling profiler of the event loop: waiting for the engines, in vLLM's front end, or in the harness.
+
+A thread samples the loop's stack at fixed intervals, so that the run is not slowed as by a tracing profiler.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+import harness
+
+_HARNESS = str(Path(harness.__file__).resolve().parent)
+_BENCH = str(Path(__file__).resolve().parent)
+_INTERVAL_SECONDS = 0.005
+WAITING = "waiting"
+"""This process is idle: the engines compute, or their answers are in transit."""
+
+
+class Watch:
+    """Context around a run in the event loop of this thread."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """Wall time."""
+        self.busy_seconds = 0.0
+        """Processor time of the event loop's thread."""
+        self._seen: Counter[str] = Counter()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Watch:
+        self._loop_thread = threading.get_ident()
+        self._thread = threading.Thread(target=self._look, name="bench-watch", daemon=True)
+        self._begun, self._busy = time.monotonic(), time.thread_time()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.seconds = time.monotonic() - self._begun
+        self.busy_seconds = time.thread_time() - self._busy
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of the wall time by place, largest first: waiting, vllm, harness/<file>, python (asyncio itself)."""
+        total = sum(self._seen.values()) or 1
+        return {place: count / total for place, count in self._seen.most_common()}
+
+    def share(self, place: str) -> float:
+        """Share of the wall time in one place, or in all whose name starts with it and a slash."""
+        return sum(s for name, s in self.shares.items() if name == place or name.startswith(f"{place}/"))
+
+    def _look(self) -> None:
+        while not self._ended.wait(_INTERVAL_SECONDS):
+            frame = sys._current_frames().get(self._loop_thread)
+            if frame is not None:
+                self._seen[place(frame)] += 1
+
+
+def place(frame: FrameType) -> str:
+    """Return whose code a stack is in: the innermost frame of vLLM or the harness decides."""
+    name = frame.f_code.co_filename
+    if name.endswith("selectors.py"):
+        return WAITING
+    at: FrameType | None = frame
+    while at is not None:
+        name = at.f_code.co_filename
+        if "/vllm/" in name and not name.startswith(_HARNESS):
+            return "vllm"
+        if name.startswith(_BENCH):
+            return "benchmark"
+        if name.startswith(_HARNESS):
+            return "harness/" + str(Path(name).relative_to(_HARNESS).with_suffix(""))
+        at = at.f_back
+    return "python"

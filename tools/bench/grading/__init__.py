@@ -1,0 +1,1 @@
+"""The grader beside bare math-verify (`python -m tools.bench.grading`)."""

@@ -1,0 +1,54 @@
+"""`python -m tools.bench.planning PROBLEMS SAMPLES`: the plan of a run of made-up problems, written as by the
+launcher."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+_DATASET = "math500"
+
+
+def write_problems(folder: Path, dataset: str, sentences: int = 1) -> None:
+    """Write as many made-up problems as the dataset has, of so many sentences each."""
+    from harness.problems import benchmarks
+
+    lines = (
+        json.dumps({"id": f"{dataset}/{i}", "problem": f"What is {i} + {i}? " * sentences, "answer": str(2 * i)})
+        for i in range(benchmarks.DATASETS[dataset].count)
+    )
+    (folder / f"{dataset}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+
+def main(problems: int, samples: int) -> None:
+    """Plan a run and write its run folder; prints one JSON object with the seconds that it took."""
+    begun_at = time.monotonic()
+    from harness.launch_options import Launch
+    from harness.problems import benchmarks
+    from jobs.run.folder_name import run_folder
+    from jobs.run.plan import plan
+    from jobs.run.shards import assign_to_shards
+    from jobs.run.spec import units
+
+    if problems > benchmarks.DATASETS[_DATASET].count:
+        raise SystemExit(f"at most {benchmarks.DATASETS[_DATASET].count} problems")
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder)
+        write_problems(data, _DATASET, sentences=12)
+        launch = Launch(
+            method="speccot", dataset=_DATASET, engine="scripted", data_dir=data, samples=samples, limit=problems
+        )
+        started_at = time.monotonic()
+        planned = plan(launch, "local")
+        run = run_folder(data, planned.spec)
+        run.create(planned.spec, planned.problems, assign_to_shards(units(planned.spec, planned.problems), 8))
+        ended_at = time.monotonic()
+        num_units = run.units_by_shard().num_rows
+    print(json.dumps({"plan_seconds": ended_at - started_at, "seconds": ended_at - begun_at, "units": num_units}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
