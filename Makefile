@@ -61,8 +61,8 @@ train-demo: $(STAMP) ## Retrain the toy models (under two hours on one core)
 	$(RUN) -m tools.demo_pair --former $(FORMER)/harness/data/models
 
 pictures: $(STAMP) ## Run the demo and remake the pictures of the README
-	$(RUN) -m tests.warehouse.report.recording "$(TERMTOSVG)"
-	$(RUN) -m tests.warehouse.report.picture runs/demo.html
+	$(RUN) -m tools.pictures.recording "$(TERMTOSVG)"
+	$(RUN) -m tools.pictures.picture runs/demo.html
 
 test: $(SMOLLM_STAMP) ## Run the tests
 	$(RUN) -m pytest $(TESTS)

@@ -1,4 +1,4 @@
-"""The chaos loop (`python -m tests.slurm.chaos`) with a few kills on this machine, and its strikes on Slurm."""
+"""The chaos loop (`python -m tools.chaos`) with a few kills on this machine, and its strikes on Slurm."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from jobs.run import submissions
 from jobs.run.submissions import Submission
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import FakeSlurm
-from tests.slurm.chaos.comparison import Content, differences
-from tests.slurm.chaos.disturbed_run import DisturbedRun
-from tests.slurm.chaos.kinds import ON_SLURM
+from tools.chaos.comparison import Content, differences
+from tools.chaos.disturbed_run import DisturbedRun
+from tools.chaos.kinds import ON_SLURM
 
 KINDS = ["all workers, SIGKILL", "clock step", "journal truncated", "worker, SIGSTOP and SIGCONT"]
 
@@ -24,7 +24,7 @@ KINDS = ["all workers, SIGKILL", "clock step", "journal truncated", "worker, SIG
 @pytest.mark.needs_tool("compiler")
 @pytest.mark.needs_tool("proc")
 def test_a_few_kills_change_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.slurm.chaos", str(tmp_path), "--here", "--kills", "3", "--seed", "3"]
+    command = [sys.executable, "-m", "tools.chaos", str(tmp_path), "--here", "--kills", "3", "--seed", "3"]
     command += ["--samples", "1", "--shards", "2", "--seconds-per-call", "0.3", "--launch=--limit=16"]
     command += [f"--kind={kind}" for kind in KINDS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

@@ -1,6 +1,6 @@
 """Kill random processes until the run completes, and compare it with an undisturbed one.
 
-`python -m tests.slurm.chaos` does so for as many kills as one wants, with more kinds.
+`python -m tools.chaos` does so for as many kills as one wants, with more kinds.
 """
 
 from __future__ import annotations

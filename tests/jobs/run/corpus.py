@@ -1,4 +1,4 @@
-"""A run folder with a file of every kind, to be damaged (tests.jobs.run.fuzz)."""
+"""A run folder with a file of every kind, to be damaged (tools.chaos.fuzz)."""
 
 from __future__ import annotations
 

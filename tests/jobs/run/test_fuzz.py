@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.jobs.run.corpus import KINDS, corpus
-from tests.jobs.run.fuzz import Fuzz
+from tools.chaos.fuzz import Fuzz
 
 _ACCEPTABLE = {"named", "harmless"}
 

@@ -17,14 +17,14 @@ import psutil
 
 from jobs.run import submissions
 from jobs.slurm import client
-from tests.slurm.chaos.disturbed_run import DisturbedRun
+from tools.chaos.disturbed_run import DisturbedRun
 
 Strike = Callable[[DisturbedRun, random.Random], bool]
 _STOP_SECONDS = (0.2, 3.0)
 _FULL_SECONDS = (0.2, 2.0)
 _COMMAND_SECONDS = (0.3, 4.0)
 _CLOCK_SECONDS = 7200
-LOCAL_CLUSTER = Path(__file__).resolve().parents[3] / "slurm" / "local-cluster"
+LOCAL_CLUSTER = Path(__file__).resolve().parents[2] / "slurm" / "local-cluster"
 
 
 def _signal_worker(number: signal.Signals) -> Strike:

@@ -18,9 +18,9 @@ from typing import Any
 import click
 
 from jobs.run.folder import run_folders
-from tests.slurm.chaos.comparison import Content, content, differences, summary
-from tests.slurm.chaos.disturbed_run import SCRIPTED, DisturbedRun, build
-from tests.slurm.chaos.kinds import EVERYWHERE, ON_SLURM, Strike, night_command
+from tools.chaos.comparison import Content, content, differences, summary
+from tools.chaos.disturbed_run import SCRIPTED, DisturbedRun, build
+from tools.chaos.kinds import EVERYWHERE, ON_SLURM, Strike, night_command
 
 _LIMIT_SECONDS = 1200.0
 """Longest time of a round without a kill after which it counts as stuck."""
@@ -221,4 +221,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m tests.slurm.chaos")
+    main(prog_name="python -m tools.chaos")

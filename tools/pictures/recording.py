@@ -1,4 +1,4 @@
-"""Record the README's terminal: `python -m tests.warehouse.report.recording TERMTOSVG`, in the repository's root.
+"""Record the README's terminal: `python -m tools.pictures.recording TERMTOSVG`, in the repository's root.
 
 Runs `make demo` in a terminal of 80 columns and 24 lines and writes `demo.svg`, an animation without scripts, beside
 this module. TERMTOSVG is the program of that name (PyPI; `pip install termtosvg "setuptools<80"` in an environment of

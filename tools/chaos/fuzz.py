@@ -1,6 +1,6 @@
 """Damage files of a run folder at random, and see what their readers make of it.
 
-    python -m tests.jobs.run.fuzz FOLDER --number 10000 --seed 1 --loads 200
+    python -m tools.chaos.fuzz FOLDER --number 10000 --seed 1 --loads 200
 
 Every mutated file must be named, or be read with the content that it had; nothing else may be read, and nothing may
 raise an error that is not one line. Prints a table by kind of file.
@@ -30,7 +30,7 @@ from jobs.run.state import read_state
 from jobs.watch.progress import Follower
 from jobs.watch.recent import Recent
 from tests.jobs.run.corpus import KINDS, Corpus, corpus
-from tests.jobs.run.mutations import MUTATIONS, change_json
+from tools.chaos.mutations import MUTATIONS, change_json
 from warehouse.database import reader
 from warehouse.load import load_run
 
