@@ -35,7 +35,7 @@ drafts = 2
 @pytest.fixture
 def scrontab(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     """Install a suite that Slurm launches every minute, and return its file."""
-    suite = tmp_path / "small.toml"
+    suite = tmp_path / "cron.toml"
     suite.write_text(SUITE.format(output=tmp_path / "runs"), encoding="utf-8")
     line = f"cd {ROOT} && SLURM_CONF={cluster.conf} {sys.executable} -m jobs nightly --suite {suite} --date 2026-01-01"
     table = tmp_path / "scrontab"
@@ -52,7 +52,7 @@ _FREQUENT_LOOKS = "from jobs.nights import awaited; awaited.LOOK_SECONDS = 2.0; 
 
 def test_slurms_cron_launches_a_night_and_whoever_waits_for_it_gets_the_verdict(scrontab: Path, tmp_path: Path) -> None:
     assert "harness-nightly" in slurm_output("squeue", "-h", "-o", "%j")
-    name = "small.2026-01-01.verdict"
+    name = "cron.2026-01-01.verdict"
     try:
         wait_for(lambda: name in slurm_output("squeue", "-h", "-o", "%j"), "the verdict's job", 180)
     except AssertionError:
