@@ -313,10 +313,3 @@ def metadata_of(file: pq.ParquetFile) -> dict[str, str]:
     """Return the metadata of an open file."""
     raw = file.metadata.metadata or {}
     return {k.decode(): v.decode() for k, v in raw.items() if not k.startswith(b"ARROW:")}
-
-
-def check_columns(path: Path, schema: pa.Schema) -> None:
-    """Raise ValueError where a file lacks a column of the schema; types and values are not checked."""
-    missing = sorted(set(schema.names) - set(pq.read_schema(path).names))
-    if missing:
-        raise ValueError(f"no column {', '.join(missing)} in {path.name}")

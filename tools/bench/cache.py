@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from harness.checks.prefix_cache import GOAL, PromptTokens, reusable_tokens, total
 from harness.engine import Role
 from harness.trace import Purpose
+from tools.bench.prefix_cache import GOAL, PromptTokens, reusable_tokens, total
 from tools.bench.setting import Bench
 from tools.bench.table import Table
 

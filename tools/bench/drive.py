@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from harness.chain import Limits
-from harness.checks.prefix_cache import RecordedCall, RecordingEngine
 from harness.engine import Engine, Role, Sampling
 from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.sample import run_sample
 from harness.trace import Trace
 from tools.bench.busy import Watch
+from tools.bench.prefix_cache import RecordedCall, RecordingEngine
 
 
 class BareEngine(Engine, Protocol):

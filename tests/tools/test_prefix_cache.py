@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.checks.prefix_cache import RecordedCall, reusable_tokens
 from harness.engine import Sampling
+from tools.bench.prefix_cache import RecordedCall, reusable_tokens
 
 
 @pytest.mark.parametrize(
