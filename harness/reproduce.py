@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 import click
 
-from harness.cli import options
-from harness.cli.command import OneLineErrors
+from harness.settings.method_options import LaunchCommand
 
 _SUITE_DECIDES = {
     "method", "dataset", "split", "columns", "preset", "config", "samples", "limit", "problems", "take_turns",
@@ -42,10 +41,9 @@ _FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
 }
 _OF_OWN = {"-o": "output_file", "--format": "output_format", "--metric": "metrics", "--no-intervals": "no_intervals"}
 """Options that only a suite of one's own takes, by their names."""
-_LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name not in _SUITE_DECIDES]
 
 
-@click.command(cls=OneLineErrors, headings=options.GROUPS.values(), help_without_arguments=True, epilog=_EXAMPLES)
+@click.command(cls=LaunchCommand, without=_SUITE_DECIDES, help_without_arguments=True, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="Print the suites, and exit.")
 @click.option(
@@ -117,8 +115,7 @@ def main(context: click.Context, /, **values: Any) -> None:
         raise click.UsageError("SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file")
     if values["dry_run"] and values["only_table"]:
         raise click.UsageError("--dry-run prints the plan and --table the table, and neither runs anything: choose one")
-    launch_flags = {option.name for option in _LAUNCH_OPTIONS}
-    typed = {name: value for name, value in options.typed_flags(context).items() if name in launch_flags}
+    typed = _typed(context)
     file = _own_file(values["name"])
     with launch_errors_in_one_line():
         if file is not None:
@@ -135,12 +132,16 @@ def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
 
     if values["name"] is not None:
         raise click.UsageError(f"--costs is of all published suites: leave out {values['name']}, or use --dry-run")
-    names = {option.name for option in _LAUNCH_OPTIONS}
-    typed = {name: value for name, value in options.typed_flags(context).items() if name in names}
+    typed = _typed(context)
     database = values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb"
     with launch_errors_in_one_line():
         found = savings.costs({**typed, **_scale(values["scale"])}, values["aligned"], database)
         savings.show(found, Console(highlight=False))
+
+
+def _typed(context: click.Context) -> dict[str, Any]:
+    assert isinstance(context.command, LaunchCommand)
+    return context.command.flags_of(context)
 
 
 def _own_file(name: str) -> Path | None:
@@ -216,8 +217,6 @@ def _scale(text: str | None) -> dict[str, int]:
         raise click.UsageError(f"--scale {text}: expected PROBLEMSxSAMPLES, e.g. 30x2, or paper")
     return {"limit": int(numbers[1]), "samples": int(numbers[2])}
 
-
-main.params += _LAUNCH_OPTIONS
 
 if __name__ == "__main__":
     main(prog_name="python -m harness.reproduce")

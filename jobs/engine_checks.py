@@ -34,7 +34,7 @@ from harness.checks.answers import Machine, Measured, NotPossible
 from harness.engines.factory import SCRIPTED_SECONDS
 from harness.engines.settings import Kind
 from harness.gpus import visible_gpus
-from harness.launch_options import PartialLaunch
+from harness.settings.launch_settings import PartialLaunch
 from harness.sizing.run_sizing import ModelFiles
 from harness.weights import models
 from jobs.after.grading import finished_samples
@@ -113,7 +113,9 @@ def _machine(launch: PartialLaunch) -> Machine:
         raise ValueError(f"--engine {kind} is not installed here with torch")
     draft = target = None
     if kind != "scripted":
-        refs = [models.resolve(name) for name in (launch.draft or "demo-draft", launch.target or "demo-target")]
+        refs = [
+            models.resolve(name) for name in (launch.draft.model or "demo-draft", launch.target.model or "demo-target")
+        ]
         draft, target = (ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for ref in refs)
     return Machine(cast(Kind, kind), environment.accelerator(), draft, target, tempfile.mkdtemp(prefix="doctor-"))
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.engines import placement, stall
-from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
+from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing import job_cards
 from jobs import golds
 from jobs.after import warehouse

@@ -77,7 +77,7 @@ def test_a_subcommand_without_its_argument_prints_its_help() -> None:
 
 @pytest.mark.parametrize("module", ["harness.launch", "harness.doctor", "harness.reproduce"])
 def test_the_flags_of_a_launch_stand_under_headings(module: str) -> None:
-    lines = CliRunner().invoke(command(module), ["--help"]).output.splitlines()
+    lines = CliRunner().invoke(command(module), ["--help-all"]).output.splitlines()
     headings = [line for line in lines if line and not line.startswith(" ")]
     expected = [
         "Run:",
@@ -95,11 +95,10 @@ def test_the_flags_of_a_launch_stand_under_headings(module: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_help_of_a_launch_explains_every_hyper_parameter(method: str) -> None:
-    output = CliRunner().invoke(command("harness.launch"), ["--help"]).output
+    output = CliRunner().invoke(command("harness.launch"), ["--method", method, "--help"]).output
     words = "".join(output.split())  # click also breaks a line behind a hyphen, where no space belongs
     for parameter in parameter_fields(method):
         assert "".join(parameter.help.split()) in words, parameter.name
-        assert method in words
 
 
 def commands_and_subcommands(module: str) -> list[tuple[list[str], click.Command]]:

@@ -105,11 +105,11 @@ def test_what_every_command_is_made_with_needs_no_other_package_of_the_project()
     assert GRAPH[COMMANDS].keys() == {
         "harness.environment",
         "harness.cli.exit_codes",
-        "harness.cli.numbers",
         "harness.cli.permissions",
+        "harness.plural",
     }
     assert not GRAPH["harness.cli.exit_codes"]
-    assert not GRAPH["harness.cli.numbers"]
+    assert not GRAPH["harness.plural"]
     assert not GRAPH["harness.cli.permissions"]
     assert GRAPH["harness.environment"].keys() == {"harness.gpus"}
     assert GRAPH["harness.gpus"].keys() == {"harness.gpu_queries"}

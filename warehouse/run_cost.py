@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.launch_options import Launch
 from harness.plural import counted
+from harness.settings.launch_settings import Launch
 from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows

@@ -119,7 +119,7 @@ def _compute_mode(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
                 f"gpu {card.index}",
                 "its compute mode is Exclusive_Process: it serves one process, and draft and target are two. Have it "
                 "set to Default (nvidia-smi -c DEFAULT, as root), start MPS (nvidia-cuda-mps-control -d), or give "
-                "each engine cards of its own: --draft-gpus, --target-gpus",
+                "each engine cards of its own: --draft.gpus, --target.gpus",
             )
     if mps:
         yield ok("mps", "runs: engines that share a card compute at the same time")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-
-def flag(name: str) -> str:
-    """Return the flag of a field: `guidance_tokens` becomes `--guidance-tokens`."""
-    return "--" + name.replace("_", "-")
+from harness.settings.declaration import flag as flag
 
 
 def check_range(name: str, value: float, low: float, high: float | None) -> None:

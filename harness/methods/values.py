@@ -10,9 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.methods import METHODS, build, defaults, is_known, parameter_fields
 from harness.methods.ranges import flag
-
-Parameter = int | float | str | bool
-"""The value of a hyper-parameter."""
+from harness.settings.declaration import Parameter as Parameter
 
 
 def switch_names(method: str | None = None) -> set[str]:

@@ -95,9 +95,27 @@ Examples:
 @click.option(
     "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
 )
-@click.option("--draft-tensor-parallel", type=click.IntRange(1), help="GPUs that the draft is split over.")
-@click.option("--target-tensor-parallel", type=click.IntRange(1), help="GPUs that the target is split over.")
-@click.option("--reward-tensor-parallel", type=click.IntRange(1), help="GPUs that the reward model is split over.")
+@click.option(
+    "--draft.tensor-parallel",
+    "--draft-tensor-parallel",
+    "draft_tensor_parallel",
+    type=click.IntRange(1),
+    help="GPUs that the draft is split over.",
+)
+@click.option(
+    "--target.tensor-parallel",
+    "--target-tensor-parallel",
+    "target_tensor_parallel",
+    type=click.IntRange(1),
+    help="GPUs that the target is split over.",
+)
+@click.option(
+    "--reward.tensor-parallel",
+    "--reward-tensor-parallel",
+    "reward_tensor_parallel",
+    type=click.IntRange(1),
+    help="GPUs that the reward model is split over.",
+)
 def main(
     choices: Sequence[str],
     dataset: str | None,

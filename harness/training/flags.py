@@ -10,10 +10,12 @@ from typing import Any
 
 import click
 
-from harness.cli import options
-from harness.launch_options import Launch
 from harness.methods.ranges import flag
 from harness.problems import benchmarks
+from harness.settings.launch_settings import Launch
+from harness.settings.layers import launch_from
+from harness.settings.method_options import parsed_flags
+from harness.settings.roles import flattened
 from harness.training import settings as training_settings
 from harness.training.settings import Preset, Settings, Task
 
@@ -66,7 +68,7 @@ class TrainingRequest:
             "target": self.target,
             "draft": self.draft if self.task == "select" else None,
         }
-        return options.launch_from({**own_flags, **self.data_flags})
+        return launch_from({**own_flags, **self.data_flags})
 
 
 def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
@@ -110,8 +112,7 @@ def default_span(task: Task, dataset: str) -> tuple[int, int]:
 
 
 def _data_flags(preset: Preset, words: tuple[str, ...]) -> dict[str, Any]:
-    of_preset = {name.replace("-", "_"): value for name, value in preset.data_flags.items()}
-    return {**of_preset, **options.parsed_flags(words)}
+    return {**flattened(preset.data_flags), **parsed_flags(words)}
 
 
 def training_options(task: Task) -> Callable[[_Command], _Command]:

@@ -15,11 +15,11 @@ from rich.console import Console
 
 from harness.cli.program import typed
 from harness.engine import Role
-from harness.launch_options import Launch
 from harness.methods.references import resolve
 from harness.methods.values import method_parameters
 from harness.plural import counted
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
+from harness.settings.launch_settings import Launch
 from jobs import launching
 from jobs.preparation import PreparedLaunch, sbatch_options
 from jobs.probing.points import Point, Population, draw, problems_of

@@ -80,7 +80,7 @@ class EngineSpec:
     """Numbers of the draft's cards among the worker's; None: both engines on the same cards."""
     target_gpus: tuple[int, ...] | None = added_later(None)
     draft_arguments: Mapping[str, Any] | None = added_later(None)
-    """Arguments of vLLM's engine for the draft (`--draft-engine`), by vLLM's names; None: none."""
+    """Arguments of vLLM's engine for the draft (`--draft.engine`), by vLLM's names; None: none."""
     target_arguments: Mapping[str, Any] | None = added_later(None)
     reward_gpus: tuple[int, ...] | None = added_later(None)
     reward_memory: float | None = added_later(None)

@@ -22,11 +22,12 @@ from harness.engines.speculation import (
     tokens_at_a_time,
     unsupported_reason,
 )
-from harness.launch_options import Cluster, Launch
 from harness.methods import build
 from harness.methods.references import source_of
 from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem, dataset_hash
+from harness.settings.launch_settings import Cluster, Launch
+from harness.settings.roles import role_flag
 from harness.training import manifest
 from harness.weights import models
 from jobs.run import model_settings, reward_model, served
@@ -159,17 +160,17 @@ def _engine(
         kind=kind,
         dtype=launch.dtype,
         max_context=launch.max_context,
-        draft_tensor_parallel=launch.draft_tensor_parallel,
-        target_tensor_parallel=launch.target_tensor_parallel,
-        draft_memory=launch.draft_memory,
-        target_memory=launch.target_memory,
+        draft_tensor_parallel=launch.draft.tensor_parallel,
+        target_tensor_parallel=launch.target.tensor_parallel,
+        draft_memory=launch.draft.memory,
+        target_memory=launch.target.memory,
         spec_decode=proposing,
         spec_tokens=tokens_at_a_time(proposing, launch.spec_tokens),
         spec_sampling=draft_sampling(proposing, launch.spec_sampling),
         logprobs=launch.logprobs,
         take_turns=launch.take_turns,
-        reward_memory=launch.reward_memory,
-        reward_tensor_parallel=launch.reward_tensor_parallel,
+        reward_memory=launch.reward.memory,
+        reward_tensor_parallel=launch.reward.tensor_parallel,
         **_cards(launch, kind, cluster, roles),
         **model_settings.engine_arguments(launch, roles, kind),
     )
@@ -177,16 +178,14 @@ def _engine(
 
 def _cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role]) -> dict[str, Any]:
     """Return the cards of each engine of the method, by the specification's field. Raises ValueError."""
-    named = launch.gpus
-    cards: dict[Role, tuple[int, ...] | None] = {
-        role: placement.parse(text) if (text := named[role]) else None for role in roles
-    }
+    cards = {role: launch.roles[role].gpus for role in roles}
     if cluster != "slurm" and kind not in ("scripted", "served"):
         number = len(gpus.visible_gpus()) if environment.accelerator() == "gpu" else 0
         placement.check(cards, number, "this machine has")
     for role, numbers in cards.items():
         if kind == "transformers" and len(numbers or ()) > 1:
-            raise ValueError(f"--{role}-gpus {named[role]}: the engine transformers runs on one GPU; vllm on several")
+            given = f"{role_flag(role, 'gpus')} {placement.written(numbers or ())}"
+            raise ValueError(f"{given}: the engine transformers runs on one GPU; vllm on several")
     return {f"{role}_gpus": numbers for role, numbers in cards.items()}
 
 
@@ -249,12 +248,12 @@ def _reference(model: ModelSpec) -> models.ModelRef:
 
 def _selection(launch: Launch, engine: EngineSpec, *, is_here: bool) -> AdapterSpec | None:
     """Raises ValueError where the folder is not an adapter, or the run cannot use one."""
-    if launch.selection_adapter is None:
+    if launch.target.adapter is None:
         return None
     speculates = engine.spec_decode is not None
     if reason := adapter.unsupported_reason(engine.kind, launch.method, speculates=speculates, is_here=is_here):
         raise ValueError(reason)
-    weights = adapter.read(launch.selection_adapter)
+    weights = adapter.read(launch.target.adapter)
     folder = Path(weights.path)
     fingerprint = adapter.fingerprint(folder)
     return AdapterSpec(folder.name, weights.path, fingerprint, weights.rank, manifest.data_hash(folder, fingerprint))
@@ -265,5 +264,5 @@ def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
     made = manifest.find(Path(selection.path))
     if made is not None and made.weights == selection.fingerprint and made.base["fingerprint"] != target.fingerprint:
         raise ValueError(
-            f"--selection-adapter {selection.name} was trained for {made.base['path']}, not for {target.path}"
+            f"--target.adapter {selection.name} was trained for {made.base['path']}, not for {target.path}"
         )

@@ -10,10 +10,10 @@ from harness.engine import Role
 from harness.engines import adapter
 from harness.engines.arguments import UNPLANNED
 from harness.environment import accelerator
-from harness.launch_options import Cluster
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
+from harness.settings.launch_settings import Cluster
 from harness.sizing.job_cards import GPU_MEMORY, cards_here, cards_of_worker
 from harness.sizing.plan import DoesNotFit, NotPlannable, Plan
 from harness.sizing.report import plan_lines
@@ -137,7 +137,7 @@ def unplanned_arguments(spec: RunSpec) -> list[str]:
 
 def _uncounted(names: list[str]) -> list[str]:
     return (
-        [f"memory: planned without {', '.join(names)}; --draft-memory and --target-memory set the shares"]
+        [f"memory: planned without {', '.join(names)}; --draft.memory and --target.memory set the shares"]
         if names
         else []
     )

@@ -86,7 +86,7 @@ class RunSpec:
     harness.engine.Sampling; None: by these."""
     target_sampling: Mapping[str, int | float] | None = added_later(None)
     draft_template: Mapping[str, Any] | None = added_later(None)
-    """Variables of the draft's chat template (`--draft-template`); None: none but those that every template gets."""
+    """Variables of the draft's chat template (`--draft.template`); None: none but those that every template gets."""
     target_template: Mapping[str, Any] | None = added_later(None)
     draft_thinking_tags: str | None = added_later(None)
     """What opens and closes the draft's thoughts, `OPEN,CLOSE`, or `none` for a plain model; None: what its chat

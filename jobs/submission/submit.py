@@ -19,8 +19,8 @@ from harness import gpus
 from harness.engines import placement
 from harness.engines.processes import output_to
 from harness.environment import accelerator
-from harness.launch_options import Cluster
 from harness.methods import build
+from harness.settings.launch_settings import Cluster
 from jobs.after.conclude import conclude
 from jobs.run import submissions
 from jobs.run.folder import RunFolder

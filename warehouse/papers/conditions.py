@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.launch_options import Launch
 from harness.problems import benchmarks
+from harness.settings.launch_settings import Launch
 from harness.training import manifest
 from harness.weights import models
 from warehouse.papers.differences import Condition, conditions, num_problems, run_columns
@@ -153,7 +153,7 @@ def _untrained(plan: Planned, run: Mapping[str, Any]) -> list[str]:
             reasons += aligned_from_another(str(run["draft_path"]), paper_draft)
             reasons += _other_data("draft aligned", str(run["draft_path"]), 1500)
     if "selector" in trained and not run["selection_fingerprint"]:
-        reasons.append("the selector is not tuned: give it by --selection-adapter")
+        reasons.append("the selector is not tuned: give it by --target.adapter")
     elif "selector" in trained:
         reasons += _other_data("selector tuned", str(run.get("selection_path")), 500)
     return reasons

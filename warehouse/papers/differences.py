@@ -16,9 +16,9 @@ from harness import prompt_file, published_prompts
 from harness.engine import Role
 from harness.engines import adapter, placement, speculators
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
-from harness.launch_options import Launch
 from harness.methods import build, defaults, speed_only_parameters
 from harness.problems import benchmarks
+from harness.settings.launch_settings import Launch
 from harness.weights import models
 from warehouse.papers.suite import Suite
 
@@ -56,9 +56,9 @@ def run_columns(launch: Launch) -> dict[str, Any]:
     roles = {*build(launch.method, dict(launch.parameters)).roles, *proposing_roles(proposing, launch.spec_model)}
     names = {
         f"{role}_name": models.resolve(name).name if role in roles and name else None
-        for role, name in (("draft", launch.draft), ("target", launch.target))
+        for role, name in (("draft", launch.draft.model), ("target", launch.target.model))
     }
-    adapter_path = launch.selection_adapter and adapter.read(launch.selection_adapter).path
+    adapter_path = launch.target.adapter and adapter.read(launch.target.adapter).path
     return {
         "method": launch.method,
         "dataset": launch.dataset,
@@ -190,12 +190,12 @@ def _machine(suite: Suite, paper: Launch, run: Mapping[str, Any]) -> Iterator[Co
         in_flight if run["concurrency"] != paper.concurrency else None,
         times_only=True,
     )
-    for role, theirs in (("draft", paper.draft_tensor_parallel), ("target", paper.target_tensor_parallel)):
+    for role, theirs in (("draft", paper.draft.tensor_parallel), ("target", paper.target.tensor_parallel)):
         if run[f"{role}_name"] and theirs is not None:
             yield _compared(f"{role}-tensor-parallel", run[f"engine_{role}_tensor_parallel"], theirs, times_only=True)
     if len(_roles(run)) > 1:
-        named = {"engine_draft_gpus": paper.draft_gpus, "engine_target_gpus": paper.target_gpus}
-        yield _compared("placement", _placed({**run}), _placed({**run, **named}), times_only=True)
+        cards = {role: paper.roles[role].gpus for role in _roles(run)}
+        yield _compared("placement", _placed(_cards(run)), _placed(cards), times_only=True)
 
 
 def _roles(run: Mapping[str, Any]) -> list[Role]:
@@ -208,9 +208,8 @@ def _cards(run: Mapping[str, Any]) -> dict[Role, tuple[int, ...] | None]:
     return {role: placement.parse(text) if text else None for role, text in texts.items()}
 
 
-def _placed(run: Mapping[str, Any]) -> str:
+def _placed(cards: placement.Placement) -> str:
     """Return in words whether the engines of a run share GPUs."""
-    cards = _cards(run)
     return "on the same GPUs" if placement.shares_a_card("draft", cards) else "each on its own GPUs"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from harness.cli import options
-from harness.launch_options import Launch
+from harness.settings import layers
+from harness.settings.launch_settings import Launch
 from jobs.engine_plan import planned_starts
 from warehouse.papers import conditions, timing_plan
 from warehouse.papers.entries import SuiteRun
@@ -55,7 +55,7 @@ def print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRun
             elif run.launch.latency_sample and (slow := estimated(reproduction, every_alone(run.launch), run.plan)):
                 line += f"; with every sample alone {_cost_in_words(slow)}"
             console.print(line, soft_wrap=not console.is_terminal, markup=False)
-            words = " ".join(options.arguments(run.plan.flags))
+            words = " ".join(layers.arguments(run.plan.flags))
             console.print(f"      {words}", soft_wrap=True, markup=False, style="dim")
     total = f"{sum(known):,.1f} GPU-hours" if known else "GPU-hours unknown"
     console.print(f"Total: {total}", soft_wrap=not console.is_terminal)

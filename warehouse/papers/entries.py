@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from warehouse import timed_measures
 from warehouse.database import Connection
 from warehouse.measures import measure

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.launch_options import Launch
 from harness.methods import build
+from harness.settings.launch_settings import Launch
 from warehouse.papers.conditions import num_problems
 from warehouse.papers.published import Published, Setting, Value, mean, num_gpus
 
@@ -34,9 +34,8 @@ def from_history(launch: Launch, run: Mapping[str, Any], num_samples: int | None
     num_samples: of how many samples; without it of all of the launch, whose dataset is then a known one. Returns None
     if the run has no times, or a model was split over another number of devices than the launch asks for.
     """
-    parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
     roles = build(launch.method, dict(launch.parameters)).roles
-    if any(parallel[role] not in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles):
+    if any(launch.roles[role].tensor_parallel not in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles):
         return None
     if not run["wall_seconds"] or not run["num_finished"]:
         return None

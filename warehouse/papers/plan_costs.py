@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from jobs import costs
 from jobs.preparation import PreparedLaunch
 from warehouse.database import DatabaseError, WarehouseError, reader

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from warehouse.database import Connection
 from warehouse.measures import runs_like
 from warehouse.papers import conditions

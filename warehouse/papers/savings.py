@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from warehouse.papers import latency_sample, suite
 from warehouse.papers.plan_costs import both_ways_of, estimated
 from warehouse.papers.suite_runs import Reproduction, timed_runs

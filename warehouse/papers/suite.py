@@ -15,13 +15,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from harness.cli import options
 from harness.cli.toml_file import parse_toml
-from harness.launch_options import Launch
+from harness.settings import layers
+from harness.settings.launch_settings import Launch
+from harness.settings.roles import flattened
 from harness.weights import models
 from warehouse.papers.vocabulary import CONDITIONS, OF_THOUGHT, RATIOS, Measure, Stopwatch
 
-Flags = Mapping[str, str | int | float | bool]
+Flags = Annotated[Mapping[str, Any], BeforeValidator(flattened)]
+"""Flags of a launch, by flat name."""
 Paper = Literal["scot", "speccot", "specreason"]
 Includes = Literal["sample", "thought", "answer"]
 """What a published time or number of tokens covers: thought and answer, the thought alone, the answer alone."""
@@ -268,8 +270,8 @@ def launch_of(flags: Mapping[str, Any]) -> Launch:
 
     Raises ValueError with one line, by the launcher's own rules, on whatever is not valid for this harness.
     """
-    launch = options.launch_from(flags)
-    for name in (launch.draft, launch.target):
+    launch = layers.launch_from(flags)
+    for name in (launch.draft.model, launch.target.model):
         if name is not None:
             models.resolve(name)
     return launch

@@ -76,7 +76,7 @@ def suite_run(plan: suite.Planned, overrides: Mapping[str, Any], aligned: str | 
         flags |= {"draft": aligned} if aligned else {}
         overrides.pop("draft", None)  # it names the draft of the other rows
     if plan.row.adapter == "needed" and "selection_adapter" not in overrides:
-        awaits = awaits or "SCoT's selection adapter: train it and name it with --selection-adapter"
+        awaits = awaits or "SCoT's selection adapter: train it and name it with --target.adapter"
     if plan.row.adapter == "never" or flags["method"] != "scot":
         overrides.pop("selection_adapter", None)
     if awaits:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from jobs.run.folder import RunDamaged, RunFolder, run_folders
 from jobs.run.spec import RunSpec
 from jobs.timing import folder as timings

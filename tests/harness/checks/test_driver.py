@@ -14,7 +14,7 @@ from harness.checks import driver
 from harness.checks.check import Check, Question, Status
 from harness.checks.probe import Probe
 from harness.doctor import question_of
-from harness.launch_options import PartialLaunch
+from harness.settings.launch_settings import PartialLaunch
 from tests.harness.cards import card, put_nvidia_smi
 from tests.harness.checks.question import QUESTION, worst_status
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.checks.servers import check_servers
 from harness.doctor import question_of
-from harness.launch_options import PartialLaunch
+from harness.settings.launch_settings import PartialLaunch
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.checks.question import QUESTION, problem_texts, worst_status
 from tests.harness.conftest import save_tokenizer

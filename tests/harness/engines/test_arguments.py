@@ -85,7 +85,7 @@ def _forget() -> None:
     ],
 )
 def test_names_and_types_are_those_that_the_installed_vllm_declares(name: str, value: Any, valid: str) -> None:
-    with pytest.raises(ValueError, match=r"^--target-engine ") as refused:
+    with pytest.raises(ValueError, match=r"^--target.engine ") as refused:
         arguments.check("target", {name: value})
     assert str(refused.value).endswith(valid)
 
@@ -102,7 +102,7 @@ def test_without_vllm_only_what_the_harness_sets_itself_is_refused(monkeypatch: 
     monkeypatch.setattr(arguments, "find_spec", lambda name: None)
     assert not arguments.is_known_here()
     arguments.check("target", {"no_such_argument": 1})
-    with pytest.raises(ValueError, match="--target-engine max_model_len=9: give --max-context"):
+    with pytest.raises(ValueError, match=r"--target.engine max_model_len=9: give --max-context"):
         arguments.check("target", {"max_model_len": 9})
     _forget()
 
@@ -117,7 +117,7 @@ def test_everything_that_the_harness_sets_is_refused_or_may_be_overridden() -> N
         arguments.check("target", {"kv_cache_dtype": value})
     with pytest.raises(ValueError, match="valid: auto, float16, bfloat16, fp8"):
         arguments.check("target", {"kv_cache_dtype": "int3"})
-    with pytest.raises(ValueError, match="--target-engine max_num_seqs=-5: valid: at least 1"):
+    with pytest.raises(ValueError, match=r"--target.engine max_num_seqs=-5: valid: at least 1"):
         arguments.check("target", {"max_num_seqs": -5})
     with pytest.raises(ValueError, match="valid: awq, "):
         arguments.check("target", {"quantization": "nosuch"})

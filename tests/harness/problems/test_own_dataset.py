@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch_options import BadLaunch, Launch
 from harness.problems import sources
 from harness.problems.own_dataset import HubSource, describe, is_own
+from harness.settings.launch_settings import BadLaunch, Launch
 
 FLAGS = {"method": "vanilla", "engine": "scripted"}
 

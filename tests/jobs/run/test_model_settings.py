@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.launch_flags import BadLaunch
-from harness.launch_options import Launch
+from harness.settings.launch_settings import BadLaunch, Launch
 from harness.weights.conventions import Conventions
 from harness.weights.models import pair_folder
 from jobs.run.plan import RunPlan, plan
@@ -89,24 +88,24 @@ def test_engine_arguments_keep_the_type_that_was_written() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"method": "vanilla", "draft_top_k": 5}, "--draft-top-k 5: vanilla --model target writes with the target"),
-        ({"method": "vanilla", "draft_engine": "max_num_seqs=8"}, "--draft-engine max_num_seqs=8: vanilla"),
+        ({"method": "vanilla", "draft_top_k": 5}, "--draft.top-k 5: vanilla --model target writes with the target"),
+        ({"method": "vanilla", "draft_engine": "max_num_seqs=8"}, "--draft.engine max_num_seqs=8: vanilla"),
         ({"method": "vanilla", "model": "draft", "target_min_p": 0.1}, "writes with the draft alone; leave it out"),
         ({"method": "specdecode", "draft_temperature": 0.1}, "specdecode writes with the target alone"),
         ({"method": "specdecode", "temperature": 0, "min_p": 0.1}, "has no min-p under token-level speculation"),
         ({"top_k": -1}, "--top-k -1: "),
-        ({"draft_min_p": 1.5}, "--draft-min-p 1.5: "),
+        ({"draft_min_p": 1.5}, "--draft.min-p 1.5: "),
         ({"repetition_penalty": 0}, "--repetition-penalty 0: "),
-        ({"draft_template": ("effort=low",)}, "--draft-template effort=low: demo-draft: its chat template does"),
-        ({"method": "vanilla", "draft_template": ("a=1",)}, "--draft-template a=1: vanilla --model target"),
-        ({"target_thinking_tags": "[THINK]"}, "--target-thinking-tags [THINK]: expected OPEN,CLOSE or none"),
+        ({"draft_template": ("effort=low",)}, "--draft.template effort=low: demo-draft: its chat template does"),
+        ({"method": "vanilla", "draft_template": ("a=1",)}, "--draft.template a=1: vanilla --model target"),
+        ({"target_thinking_tags": "[THINK]"}, "--target.thinking-tags [THINK]: expected OPEN,CLOSE or none"),
         ({"draft_template": ("a=1",), "engine": "scripted"}, "scripted engines have no chat template"),
-        ({"target_engine": ("max_num_seqs",)}, "--target-engine max_num_seqs: expected KEY=VALUE"),
+        ({"target_engine": ("max_num_seqs",)}, "--target.engine max_num_seqs: expected KEY=VALUE"),
         ({"target_engine": ("max num=8",)}, "expected KEY=VALUE"),
         ({"target_engine": ("max_num_seqs=",)}, "expected KEY=VALUE"),
         ({"target_engine": ("max_num_seqs=8", "max_num_seqs=9")}, "max_num_seqs is given twice"),
-        ({"target_engine": ("dtype=float16",)}, "--target-engine dtype=float16: give --dtype"),
-        ({"draft_engine": ("gpu_memory_utilization=0.5",)}, "give --draft-memory"),
+        ({"target_engine": ("dtype=float16",)}, "--target.engine dtype=float16: give --dtype"),
+        ({"draft_engine": ("gpu_memory_utilization=0.5",)}, "give --draft.memory"),
         ({"draft_engine": ("model=other",)}, "--draft names the model"),
         ({"target_engine": ("trust_remote_code=true",)}, "code that is not part of the recorded code"),
         ({"target_engine": ("hf_token=hf_x",)}, "credentials come from the environment"),

@@ -106,13 +106,13 @@ def dry_run(tmp_path: Path, *arguments: str) -> tuple[int, str]:
     ("arguments", "message"),
     [
         (["--gpus-per-node", "l40s:1"], "would hold 1 sample at once"),
-        (["--gpus-per-node", "h100:8", "--draft-tensor-parallel", "8"], "12 attention heads cannot be divided by 8"),
-        (["--gpus-per-node", "2", "--target-tensor-parallel", "4"], "4: a worker has 2 GPUs; valid: 1, 2"),
-        (["--draft-tensor-parallel", "3"], "valid: 1, 2, 4"),
+        (["--gpus-per-node", "h100:8", "--draft.tensor-parallel", "8"], "12 attention heads cannot be divided by 8"),
+        (["--gpus-per-node", "2", "--target.tensor-parallel", "4"], "4: a worker has 2 GPUs; valid: 1, 2"),
+        (["--draft.tensor-parallel", "3"], "valid: 1, 2, 4"),
         (["--dtype", "int3"], "'int3' is not one of 'auto', 'bfloat16'"),
-        (["--target-gpus", "0-2"], "--target-gpus 0,1,2: qwq-32b cannot be split so, because 40 attention heads"),
+        (["--target.gpus", "0-2"], "--target.gpus 0,1,2: qwq-32b cannot be split so, because 40 attention heads"),
         (["--gpus-per-node", "h100:2", "--workers-per-task", "4"], "its engines need 1; valid: at most 2"),
-        (["--draft-memory", "0.5", "--target-memory", "0.6"], "add up to more than 1"),
+        (["--draft.memory", "0.5", "--target.memory", "0.6"], "add up to more than 1"),
         (["--gpus-per-node", "h100:many"], "expected a number, or a type and a number"),
         (["--gpus-per-node", "2", "--gpu-memory", "huge"], "expected the memory of one GPU"),
         (["--gpus-per-node", "h100:4", "--token-budget", "99000"], "the context of the target qwq-32b is 40960 tokens"),
@@ -127,7 +127,7 @@ def test_what_cannot_start_is_refused_before_anything_is_queued(
 
 
 def test_shares_are_checked_even_where_a_model_is_unknown(tmp_path: Path) -> None:
-    arguments = ("--draft", "nobody/nothing", "--draft-memory", "0.5", "--target-memory", "0.6")
+    arguments = ("--draft", "nobody/nothing", "--draft.memory", "0.5", "--target.memory", "0.6")
     assert "add up to more than 1" in dry_run(tmp_path, *arguments)[1]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness import environment
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from jobs.run.model_spec import EngineSpec
 from jobs.run.plan import RunPlan, plan
 from jobs.run.spec import RunSpec

@@ -1,75 +1,98 @@
-"""The options of hyper-parameters, which belong to the chosen method: another's of the same name has no say in them.
+"""Commands that take the flags of a launch, with the hyper-parameters of the method that is chosen.
 
 A parameter that is called like a flag of the launcher has no flag of its own; `--parameter NAME=VALUE`, which works for
-every parameter, sets it.
+every parameter, sets it. Methods are imported only where a command line names one, or is more than a question for help.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.command import OneLineErrors
-from harness.cli.presets import presets
+from harness.cli.command import OneLineErrors, is_for_help
 from harness.cli.toml_file import read_toml
-from harness.launch_options import RESERVED
-from harness.methods import METHODS, ParameterField, parameter_fields
-from harness.methods.ranges import flag
-from harness.methods.references import FORMS, UnknownMethod, beside, resolve
-from harness.methods.values import parameter_names
+from harness.plural import did_you_mean
+from harness.settings.click_options import HEADINGS, METHOD_HEADING, launch_options, literal_choices, typed_flags
+from harness.settings.declaration import flag
+from harness.settings.launch_settings import RESERVED
+from harness.settings.layers import method_among
 
-HEADING = "Method (hyper-parameters)"
-_CHOSEN, _FOR_HELP = "harness.method", "harness.help"
+if TYPE_CHECKING:
+    from harness.methods import ParameterField
+
+_CHOSEN, _ASKED = "harness.method", "harness.help"
 
 
 class ParameterOption(click.Option):
     """The option of a hyper-parameter."""
 
-    heading = HEADING
+    heading = METHOD_HEADING
 
 
 class LaunchCommand(OneLineErrors):
-    """A command with the flags of a launch, whose hyper-parameters are those of the method that is chosen.
+    """A command with the flags of a launch; the hyper-parameters are those of the method that is chosen.
 
-    Without a method, `--help` lists the parameters of each built-in one.
+    `--help` lists the common flags and the parameters of the method that is named, `--help-all` all flags with the
+    parameters of each built-in method. `without`: flags of a launch that the command does not have.
     """
+
+    def __init__(self, *arguments: Any, without: Collection[str] = (), **settings: Any) -> None:
+        super().__init__(*arguments, headings=HEADINGS.values(), **settings)
+        self.own_names = {parameter.name for parameter in self.params}
+        """Options that are no flags of a launch."""
+        self.params += [option for option in launch_options() if option.name not in without]
+        self._parameters: dict[tuple[str | None, bool], list[click.Option]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, with the parameters of the method that the command line names."""
         try:
             ctx.meta[_CHOSEN] = chosen_method(args)
-        except UnknownMethod as error:
-            if not ctx.resilient_parsing:
-                names = ", ".join(map(repr, error.names))
-                text = f"{error.reference!r} is not one of {names}, nor {FORMS}"
-                raise click.BadParameter(text, param_hint="'--method'") from error
         except ValueError as error:
             if not ctx.resilient_parsing:
-                raise click.UsageError(str(error)) from error
+                raise _in_clicks_words(error) from error
+        ctx.meta[_ASKED] = "--help-all" if "--help-all" in args else "--help" if is_for_help(args) else None
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the options, with those of the chosen method in place of all."""
-        params = super().get_params(ctx)
-        chosen = ctx.meta.get(_CHOSEN)
-        if not any(isinstance(option, ParameterOption) for option in params):
-            return params
-        others = [option for option in params if not isinstance(option, ParameterOption)]
-        if chosen is not None:
-            return [*others, *parameter_options(chosen)]
-        return [*others, *_options_by_method()] if ctx.meta.get(_FOR_HELP) else params
+        """Return the options, with the parameters of the chosen method, else of all; without any for plain help."""
+        chosen, asked = ctx.meta.get(_CHOSEN), ctx.meta.get(_ASKED)
+        if chosen is None and asked == "--help":
+            return super().get_params(ctx)
+        key = chosen, asked == "--help-all"
+        if key not in self._parameters:
+            every = chosen is None and asked == "--help-all"
+            self._parameters[key] = list(_options_by_method()) if every else parameter_options(chosen)
+        return [*super().get_params(ctx), *self._parameters[key]]
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options by heading, the parameters under their methods."""
-        ctx.meta[_FOR_HELP] = True
-        try:
-            super().format_options(ctx, formatter)
-        finally:
-            del ctx.meta[_FOR_HELP]
+    def where_the_rest_is(self, ctx: click.Context) -> str:
+        """Return the last line of the help."""
+        path = ctx.command_path
+        return f"All flags, by section: {path} --help-all. A method's: {path} --method NAME --help."
+
+    def flags_of(self, ctx: click.Context) -> dict[str, Any]:
+        """Return the flags of a launch that were typed, without options of the command's own."""
+        return {name: value for name, value in typed_flags(ctx).items() if name not in self.own_names}
+
+
+def parsed_flags(words: Sequence[str]) -> dict[str, Any]:
+    """Return the flags of a launch among the words of a command line, by name. Raises click.UsageError."""
+    command = LaunchCommand("harness.launch", add_help_option=False)
+    return command.flags_of(command.make_context("harness.launch", list(words)))
+
+
+def _in_clicks_words(error: ValueError) -> click.UsageError:
+    from harness.methods.references import FORMS, UnknownMethod
+
+    if not isinstance(error, UnknownMethod):
+        return click.UsageError(str(error))
+    names = ", ".join(map(repr, error.names))
+    hint = did_you_mean(error.reference, error.names)
+    text = f"{error.reference!r} is not one of {names}, nor {FORMS}{hint}"
+    return click.BadParameter(text, param_hint="'--method'")
 
 
 def chosen_method(words: Sequence[str]) -> str | None:
@@ -87,18 +110,16 @@ def chosen_method(words: Sequence[str]) -> str | None:
         except ValueError:
             return None
         if isinstance(config.get("method"), str):
+            from harness.methods.references import beside
+
             config["method"] = beside(config["method"], file.parent)
         layers.append(config)
     reference = method_among(layers)
-    return None if reference is None else resolve(reference)
+    if reference is None:
+        return None
+    from harness.methods.references import resolve
 
-
-def method_among(layers: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the method that flags name, the first layer first, and the preset that they name last; else None."""
-    preset = next((layer["preset"] for layer in layers if layer.get("preset")), None)
-    settings = presets().get(str(preset), {})
-    method = next((layer["method"] for layer in (*layers, settings) if layer.get("method")), None)
-    return None if method is None else str(method)
+    return resolve(reference)
 
 
 def parameter_options(method: str | None = None) -> list[click.Option]:
@@ -106,6 +127,9 @@ def parameter_options(method: str | None = None) -> list[click.Option]:
 
     With a method, those that only others have are hidden; the launch says then which parameters the method takes.
     """
+    from harness.methods import parameter_fields
+    from harness.methods.values import parameter_names
+
     if method is None:
         return [_shared_option(name) for name in parameter_names()]
     own = {declared.name: declared for declared in parameter_fields(method)}
@@ -114,15 +138,6 @@ def parameter_options(method: str | None = None) -> list[click.Option]:
     for option in hidden:
         option.hidden = True
     return [*(option for option in shown if option is not None), *hidden, *map(_unflagged, _without_flag(own))]
-
-
-def literal_choices(hint: Any) -> tuple[str, ...]:
-    """Return the values of a Literal, also of an optional one; empty for any other type."""
-    for option in (hint, *get_args(hint)):
-        values = get_args(option)
-        if values and all(isinstance(value, str) for value in values):
-            return values
-    return ()
 
 
 def _last_value(words: Sequence[str], name: str) -> str | None:
@@ -138,6 +153,8 @@ def _last_value(words: Sequence[str], name: str) -> str | None:
 
 
 def _options_by_method() -> Iterator[click.Option]:
+    from harness.methods import METHODS, parameter_fields
+
     for method, kind in METHODS.items():
         summary = (sys.modules[kind.__module__].__doc__ or "").strip().partition("\n")[0]
         yield _Shown(method, f"{method}:", summary or method)
@@ -189,21 +206,10 @@ class _Shown(ParameterOption):
 
 def _shared_option(name: str) -> ParameterOption:
     """Return the option of a parameter of one or several built-in methods; which one takes it is checked later."""
+    from harness.methods import METHODS, parameter_fields
+
     declared = {method: p for method in METHODS for p in parameter_fields(method) if p.name == name}
-    return _typed_option(name, next(iter(declared.values())).type, _shared_help(declared))
-
-
-def _shared_help(declared: Mapping[str, ParameterField]) -> str:
-    """Return what a hyper-parameter means, the methods that take it, and its default in each."""
-    users: dict[str, list[str]] = {}
-    for method, parameter in declared.items():
-        users.setdefault(parameter.help, []).append(method)
-    text = " ".join(f"{', '.join(methods)}: {meaning}" for meaning, methods in users.items())
-    defaults = {method: _default_text(parameter) for method, parameter in declared.items()}
-    if len(set(defaults.values())) == 1:
-        return f"{text}  [default: {next(iter(defaults.values()))}]"
-    by_method = ", ".join(f"{method} {default}" for method, default in defaults.items())
-    return f"{text}  [default: {by_method}]"
+    return _typed_option(name, next(iter(declared.values())).type, ", ".join(declared))
 
 
 def _default_text(parameter: ParameterField) -> str:
