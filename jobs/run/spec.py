@@ -19,8 +19,8 @@ from pydantic import TypeAdapter
 
 from harness.engine import Role
 from harness.methods import run_identity, sample_identity
+from harness.methods.parameters import Parameter
 from harness.methods.plugins import MethodSource
-from harness.methods.values import Parameter
 from harness.problems.problem import DatasetOrigin, Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.records import NO_UNKNOWN_FIELDS

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.methods import defaults
-from harness.methods.values import parameter_names
+from harness.methods.parameters import parameter_names
 from warehouse.papers import suite, timing_plan
 from warehouse.papers.entries import SuiteRun
 from warehouse.papers.timing_plan import Choice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from harness.methods.values import parameter_names
+from harness.methods.parameters import parameter_names
 
 Measure = Literal[
     "accuracy",
