@@ -47,7 +47,7 @@ _LEFT_OUT = (
         "rewards", "train",
     )),
     # What finds and loads a method of a user's own, whose code is hashed beside this one.
-    *(f"harness/methods/{name}.py" for name in ("archives", "own_code", "plugins", "references", "valid")),
+    *(f"harness/methods/{name}.py" for name in ("plugins", "references")),
     "harness/engines/start_log.py",  # lines in a log
     "harness/sizing/__main__.py",
     "harness/sizing/report.py",

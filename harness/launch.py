@@ -20,7 +20,7 @@ from harness.cli.presets import presets
 from harness.engines import speculators
 from harness.launch_options import BadLaunch, Launch
 from harness.methods import METHODS, defaults, plugins, references
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.problems import benchmarks, own_dataset
 from harness.prompts import prompt_hash
 from harness.weights import models

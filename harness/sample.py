@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from harness.chain import Chain, Limits, Stop
 from harness.engine import Engine, EngineError, RequestRefused, Role
 from harness.methods import Method
-from harness.methods.own_code import failure_in
+from harness.methods.plugins import failure_in
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.recording import recording_models

@@ -20,8 +20,8 @@ from harness.cli.method_options import HEADING, chosen_method, literal_choices, 
 from harness.cli.presets import presets
 from harness.cli.toml_file import read_toml
 from harness.launch_options import RESERVED, SBATCH, BadLaunch, Flag, Launch
+from harness.methods.method import flag
 from harness.methods.parameters import assignments, parameter_names, switch_names
-from harness.methods.ranges import flag
 from harness.methods.references import beside, resolve
 from harness.problems import own_dataset
 from harness.sizing.job_cards import without_replaced

@@ -24,8 +24,7 @@ from dataclasses import dataclass, replace
 
 from harness.candidates import as_candidates
 from harness.chain import Chain
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
+from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
 from harness.trace import Decision
 

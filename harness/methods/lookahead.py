@@ -30,13 +30,11 @@ from itertools import takewhile
 from typing import Literal
 
 from harness import prompts
-from harness.candidates import as_candidates
+from harness.candidates import as_candidates, cosine
 from harness.chain import Chain, Proposal
 from harness.context import Text
 from harness.engine import Completion, Role
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
-from harness.methods.similarity import cosine
+from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
 from harness.trace import Decision
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from harness.methods import METHODS, build, defaults, is_known, parameter_fields
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 
 Parameter = int | float | str | bool
 """The value of a hyper-parameter."""

@@ -13,8 +13,7 @@ from harness.candidates import as_candidates, mark_accepted, offered_texts
 from harness.chain import Chain, Stop
 from harness.context import Text
 from harness.engine import Completion, Role, Tokenizer
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
+from harness.methods.method import Method, check_range, parameter
 from harness.problems.problem import Problem
 from harness.prompt_file import Prompts
 from harness.prompts import THINK_END, chain_choice_question

@@ -24,8 +24,7 @@ from typing import Literal
 
 from harness.candidates import as_candidates
 from harness.chain import Chain
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range, flag
+from harness.methods.method import Method, check_range, flag, parameter
 from harness.prompts import THINK_END
 from harness.recording import Model
 from harness.trace import Candidate, Decision

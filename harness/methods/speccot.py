@@ -13,8 +13,7 @@ from typing import Literal
 from harness.candidates import as_candidates, mark_accepted, mean_score, offered_texts
 from harness.chain import Chain
 from harness.engine import Completion, Role
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
+from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
 from harness.trace import Candidate, Verdict
 

@@ -19,12 +19,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.candidates import as_candidates
+from harness.candidates import as_candidates, most_consistent
 from harness.chain import Chain
 from harness.engine import Completion, Role
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
-from harness.methods.similarity import most_consistent
+from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
 from harness.trace import Decision
 

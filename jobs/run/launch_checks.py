@@ -18,7 +18,7 @@ from harness.engines.speculation import proposing_roles
 from harness.launch_options import PartialLaunch
 from harness.methods import build
 from harness.methods import defaults as method_defaults
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem

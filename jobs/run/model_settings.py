@@ -10,7 +10,7 @@ from harness.engine import Role
 from harness.engines import arguments
 from harness.launch_flags import pairs
 from harness.launch_options import PartialLaunch
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.weights.conventions import DEFAULT, Conventions, has_chat_template
 from harness.weights.models import files_at_hand
 from harness.weights.tokenizer import HFTokenizer

@@ -32,11 +32,11 @@ DECIDES_NOTHING = {
     "harness.flags.budget": "what a run may cost",
     "harness.launch_flags": "flags, which become the specification",
     "harness.launch_options": "flags, which become the specification",
-    "harness.methods.archives": "which code runs",
-    "harness.methods.own_code": "which code runs",
+    "harness.methods.references": "which code runs",
+    "harness.methods.plugins": "which code runs",
     "harness.methods.plugins": "which code runs",
     "harness.methods.references": "which code runs",
-    "harness.methods.valid": "refuses what is no method",
+    "harness.methods.method": "refuses what is no method",
     "harness.plural": "messages",
     **dict.fromkeys(
         (

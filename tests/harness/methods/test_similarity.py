@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from harness.methods.similarity import cosine, most_consistent
+from harness.candidates import cosine, most_consistent
 
 
 @pytest.mark.parametrize(
