@@ -21,7 +21,7 @@ from harness.engines import speculators
 from harness.launch_options import BadLaunch, Launch
 from harness.methods import METHODS, defaults, plugins, references
 from harness.methods.method import flag
-from harness.problems import benchmarks, own_dataset
+from harness.problems import benchmarks, own_problems
 from harness.prompts import prompt_hash
 from harness.weights import models
 
@@ -168,7 +168,7 @@ def _print_list(what: str) -> None:
     elif what == "datasets":
         for dataset in benchmarks.DATASETS.values():
             click.echo(f"{dataset.name:18} {dataset.count:5} problems  {dataset.title}")
-        click.echo(f"or {own_dataset.VALID}")
+        click.echo(f"or {own_problems.VALID}")
     elif what == "models":
         for name in models.BUNDLED:
             click.echo(f"{name:28} bundled toy model, trained only on stories like those of the dataset demo")

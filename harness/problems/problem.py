@@ -68,7 +68,7 @@ class DatasetOrigin:
     columns: Mapping[str, str | list[str]] = field(default_factory=dict)
     """The column of each field that has another name; for `choices` it may be one for each option."""
     answer_rule: str = "text"
-    """How the gold answer stands in its column (harness.problems.own_dataset)."""
+    """How the gold answer stands in its column (harness.problems.own_problems)."""
     shuffle: bool = False
     """Whether the order of options depends on the seed."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.problems import hub, selections
+from harness.problems import benchmarks, hub
 from harness.problems.benchmarks import (
     DATASETS,
     BadDataset,
@@ -60,7 +60,7 @@ def _no_data_dir(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_lists_as_many_different_problems_as_it_has(name: str) -> None:
-    hashes = selections.listed(name)
+    hashes = benchmarks.listed(name)
     assert len(set(hashes)) == len(hashes) == DATASETS[name].count
     assert all(re.fullmatch("[0-9a-f]{16}", key) for key in hashes)
 
@@ -71,9 +71,9 @@ def test_a_part_of_a_benchmark_is_found_by_the_texts_of_its_problems(
     """In the order of the list, whatever the order and the blanks of the copy; ids stay those of the whole."""
     monkeypatch.setitem(DATASETS, "whole", Benchmark("whole", "w", 4))
     monkeypatch.setitem(DATASETS, "few", Benchmark("few", "f", 2, part_of="whole"))
-    monkeypatch.setattr(selections, "FOLDER", tmp_path)
+    monkeypatch.setattr(benchmarks, "SELECTIONS", tmp_path)
     texts = ["one  thing", "two", "three", "four"]
-    lines = "".join(f"{selections.text_hash(text)}\n" for text in ("three", "one thing"))
+    lines = "".join(f"{benchmarks.text_hash(text)}\n" for text in ("three", "one thing"))
     (tmp_path / "few.txt").write_text(f"# two of four\n{lines}")
     write(tmp_path / "whole.jsonl", [{"problem": text, "answer": "1"} for text in texts])
     loaded = load_recorded("few", tmp_path)
@@ -90,9 +90,9 @@ def test_a_part_of_a_benchmark_is_found_by_the_texts_of_its_problems(
 def test_the_problems_of_scots_authors_are_in_the_benchmarks_that_they_are_of() -> None:
     """51 of their MATH problems are in MATH-500; of OlympiadBench they took the first 500."""
     shared_rows("math")
-    theirs = {selections.text_hash(p.text) for p in load("math-scot", SHARED)}
+    theirs = {benchmarks.text_hash(p.text) for p in load("math-scot", SHARED)}
     assert len(theirs) == 500
-    assert len(theirs & {selections.text_hash(p.text) for p in load("math500", SHARED)}) == 51
+    assert len(theirs & {benchmarks.text_hash(p.text) for p in load("math500", SHARED)}) == 51
     assert [p.id for p in load("olympiadbench-scot", SHARED)] == [f"olympiadbench/{i}" for i in range(500)]
 
 

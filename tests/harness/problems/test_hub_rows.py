@@ -6,29 +6,41 @@ from typing import Any
 
 import pytest
 
-from harness.problems import hub_rows
+from harness.problems import benchmarks
 from tests.shared import shared_rows
 
 
 @pytest.mark.parametrize(
     ("convert", "row", "expected"),
     [
-        (hub_rows.gsm8k, {"question": "q", "answer": "a #### b\n#### 1,234 "}, {"answer": "1234"}),
-        (hub_rows.integer_answer, {"problem": "q", "answer": "025"}, {"answer": "25"}),
-        (hub_rows.integer_answer, {"question": "q", "answer": 27.0}, {"problem": "q", "answer": "27"}),
-        (hub_rows.integer_answer, {"problem": "q", "answer": 336}, {"answer": "336"}),
-        (hub_rows.integer_answer, {"problem": "q", "answer": "$336^\\circ$"}, {"answer": "336"}),
-        (hub_rows.gaokao, {"question": "q", "answer": "$145$solution:"}, {"answer": "$145$"}),
-        (hub_rows.gaokao, {"question": "Find it. Answer: A", "answer": ""}, {"problem": "Find it.", "answer": "A"}),
-        (hub_rows.gaokao, {"question": "How many answers: two", "answer": "2"}, {"problem": "How many answers: two"}),
-        (hub_rows.college_math, {"question": "q", "answer": "$x$", "data_topic": "algebra"}, {"subject": "algebra"}),
+        (benchmarks.gsm8k_record, {"question": "q", "answer": "a #### b\n#### 1,234 "}, {"answer": "1234"}),
+        (benchmarks.integer_answer_record, {"problem": "q", "answer": "025"}, {"answer": "25"}),
+        (benchmarks.integer_answer_record, {"question": "q", "answer": 27.0}, {"problem": "q", "answer": "27"}),
+        (benchmarks.integer_answer_record, {"problem": "q", "answer": 336}, {"answer": "336"}),
+        (benchmarks.integer_answer_record, {"problem": "q", "answer": "$336^\\circ$"}, {"answer": "336"}),
+        (benchmarks.gaokao_record, {"question": "q", "answer": "$145$solution:"}, {"answer": "$145$"}),
         (
-            hub_rows.math500,
+            benchmarks.gaokao_record,
+            {"question": "Find it. Answer: A", "answer": ""},
+            {"problem": "Find it.", "answer": "A"},
+        ),
+        (
+            benchmarks.gaokao_record,
+            {"question": "How many answers: two", "answer": "2"},
+            {"problem": "How many answers: two"},
+        ),
+        (
+            benchmarks.college_math_record,
+            {"question": "q", "answer": "$x$", "data_topic": "algebra"},
+            {"subject": "algebra"},
+        ),
+        (
+            benchmarks.math500_record,
             {"problem": "q", "answer": "1", "level": 5, "subject": "Algebra", "solution": "s", "unique_id": "u"},
             {"problem": "q", "answer": "1", "level": 5, "subject": "Algebra"},
         ),
         (
-            hub_rows.olympiadbench,
+            benchmarks.olympiadbench_record,
             {"question": "q", "final_answer": ["$(1,2), [3,4)$"], "is_multiple_answer": True, "error": "1e-1"},
             {"answers": ["(1,2)", "[3,4)"], "answer": "$(1,2), [3,4)$", "tolerance": "1e-1"},
         ),
@@ -49,13 +61,13 @@ def test_hub_columns_become_records(convert: Any, row: dict[str, Any], expected:
     ],
 )
 def test_boxes_are_matched_with_their_braces(text: str, contents: list[str]) -> None:
-    assert hub_rows.boxes(text) == contents
+    assert benchmarks.boxes(text) == contents
 
 
 def test_math_answers_from_solutions_equal_the_checked_file() -> None:
     for row in shared_rows("math"):
         hub = {"problem": row["problem"], "solution": row["solution"], "level": f"Level {row['level']}", "type": "x"}
-        record = hub_rows.math(hub)
+        record = benchmarks.math_record(hub)
         for field in ("answer", "answers", "alternatives", "level"):
             assert record.get(field) == row.get(field), row["id"]
 
@@ -63,4 +75,6 @@ def test_math_answers_from_solutions_equal_the_checked_file() -> None:
 def test_olympiadbench_parts_equal_the_checked_file() -> None:
     for row in shared_rows("olympiadbench"):
         hub = {"question": "q", "final_answer": [row["answer"]], "is_multiple_answer": "answers" in row}
-        assert hub_rows.olympiadbench(hub).get("answers") == row.get("answers") or row["id"] == "olympiadbench/73"
+        assert (
+            benchmarks.olympiadbench_record(hub).get("answers") == row.get("answers") or row["id"] == "olympiadbench/73"
+        )

@@ -8,7 +8,7 @@ import pytest
 
 from harness.launch_options import BadLaunch, Launch
 from harness.problems import sources
-from harness.problems.own_dataset import HubSource, describe, is_own
+from harness.problems.own_problems import HubSource, describe, is_own
 
 FLAGS = {"method": "vanilla", "engine": "scripted"}
 
