@@ -29,7 +29,7 @@ from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
 from harness.plural import counted
 from harness.problems import own_problems
-from harness.weights import models, smollm
+from harness.weights import models
 
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer
@@ -247,7 +247,7 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
         return str(folder.absolute())
     if is_address(name):
         return name
-    if name.lower() not in {smollm.NAME, *models.BUNDLED} and name.lower() not in further_names:
+    if name.lower() not in {models.SMOLLM, *models.BUNDLED} and name.lower() not in further_names:
         models.resolve(name)
     return name
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from harness.weights.thinking import Thought
+from harness.weights.templates import Thought
 
 Role = Literal["draft", "target", "reward"]
 """Which model: the small or the large one of the cooperating pair, or one beside them that rates steps."""

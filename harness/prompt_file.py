@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from harness.cli.toml_file import parse_toml
 from harness.prompt_texts import AnyText, ItemText, NeededText, ReplyText, placeholders, printable
-from harness.weights.thinking import CLOSE
+from harness.weights.templates import CLOSE
 
 MAX_FILE_BYTES = 64 << 10
 MAX_SPEC_BYTES = 1 << 20

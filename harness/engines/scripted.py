@@ -24,7 +24,7 @@ from harness.engine import (
     Sampling,
     Timing,
 )
-from harness.weights.thinking import Thought
+from harness.weights.templates import Thought
 
 WriteScript = Callable[[str, Sampling], Sequence[str]]
 """(prompt text, sampling) -> `sampling.n` texts, each up to the model's end of sequence."""

@@ -2,7 +2,7 @@
 
 Text by a model or a benchmark is data: whatever looks like a control token in it is encoded as plain text, so that a
 problem cannot close the user's turn. `<think>` and `</think>` are the exception, because they are part of a chain; a
-model with other tags (harness.weights.thinking) reads and writes its own, which are translated here.
+model with other tags (harness.weights.templates) reads and writes its own, which are translated here.
 """
 
 from __future__ import annotations
@@ -17,12 +17,19 @@ from typing import Any
 
 from harness import characters
 from harness.engine import Tokenizer
-from harness.weights import conventions, thinking
-from harness.weights.conventions import Conventions
-from harness.weights.templates import NO_SYSTEM, BadTemplate, ChatTemplate, Messages, Reply
-from harness.weights.thinking import ThinkingTags, Thought
+from harness.weights import templates
+from harness.weights.templates import (
+    NO_SYSTEM,
+    BadTemplate,
+    ChatTemplate,
+    Conventions,
+    Messages,
+    Reply,
+    ThinkingTags,
+    Thought,
+)
 
-THINK_TAGS = (thinking.OPEN, thinking.CLOSE)
+THINK_TAGS = (templates.OPEN, templates.CLOSE)
 _CONTROL = re.compile(r"<.+>|\[.+\]", re.DOTALL)
 """Added tokens of this shape steer a model even where the tokenizer does not call them special (`<｜User｜>`)."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
@@ -53,7 +60,7 @@ _BYTES_SHOWN = _bytes_shown()
 class HFTokenizer:
     """The tokenizer in a model's folder, or of a hub id that the cache holds."""
 
-    def __init__(self, path: str, revision: str | None = None, asked: Conventions = conventions.DEFAULT) -> None:
+    def __init__(self, path: str, revision: str | None = None, asked: Conventions = templates.NO_CONVENTIONS) -> None:
         """Load the tokenizer. `asked`: how the model is talked to.
 
         Raises ValueError where the chat template does not read a variable, or the tokenizer is no fast one. A chat
@@ -75,7 +82,7 @@ class HFTokenizer:
         self._has_own_date = True
         self._chat = self._chat_template(asked)
         self._reply: Reply | BadTemplate = self._replies(asked)
-        self._thinking = thinking.CANONICAL if isinstance(self._reply, BadTemplate) else self._reply.tags
+        self._thinking = templates.CANONICAL if isinstance(self._reply, BadTemplate) else self._reply.tags
         self._think_ids = self._ids_of_tags()
         self._tags = _alternatives(list(self._think_ids))
         self._controls = _alternatives(self._unmarked_controls())
@@ -179,10 +186,10 @@ class HFTokenizer:
 
     def native(self, text: str) -> str:
         """Return text as the model itself writes it: with its own tags around thoughts."""
-        return text if self._thinking is thinking.CANONICAL else self._thinking.native(text)
+        return text if self._thinking is templates.CANONICAL else self._thinking.native(text)
 
     def _canonical(self, text: str) -> str:
-        return text if self._thinking is thinking.CANONICAL else self._thinking.canonical(text)
+        return text if self._thinking is templates.CANONICAL else self._thinking.canonical(text)
 
     def num_unfinished(self, ids: Sequence[int]) -> int:
         """See Tokenizer.num_unfinished."""
@@ -231,15 +238,19 @@ class HFTokenizer:
                 return self._chat.reply
             except BadTemplate as error:
                 return error
-        chosen = self._tags_of_vocabulary() if asked.thinking_tags is None else thinking.parsed(asked.thinking_tags)
-        return Reply("Assistant: ", chosen or thinking.CANONICAL, chosen.thought if chosen else None)
+        chosen = (
+            self._tags_of_vocabulary() if asked.thinking_tags is None else templates.parsed_tags(asked.thinking_tags)
+        )
+        return Reply("Assistant: ", chosen or templates.CANONICAL, chosen.thought if chosen else None)
 
     def _tags_of_vocabulary(self) -> ThinkingTags | None:
-        return thinking.of_vocabulary([tag for tag in _known_tags() if self._backend.token_to_id(tag) is not None])
+        return templates.tags_of_vocabulary(
+            [tag for tag in _known_tags() if self._backend.token_to_id(tag) is not None]
+        )
 
     def _ids_of_tags(self) -> dict[str, list[int]]:
         """Return the ids of `<think>` and `</think>`; without a tag that is text for this model."""
-        if self._thinking is thinking.CANONICAL:
+        if self._thinking is templates.CANONICAL:
             ids = {tag: self._backend.token_to_id(tag) for tag in THINK_TAGS}
             return {tag: [i] for tag, i in ids.items() if i is not None}
         return {
@@ -312,7 +323,7 @@ def _alternatives(literals: list[str]) -> re.Pattern[str] | None:
 
 
 def _known_tags() -> set[str]:
-    return {tag for tags in (thinking.CANONICAL, *thinking.FAMILIES.values()) for tag in (tags.open, tags.close)}
+    return {tag for tags in (templates.CANONICAL, *templates.FAMILIES.values()) for tag in (tags.open, tags.close)}
 
 
 def _template_text(tokenizer: Any) -> str | None:

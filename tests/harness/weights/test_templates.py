@@ -12,8 +12,7 @@ from harness.engines.served import probe
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.weights import models
-from harness.weights.conventions import Conventions
-from harness.weights.templates import BadTemplate
+from harness.weights.templates import BadTemplate, Conventions
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.weights.chat_templates import (
     DATE,

@@ -10,8 +10,8 @@ from harness.model_context import ModelContext
 from harness.problems.problem import Problem
 from harness.prompts import THINK_END, opening, score_question
 from harness.recording import Model
-from harness.weights import thinking
-from harness.weights.conventions import Conventions, has_chat_template, read_by
+from harness.weights import templates
+from harness.weights.templates import Conventions, has_chat_template, variables_of
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.conftest import CHAT_TEMPLATE, THINK_TEMPLATE, save_tokenizer
 from tests.harness.scripts import new_trace
@@ -64,8 +64,8 @@ def canonical(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
 def test_a_family_is_known_by_its_generation_prompt_or_asked_for(magistral: HFTokenizer, harmony: HFTokenizer) -> None:
     assert (magistral.thinks, magistral.tags) == (True, MAGISTRAL)
     assert (harmony.thinks, harmony.tags[0]) == (True, "<|channel|>analysis<|message|>")
-    for tags in thinking.FAMILIES.values():
-        assert thinking.of_vocabulary([tags.open, tags.close]) is tags
+    for tags in templates.FAMILIES.values():
+        assert templates.tags_of_vocabulary([tags.open, tags.close]) is tags
 
 
 def test_a_prompt_opens_a_thought_in_the_models_own_tags(magistral: HFTokenizer, harmony: HFTokenizer) -> None:
@@ -168,17 +168,17 @@ def test_marks_of_the_assistants_text_are_no_obstacle() -> None:
     marked = (
         "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}{{ effort }}"
     )
-    assert read_by(marked) == {"effort"}
+    assert variables_of(marked) == {"effort"}
     with pytest.raises(ValueError, match="its chat template cannot be read"):
-        read_by("{% if %}")
+        variables_of("{% if %}")
 
 
 @pytest.mark.parametrize("text", ["<think>", "<think>,", ",", "a,a", "a,b,c", "a,\x00", "x" * 300 + ",y"])
 def test_tags_are_two_or_none(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
-        thinking.parsed(text)
-    assert thinking.parsed("<think>,</think>") is thinking.CANONICAL
-    assert thinking.parsed("none") is None
+        templates.parsed_tags(text)
+    assert templates.parsed_tags("<think>,</think>") is templates.CANONICAL
+    assert templates.parsed_tags("none") is None
 
 
 def test_a_folder_tells_whether_it_has_a_template(tmp_path: Path) -> None:
