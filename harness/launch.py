@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import prompt_file, published_prompts
+from harness import prompt_file
 from harness.cli import options
 from harness.cli.method_options import LaunchCommand
 from harness.cli.presets import presets
@@ -215,10 +215,10 @@ def _print_prompts(file: Path | None) -> None:
         raise click.UsageError(str(error)) from error
     click.echo(f"# changed: {', '.join(wording.changes) or 'nothing'}" if file else prompt_file.built_in_text())
     click.echo(f"# prompt hash: {prompt_hash(wording)}")
-    for piece, digest in published_prompts.piece_hashes(wording).items():
+    for piece, digest in prompt_file.piece_hashes(wording).items():
         remarks = [
             f"  ({paper}'s{'' if told.pieces[piece] == digest else f' is {told.pieces[piece]}'})"
-            for paper, told in published_prompts.published().items()
+            for paper, told in prompt_file.published().items()
             if piece in told.pieces
         ]
         click.echo(f"#   {piece:14} {digest}{''.join(remarks)}")

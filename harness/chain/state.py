@@ -1,21 +1,45 @@
-"""What a chain of thought holds: its steps, both models' contexts, and what a step ends."""
+"""What a chain of thought holds: its limits, its steps, both models' contexts, and what a step ends."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from harness import prompts
-from harness.chain.limits import Limits, Proposal, Stop
-from harness.cut_characters import whole_step
-from harness.ending import WHOLE_REPLY_ROLES, Ending, ending, is_repeat, kept_open
+from harness.chain.ending import WHOLE_REPLY_ROLES, Ending, ending, is_repeat, kept_open
+from harness.context import ModelContext
 from harness.engine import Completion, Role
-from harness.model_context import ModelContext
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.recording import Model
-from harness.trace import VERDICT_KINDS, Candidate, Decision, Purpose, Step, StepRole, Trace, Verdict
+from harness.trace import VERDICT_KINDS, Candidate, Decision, Purpose, Step, StepRole, StopReason, Trace, Verdict
+
+
+class Stop(Exception):
+    """Ends a sample for a reason that is data, not an error."""
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason)
+        self.reason: StopReason = reason
+
+
+Proposal = tuple[Model, Completion]
+"""A step that the chain does not hold, with its author."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sampling and length limits, which are the same for every method of a comparison."""
+
+    temperature: float
+    top_p: float
+    token_budget: int
+    """Most tokens that a sample may emit, final answer included."""
+    by_role: Mapping[Role, Mapping[str, float]] = field(default_factory=dict)
+    """What a model draws by instead (fields of `Sampling`), where it differs from the other one or from vLLM's
+    defaults."""
 
 
 class ChainState:
@@ -61,7 +85,7 @@ class ChainState:
         for step in trace.steps[:-1]:
             self._enter(step)
         if trace.steps:
-            self._enter(whole_step(trace.steps[-1], self._models[trace.steps[-1].author].tokenizer))
+            self._enter(trace.steps[-1])
 
     @property
     def steps(self) -> list[Step]:

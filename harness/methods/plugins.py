@@ -24,8 +24,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pydantic import ConfigDict
+
 from harness.methods.method import MODEL
-from harness.records import NO_UNKNOWN_FIELDS
 
 _DIGITS = 16
 PREFIX = "method/"
@@ -36,7 +37,7 @@ PREFIX = "method/"
 class MethodSource:
     """Where a run's method came from, as its specification records it. Absent for a built-in method."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     reference: str
     """`file.py:Class` without the folder, or `package.module:Class`."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from harness import characters
+from harness import engine
 from harness.engine import Tokenizer
 from harness.weights import templates
 from harness.weights.templates import (
@@ -193,7 +193,7 @@ class HFTokenizer:
 
     def num_unfinished(self, ids: Sequence[int]) -> int:
         """See Tokenizer.num_unfinished."""
-        return characters.num_unfinished([self._bytes(i) for i in ids[-characters.LOOKED_AT :]])
+        return engine.num_unfinished([self._bytes(i) for i in ids[-engine.LOOKED_AT :]])
 
     def open_reply(self, question: str, system: str = "") -> str:
         """See Tokenizer.open_reply. Without a chat template: a plain dialogue after the tokenizer's own BOS."""

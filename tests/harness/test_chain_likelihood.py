@@ -8,7 +8,7 @@ import math
 import pytest
 
 from harness import prompts
-from harness.chain_likelihood import StepLikelihood, read_chain, step_likelihoods
+from harness.chain_scores import StepLikelihood, read_chain, step_likelihoods
 from harness.engine import Finish, Role, Tokenizer
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.problems.problem import Problem

@@ -11,7 +11,7 @@ import pytest
 
 from harness.engine import Completion, Finish, Generation, Sampling, Timing
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
-from harness.trace import Step, Trace
+from harness.trace import Trace
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness import multibyte
 from tests.harness.conftest import save_tokenizer
@@ -105,16 +105,6 @@ async def test_a_context_without_room_for_a_character_is_full(room: int) -> None
         assert trace.stop_reason == "context"
         assert trace.output_text == text[: 3 + room // 4]
         assert all(step.text for step in trace.steps)
-
-
-async def test_a_step_that_was_recorded_with_half_a_character_is_continued_with_the_whole_one() -> None:
-    cut = TEXT.encode()[:8]
-    trace = new_trace()
-    old = Step("target", "guidance", ByteTokenizer().decode(cut), 8, tuple(cut), "length")
-    trace.steps.append(replace(old))
-    ended = await run("specreason", 20, trace=trace)
-    assert ended.steps[0] == old, "what is recorded stays"
-    assert TEXT[2:].startswith("".join(step.text for step in ended.steps[1:]))
 
 
 async def test_a_sample_resumed_after_any_step_ends_the_same() -> None:

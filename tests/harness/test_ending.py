@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.ending import ends_chain, ends_thought, has_boxed, is_repeat
+from harness.chain.ending import ends_chain, ends_thought, has_boxed, is_repeat
 from harness.engine import Finish
 from harness.trace import Step, StepRole
 

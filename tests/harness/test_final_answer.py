@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grading import Gold, grade
-from harness.ending import kept_open
+from harness.chain.ending import kept_open
 from jobs.after.grading import _submission
 from tests.harness.scripts import Script, solve
 

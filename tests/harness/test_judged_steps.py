@@ -8,11 +8,10 @@ import pytest
 
 from harness import prompts
 from harness.candidates import as_candidates, offered_texts
-from harness.context import required_context_tokens
+from harness.context import ModelContext, required_context_tokens
 from harness.engine import Completion, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.methods import METHODS
-from harness.model_context import ModelContext
 from harness.prompt_file import parse
 from harness.prompts import prompt_hash, step_choice_question
 from harness.recording import Model

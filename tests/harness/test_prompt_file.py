@@ -10,8 +10,7 @@ from harness import prompts
 from harness.context import required_context_tokens
 from harness.engines.scripted import ByteTokenizer
 from harness.problems.problem import Problem
-from harness.prompt_file import BUILT_IN, MAX_FILE_BYTES, load, parse
-from harness.prompt_texts import render
+from harness.prompt_file import BUILT_IN, MAX_FILE_BYTES, load, parse, render
 from harness.prompts import prompt_hash
 
 PLAIN, THINKING = ByteTokenizer(), ByteTokenizer(thinks=True)

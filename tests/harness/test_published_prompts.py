@@ -6,8 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.launch import main
-from harness.prompt_file import BUILT_IN, parse
-from harness.published_prompts import Piece, Published, piece_hashes, published, unlike
+from harness.prompt_file import BUILT_IN, Piece, Published, parse, piece_hashes, published, unlike
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.chain_scores import Form, RewardModel, WholeSteps, Written, whole_steps
 from harness.engine import Finish
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
-from harness.rewards import Form, RewardModel, WholeSteps, Written, whole_steps
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.conftest import save_tiny_model
 

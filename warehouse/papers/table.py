@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness import published_prompts
+from harness import prompt_file
 from warehouse.papers.conditions import TIMES_ONLY
 from warehouse.papers.suite import Metric, Row, Suite
 from warehouse.papers.vocabulary import OF_REWARDS, TIMES
@@ -121,7 +121,7 @@ def _about_timing(suite: Suite, entries: Mapping[tuple[str, str], Entry], consol
 
 def _about_prompts(suite: Suite, console: Console) -> None:
     """Print where the paper's prompts are, and the hashes that a file with them has."""
-    told = published_prompts.published().get(suite.paper)
+    told = prompt_file.published().get(suite.paper)
     if told is None:
         return
     hashes = ", ".join(f"{piece} {digest}" for piece, digest in told.pieces.items())

