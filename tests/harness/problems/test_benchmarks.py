@@ -26,7 +26,9 @@ from harness.problems.benchmarks import (
     load_recorded,
     read_file,
     select,
+    shuffled_choices,
 )
+from harness.problems.problem import Problem
 from tests.shared import SHARED, shared_rows
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -339,3 +341,114 @@ def test_a_hub_that_does_not_answer_turns_the_libraries_own_switch_on_and_back(m
     monkeypatch.setattr(hub, "is_reachable", lambda seconds: True)
     with hub.quick_failure():
         assert not hub.is_offline()
+
+
+@pytest.mark.parametrize(
+    ("convert", "row", "expected"),
+    [
+        (benchmarks.gsm8k_record, {"question": "q", "answer": "a #### b\n#### 1,234 "}, {"answer": "1234"}),
+        (benchmarks.integer_answer_record, {"problem": "q", "answer": "025"}, {"answer": "25"}),
+        (benchmarks.integer_answer_record, {"question": "q", "answer": 27.0}, {"problem": "q", "answer": "27"}),
+        (benchmarks.integer_answer_record, {"problem": "q", "answer": 336}, {"answer": "336"}),
+        (benchmarks.integer_answer_record, {"problem": "q", "answer": "$336^\\circ$"}, {"answer": "336"}),
+        (benchmarks.gaokao_record, {"question": "q", "answer": "$145$solution:"}, {"answer": "$145$"}),
+        (
+            benchmarks.gaokao_record,
+            {"question": "Find it. Answer: A", "answer": ""},
+            {"problem": "Find it.", "answer": "A"},
+        ),
+        (
+            benchmarks.gaokao_record,
+            {"question": "How many answers: two", "answer": "2"},
+            {"problem": "How many answers: two"},
+        ),
+        (
+            benchmarks.college_math_record,
+            {"question": "q", "answer": "$x$", "data_topic": "algebra"},
+            {"subject": "algebra"},
+        ),
+        (
+            benchmarks.math500_record,
+            {"problem": "q", "answer": "1", "level": 5, "subject": "Algebra", "solution": "s", "unique_id": "u"},
+            {"problem": "q", "answer": "1", "level": 5, "subject": "Algebra"},
+        ),
+        (
+            benchmarks.olympiadbench_record,
+            {"question": "q", "final_answer": ["$(1,2), [3,4)$"], "is_multiple_answer": True, "error": "1e-1"},
+            {"answers": ["(1,2)", "[3,4)"], "answer": "$(1,2), [3,4)$", "tolerance": "1e-1"},
+        ),
+    ],
+)
+def test_hub_columns_become_records(convert: Any, row: dict[str, Any], expected: dict[str, Any]) -> None:
+    record = convert(row)
+    assert {field: record[field] for field in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "contents"),
+    [
+        (r"so $\boxed{\frac{1}{2}}$", [r"\frac{1}{2}"]),
+        (r"\boxed{1} and \fbox{2}", ["1", "2"]),
+        (r"$\boxed 7$.", ["7"]),
+        (r"\boxed{never closed", []),
+    ],
+)
+def test_boxes_are_matched_with_their_braces(text: str, contents: list[str]) -> None:
+    assert benchmarks.boxes(text) == contents
+
+
+def test_math_answers_from_solutions_equal_the_checked_file() -> None:
+    for row in shared_rows("math"):
+        hub = {"problem": row["problem"], "solution": row["solution"], "level": f"Level {row['level']}", "type": "x"}
+        record = benchmarks.math_record(hub)
+        for field in ("answer", "answers", "alternatives", "level"):
+            assert record.get(field) == row.get(field), row["id"]
+
+
+def test_olympiadbench_parts_equal_the_checked_file() -> None:
+    for row in shared_rows("olympiadbench"):
+        hub = {"question": "q", "final_answer": [row["answer"]], "is_multiple_answer": "answers" in row}
+        assert (
+            benchmarks.olympiadbench_record(hub).get("answers") == row.get("answers") or row["id"] == "olympiadbench/73"
+        )
+
+
+@pytest.fixture(autouse=True)
+def _no_data_dir(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HARNESS_DATA_DIR", raising=False)
+
+
+def right_option(problem: Problem) -> str:
+    return problem.choices["ABCD".index(problem.answer)]
+
+
+def test_gpqa_letters_vary_and_always_name_the_right_option() -> None:
+    rows = [gpqa_row(i) for i in range(198)]
+    first, second = from_hub_rows(DATASETS["gpqa"], rows), from_hub_rows(DATASETS["gpqa"], rows, seed=1)
+    for problems in (first, second):
+        assert {right_option(p) for p in problems} == {RIGHT}
+        assert all(sorted(p.choices) == sorted([RIGHT, "wrong 1", "wrong 2", "wrong 3"]) for p in problems)
+        assert all(30 < count < 70 for count in Counter(p.answer for p in problems).values())
+    assert 100 < sum(a.answer != b.answer for a, b in zip(first, second, strict=True)) < 198
+    assert first == from_hub_rows(DATASETS["gpqa"], rows)
+    assert first[0].kind == "choice"
+
+
+def test_a_local_gpqa_file_gives_the_same_problems_as_the_hub(tmp_path: Path) -> None:
+    rows = [gpqa_row(i) for i in range(198)]
+    hub = from_hub_rows(DATASETS["gpqa"], rows, seed=3)
+    # As the hub's rows come out under another seed: other letters, another order of the options, other rows first.
+    local = [
+        {"id": p.id, "problem": p.text, "choices": list(p.choices), "answer": p.answer, "subject": p.subject}
+        for p in from_hub_rows(DATASETS["gpqa"], rows, seed=8)
+    ]
+    write(tmp_path / "gpqa.jsonl", local[::-1])
+    assert load("gpqa", tmp_path, seed=3) == hub[::-1]
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer"), [((), "A"), (("x", "y"), "C"), (("x", "y"), ""), (("x", "y"), "AB"), (("x", "y"), "x")]
+)
+def test_an_answer_that_names_no_option_is_refused(choices: tuple[str, ...], answer: str) -> None:
+    with pytest.raises(ValueError, match=r"choices|is not one of the letters"):
+        shuffled_choices(choices, answer, "key")

@@ -1,4 +1,4 @@
-"""No step ends inside a character, wherever a limit cuts, and every step is a step forward."""
+"""No step ends inside a character; whether a step ends the thought, the chain, or neither; who writes the answer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,84 @@ from typing import Any
 
 import pytest
 
+from grading import Gold, grade
+from harness.chain.ending import ends_chain, ends_thought, has_boxed, is_repeat, kept_open
 from harness.engine import Completion, Finish, Generation, Sampling, Timing
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
-from harness.trace import Trace
+from harness.trace import Step, StepRole, Trace
 from harness.weights.tokenizer import HFTokenizer
+from jobs.after.grading import _submission
 from tests.harness import multibyte
 from tests.harness.conftest import save_tokenizer
-from tests.harness.scripts import OtherTokenizer, new_trace, solve
+from tests.harness.scripts import OtherTokenizer, Script, new_trace, solve
+
+
+def step(text: str, role: StepRole = "draft", finish: Finish = "stop") -> Step:
+    return Step("draft", role, text, 1, (1,), finish)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\\boxed{5}", True),
+        ("so \\boxed{\\frac{1}{2}} it is", True),
+        ("\\boxed{}", True),
+        ("\\boxed{5", False),
+        ("\\boxed{\\frac{1}{2}", False),
+        ("\\boxed 5", False),
+        ("boxed{5}", False),
+        ("", False),
+        ("\\boxed{1} or \\boxed{2", False),  # the last one is still being written
+        ("\\boxed{1 and \\boxed{2}", True),
+    ],
+)
+def test_a_box_has_balanced_braces(text: str, expected: bool) -> None:
+    assert has_boxed(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("ended", "expected"),
+    [
+        (step("We add.\n\n"), False),
+        (step("We add.\n\n", finish="length"), False),
+        (step("So it is 5.</think>"), True),
+        (step("So it is 5.", finish="eos"), True),
+        (step("So it is 5.", "chain"), True),
+        (step("So it is 5.", "rethink", "length"), True),
+        (step("5", "answer"), True),
+        (step("Let me think", "guidance", "length"), False),
+        (step("\\boxed{5}"), False),
+    ],
+)
+def test_a_thought_ends_with_its_tag_or_its_author_or_a_whole_reply(ended: Step, expected: bool) -> None:
+    assert ends_thought(ended) is expected
+
+
+@pytest.mark.parametrize(
+    ("ended", "in_thought", "expected"),
+    [
+        (step("so \\boxed{5}\n\n"), False, True),
+        (step("so \\boxed{5}\n\n"), True, False),  # an intermediate result
+        (step("so \\boxed{5}</think>\n\n"), True, False),  # the box is inside the thought
+        (step("so</think>\n\nIt is \\boxed{5}."), True, True),
+        (step("It is 5.", finish="eos"), False, True),
+        (step("It is 5.", finish="eos"), True, False),
+        (step("so</think>\n\nIt is 5.", finish="eos"), True, True),
+        (step("so</think>\n\n", finish="eos"), True, False),  # the answer is still missing
+        (step("", finish="eos"), False, True),
+        (step("We add.\n\n"), False, False),
+        (step("5", "answer", "length"), True, True),
+        (step("no box", "chain", "length"), True, True),
+    ],
+)
+def test_a_chain_ends_with_its_answer(ended: Step, in_thought: bool, expected: bool) -> None:
+    assert ends_chain(ended, in_thought=in_thought) is expected
+
+
+def test_a_repeat_has_the_same_text_whoever_wrote_it() -> None:
+    assert is_repeat(step("We add.\n\n"), step("We add.", "fallback"))
+    assert not is_repeat(step("We add 2."), step("We add."))
+
 
 TEXT = "首先🙂 x²=4\n\n因此\ufffd x=±2 👩\u200d🚀\n\nSo \\boxed{2}. "
 LIMITS = range(1, 9)
@@ -148,3 +219,71 @@ def test_tokenizers_know_which_ids_are_half_a_character(tmp_path: Path) -> None:
         assert 100 < len(whole) < len(ids), name
         assert tokenizer.num_unfinished(tokenizer.encode("so \ufffd")) == 0, f"{name}: a real replacement character"
         assert tokenizer.num_unfinished([]) == 0
+
+
+@pytest.mark.parametrize("author", ["target", "draft"])
+async def test_speccot_lets_the_chosen_model_write_the_final_answer(author: str) -> None:
+    closing = [["done</think>\n\n"]]
+    draft = Script([*closing, "It is \\boxed{5}."])
+    target = Script(["It is \\boxed{5}."], decides=["1"])
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0, answer_by=author)
+    assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), (author, "answer")]
+    assert trace.stop_reason == "answered"
+
+
+THOUGHT = [["maybe \\boxed{4}\n\n"], ["no\n\n"], ["5</think>\n\n"], ["\\boxed{5}"]]
+
+
+@pytest.mark.parametrize(("ends_at", "num_steps"), [("answer", 4), ("boxed", 1)])
+async def test_specreason_may_end_at_a_box_inside_the_thought(ends_at: str, num_steps: int) -> None:
+    engines = {
+        "draft": Script(THOUGHT).engine(thinks=True),
+        "target": Script([], decides=["9"] * 4).engine(thinks=True),
+    }
+    trace = await solve("specreason", engines, ends_at=ends_at)
+    assert len(trace.steps) == num_steps
+    assert trace.stop_reason == "answered"
+
+
+@pytest.mark.parametrize("answer", ["Answer: 5\n\n", "ANSWER: 5\n\n", "the boxed one\n\n"])
+async def test_what_the_authors_program_takes_for_an_answer_ends_the_chain(answer: str) -> None:
+    engines = {
+        "draft": Script([["two\n\n"], [answer]]).engine(thinks=True),
+        "target": Script([], decides=["9"] * 2).engine(thinks=True),
+    }
+    trace = await solve("specreason", engines, ends_at="boxed")
+    assert trace.output_text == "two\n\n" + answer
+    assert trace.stop_reason == "answered"
+
+
+async def test_a_thought_that_closes_without_an_answer_continues() -> None:
+    draft = Script([["so</think>\n\n"], ["it is"], ["\\boxed{5}"]])
+    target = Script([], decides=["9"] * 3)
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
+    trace = await solve("specreason", engines, ends_at="boxed")
+    assert trace.output_text == "so\n\nit is\n\n\\boxed{5}"
+    assert draft.prompts[-1].endswith("so\n\nit is\n\n")
+    assert "so</think>" in target.prompts[0], "the target scores the step as it was written"
+
+
+def test_a_step_with_an_answer_is_kept_as_it_is() -> None:
+    assert kept_open("</think>\n\n\\boxed{5}", "eos") == "</think>\n\n\\boxed{5}"
+
+
+async def test_every_step_ends_with_the_separator_also_one_that_was_cut() -> None:
+    draft = Script([["so it is\n\n"], ["\\boxed"]])
+    target = Script([], decides=["9"] * 2)
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
+    trace = await solve("specreason", engines, ends_at="boxed", step_tokens=6)
+    assert [step.finish for step in trace.steps] == ["length", "length"]
+    assert trace.output_text == "so it \n\n\\boxed"
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\n</think>\n\n"])
+def test_an_answer_inside_the_thought_is_graded_also_where_its_step_closes_the_thought(end: str) -> None:
+    sample = {"text": "2 + 3\n\n\\boxed{5}" + end, "stop_reason": "answered"}
+    sample |= {"draft_prompt": "<think>\n", "target_prompt": "<think>\n"}
+    gold = Gold("5")
+    assert grade(_submission(sample, answers_in_thought=True), gold).verdict == "correct"
+    assert grade(_submission(sample, answers_in_thought=False), gold).verdict == "no_answer"

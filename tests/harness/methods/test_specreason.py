@@ -1,4 +1,4 @@
-"""SpecReason's lookahead: the same chain, written earlier; what it threw away is counted and keeps nobody waiting."""
+"""SpecReason against its paper, and its lookahead: the same chain, written earlier."""
 
 from __future__ import annotations
 
