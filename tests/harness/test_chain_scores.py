@@ -1,4 +1,4 @@
-"""Scores of a finished chain: which tokens count and in whose ids, the prompts of reward models, and a toy that judges."""
+"""Scores of a finished chain: which tokens count, in whose ids; prompts of reward models, and a toy that judges."""
 
 from __future__ import annotations
 

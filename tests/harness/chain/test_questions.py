@@ -1,4 +1,4 @@
-"""What a chain asks: joint verdicts on whole steps, rewards, probabilities of given texts, and what is recorded of that."""
+"""What a chain asks: joint verdicts on whole steps, rewards, probabilities of texts, and what is recorded of that."""
 
 from __future__ import annotations
 

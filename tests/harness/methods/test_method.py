@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -63,3 +63,24 @@ def test_a_parameter_is_an_ordinary_dataclass_field() -> None:
     assert ParameterField.read(fields(Documented)[0], int) == ParameterField(
         "drafts", int, 5, "Number of drafts.", changes_text=False, left_out_at_default=False
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "reason"),
+    [
+        ("rsd", {"delta": 1.1}, "--delta must be from 0 to 1, not 1.1"),
+        ("rsd", {"weighting": "clipping", "delta": 0.5}, "--delta belongs to --weighting binary"),
+        ("lookahead", {"gamma": 0}, "--gamma must be from 1 to 32, not 0"),
+        ("lookahead", {"verifier": "similarity", "judge": "reward"}, "--judge belongs to --verifier judge"),
+        ("spec_thinking", {"n1": 0}, "--n1 must be at least 1, not 0"),
+        ("spec_thinking", {"recap": "x" * 1001}, "--recap must have at most 1000 characters and no </think>"),
+        ("spec_thinking", {"reflection_words": "a,</think>"}, "--reflection-words must have at most 1000 characters"),
+        ("glimprouter", {"tau": -0.1}, "--tau must be at least 0, not -0.1"),
+        ("specguard", {"k": 0}, "--k must be from 1 to 64, not 0"),
+        ("specguard", {"l_min": 0.0}, "--l-min must be from -1000 to -0.01, not 0.0"),
+        ("speccot", {"verdict": "none"}, "--verdict none needs --drafts 1"),
+    ],
+)
+def test_a_value_that_is_not_valid_is_refused_by_its_flag(method: str, params: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        build(method, params)

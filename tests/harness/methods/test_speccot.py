@@ -1,17 +1,11 @@
-"""Each method against its paper, over scripted engines: who is asked what, what is kept, what is counted."""
+"""SpecCoT against its paper, over scripted engines, and what every chain has in common: limits, thoughts, counts."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from harness.engine import RequestRefused
-from harness.engines.scripted import ScriptedEngine
-from harness.engines.simulated_model import SimulatedModel
-from harness.methods.speccot import SpecCoT
-from harness.methods.specreason import SpecReason
-from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace, solve
+from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, solve
 
 
 async def test_vanilla_is_one_call_of_one_model() -> None:
@@ -126,43 +120,6 @@ async def test_a_reasoning_target_sees_the_thought_of_a_plain_draft_of_its_vocab
     assert trace.stop_reason == "answered"
 
 
-@pytest.mark.parametrize(("score", "threshold", "accepted"), [("7", 7, True), ("6", 7, False), ("9", 3, True)])
-async def test_specreason_accepts_at_or_above_the_threshold(score: str, threshold: float, accepted: bool) -> None:
-    draft = Script(["\\boxed{5}"])
-    target = Script(["\\boxed{6}"], decides=[score])
-    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, threshold=threshold)
-    assert (trace.steps[0].author == "draft") is accepted
-    assert trace.steps[0].role == ("draft" if accepted else "fallback")
-    verdict = trace.steps[0].verdict
-    assert verdict is not None
-    assert (verdict.score, len(verdict.options)) == (float(score), 10)
-
-
-async def test_specreason_average_weighs_the_digits_by_their_probability() -> None:
-    draft = Script(["\\boxed{5}"])
-    target = Script(["\\boxed{5}"], decides=["9"])
-    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, score="average")
-    verdict = trace.steps[0].verdict
-    assert verdict is not None
-    assert verdict.score == pytest.approx(0.9 * 9 + 0.1 / 9 * 36)
-
-
-async def test_specreason_asks_behind_the_step_and_keeps_the_chain_as_prefix() -> None:
-    draft = Script(["one\n\n", "\\boxed{5}"])
-    target = Script(decides=["9", "9"])
-    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()})
-    assert target.prompts[0].startswith(trace.target_prompt + "one\n\n")
-    assert target.prompts[1].startswith(trace.target_prompt + "one\n\n\\boxed{5}")
-    assert target.prompts[1].endswith("Score:") or target.prompts[1].endswith("Score: ")
-
-
-async def test_specreason_first_steps_are_the_targets() -> None:
-    target = Script(["plan\n\n"], decides=["9"])
-    draft = Script(["\\boxed{5}"])
-    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, first_steps=1)
-    assert [(s.author, s.role) for s in trace.steps] == [("target", "guidance"), ("draft", "draft")]
-
-
 async def test_budget_counts_emitted_tokens_and_stops() -> None:
     engines = {
         "draft": Script([["a\n\n"], ["b\n\n"], ["c\n\n"]]).engine(),
@@ -205,29 +162,6 @@ async def test_models_with_different_tokenizers_exchange_text() -> None:
     assert trace.stop_reason == "answered"
 
 
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
-        ("speccot", {"drafts": 2, "guidance_tokens": 4}),
-        ("specreason", {}),
-        ("scot", {"drafts": 2, "error_correction": False}),
-    ],
-)
-async def test_a_sample_resumed_after_any_step_ends_as_if_undisturbed(method: str, params: dict[str, Any]) -> None:
-    def engines() -> dict[str, ScriptedEngine]:
-        model = SimulatedModel(skill=0.6)
-        return {role: ScriptedEngine(model.write, model.judge) for role in ("draft", "target")}
-
-    whole = await solve(method, engines(), **params)
-    assert len(whole.steps) > 1
-    for kept in range(1, len(whole.steps)):
-        half = new_trace()
-        half.steps = whole.steps[:kept]
-        resumed = await solve(method, engines(), trace=half, **params)
-        assert resumed.output_text == whole.output_text
-        assert resumed.stop_reason == whole.stop_reason
-
-
 async def test_speccot_separate_verdicts_score_each_candidate_where_it_would_stand() -> None:
     draft = Script([["2 + 3 = 6\n\n", "2 + 3 = 5\n\n", "2 + 3 = 6\n\n"], ["It is \\boxed{5}."] * 3])
     target = Script(decides=["2", "8", "9"])
@@ -265,8 +199,6 @@ async def test_speccot_without_verdicts_is_guidance_by_the_target_and_the_draft_
     trace = await solve("speccot", engines, drafts=1, guidance_tokens=3, verdict="none")
     assert [step.role for step in trace.steps] == ["guidance", "draft", "draft"]
     assert [call.purpose for call in trace.calls] == ["guidance", "draft", "draft"]
-    with pytest.raises(ValueError, match="--verdict none needs --drafts 1"):
-        SpecCoT(verdict="none")
 
 
 async def test_speccot_may_take_drafts_that_agree_without_asking() -> None:
@@ -277,12 +209,3 @@ async def test_speccot_may_take_drafts_that_agree_without_asking() -> None:
     assert [step.verdict is None for step in trace.steps] == [True, False]
     assert [c.accepted for c in trace.steps[0].candidates] == [True, False]
     assert sum(call.purpose == "verdict" for call in trace.calls) == 1
-
-
-async def test_specreason_threshold_may_move_with_the_chain() -> None:
-    draft = Script(["one\n\n", "two\n\n", "so \\boxed{5}"])
-    target = Script(["TWO\n\n"], decides=["5", "5", "9"])
-    engines = {"draft": draft.engine(), "target": target.engine()}
-    trace = await solve("specreason", engines, threshold=5.0, threshold_slope=2.0)
-    assert [step.role for step in trace.steps] == ["draft", "fallback", "draft"]
-    assert SpecReason(threshold=5.0, threshold_slope=2.0).threshold_at(9) == 9.0

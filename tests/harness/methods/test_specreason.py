@@ -1,4 +1,4 @@
-"""SpecReason against its paper, and its lookahead: the same chain, written earlier."""
+"""SpecReason against its paper, and its lookahead: the same chain, written earlier; what it discarded is counted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from harness.engine import EngineDied, RequestRefused, Timing
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.engines.simulated_model import SimulatedModel
+from harness.methods.specreason import SpecReason
 from harness.trace import Call, Step, Trace
 from tests.harness.scripts import OtherTokenizer, Script, new_trace, solve
 
@@ -239,3 +240,49 @@ async def test_a_mistake_in_the_code_is_not_hidden_by_a_discarded_draft() -> Non
     draft, target = Script(["wrong\n\n"]), Script(["\\boxed{5}"], decides=["0"])
     with pytest.raises(IndexError):  # the script has no second draft
         await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, lookahead=True)
+
+
+@pytest.mark.parametrize(("score", "threshold", "accepted"), [("7", 7, True), ("6", 7, False), ("9", 3, True)])
+async def test_specreason_accepts_at_or_above_the_threshold(score: str, threshold: float, accepted: bool) -> None:
+    draft = Script(["\\boxed{5}"])
+    target = Script(["\\boxed{6}"], decides=[score])
+    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, threshold=threshold)
+    assert (trace.steps[0].author == "draft") is accepted
+    assert trace.steps[0].role == ("draft" if accepted else "fallback")
+    verdict = trace.steps[0].verdict
+    assert verdict is not None
+    assert (verdict.score, len(verdict.options)) == (float(score), 10)
+
+
+async def test_specreason_average_weighs_the_digits_by_their_probability() -> None:
+    draft = Script(["\\boxed{5}"])
+    target = Script(["\\boxed{5}"], decides=["9"])
+    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, score="average")
+    verdict = trace.steps[0].verdict
+    assert verdict is not None
+    assert verdict.score == pytest.approx(0.9 * 9 + 0.1 / 9 * 36)
+
+
+async def test_specreason_asks_behind_the_step_and_keeps_the_chain_as_prefix() -> None:
+    draft = Script(["one\n\n", "\\boxed{5}"])
+    target = Script(decides=["9", "9"])
+    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()})
+    assert target.prompts[0].startswith(trace.target_prompt + "one\n\n")
+    assert target.prompts[1].startswith(trace.target_prompt + "one\n\n\\boxed{5}")
+    assert target.prompts[1].endswith("Score:") or target.prompts[1].endswith("Score: ")
+
+
+async def test_specreason_first_steps_are_the_targets() -> None:
+    target = Script(["plan\n\n"], decides=["9"])
+    draft = Script(["\\boxed{5}"])
+    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, first_steps=1)
+    assert [(s.author, s.role) for s in trace.steps] == [("target", "guidance"), ("draft", "draft")]
+
+
+async def test_specreason_threshold_may_move_with_the_chain() -> None:
+    draft = Script(["one\n\n", "two\n\n", "so \\boxed{5}"])
+    target = Script(["TWO\n\n"], decides=["5", "5", "9"])
+    engines = {"draft": draft.engine(), "target": target.engine()}
+    trace = await solve("specreason", engines, threshold=5.0, threshold_slope=2.0)
+    assert [step.role for step in trace.steps] == ["draft", "fallback", "draft"]
+    assert SpecReason(threshold=5.0, threshold_slope=2.0).threshold_at(9) == 9.0

@@ -1,4 +1,4 @@
-"""The prompt that is sent is the one that the chat template means, and outside of a tokenizer thoughts look the same."""
+"""The prompt that is sent is the one that the chat template means, and outside a tokenizer thoughts look the same."""
 
 from __future__ import annotations
 
