@@ -409,8 +409,6 @@ _BY_METHOD: Mapping[str, tuple[Piece, ...]] = {
 
 
 class Published(BaseModel):
-    """A published wording."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str

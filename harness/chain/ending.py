@@ -40,8 +40,6 @@ def ends_chain(step: Step, *, in_thought: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What a step ends."""
-
     chain: bool
     """True where the step holds the final answer."""
     thought: bool

@@ -49,7 +49,6 @@ class GlimpRouter(Method):
         check_range("step_tokens", self.step_tokens, 2, None)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         while chain.reasoning and not chain.answered:
             if len(chain.steps) < self.first_steps:
                 await chain.write(target, "guidance", max_tokens=self.step_tokens)

@@ -57,19 +57,17 @@ class RSD(Method):
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """See Method.roles."""
         return ("draft", "target", "reward")
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """See Method.verdict_tokens. It is the reward model that reads the new step."""
+        """It is the reward model that reads the new step."""
         return min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """See Method.cached_tokens. The target reads accepted steps only."""
+        """The target reads accepted steps only."""
         return token_budget + (self.verdict_tokens(token_budget) if role == "reward" else 0)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         while not chain.answered:
             [proposed] = await chain.propose(draft, 1, max_tokens=self.step_tokens)
             value = await chain.reward(proposed, draft)

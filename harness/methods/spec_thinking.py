@@ -90,7 +90,6 @@ class SpecThinking(Method):
                 raise ValueError(f"{flag(name)} must have at most {_MOST_CHARACTERS} characters and no {THINK_END}")
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         if self.begin_tokens and not chain.steps:
             await chain.write(target, "guidance", max_tokens=self.begin_tokens, stop=())
         while not chain.answered:

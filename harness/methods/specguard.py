@@ -50,20 +50,17 @@ class SpecGuard(Method):
 
     @property
     def parallel(self) -> int:
-        """See Method.parallel."""
         return self.k
 
     @property
     def target_parallel(self) -> int:
-        """See Method.target_parallel."""
         return self.k
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """See Method.cached_tokens. The candidates for a step share everything before it, in both models."""
+        """The candidates for a step share everything before it, in both models."""
         return super().cached_tokens(role, token_budget) + (self.k - 1) * min(self.step_tokens, token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         while not chain.answered:
             proposed = await chain.propose(draft, self.k, max_tokens=self.step_tokens, token_logprobs=True)
             candidates = as_candidates(proposed)

@@ -202,8 +202,6 @@ _COLUMN = Annotated[str, Field(min_length=1, max_length=200)]
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """A dataset of the hub."""
-
     hub_id: str
     config: str | None = None
     revision: str | None = None
@@ -385,8 +383,6 @@ _PROBLEM, _OTHER_NAME = "problem", "question"
 
 @dataclass(frozen=True, slots=True)
 class OwnProblems:
-    """Problems, and where they are from."""
-
     problems: list[Problem]
     source: str
     """`file <path>`, or `hub <id>@<commit>` with configuration and split."""

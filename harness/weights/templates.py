@@ -31,8 +31,6 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class ThinkingTags:
-    """The tags of a family of models."""
-
     open: str
     close: str
     after_open: str = "\n"

@@ -134,7 +134,7 @@ class HFTokenizer:
 
     @property
     def thought(self) -> Thought:
-        """See Tokenizer.thought. Raises BadTemplate."""
+        """Raises BadTemplate."""
         return self.reply.thought or Thought()
 
     @property
@@ -162,11 +162,9 @@ class HFTokenizer:
 
     @property
     def opening(self) -> list[int]:
-        """See Tokenizer.opening."""
         return self.encode_template(self._bos())
 
     def encode(self, text: str) -> list[int]:
-        """See Tokenizer.encode."""
         ids: list[int] = []
         for piece in self._tags.split(text) if self._tags else [text]:
             if piece in self._think_ids:
@@ -177,11 +175,9 @@ class HFTokenizer:
         return ids
 
     def encode_template(self, text: str) -> list[int]:
-        """See Tokenizer.encode_template."""
         return list(self._backend.encode(self.native(text), add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See Tokenizer.decode."""
         return self._canonical(str(self._backend.decode(list(ids), skip_special_tokens=False)))
 
     def native(self, text: str) -> str:
@@ -192,11 +188,10 @@ class HFTokenizer:
         return text if self._thinking is templates.CANONICAL else self._thinking.canonical(text)
 
     def num_unfinished(self, ids: Sequence[int]) -> int:
-        """See Tokenizer.num_unfinished."""
         return engine.num_unfinished([self._bytes(i) for i in ids[-engine.LOOKED_AT :]])
 
     def open_reply(self, question: str, system: str = "") -> str:
-        """See Tokenizer.open_reply. Without a chat template: a plain dialogue after the tokenizer's own BOS."""
+        """Without a chat template: a plain dialogue after the tokenizer's own BOS."""
         reply = self.reply
         if self._chat is not None:
             text = self._chat.opening(question, system)
@@ -207,7 +202,6 @@ class HFTokenizer:
         return self._canonical(text + reply.header) + (reply.thought.opening if reply.thought else "")
 
     def ask_again(self, question: str) -> str:
-        """See Tokenizer.ask_again."""
         reply = self.reply
         text = f"\n\nUser: {question}\n\n" if self._chat is None else self._chat.following(question)
         return self._canonical(text + reply.header) + (reply.thought.empty if reply.thought else "")
@@ -259,7 +253,6 @@ class HFTokenizer:
         }
 
     def _render(self, messages: Messages, is_open: bool, variables: Mapping[str, object]) -> str:
-        """See templates.Render."""
         from jinja2 import TemplateError
 
         given = {**self._dated(self._today), **variables}
