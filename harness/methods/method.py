@@ -7,19 +7,24 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, is_dataclass
-from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from harness.chain import Chain
 from harness.context import Text
 from harness.engine import Role
+from harness.recording import Model
 
+Parameter = int | float | str | bool
+"""The value of a hyper-parameter."""
 _T = TypeVar("_T")
 
 
 class Method(Protocol):
     """An algorithm over a draft and a target model: a frozen dataclass that inherits from this protocol."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -83,8 +88,8 @@ class Method(Protocol):
         """Return the most tokens of one sample that a model's cache holds at a time beyond the prompt."""
         return token_budget + (self.verdict_tokens(token_budget) if role != "draft" else 0)
 
-    async def __call__(self, chain: Chain, draft: Any, target: Any) -> None:
-        """Fill the chain. `draft` and `target` are Models, or None where `roles` lacks them.
+    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
+        """Fill the chain. A model that `roles` lacks is None.
 
         A reward model is asked through the chain (`Chain.reward`).
         """
@@ -123,18 +128,21 @@ class ParameterField:
     changes_text: bool
     left_out_at_default: bool
 
-    @classmethod
-    def read(cls, declared: Field[Any], annotation: Any) -> ParameterField:
-        """Read what `parameter` put into a dataclass field; raises KeyError where the field was declared without it."""
-        metadata = declared.metadata
-        return cls(
+
+def fields_of(method: type[Method]) -> tuple[ParameterField, ...]:
+    """Return the hyper-parameters of a method's class. Raises KeyError where a field was declared without help."""
+    annotations = get_type_hints(method)
+    return tuple(
+        ParameterField(
             name=declared.name,
-            type=annotation,
+            type=annotations[declared.name],
             default=declared.default,
-            help=metadata["help"],
-            changes_text=metadata["changes_text"],
-            left_out_at_default=metadata["left_out_at_default"],
+            help=declared.metadata["help"],
+            changes_text=declared.metadata["changes_text"],
+            left_out_at_default=declared.metadata["left_out_at_default"],
         )
+        for declared in fields(method)
+    )
 
 
 def flag(name: str) -> str:
@@ -166,7 +174,7 @@ def problem_of(found: object) -> str | None:
     return next(_problems(found), None)
 
 
-def name_of(method: type[Any]) -> str:
+def name_of(method: type[Method]) -> str:
     """Return the name that a class gives itself (`name = "..."`), else its own in lower case.
 
     Raises ValueError where that is not valid.
@@ -185,11 +193,11 @@ def check_name(name: str) -> None:
         )
 
 
-def _field_names(method: type[Any]) -> set[str]:
+def _field_names(method: type[Method]) -> set[str]:
     return {declared.name for declared in fields(method)} if is_dataclass(method) else set()
 
 
-def _problems(method: type[Any]) -> Iterator[str]:
+def _problems(method: type[Method]) -> Iterator[str]:
     if not is_dataclass(method) or "__dataclass_params__" not in vars(method):
         yield "is not a dataclass: write @dataclass(frozen=True) above it"
         return
@@ -202,14 +210,14 @@ def _problems(method: type[Any]) -> Iterator[str]:
     yield from _problems_of_roles(method)
 
 
-def _problems_of_call(method: type[Any]) -> Iterator[str]:
+def _problems_of_call(method: type[Method]) -> Iterator[str]:
     try:
         inspect.signature(method.__call__).bind(None, None, None, None)
     except TypeError:
         yield "takes other arguments than `async def __call__(self, chain, draft, target)`"
 
 
-def _problems_of_fields(method: type[Any]) -> Iterator[str]:
+def _problems_of_fields(method: type[Method]) -> Iterator[str]:
     try:
         annotations = get_type_hints(method)
     except Exception as error:  # noqa: BLE001 a user's annotation may be anything
@@ -247,7 +255,7 @@ def _problem_of_value(kind: Any, value: object) -> str | None:
     return None if not isinstance(value, float) or math.isfinite(value) else f"{value} is not a finite number"
 
 
-def _problems_of_roles(method: type[Any]) -> Iterator[str]:
+def _problems_of_roles(method: type[Method]) -> Iterator[str]:
     try:
         roles = method().roles
     except Exception as error:  # noqa: BLE001 a user's code may raise anything

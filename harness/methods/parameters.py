@@ -9,10 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from harness.methods import METHODS, build, defaults, is_known, parameter_fields
-from harness.methods.method import flag
-
-Parameter = int | float | str | bool
-"""The value of a hyper-parameter."""
+from harness.methods.method import Parameter, flag
 
 
 def switch_names(method: str | None = None) -> set[str]:
@@ -31,7 +28,9 @@ def parameter_names(method: str | None = None) -> list[str]:
     return list(dict.fromkeys(name for each in methods for name in defaults(each)))
 
 
-def method_parameters(method: str, values: Mapping[str, Any], reserved: Collection[str] = ()) -> dict[str, Parameter]:
+def method_parameters(
+    method: str, values: Mapping[str, Parameter], reserved: Collection[str] = ()
+) -> dict[str, Parameter]:
     """Return all hyper-parameters of a method: `values` where set, otherwise the method's defaults.
 
     `reserved`: names of parameters that have no flag of their own. Raises ValueError for an unknown method, for a
@@ -57,9 +56,9 @@ def method_parameters(method: str, values: Mapping[str, Any], reserved: Collecti
     return parameters
 
 
-def assignments(words: object) -> dict[str, Any]:
+def assignments(words: object) -> dict[str, str]:
     """Return what `--parameter NAME=VALUE` sets, by name, from its values. Raises ValueError."""
-    found: dict[str, Any] = {}
+    found: dict[str, str] = {}
     for word in words if isinstance(words, list | tuple) else [words]:
         name, equals, value = str(word).partition("=")
         name = name.strip().removeprefix("--").replace("-", "_")

@@ -22,11 +22,10 @@ from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from pydantic import ConfigDict
 
-from harness.methods.method import MODEL
+from harness.methods.method import MODEL, Method
 
 _DIGITS = 16
 PREFIX = "method/"
@@ -57,7 +56,7 @@ class PlugIn:
 
     name: str
     """How the run, the tables and the plots call it."""
-    type: type
+    type: type[Method]
     reference: str
     """`file.py:Class` without the folder, or `package.module:Class`."""
     digests: Mapping[str, str]
@@ -119,7 +118,7 @@ def hash_of(digests: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def type_of(name: str) -> type[Any]:
+def type_of(name: str) -> type[Method]:
     """Return the class of a loaded plug-in. Raises KeyError."""
     return _registered[name].type
 
@@ -313,7 +312,7 @@ def _errors_in_one_line(name: str) -> Iterator[None]:
         raise BadMethod(f"cannot be imported: {described(error)}") from error
 
 
-def failure_in(method: object, error: Exception) -> MethodFailed | None:
+def failure_in(method: Method, error: Exception) -> MethodFailed | None:
     """Return what to raise in place of an exception in a method of a user's own; None in a built-in method."""
     module = type(method).__module__
     if module.partition(".")[0] in _OWN_PACKAGES:

@@ -18,11 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 from harness.code_hash import digest_of
-from harness.methods import METHODS, fields_of, plugins
-from harness.methods.method import check_name, name_of, problem_of
+from harness.methods import METHODS, plugins
+from harness.methods.method import Parameter, check_name, fields_of, name_of, problem_of
 from harness.methods.plugins import (
     PREFIX,
     BadMethod,
@@ -78,7 +77,7 @@ def resolve(reference: str) -> str:
         raise BadMethod(f"--method {reference}: {error}") from error
 
 
-def source_of(name: str, params: Mapping[str, Any]) -> MethodSource | None:
+def source_of(name: str, params: Mapping[str, Parameter]) -> MethodSource | None:
     """Return what the specification of a run records of its method; None for a built-in one."""
     plugin = plugins.registered(name)
     if name in METHODS or plugin is None:

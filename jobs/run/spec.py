@@ -19,7 +19,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from harness.engine import Role
 from harness.methods import run_identity, sample_identity
-from harness.methods.parameters import Parameter
+from harness.methods.method import Parameter
 from harness.methods.plugins import MethodSource
 from harness.problems.problem import DatasetOrigin, Problem
 from harness.prompt_file import BUILT_IN, Prompts

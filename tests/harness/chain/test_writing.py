@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,11 +21,11 @@ from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace
 Loop = Callable[[Chain, Model, Model], Awaitable[None]]
 
 
+@dataclass(frozen=True)
 class Looped(Method):
     """A method whose loop is a function."""
 
-    def __init__(self, loop: Loop) -> None:
-        self.loop = loop
+    loop: Loop
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
         await self.loop(chain, draft, target)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
 
 from harness.methods import METHODS, build, defaults, parameter_fields, speed_only_parameters
-from harness.methods.method import ParameterField, parameter
+from harness.methods.method import ParameterField, fields_of, parameter
+from harness.methods.specdecode import SpecDecode
+from harness.methods.vanilla import Vanilla
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -46,22 +48,21 @@ def test_a_method_that_is_not_there_has_no_speed_only_parameters() -> None:
 
 def test_a_field_declared_without_help_is_an_error() -> None:
     @dataclass(frozen=True)
-    class Undocumented:
+    class Undocumented(Vanilla):
         drafts: int = 5
 
     with pytest.raises(KeyError, match="help"):
-        ParameterField.read(fields(Undocumented)[0], int)
+        fields_of(Undocumented)
 
 
 def test_a_parameter_is_an_ordinary_dataclass_field() -> None:
     @dataclass(frozen=True)
-    class Documented:
+    class Documented(SpecDecode):
         drafts: int = parameter(5, help="Number of drafts.", changes_text=False)
 
-    assert Documented().drafts == 5
-    assert Documented.drafts == 5
-    assert ParameterField.read(fields(Documented)[0], int) == ParameterField(
-        "drafts", int, 5, "Number of drafts.", changes_text=False, left_out_at_default=False
+    assert Documented().drafts == Documented.drafts == 5
+    assert fields_of(Documented) == (
+        ParameterField("drafts", int, 5, "Number of drafts.", changes_text=False, left_out_at_default=False),
     )
 
 
