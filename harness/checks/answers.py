@@ -22,7 +22,6 @@ from typing import Literal
 import psutil
 
 from harness import prompts
-from harness.candidates import as_candidates
 from harness.chain import Chain, Limits, Stop
 from harness.engine import Choice, Completion, Engine, EngineError, Role, Sampling
 from harness.engines import parent_watch
@@ -35,6 +34,7 @@ from harness.recording import Model, recording_models
 from harness.sizing.here import chosen_here
 from harness.sizing.plan import DoesNotFit
 from harness.sizing.run_sizing import ModelFiles, RunSizing
+from harness.step_candidates import as_candidates
 from harness.trace import Trace
 from harness.weights import models
 

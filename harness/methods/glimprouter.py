@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from harness.candidates import as_candidates
 from harness.chain import Chain
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
+from harness.step_candidates import as_candidates
 from harness.trace import Decision
 
 

@@ -30,12 +30,12 @@ from itertools import takewhile
 from typing import Literal
 
 from harness import prompts
-from harness.candidates import as_candidates, cosine
 from harness.chain import Chain, Proposal
 from harness.context import Text
 from harness.engine import Completion, Role
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
+from harness.step_candidates import as_candidates, cosine
 from harness.trace import Decision
 
 

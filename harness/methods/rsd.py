@@ -26,11 +26,11 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.candidates import as_candidates
 from harness.chain import Chain
 from harness.engine import Role
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
+from harness.step_candidates import as_candidates
 from harness.trace import Decision
 
 

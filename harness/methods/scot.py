@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.candidates import as_candidates, mark_accepted, offered_texts
 from harness.chain import Chain, Stop
 from harness.context import Text
 from harness.engine import Completion, Role, Tokenizer
@@ -18,6 +17,7 @@ from harness.problems.problem import Problem
 from harness.prompt_file import Prompts
 from harness.prompts import THINK_END, chain_choice_question
 from harness.recording import Model
+from harness.step_candidates import as_candidates, mark_accepted, offered_texts
 from harness.trace import Candidate
 
 

@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.candidates import as_candidates
 from harness.chain import Chain
 from harness.methods.method import Method, check_range, flag, parameter
 from harness.prompts import THINK_END
 from harness.recording import Model
+from harness.step_candidates import as_candidates
 from harness.trace import Candidate, Decision
 
 _MORE_RECAP_TOKENS, _MOST_RECAP_TOKENS = 25, 200

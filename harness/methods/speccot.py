@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.candidates import as_candidates, mark_accepted, mean_score, offered_texts
 from harness.chain import Chain
 from harness.engine import Completion, Role
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
+from harness.step_candidates import as_candidates, mark_accepted, mean_score, offered_texts
 from harness.trace import Candidate, Verdict
 
 

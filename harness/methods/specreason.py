@@ -18,10 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.candidates import as_candidates, mean_score
 from harness.chain import Chain
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
+from harness.step_candidates import as_candidates, mean_score
 from harness.trace import Verdict
 
 

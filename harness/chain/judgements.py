@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness import prompts
-from harness.candidates import offered_texts
-from harness.chain.state import ChainState
+from harness.chain.chain_state import ChainState
 from harness.engine import Choice, Completion
 from harness.recording import Model
+from harness.step_candidates import offered_texts
 from harness.trace import Candidate, Verdict, VerdictKind
 
 

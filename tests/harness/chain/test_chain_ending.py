@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from grading import Gold, grade
-from harness.chain.ending import ends_chain, ends_thought, has_boxed, is_repeat, kept_open
+from harness.chain.chain_ending import ends_chain, ends_thought, has_boxed, is_repeat, kept_open
 from harness.engine import Completion, Finish, Generation, Sampling, Timing
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.trace import Step, StepRole, Trace

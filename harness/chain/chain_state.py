@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness import prompts
-from harness.chain.ending import WHOLE_REPLY_ROLES, Ending, ending, is_repeat, kept_open
+from harness.chain.chain_ending import WHOLE_REPLY_ROLES, Ending, ending, is_repeat, kept_open
 from harness.context import ModelContext
 from harness.engine import Completion, Role
 from harness.problems.problem import Problem
@@ -82,10 +82,8 @@ class ChainState:
             self._contexts[role] = ModelContext(model, problem, wording, rubric=rubric and role == "target")
             if role != "reward":  # it writes nothing; its prompt is the same in its own template
                 setattr(trace, f"{role}_prompt", self._contexts[role].prompt)
-        for step in trace.steps[:-1]:
+        for step in trace.steps:
             self._enter(step)
-        if trace.steps:
-            self._enter(trace.steps[-1])
 
     @property
     def steps(self) -> list[Step]:
@@ -189,8 +187,9 @@ class ChainState:
         """
         reasoning = self.reasoning if reasoning is None else reasoning
         text, ids = completion.text, completion.token_ids
-        if self._ends_at_box and (open_text := self._kept_open(completion)) != text:
-            text, ids = open_text, tuple(author.tokenizer.encode(open_text))
+        if self._ends_at_box:
+            open_text = kept_open(text, completion.finish, self.wording.step_separator)
+            text, ids = open_text, ids if open_text == text else tuple(author.tokenizer.encode(open_text))
         ends = closing or (completion.finish == "eos" and not self._ends_at_box)
         if ends and self.thinks and reasoning and prompts.THINK_END not in text:
             bridge = author.tokenizer.thought.closing  # the author stopped, or was cut off, inside its thought
@@ -205,9 +204,6 @@ class ChainState:
             finish=completion.finish,
             elapsed_seconds=self.elapsed_seconds,
         )
-
-    def _kept_open(self, completion: Completion) -> str:
-        return kept_open(completion.text, completion.finish, self.wording.step_separator)
 
     def _enter(self, step: Step) -> None:
         """Append a step to both contexts and update what it ends."""

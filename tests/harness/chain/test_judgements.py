@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from harness import prompts
-from harness.candidates import as_candidates, offered_texts
 from harness.chain import Chain, Limits, Stop
 from harness.context import ModelContext, required_context_tokens
 from harness.engine import Completion, Role, Sampling
@@ -19,6 +18,7 @@ from harness.prompt_file import parse
 from harness.prompts import prompt_hash, reward_question, step_choice_question
 from harness.recording import Model
 from harness.sample import run_sample
+from harness.step_candidates import as_candidates, offered_texts
 from harness.trace import Decision, Trace
 from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace, solve
 
