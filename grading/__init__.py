@@ -17,7 +17,7 @@ from grading.grade import (
     grade,
     grader_version,
 )
-from grading.pool import GraderFailed, Ungraded, grade_many, graded
+from grading.grader_pool import GraderFailed, Ungraded, grade_many, graded
 
 __all__ = [
     "GRADER_VERSION",

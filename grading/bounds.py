@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from grading.reading.clean import depth_at_each
+from grading.reading.notation import depth_at_each
 
 MAX_ANSWER_CHARACTERS = 2_000
 MAX_DEPTH = 30

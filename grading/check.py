@@ -19,7 +19,7 @@ import click
 
 from grading.golds import boxed_answer, conclusion, findings, written
 from grading.grade import Gold, Grade
-from grading.pool import GraderFailed, grade_many, graded
+from grading.grader_pool import GraderFailed, grade_many, graded
 from harness.cli.command import OneLineErrors
 
 if TYPE_CHECKING:

@@ -19,14 +19,14 @@ import re
 
 from grading.bounds import why_not_parsed
 from grading.extract import find_boxes
-from grading.reading.clean import clean, squeezed, without_text_commands
 from grading.reading.equations import compare_equations, compare_expressions
 from grading.reading.lists import ListShape, SetShape, compare_shapes, compare_unordered, shape_of
-from grading.reading.numbers import compare_numbers, split_unit, units_differ
+from grading.reading.notation import clean, squeezed, without_text_commands
 from grading.reading.pair import Match, Pair
+from grading.reading.phrases import without_condition, without_lead
+from grading.reading.quantities import compare_numbers, split_unit, units_differ
 from grading.reading.sets import compare_sets, first_spelling
 from grading.reading.special import compare_special_forms
-from grading.reading.words import without_condition, without_lead
 
 _APPROXIMATELY = re.compile(r"^(-?)\s?\\approx(?![a-z])\s?")
 _MAX_CHARACTERS = 4_000

@@ -10,7 +10,7 @@ import re
 import string
 from dataclasses import dataclass
 
-from grading.reading.clean import clean, squeezed, without_text_commands
+from grading.reading.notation import clean, squeezed, without_text_commands
 
 MAX_TEXT_CHARACTERS = 50_000
 """Only this many characters at the end of a text are searched."""

@@ -13,8 +13,8 @@ from typing import Literal
 
 from grading.extract import extract, find_boxes
 from grading.grade import Gold, Submission
-from grading.pool import Item, grade_many, graded
-from grading.reading.clean import depth_at_each
+from grading.grader_pool import Item, grade_many, graded
+from grading.reading.notation import depth_at_each
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ENVIRONMENT = re.compile(r"\\begin\{(\w{1,20}\*?)\}.*?\\end\{\1\}", re.DOTALL)

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 from grading.bounds import ANSWER_SECONDS, MAX_ANSWER_CHARACTERS, within
 from grading.equivalence import equivalent, equivalent_list, is_list
 from grading.extract import GUESSES, Extraction, chosen_letter, extract, final_part, letters
-from grading.reading.clean import clean, split_list
+from grading.reading.notation import clean, split_list
 from grading.reading.pair import Match, best_match
 from grading.reading.relations import without_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from grading.reading.clean import squeezed
+from grading.reading.notation import squeezed
 
 _SIGN = re.compile(
     r"\\(?:leqslant|geqslant|leq|geq|le|ge|neq|ne|lt|gt|notin|in)(?![a-zA-Z])|\\not\s?=|\\not\s?\\in(?![a-zA-Z])|"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 from grading.extract import chosen_letter
-from grading.reading.clean import squeezed, without_text_commands
 from grading.reading.evaluate import Value, constant_value, inexact
 from grading.reading.formula import read_formula, symbols
 from grading.reading.lists import ListShape, shape_of
-from grading.reading.numbers import read_number, without_unit
+from grading.reading.notation import squeezed, without_text_commands
 from grading.reading.pair import Compare, Match, Pair
+from grading.reading.phrases import digits_of_word, is_same_words, is_text, meaning
+from grading.reading.quantities import read_number, without_unit
 from grading.reading.relations import read_relation
 from grading.reading.sets import looks_like_a_set, read_set
-from grading.reading.words import digits_of_word, is_same_words, is_text, meaning
 
 _BASE = re.compile(r"\(?([0-9A-Z][0-9A-Z ,.]*)\)?_\{?\s?(?:\\text\{\s?)?(?:base )?(\d{1,2}|[a-z]{3,10})\s?\}?\}?")
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",

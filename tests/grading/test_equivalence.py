@@ -11,9 +11,9 @@ import pytest
 from grading.bounds import why_not_parsed
 from grading.equivalence import equivalent
 from grading.grade import Gold, Submission, grade
-from grading.reading.clean import clean, split_list
-from grading.reading.numbers import read_number
+from grading.reading.notation import clean, split_list
 from grading.reading.pair import Pair
+from grading.reading.quantities import read_number
 from grading.reading.special import compare_special_forms
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grading.reading.numbers import known_unit, split_unit, units_differ, without_unit
+from grading.reading.quantities import known_unit, split_unit, units_differ, without_unit
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from grading.reading.numbers import MAX_DIGITS, compare_numbers, is_same_number, read_number
 from grading.reading.pair import Match, Pair
+from grading.reading.quantities import MAX_DIGITS, compare_numbers, is_same_number, read_number
 
 
 @pytest.mark.parametrize(

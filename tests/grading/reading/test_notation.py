@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grading.reading.clean import clean, is_enclosed, split_list, split_top, squeezed
+from grading.reading.notation import clean, is_enclosed, split_list, split_top, squeezed
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from grading.equivalence import equivalent
 from grading.reading.pair import Match, Pair
-from grading.reading.words import digits_of_word, is_same_words, is_text, meaning, without_lead
+from grading.reading.phrases import digits_of_word, is_same_words, is_text, meaning, without_lead
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from grading import Gold, Grade, GraderFailed, Submission, grade_many, graded, pool
+from grading import Gold, Grade, GraderFailed, Submission, grade_many, graded, grader_pool
 
 GOLD = Gold("42")
 ROWS = r"\\".join("&".join(f"a_{{{i}{j}}}" for j in range(9)) for i in range(9))
@@ -65,7 +65,7 @@ def test_remembered_grades_do_not_keep_the_texts_of_their_items() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 2 * pool.WINDOW_PER_WORKER * padding
+    assert peak < 2 * grader_pool.WINDOW_PER_WORKER * padding
 
 
 def test_items_are_taken_as_grades_are_asked_for() -> None:
@@ -79,7 +79,7 @@ def test_items_are_taken_as_grades_are_asked_for() -> None:
 
     grades = grade_many(endless(), workers=1)
     assert [grade.verdict for grade in graded(islice(grades, 3))] == ["correct"] * 3
-    assert taken <= pool.WINDOW_PER_WORKER + 3
+    assert taken <= grader_pool.WINDOW_PER_WORKER + 3
     assert isinstance(grades, Generator)
     grades.close()
 
@@ -150,7 +150,7 @@ def test_what_an_answer_does_to_its_own_process_twice_is_its_verdict(text: str, 
 def test_what_others_do_to_a_process_is_no_verdict(text: str) -> None:
     neighbors = [said("fine"), said(text), said("fine too")]
     first, result, last = grade_many(neighbors, workers=1, time_limit_seconds=0.25, grade_one=boom)
-    assert isinstance(result, pool.Ungraded)
+    assert isinstance(result, grader_pool.Ungraded)
     assert [one.verdict for one in (first, last) if isinstance(one, Grade)] == ["correct", "correct"]
     with pytest.raises(GraderFailed, match="1 answer was not graded"):
         graded([first, result, last])
@@ -159,9 +159,9 @@ def test_what_others_do_to_a_process_is_no_verdict(text: str) -> None:
 @pytest.mark.usefixtures("importable")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_neighbors_that_are_left_ungraded_do_not_keep_others_from_their_grades(workers: int) -> None:
-    killed = [said(f"SIGKILL {number}") for number in range(2 * pool.MOST_FAILURES)]
+    killed = [said(f"SIGKILL {number}") for number in range(2 * grader_pool.MOST_FAILURES)]
     results = list(grade_many([*killed, *(said(f"fine {n}") for n in range(40))], workers=workers, grade_one=boom))
-    assert [type(one) for one in results] == [pool.Ungraded] * len(killed) + [Grade] * 40
+    assert [type(one) for one in results] == [grader_pool.Ungraded] * len(killed) + [Grade] * 40
 
 
 @pytest.mark.usefixtures("importable")
@@ -174,7 +174,7 @@ def test_an_answer_whose_process_ends_once_is_graded(ending: str, tmp_path: Path
 @pytest.mark.usefixtures("importable")
 def test_a_grader_that_fails_on_every_answer_gives_no_verdict() -> None:
     results = list(grade_many([said(str(number)) for number in range(5)], workers=2, grade_one=crash_always))
-    assert [type(one) for one in results] == [pool.Ungraded] * 5
+    assert [type(one) for one in results] == [grader_pool.Ungraded] * 5
 
 
 @pytest.mark.usefixtures("importable")
@@ -183,7 +183,7 @@ def test_a_limit_of_the_shell_below_the_grader_s_gives_no_verdict(name: str, tex
     limit = {"RLIMIT_CPU": 1, "RLIMIT_AS": 2**30}[name]
     script = (
         "import resource, sys; from grading import Ungraded, grade_many\n"
-        "from tests.grading.test_pool import boom, said\n"
+        "from tests.grading.test_grader_pool import boom, said\n"
         f"resource.setrlimit(resource.{name}, ({limit}, {limit}))\n"
         "(one,) = grade_many([said(sys.argv[1])], workers=1, time_limit_seconds=2, grade_one=boom)\n"
         "print(isinstance(one, Ungraded), one.reason)"
