@@ -17,9 +17,8 @@ from typing import Literal, get_args
 from grading.bounds import ANSWER_SECONDS, MAX_ANSWER_CHARACTERS, within
 from grading.equivalence import equivalent, equivalent_list, is_list
 from grading.extract import GUESSES, Extraction, chosen_letter, extract, final_part, letters
-from grading.reading.notation import clean, split_list
-from grading.reading.pair import Match, best_match
-from grading.reading.relations import without_name
+from grading.reading import Match, best_match
+from grading.reading.notation import clean, split_list, without_name
 
 GRADER_VERSION = "3"
 """Raised with every change of the grader that can change a verdict."""

@@ -15,17 +15,14 @@ import multiprocessing
 import os
 import resource
 import signal
-import socket
-import struct
-import sys
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from grading.grade import FAILED, Gold, Grade, Submission, grade
 
@@ -78,20 +75,14 @@ class GraderProcess:
         context.set_forkserver_preload(["grading.warm"])
         self._limits, self._patience = limits, limits.processor_seconds * WALL_TIME_FACTOR
         self.connection, other_end = context.Pipe()
-        try:
-            _limit_waiting(self.connection, self._patience)  # for a process that is stopped
+        with other_end:
             self._process = context.Process(target=_work, args=(other_end, grade_one, limits.memory_bytes), daemon=True)
             self._process.start()
-        except BaseException:
-            self.connection.close()
-            raise
-        finally:
-            other_end.close()
         self.num_items = 0
         self._seconds = 0.0
         self._used = 0.0
         self.looks_at = 0.0
-        """When `is_stalled` has something to say, on the monotonic clock."""
+        """When `stalled` has something to say, on the monotonic clock."""
 
     def send(self, items: Sequence[Item], processor_seconds: float) -> None:
         """Have it grade items, each within this processor time. Raises OSError where the process has ended."""
@@ -102,30 +93,21 @@ class GraderProcess:
 
     def receive(self) -> Grade | Ended:
         """Return the next grade, or why there is none; after an `Ended` the process is of no use."""
+        self.looks_at = time.monotonic() + self._patience
         try:
-            outcome: Grade | Ended = self.connection.recv()
+            return cast(Grade | Ended, self.connection.recv())
         except (EOFError, OSError):
             return self._ended()
-        self.looks_at = time.monotonic() + self._patience
-        return outcome
 
-    def is_stalled(self) -> bool:
-        """Return whether the process got no processor time since the last look; the time it needs is not limited."""
+    def stalled(self) -> Ended | None:
+        """Return an end if the process got no processor time since the last look; the time it needs is not limited."""
         if time.monotonic() < self.looks_at:
-            return False
+            return None
         used = self._processor_seconds()
         has_worked = used - self._used >= _LEAST_PROGRESS * self._limits.processor_seconds
         self._used, self.looks_at = used, time.monotonic() + self._patience
-        return not has_worked
-
-    @property
-    def stalled(self) -> Ended:
-        """The end of a process that `is_stalled`."""
-        return Ended(f"a grader process got no processor time for {self._patience:g} s", by_answer=False)
-
-    def close(self) -> None:
-        """Let it end by itself once it has graded what it was sent."""
-        self.connection.close()
+        reason = f"a grader process got no processor time for {self._patience:g} s"
+        return None if has_worked else Ended(reason, by_answer=False)
 
     def kill(self) -> None:
         """End it at once."""
@@ -166,28 +148,6 @@ class GraderProcess:
 def _hard_limit(name: str) -> float:
     hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1]
     return math.inf if hard == resource.RLIM_INFINITY else hard
-
-
-def _limit_waiting(connection: Connection, seconds: float) -> None:
-    """Let what is sent and received raise OSError where the other end does not go on with it."""
-    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
-    with socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-
-
-def without_traceback_of_forks() -> None:
-    """Let the parent of the grader processes end silently where it cannot fork; who asked for the process reports it.
-
-    It is called in that parent.
-    """
-    parent, usual = os.getpid(), sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: object) -> None:
-        if os.getpid() != parent or not issubclass(kind, OSError):
-            usual(kind, error, error.__traceback__)
-
-    sys.excepthook = hook
 
 
 def _work(connection: Connection, grade_one: GradeOne, memory_limit_bytes: int) -> None:
@@ -368,7 +328,7 @@ class _Grader:
     def __init__(self, workers: int, limits: Limits, grade_one: GradeOne) -> None:
         self._workers, self._limits, self._grade_one = workers, limits, grade_one
         self._known: dict[Key, _Pending] = {}
-        self._remembered: OrderedDict[Key, Grade] = OrderedDict()
+        self._remembered: dict[Key, Grade] = {}
         self._queue: deque[_Pending] = deque()
         self._cases: deque[_Case] = deque()
         self._busy: dict[GraderProcess, deque[_Pending] | _Case] = {}
@@ -396,7 +356,7 @@ class _Grader:
         if self._known.pop(pending.key, None) is not None and isinstance(pending.outcome, Grade):
             self._remembered[pending.key] = pending.outcome
             if len(self._remembered) > REMEMBERED_GRADES:
-                self._remembered.popitem(last=False)
+                del self._remembered[next(iter(self._remembered))]
         return pending.outcome
 
     def close(self) -> None:
@@ -417,8 +377,8 @@ class _Grader:
         for process in list(self._busy):
             if process.connection in ready:
                 self._take(process, process.receive())
-            elif process.is_stalled():
-                self._take(process, process.stalled)
+            elif (end := process.stalled()) is not None:
+                self._take(process, end)
 
     def _start(self, *, whole_batches: bool) -> bool:
         """Give the next work to a process; returns whether there was some, and a process for it."""
@@ -463,7 +423,7 @@ class _Grader:
         else:
             process.kill()
         if isinstance(work, _Case):
-            process.close()
+            process.connection.close()
             del self._busy[process]
             self._advance(work, outcome)
             return
@@ -480,7 +440,7 @@ class _Grader:
             if isinstance(outcome, Grade) and process.num_items < ITEMS_PER_PROCESS:
                 self._idle.append(process)
             else:
-                process.close()
+                process.connection.close()  # it ends by itself
 
     def _advance(self, case: _Case, outcome: Grade | Ended) -> None:
         try:

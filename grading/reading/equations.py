@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from grading.bounds import is_balanced
+from grading.reading import Compare, Match, Pair, best_match
 from grading.reading.evaluate import (
     UndefinedError,
     Value,
@@ -20,10 +21,8 @@ from grading.reading.evaluate import (
 )
 from grading.reading.formula import Node, read_formula, symbols, with_symbol_renamed
 from grading.reading.lists import compare_ordered, compare_unnamed, split_plus_minus
-from grading.reading.notation import squeezed
-from grading.reading.pair import Compare, Match, Pair, best_match
+from grading.reading.notation import NAME, Relation, is_equation, read_relation, squeezed, without_name
 from grading.reading.quantities import read_number, rounds_to_value, split_unit, units_differ, without_unit
-from grading.reading.relations import NAME, Relation, is_equation, read_relation, without_name
 from grading.reading.symbolic import compare_symbols
 
 MAX_APPROXIMATIONS = 3

@@ -8,10 +8,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from grading.reading.notation import clean, is_enclosed, split_list, split_top, squeezed
-from grading.reading.pair import PLUS_MINUS, Compare, Match, Pair
+from grading.reading import PLUS_MINUS, Compare, Match, Pair
+from grading.reading.notation import (
+    clean,
+    is_enclosed,
+    is_equation,
+    name_of,
+    named_values,
+    split_list,
+    split_top,
+    squeezed,
+    without_name,
+)
 from grading.reading.quantities import read_number, split_unit
-from grading.reading.relations import is_equation, name_of, named_values, without_name
 
 MAX_PARTS = 400
 """Longer lists are not compared, except for parts that are equal as strings."""

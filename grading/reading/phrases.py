@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from grading.reading import Compare, Pair
 from grading.reading.formula import names
-from grading.reading.notation import split_top, squeezed, without_text_commands
-from grading.reading.pair import Compare, Pair
+from grading.reading.notation import read_relation, split_top, squeezed, without_text_commands
 from grading.reading.quantities import without_unit
-from grading.reading.relations import read_relation
 
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z'\-]*(?:[ ,]+[A-Za-z'\-]+)*")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}|(?:max|min) +at ")

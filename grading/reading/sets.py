@@ -13,12 +13,11 @@ from fractions import Fraction
 from functools import cmp_to_key, lru_cache
 from itertools import pairwise
 
+from grading.reading import Match, Pair
 from grading.reading.evaluate import Value, constant_value, inexact, is_real, is_same_value
 from grading.reading.formula import read_formula
-from grading.reading.notation import split_top
-from grading.reading.pair import Match, Pair
+from grading.reading.notation import Relation, is_equation, read_relation, split_top
 from grading.reading.phrases import meaning
-from grading.reading.relations import Relation, is_equation, read_relation
 
 _BUILDER = re.compile(r"\\\{(.*)\\\}", re.DOTALL)
 _SUCH_THAT = re.compile(r"\\mid(?![a-zA-Z])|\\vert(?![a-zA-Z])|\||:|\\colon(?![a-zA-Z])")

@@ -9,12 +9,11 @@ import time
 import pytest
 
 from grading.bounds import why_not_parsed
-from grading.equivalence import equivalent
+from grading.equivalence import compare_special_forms, equivalent
 from grading.grade import Gold, Submission, grade
+from grading.reading import Pair
 from grading.reading.notation import clean, split_list
-from grading.reading.pair import Pair
 from grading.reading.quantities import read_number
-from grading.reading.special import compare_special_forms
 
 
 def verdict(gold: Gold | str, answer: str) -> str:

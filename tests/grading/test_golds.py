@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grading import Gold
-from grading.golds import Conclusion, conclusion, findings, to_grade
+from grading.check import Conclusion, conclusion, findings, to_grade
 
 SOLUTION = "Tom has 2*3=<<2*3=6>>6 eggs.\nHe eats 1, so 6-1=5 are left.\n#### 5"
 MATRIX = "\\begin{pmatrix}\n1 & 2 \\\\\n3 & 4\n\\end{pmatrix}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from grading.reading import Match, Pair
 from grading.reading.lists import MAX_PARTS, compare_ordered, compare_unnamed, compare_unordered, split_plus_minus
-from grading.reading.pair import Match, Pair
 
 PAIR = Pair("", "", tolerance=0.5)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grading.reading.pair import Match, Pair, best_match
+from grading.reading import Match, Pair, best_match
 
 UNREADABLE, UNEQUAL, EQUAL = Match(None, "a"), Match(False, "b"), Match(True, "c")
 

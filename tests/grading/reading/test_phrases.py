@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grading.equivalence import equivalent
-from grading.reading.pair import Match, Pair
+from grading.reading import Match, Pair
 from grading.reading.phrases import digits_of_word, is_same_words, is_text, meaning, without_lead
 
 

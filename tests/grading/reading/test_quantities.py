@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from grading.reading.pair import Match, Pair
+from grading.reading import Match, Pair
 from grading.reading.quantities import MAX_DIGITS, compare_numbers, is_same_number, read_number
 
 

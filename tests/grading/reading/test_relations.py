@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grading.reading.relations import Relation, is_equation, read_relation, without_name
+from grading.reading.notation import Relation, is_equation, read_relation, without_name
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grading.reading.pair import Pair
+from grading.reading import Pair
 from grading.reading.sets import compare_sets, is_same_set, read_set
 
 SAME = [

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grading.equivalence import equivalent
-from grading.reading.pair import Match, Pair
-from grading.reading.special import compare_special_forms
+from grading.equivalence import compare_special_forms, equivalent
+from grading.reading import Match, Pair
 
 
 @pytest.mark.parametrize(
