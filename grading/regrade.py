@@ -35,20 +35,10 @@ def _paths(context: click.Context, parameter: click.Parameter, values: Sequence[
 @click.command(cls=OneLineErrors)
 @click.argument("paths", metavar="RUN…", nargs=-1, required=True, callback=_paths)
 @click.option("--database", type=click.Path(path_type=Path), help="Database to load the graded runs into.")
-@click.option(
-    "--diff",
-    "is_diff",
-    is_flag=True,
-    help="List the verdicts that differ between two grader versions.",
-)
+@click.option("--diff", "is_diff", is_flag=True, help="List the verdicts that differ between two grader versions.")
 @click.option("--old", metavar="VERSION", help="With --diff, compare from this version.  [default: the one before]")
 @click.option("--new", metavar="VERSION", help="With --diff, compare to this version and grade nothing.")
-@click.option(
-    "--versions",
-    "is_listing",
-    is_flag=True,
-    help="List the grader versions of each run and grade nothing.",
-)
+@click.option("--versions", "is_listing", is_flag=True, help="List the grader versions of each run and grade nothing.")
 @click.option("--all", "is_all", is_flag=True, help=f"List all changed samples instead of the first {SHOWN}.")
 @click.option(
     "--workers", type=click.IntRange(1), help="Number of grader processes.  [default: one per processor, at most 16]"

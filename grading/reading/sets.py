@@ -132,10 +132,7 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPERATIONS = (
     (r"\\(?:big)?cup(?![a-z])|(?<=[)\]}])\s?U\s?(?=[(\[\\{])", _union),
     (r"\\cap(?![a-z])", _intersection),
-    (
-        r"\\(?:setminus|backslash|smallsetminus)(?![a-z])|(?<=[R}])\s?-\s?(?=\\\{)|\\\\(?=\s?\\\{)",
-        _difference,
-    ),
+    (r"\\(?:setminus|backslash|smallsetminus)(?![a-z])|(?<=[R}])\s?-\s?(?=\\\{)|\\\\(?=\s?\\\{)", _difference),
 )
 
 

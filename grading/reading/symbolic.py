@@ -23,15 +23,7 @@ _IMAGINARY = re.compile(r"(?<![\\A-Za-z])i(?![A-Za-z])|\\(?:mathrm|text)\{i\}|\\
 _NUMBERS_SIDE_BY_SIDE = re.compile(r"(?<![\^_\d.])\d+ \d")
 RELATIVE_ERROR = 1e-6
 """Allowed where one side contains a rounded decimal."""
-SYMBOLIC_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    NotImplementedError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+SYMBOLIC_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Exceptions of the symbolic libraries on expressions that they cannot compare."""
 
 

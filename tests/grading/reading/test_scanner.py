@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from grading.reading.formula import NotAFormulaError, Scanner
+from grading.reading.formula import NotAFormulaError, Reader
 
 
 @pytest.mark.parametrize(
@@ -22,18 +22,18 @@ from grading.reading.formula import NotAFormulaError, Scanner
     ],
 )
 def test_numbers(text: str, value: Fraction, digits: int | None, rest: str) -> None:
-    scanner = Scanner(text)
+    scanner = Reader(text)
     node = scanner.number()
     assert (node.value, node.digits, text[scanner.at :]) == (value, digits, rest)
 
 
 def test_a_position_without_a_number_is_an_error() -> None:
     with pytest.raises(NotAFormulaError):
-        Scanner("x").number()
+        Reader("x").number()
 
 
 def test_commands_are_read_without_moving_and_spaces_are_skipped() -> None:
-    scanner = Scanner(r"  {} \frac{1}")
+    scanner = Reader(r"  {} \frac{1}")
     assert scanner.command() == "frac"
     scanner.skip_command("frac")
     assert scanner.skip("{")
@@ -44,4 +44,4 @@ def test_commands_are_read_without_moving_and_spaces_are_skipped() -> None:
 
 @pytest.mark.parametrize(("rest", "name"), [("_1", "x_1"), ("_{ab}", "x_ab"), ("''", "x''"), ("", "x")])
 def test_subscripts_and_primes_belong_to_a_name(rest: str, name: str) -> None:
-    assert Scanner(rest).name("x").name == name
+    assert Reader(rest).name("x").name == name
