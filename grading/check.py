@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -26,7 +26,6 @@ from harness.cli.command import OneLineErrors
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from harness.problems.problem import Problem
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ENVIRONMENT = re.compile(r"\\begin\{(\w{1,20}\*?)\}.*?\\end\{\1\}", re.DOTALL)
@@ -257,7 +256,7 @@ def main(
                 raise click.UsageError(str(error)) from error
             click.echo(f"skipped: {error}", err=True)
             continue
-        golds[name] = [(p.id, gold_of(p)) for p in _distinct(problems)]
+        golds[name] = [(problem_id, gold_of(p)) for problem_id, p in {p.id: p for p in problems}.items()]
     if not golds:
         raise click.UsageError("no dataset can be read; set --data-dir")
     try:
@@ -266,10 +265,6 @@ def main(
         raise click.ClickException(str(error)) from error
     _print(report)
     return int(any(item.kind == "rejected" for _, checked in report for item in checked))
-
-
-def _distinct(problems: Sequence[Problem]) -> Iterator[Problem]:
-    yield from {problem.id: problem for problem in problems}.values()
 
 
 def _print(report: Sequence[tuple[str, list[Checked]]]) -> None:

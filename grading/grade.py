@@ -199,7 +199,8 @@ def _compare_parts(extraction: Extraction, gold: Gold) -> Match:
     golds = [clean(part).removeprefix("and ") for part in gold.answers]
     first: Match | None = None
     for boxes in ([extraction.text], *_box_lists(extraction)):
-        parts = [without_name(part) for box in boxes for part in _parts(box)]
+        values = [without_name(clean(box[:MAX_ANSWER_CHARACTERS])) for box in boxes]
+        parts = [without_name(part) for value in values for part in split_list(value)]
         has_names = any("=" in part for part in parts)
         comparable_golds = golds if has_names else [without_name(part) for part in golds]
         match = equivalent_list(comparable_golds, parts, gold.tolerance, gold.unit)
@@ -208,11 +209,6 @@ def _compare_parts(extraction: Extraction, gold: Gold) -> Match:
         first = first or match
     assert first is not None
     return first
-
-
-def _parts(box: str) -> list[str]:
-    text = clean(box[:MAX_ANSWER_CHARACTERS])
-    return split_list(without_name(text)) if len(text) < len(box) + MAX_ANSWER_CHARACTERS else []
 
 
 def _box_lists(extraction: Extraction) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 The limit counts processor seconds of the answer's own process, so a verdict does not depend on how busy the machine is.
 `grader_timeout` is the verdict on an answer that exceeded a limit or ended its process twice, alone in a fresh process
-each time, while a control answer that was graded in between and after it in the same way survived. Where the machine
+each time that had graded a control answer just before. Where the machine
 failed (a process killed from outside, no memory to start one, no processor time), there is no verdict but `Ungraded`.
 """
 
@@ -17,8 +17,8 @@ import resource
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -292,34 +292,12 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Case:
-    """An item that is graded by itself."""
+    """An item that is graded by itself, in a process that grades the control first."""
 
     pending: _Pending
-    attempts: Generator[Item, Grade | Ended, Grade | Ungraded]
-    next_item: Item
-    """The item itself, or the control."""
-
-
-def _alone(item: Item) -> Generator[Item, Grade | Ended, Grade | Ungraded]:
-    """Decide on an item: yields what a fresh process grades next, and is sent the outcome."""
-    num_by_answer = num_by_machine = 0
-    while True:
-        outcome = yield item
-        if isinstance(outcome, Grade):
-            return outcome
-        if not outcome.by_answer:
-            num_by_machine += 1
-            if num_by_machine == ATTEMPTS:
-                yield CONTROL  # its grade shows that others can be graded, so that this one does not end the grading
-                return Ungraded(outcome.reason)
-            continue
-        control = yield CONTROL
-        if isinstance(control, Ended):
-            return Ungraded(f"a control answer got no grade either: {control.reason}")
-        num_by_answer += 1
-        if num_by_answer == ATTEMPTS:
-            detail = f"{outcome.reason}, {ATTEMPTS} times alone in a fresh process; a control answer survived"
-            return Grade("grader_timeout", None, None, detail, outcome.seconds)
+    is_control_graded: bool = False
+    endings: Counter[bool] = field(default_factory=Counter)
+    """How often the process ended, by the item itself (True) or by others."""
 
 
 class _Grader:
@@ -409,9 +387,9 @@ class _Grader:
     def _start_case(self, case: _Case) -> bool:
         try:
             process = GraderProcess(self._grade_one, self._limits)
-            process.send([case.next_item], self._limits.processor_seconds)
+            process.send([CONTROL, case.pending.item], self._limits.processor_seconds)
         except (OSError, EOFError) as error:
-            self._advance(case, _not_started(error))
+            self._decide(case, _not_started(error))
         else:
             self._busy[process] = case
         return True
@@ -423,16 +401,18 @@ class _Grader:
         else:
             process.kill()
         if isinstance(work, _Case):
+            if isinstance(outcome, Grade) and not work.is_control_graded:
+                work.is_control_graded = True
+                return
             process.connection.close()
             del self._busy[process]
-            self._advance(work, outcome)
+            self._decide(work, outcome)
             return
         first = work.popleft()
         if isinstance(outcome, Grade):
             first.outcome = outcome
         else:
-            attempts = _alone(first.item)
-            self._cases.append(_Case(first, attempts, next(attempts)))
+            self._cases.append(_Case(first))
             self._queue.extendleft(reversed(work))
             work.clear()
         if not work:
@@ -442,15 +422,25 @@ class _Grader:
             else:
                 process.connection.close()  # it ends by itself
 
-    def _advance(self, case: _Case, outcome: Grade | Ended) -> None:
-        try:
-            case.next_item = case.attempts.send(outcome)
-        except StopIteration as stop:
-            case.pending.outcome = stop.value
-            if isinstance(case.pending.outcome, Ungraded):
-                self._fail(case.pending.outcome.reason)
-        else:
+    def _decide(self, case: _Case, outcome: Grade | Ended) -> None:
+        """Take in how the process of an item ended, and try the item again unless that was enough."""
+        if isinstance(outcome, Grade):
+            case.pending.outcome = outcome
+            return
+        case.endings[outcome.by_answer] += 1
+        if outcome.by_answer and not case.is_control_graded:
+            case.pending.outcome = Ungraded(f"a control answer got no grade either: {outcome.reason}")
+        elif case.endings[outcome.by_answer] < ATTEMPTS:
+            case.is_control_graded = False
             self._cases.appendleft(case)
+            return
+        elif outcome.by_answer:
+            detail = f"{outcome.reason}, {ATTEMPTS} times alone in a fresh process; a control answer survived"
+            case.pending.outcome = Grade("grader_timeout", None, None, detail, outcome.seconds)
+        else:
+            case.pending.outcome = Ungraded(outcome.reason)
+        if isinstance(case.pending.outcome, Ungraded):
+            self._fail(case.pending.outcome.reason)
 
     def _fail(self, reason: str) -> None:
         self._num_failures += 1

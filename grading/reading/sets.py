@@ -6,11 +6,12 @@ sets that agree there are equal. Only sets with numbers as end points are read; 
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cmp_to_key, lru_cache
+from functools import cmp_to_key, lru_cache, reduce
 from itertools import pairwise
 
 from grading.reading import Match, Pair
@@ -107,13 +108,8 @@ def _listed_conditions(parts: list[str]) -> RealSet | None:
 
 
 def _combined(parts: list[str], combine: Callable[[RealSet, RealSet], RealSet]) -> RealSet | None:
-    sets = [read_set(part) for part in parts]
-    result: RealSet | None = None
-    for operand in sets:
-        if operand is None:
-            return None
-        result = operand if result is None else combine(result, operand)
-    return result
+    sets = [members for part in parts if (members := read_set(part)) is not None]
+    return reduce(combine, sets) if len(sets) == len(parts) else None
 
 
 def _union(left: RealSet, right: RealSet) -> RealSet:
@@ -128,6 +124,7 @@ def _difference(left: RealSet, right: RealSet) -> RealSet:
     return RealSet(lambda x: left.has(x) and not right.has(x), left.ends + right.ends, left.variables | right.variables)
 
 
+_TESTS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne, "=": operator.eq}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPERATIONS = (
     (r"\\(?:big)?cup(?![a-z])|(?<=[)\]}])\s?U\s?(?=[(\[\\{])", _union),
@@ -182,20 +179,13 @@ def _read_inequality(relation: Relation) -> RealSet | None:
         bound = _bound(operands[n + 1 if variable == n else n])
         if bound is None:
             return None
-        if variable == n + 1:
-            result = _intersection(result, _ray(_MIRRORED.get(sign, sign), bound))
-        else:
-            result = _intersection(result, _ray(sign, bound))
+        result = _intersection(result, _ray(_MIRRORED.get(sign, sign) if variable == n + 1 else sign, bound))
     return RealSet(result.has, result.ends, {operands[variable]})
 
 
 def _ray(sign: str, bound: Value | float) -> RealSet:
-    tests: dict[str, Callable[[int], bool]] = {
-        "<": lambda order: order < 0, "<=": lambda order: order <= 0, ">": lambda order: order > 0,
-        ">=": lambda order: order >= 0, "!=": lambda order: order != 0, "=": lambda order: order == 0,
-    }  # fmt: skip
-    test = tests[sign]
-    return RealSet(lambda x: test(_order(x, bound)), [] if isinstance(bound, float) else [bound])
+    test = _TESTS[sign]
+    return RealSet(lambda x: test(_order(x, bound), 0), [] if isinstance(bound, float) else [bound])
 
 
 def _order(left: Value, right: Value | float) -> int:
