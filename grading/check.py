@@ -21,10 +21,11 @@ from grading.extract import extract, find_boxes
 from grading.grade import Gold, Grade, Submission
 from grading.grader_pool import GraderFailed, Item, grade_many, graded
 from grading.reading.notation import depth_at_each
+from grading.regrade import print_rows
 from harness.cli.command import OneLineErrors
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    pass
 
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
@@ -174,14 +175,11 @@ def _prose(checked: Mapping[str, Checked], workers: int | None) -> dict[str, Che
 def _understood(checked: Sequence[Checked], workers: int | None) -> set[str]:
     """Return the problems whose gold is recognized in an equivalent form, and all multiple-choice problems."""
     understood = {item.problem_id for item in checked if item.gold.kind == "choice"}
-    forms = {item.problem_id: rewritten(item.boxed) for item in checked if item.kind != "rejected"}
-    golds = {item.problem_id: item.gold for item in checked}
+    forms = {item: rewritten(item.boxed) for item in checked if item.kind != "rejected"}
     for index in range(max(map(len, forms.values()), default=0)):
-        names = [name for name in forms if name not in understood and index < len(forms[name])]
-        items = ((boxed_answer(forms[name][index]), golds[name]) for name in names)
-        for name, grade in zip(names, graded(grade_many(items, workers=workers)), strict=True):
-            if grade.verdict == "correct":
-                understood.add(name)
+        left = [item for item in forms if item.problem_id not in understood and index < len(forms[item])]
+        grades = graded(grade_many(((boxed_answer(forms[item][index]), item.gold) for item in left), workers=workers))
+        understood |= {item.problem_id for item, g in zip(left, grades, strict=True) if g.verdict == "correct"}
     return understood
 
 
@@ -216,10 +214,7 @@ def _text_kind(answer: str) -> Kind:
 
 @click.command(cls=OneLineErrors)
 @click.option(
-    "--dataset",
-    "names",
-    multiple=True,
-    help="Dataset or own file to check; can be repeated.  [default: all known]",
+    "--dataset", "names", multiple=True, help="Dataset or own file to check; can be repeated.  [default: all known]"
 )
 @click.option(
     "--data-dir",
@@ -268,17 +263,7 @@ def main(
 
 
 def _print(report: Sequence[tuple[str, list[Checked]]]) -> None:
-    import sys
-
-    from rich import box
-    from rich.table import Table
-
-    from warehouse.display import plain, print_table
-
-    def table(*columns: str) -> Table:
-        return Table(*columns, box=box.SIMPLE_HEAD)
-
-    listed = table("dataset", "problem", "finding", "gold", "reason")
+    listed, totals = [], []
     for name, checked in report:
         for item in sorted(checked, key=lambda item: item.kind != "rejected"):
             if item.kind in ("rejected", "prose", "only a string"):
@@ -286,16 +271,13 @@ def _print(report: Sequence[tuple[str, list[Checked]]]) -> None:
                 verdict = "a solution" if is_solution else item.grade.verdict
                 finding = f"REJECTED: {verdict}" if item.kind == "rejected" else item.kind
                 reason = "no equivalent form is recognized" if item.kind == "only a string" else item.grade.detail
-                row = (name, item.problem_id, finding, item.boxed[:80], reason[:120])
-                listed.add_row(*(plain(cell) for cell in row))
-    if listed.row_count:
-        print_table(listed, sys.stdout)
-    totals = table("dataset", "golds", "accepted", "REJECTED", "words", "only a string")
-    for name, checked in report:
+                listed.append((name, item.problem_id, finding, item.boxed[:80], reason[:120]))
         numbers = Counter("only a string" if item.kind == "prose" else item.kind for item in checked)
         counts = [numbers[kind] for kind in ("rejected", "words", "only a string")]
-        totals.add_row(name, *(str(n) for n in (len(checked), len(checked) - numbers["rejected"], *counts)))
-    print_table(totals, sys.stdout)
+        totals.append((name, *(str(n) for n in (len(checked), len(checked) - numbers["rejected"], *counts))))
+    if listed:
+        print_rows(("dataset", "problem", "finding", "gold", "reason"), listed)
+    print_rows(("dataset", "golds", "accepted", "REJECTED", "words", "only a string"), totals)
 
 
 if __name__ == "__main__":

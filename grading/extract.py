@@ -67,8 +67,6 @@ _LATEX_TEXT = re.compile(r"\\(?:text|mbox|mathrm|operatorname)\w{0,6}\s?\{[^{}]*
 MAX_WHOLE_CHARACTERS = 300
 """Longer replies are never answers as a whole."""
 
-GUESSES = frozenset({"last_bold", "last_formula", "last_number", "bold_letter", "letter_line", "paren_letter"})
-"""Rules that take what comes last in a text, because it has nothing more explicit."""
 CHOICE_GUESSES = (("bold_letter", _BOLD_LETTER), ("letter_line", _LETTER_LINE), ("paren_letter", _PAREN_LETTER))
 
 
@@ -135,10 +133,8 @@ def find_boxes(text: str) -> tuple[list[str], bool]:
 
 
 def _last(pattern: re.Pattern[str], text: str) -> str | None:
-    group = None
-    for match in pattern.finditer(text):
-        group = _first_group(match)
-    return group
+    *_, last = [None, *pattern.finditer(text)]
+    return last and _first_group(last)
 
 
 def _first_group(match: re.Match[str]) -> str | None:
@@ -147,12 +143,10 @@ def _first_group(match: re.Match[str]) -> str | None:
 
 def _rest_of_line(pattern: re.Pattern[str], text: str) -> str:
     """Return what follows the last label, up to the end of the line or of the formula that begins on it."""
-    end = None
-    for match in pattern.finditer(text):
-        end = match.end()
-    if end is None:
+    *_, last = [None, *pattern.finditer(text)]
+    if last is None:
         return ""
-    rest = text[end : end + 2 * MAX_ANSWER_CHARACTERS].lstrip()
+    rest = text[last.end() : last.end() + 2 * MAX_ANSWER_CHARACTERS].lstrip()
     formula = _MATH.search(rest)
     line_end = rest.find("\n")
     if formula and formula.start() < line_end < formula.end() and "\n\n" not in formula.group():

@@ -101,9 +101,13 @@ class GraderProcess:
 
     def stalled(self) -> Ended | None:
         """Return an end if the process got no processor time since the last look; the time it needs is not limited."""
+        import psutil
+
         if time.monotonic() < self.looks_at:
             return None
-        used = self._processor_seconds()
+        used = self._used
+        with contextlib.suppress(psutil.Error):
+            used = sum(psutil.Process(self._process.pid).cpu_times()[:2])  # of user and system
         has_worked = used - self._used >= _LEAST_PROGRESS * self._limits.processor_seconds
         self._used, self.looks_at = used, time.monotonic() + self._patience
         reason = f"a grader process got no processor time for {self._patience:g} s"
@@ -117,8 +121,6 @@ class GraderProcess:
     def _ended(self) -> Ended:
         self._process.join(_EXIT_SECONDS)
         code = self._process.exitcode
-        if code in (-signal.SIGXCPU, -signal.SIGKILL) and (hard := _hard_limit("CPU")) < self._seconds:
-            return Ended(f"processes here may use {hard:g} s of processor time (ulimit -t)", by_answer=False)
         if code == _LITTLE_MEMORY_EXIT:
             return Ended("processes here may use less memory than a grade needs (ulimit -v)", by_answer=False)
         if code == -signal.SIGXCPU:
@@ -134,15 +136,6 @@ class GraderProcess:
             return Ended(f"its process ended with {name}", by_answer=True)
         cause = ", probably for lack of memory" if -code == signal.SIGKILL else ""
         return Ended(f"a grader process was killed by {name}{cause}", by_answer=False)
-
-    def _processor_seconds(self) -> float:
-        import psutil
-
-        try:
-            times = psutil.Process(self._process.pid).cpu_times()
-        except psutil.Error:
-            return self._used
-        return float(times.user + times.system)
 
 
 def _hard_limit(name: str) -> float:
@@ -347,7 +340,9 @@ class _Grader:
         while self._given_up is None and len(self._busy) < self._workers and self._start(whole_batches=not waits):
             pass
         if self._given_up is not None:
-            self._leave_ungraded(self._given_up)
+            self.close()
+            for pending in self._known.values():
+                pending.outcome = pending.outcome or self._given_up
             return
         next_look = min((process.looks_at for process in self._busy), default=0.0)
         seconds = max(0.0, next_look - time.monotonic()) if waits else 0.0
@@ -446,13 +441,6 @@ class _Grader:
         self._num_failures += 1
         if self._num_failures >= MOST_FAILURES:
             self._given_up = Ungraded(reason)
-
-    def _leave_ungraded(self, outcome: Ungraded) -> None:
-        self.close()
-        self._queue.clear()
-        self._cases.clear()
-        for pending in self._known.values():
-            pending.outcome = pending.outcome or outcome
 
 
 def _not_started(error: OSError | EOFError) -> Ended:

@@ -60,6 +60,7 @@ def names(text: str) -> frozenset[str]:
 
 
 INFINITY = Node("symbol", name="oo")
+MINUS_ONE = Node("-", (number(Fraction(1)),))
 
 
 class NotAFormulaError(ValueError):
@@ -376,7 +377,7 @@ class Reader:
             if self.peek() == "^":
                 self.at += 1
                 power = self.exponent()
-        if power is not None and _is_minus_one(power) and name in INVERSE:
+        if power == MINUS_ONE and name in INVERSE:
             name, power = INVERSE[name], None
         argument = self.function_argument()
         operands = (argument, base) if base is not None else (argument,)
@@ -416,11 +417,6 @@ class Reader:
             return False
         match = WORD.match(self.text, self.at)
         return not (match and match.group().startswith(tuple(FUNCTIONS)))
-
-
-def _is_minus_one(node: Node) -> bool:
-    inner = node.operands[0] if node.kind == "-" else None
-    return inner is not None and inner.kind == "number" and inner.value == 1
 
 
 @lru_cache(maxsize=4096)

@@ -246,11 +246,6 @@ class Relation:
     signs: tuple[str, ...]
     """`=`, `!=`, `<`, `<=`, `>`, `>=`, `in` or `notin`."""
 
-    @property
-    def is_equation(self) -> bool:
-        """True if there are signs and all of them are `=`."""
-        return set(self.signs) == {"="}
-
     def ascending(self) -> Relation:
         """Return the same chain, turned around where all its signs are `>` or `>=`."""
         if self.signs and set(self.signs) <= {">", ">="}:
@@ -280,7 +275,7 @@ def read_relation(text: str) -> Relation:
 
 def is_equation(text: str) -> bool:
     """Return whether a text has a `=` outside brackets, and no other relation sign."""
-    return "=" in text and read_relation(text).is_equation
+    return "=" in text and set(read_relation(text).signs) == {"="}
 
 
 def without_name(text: str) -> str:
@@ -299,9 +294,8 @@ def name_of(text: str) -> str:
     return squeezed(operands[0]) if len(operands) == 2 and without_name(text) != text else ""
 
 
-def named_values(text: str) -> list[tuple[str, str]]:
-    """Return the names and the value of `x = y = 4`, or the text as a single value without a name."""
+def with_one_name(text: str) -> list[str]:
+    """Return `x = y = 4` as `x = 4` and `y = 4`, and any other text as it stands."""
     *names, value = read_relation(text).operands if is_equation(text) else (text,)
-    if len(names) < 2 or not all(_LETTER.fullmatch(name) for name in names):
-        return [("", text)]
-    return [(name, value) for name in names]
+    is_chain = len(names) > 1 and all(_LETTER.fullmatch(name) for name in names)
+    return [f"{name} = {value}" for name in names] if is_chain else [text]

@@ -16,7 +16,7 @@ _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|hbox)\s?\{([^{}]*)
 _FORMULA_WORDS = names(
     "sqrt cbrt frac sinh cosh tanh arcsin arccos arctan arccot asin acos atan arcsinh arccosh arctanh sech "
     "csch coth asinh acosh atanh matrix pmatrix bmatrix vmatrix array cases infty theta alpha beta gamma "
-    "delta lambda omega sigma infinity floor ceil log binom circ percent"
+    "delta lambda omega sigma infinity floor ceil log binom circ percent sin cos tan cis exp inf"
 )
 _ENVIRONMENT = re.compile(
     r"\\(?:begin|end)\{[a-z*]*\}(?:\{[a-z| ]*\})?|\\(?:operatorname|math[a-z]{2,4})\*?\s?\{[A-Za-z]*\}"
@@ -120,11 +120,7 @@ def _looks_like_a_word(text: str) -> bool:
     lower = text.lower()
     if len(lower) <= 2:
         return lower in _SHORT_WORDS
-    if (
-        lower in _FORMULA_WORDS
-        or lower in ("sin", "cos", "tan", "cis", "log", "exp", "inf")
-        or (text.isupper() and len(text) == 3)
-    ):
+    if lower in _FORMULA_WORDS or (text.isupper() and len(text) == 3):
         return False
     letters = set(lower)
     if len(lower) == 3 and any(letters <= product for product in _PRODUCTS):

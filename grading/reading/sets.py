@@ -41,6 +41,9 @@ class RealSet:
     """Names of free variables that an inequality was written in."""
 
 
+_EVERYTHING = RealSet(lambda x: True, [])
+
+
 def looks_like_a_set(text: str) -> bool:
     """Return whether a text has a mark of a set or an inequality."""
     return bool(_IS_SET.search(text))
@@ -142,7 +145,7 @@ def _read_condition(text: str) -> RealSet | None:
         inner = read_set(operands[1])
         if inner is None:
             return None
-        members = inner if signs[0] == "in" else _difference(_everything(), inner)
+        members = inner if signs[0] == "in" else _difference(_EVERYTHING, inner)
         return RealSet(members.has, members.ends, {operands[0]})
     if len(signs) == 1 and (inequality := _without_modulus(operands[0], operands[1], signs[0])):
         return read_set(inequality)
@@ -172,7 +175,7 @@ def _read_inequality(relation: Relation) -> RealSet | None:
     if len(names) != 1 or len(operands) > 3 or not set(signs) <= {"<", "<=", ">", ">=", "!=", "="}:
         return None
     variable = names[0]
-    result = _everything()
+    result = _EVERYTHING
     for n, sign in enumerate(signs):
         if variable not in (n, n + 1):
             return None
@@ -208,17 +211,13 @@ def _bound(text: str) -> Value | float | None:
     return value if value is not None and is_real(value) else None
 
 
-def _everything() -> RealSet:
-    return RealSet(lambda x: True, [])
-
-
 def _read_plain_set(text: str) -> RealSet | None:
     for pattern, combine in _OPERATIONS:
         parts = split_top(text, pattern)
         if len(parts) > 1:
             return _combined(parts, combine)
     if _REALS.fullmatch(text) or meaning(text) == "reals":
-        return _everything()
+        return _EVERYTHING
     if meaning(text) == "none":
         return RealSet(lambda x: False, [])
     if builder := _BUILDER.fullmatch(text):
@@ -236,7 +235,7 @@ def _read_builder(inner: str) -> RealSet | None:
         parts = split_top(condition, r"[,;]|\\(?:text|mbox)\s?\{\s*,?\s*and\s*\}")
         conditions = [part for part in parts if not _is_in_reals(part)]
         if not conditions:
-            return _everything()
+            return _EVERYTHING
         are_whole = all(read_relation(part).signs for part in conditions)  # `x \ne 1, 2` excludes 2 too
         members = _combined(conditions, _intersection) if are_whole else read_set(", ".join(conditions))
         return RealSet(members.has, members.ends) if members and len(members.variables) <= 1 else None
