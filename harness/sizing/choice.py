@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.sizing.cards import Card
-from harness.sizing.plan import Demand, DoesNotFit, Plan, check_known, check_shares, check_width, lacking, largest
+from harness.sizing.engine_plan import (
+    Demand,
+    DoesNotFit,
+    Plan,
+    check_known,
+    check_shares,
+    check_width,
+    lacking,
+    largest,
+)
 from harness.sizing.refusal import explain
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from harness.engine import Role
 from harness.environment import accelerator
+from harness.sizing.engine_plan import NotPlannable, Plan
 from harness.sizing.job_cards import cards_here
-from harness.sizing.plan import NotPlannable, Plan
 from harness.sizing.run_sizing import RunSizing, planned
 
 

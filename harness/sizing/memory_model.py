@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.sizing.model_shape import ModelShape
+from harness.sizing.engine_memory import ModelShape
 
 GIB = 1 << 30
 BATCHED_TOKENS = 2048

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.cli.toml_file import read_toml
 from harness.engines.speculators import config_at_hand
-from harness.sizing.model_shape import ModelShape, read_shape
+from harness.sizing.engine_memory import ModelShape, read_shape
 from harness.weights import models
 
 _INDEX = "model.safetensors.index.json"

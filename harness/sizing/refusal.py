@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from harness.plural import counted
 from harness.sizing.cards import Card, known_card
+from harness.sizing.engine_plan import Demand, Plan, fits, lacking
 from harness.sizing.memory_model import GIB
-from harness.sizing.plan import Demand, Plan, fits, lacking
 
 _COUNTS = (2, 4, 8)
 _MIG = " MIG "

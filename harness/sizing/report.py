@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.plural import counted
+from harness.sizing.engine_plan import Demand, EnginePlan, Plan
 from harness.sizing.memory_model import GIB
-from harness.sizing.plan import Demand, EnginePlan, Plan
 from harness.sizing.refusal import describe_cards, next_larger
 
 

@@ -15,9 +15,9 @@ from harness.engines.settings import most_requests
 from harness.methods import Method
 from harness.sizing.cards import Card
 from harness.sizing.choice import choose
+from harness.sizing.engine_memory import ModelShape
+from harness.sizing.engine_plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width
 from harness.sizing.model_files import KnownShape, shape_of
-from harness.sizing.model_shape import ModelShape
-from harness.sizing.plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width
 
 _USUAL_CANDIDATES = 5
 """Candidates of the papers' methods. Room is reserved for as many with every method, so that the shares of a pair do

@@ -20,8 +20,8 @@ from itertools import product
 from harness.engines import placement
 from harness.plural import counted
 from harness.sizing.cards import Card
+from harness.sizing.engine_memory import ModelShape
 from harness.sizing.memory_model import GIB, EngineMemory, engine_memory
-from harness.sizing.model_shape import ModelShape
 
 BLOCK_TOKENS = 16
 """vLLM's block on a GPU; one block of a cache holds nothing (its pool keeps a null block)."""
