@@ -1,9 +1,12 @@
-"""`python -m grading.check --dataset D`: check that every gold answer accepts itself, and how it is compared.
+r"""`python -m grading.check --dataset D`: check that every gold answer accepts itself, and how it is compared.
 
 Each gold is put in a box, as a model would, and graded against itself like a sample, in the same killable processes. A
 rejected gold would make every sample of its problem `bad_gold`, which is a fault of the grader or the benchmark and not
 of the model. A gold that is a solution of which a rule reads the answer is rejected too where that answer is graded
 wrong. A gold of which no equivalent form is recognized is compared as text only.
+
+A gold may accept itself and still be one that nobody ever writes: the whole solution in GSM8K's form, a sentence,
+several lines. So what it concludes with (behind `####`, in its last `\boxed`, at its end) is graded against it too.
 """
 
 from __future__ import annotations

@@ -33,8 +33,7 @@ from harness.problems import benchmarks
 from harness.problems.problem import Problem
 from harness.recording import Model, recording_models
 from harness.sizing.engine_plan import DoesNotFit
-from harness.sizing.here import chosen_here
-from harness.sizing.run_sizing import ModelFiles, RunSizing
+from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
 from harness.trace import Trace
 from harness.weights import models
 

@@ -24,7 +24,7 @@ from harness.methods.ranges import flag
 from harness.methods.references import beside, resolve
 from harness.methods.values import assignments, parameter_names, switch_names
 from harness.problems import own_dataset
-from harness.sizing.job_cards import without_replaced
+from harness.sizing.cards import without_replaced
 
 GROUPS: Mapping[str, str] = {
     "run": "Run",

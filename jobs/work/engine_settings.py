@@ -18,8 +18,7 @@ from harness.engines.speculation import DraftSampling, Proposer, Speculation, un
 from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.sizing.engine_plan import DoesNotFit
-from harness.sizing.here import Chosen, asked_for, chosen_here
-from harness.sizing.run_sizing import RunSizing, small_models
+from harness.sizing.run_sizing import Chosen, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import prompt_trial
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder

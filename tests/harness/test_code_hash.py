@@ -56,7 +56,6 @@ DECIDES_NOTHING = {
         ),
         "the problems are in the run folder",
     ),
-    "harness.sizing.report": "messages",
     "harness.weights.prompt_trial": "refuses a model that would be sent another prompt than its chat template means",
     "jobs.run.codes": "which code may work",
     "jobs.run.digest": "refuses what is damaged",
