@@ -39,7 +39,6 @@ DECIDES_NOTHING = {
         (f"harness.problems.{name}" for name in ("benchmarks", "hub", "own_problems", "sources")),
         "the problems are in the run folder",
     ),
-    "harness.sizing.report": "messages",
     "harness.weights.prompt_trial": "refuses a model that would be sent another prompt than its chat template means",
     "jobs.run.codes": "which code may work",
     "jobs.run.digest": "refuses what is damaged",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from grading.reading.clean import split_top, squeezed, without_text_commands
+from grading.reading import Compare, Pair
 from grading.reading.formula import names
-from grading.reading.numbers import without_unit
-from grading.reading.pair import Compare, Pair
-from grading.reading.relations import read_relation
+from grading.reading.notation import read_relation, split_top, squeezed, without_text_commands
+from grading.reading.quantities import without_unit
 
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z'\-]*(?:[ ,]+[A-Za-z'\-]+)*")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}|(?:max|min) +at ")
@@ -17,7 +16,7 @@ _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|hbox)\s?\{([^{}]*)
 _FORMULA_WORDS = names(
     "sqrt cbrt frac sinh cosh tanh arcsin arccos arctan arccot asin acos atan arcsinh arccosh arctanh sech "
     "csch coth asinh acosh atanh matrix pmatrix bmatrix vmatrix array cases infty theta alpha beta gamma "
-    "delta lambda omega sigma infinity floor ceil log binom circ percent"
+    "delta lambda omega sigma infinity floor ceil log binom circ percent sin cos tan cis exp inf"
 )
 _ENVIRONMENT = re.compile(
     r"\\(?:begin|end)\{[a-z*]*\}(?:\{[a-z| ]*\})?|\\(?:operatorname|math[a-z]{2,4})\*?\s?\{[A-Za-z]*\}"
@@ -121,11 +120,7 @@ def _looks_like_a_word(text: str) -> bool:
     lower = text.lower()
     if len(lower) <= 2:
         return lower in _SHORT_WORDS
-    if (
-        lower in _FORMULA_WORDS
-        or lower in ("sin", "cos", "tan", "cis", "log", "exp", "inf")
-        or (text.isupper() and len(text) == 3)
-    ):
+    if lower in _FORMULA_WORDS or (text.isupper() and len(text) == 3):
         return False
     letters = set(lower)
     if len(lower) == 3 and any(letters <= product for product in _PRODUCTS):

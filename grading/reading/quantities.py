@@ -11,11 +11,10 @@ import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
-from grading.reading.evaluate import constant_value
+from grading.reading import Match, Pair
+from grading.reading.evaluate import Value, constant_value
 from grading.reading.formula import MAX_EXPONENT, contains, read_formula
-from grading.reading.pair import Match, Pair
 
 _NOT_UNITS = (
     "pi|sqrt|cbrt|sin|cos|tan|cot|sec|csc|log|ln|exp|mod|over|choose|times|plus|minus|and|or|to|factorial|squared|cubed|"
@@ -178,7 +177,8 @@ def _unsigned(text: str) -> Number | None:
     if match := _SCIENTIFIC.fullmatch(text):
         exponent = int(match.group(2) or match.group(3) or match.group(4))
         if abs(exponent) <= MAX_EXPONENT:
-            return Number(_plain(match.group(1)) * Fraction(10) ** exponent)
+            digits = match.group(1).replace(",", "").replace(" ", "").rstrip(".")
+            return Number(Fraction(digits) * Fraction(10) ** exponent)
     node = read_formula(text)
     if node is None or contains(node, lambda part: part.kind not in ("number", "/", "-")):
         return None
@@ -193,10 +193,6 @@ def _with_dots(digits: str) -> Number | None:
         value = Fraction(int(whole + fixed or 0)) + Fraction(int(period), 10 ** len(period) - 1)
         return Number(value / 10 ** len(fixed))
     return _unsigned(digits)
-
-
-def _plain(digits: str) -> Fraction:
-    return Fraction(digits.replace(",", "").replace(" ", "").rstrip("."))
 
 
 def compare_numbers(pair: Pair) -> Match | None:
@@ -228,11 +224,8 @@ def is_same_number(gold: Number, prediction: Number, tolerance: float | None = N
     return is_share and prediction.value == gold.value * 100
 
 
-def rounds_to_value(value: Any, decimal: Number) -> bool:
-    """Return whether a decimal of enough digits is the rounding or truncation of a value without a finite decimal.
-
-    The value is a Fraction or a number of mpmath.
-    """
+def rounds_to_value(value: Value, decimal: Number) -> bool:
+    """Return whether a decimal of enough digits is the rounding or truncation of a value without a finite decimal."""
     digits, scale = decimal.decimal_digits, 10**decimal.places
     if digits is None or decimal.percent or digits < ENOUGH_DIGITS - (decimal.places > ENOUGH_DIGITS):
         return False

@@ -2,7 +2,7 @@
 
 The limit counts processor seconds of the answer's own process, so a verdict does not depend on how busy the machine is.
 `grader_timeout` is the verdict on an answer that exceeded a limit or ended its process twice, alone in a fresh process
-each time, while a control answer that was graded in between and after it in the same way survived. Where the machine
+each time that had graded a control answer just before. Where the machine
 failed (a process killed from outside, no memory to start one, no processor time), there is no verdict but `Ungraded`.
 """
 
@@ -15,17 +15,14 @@ import multiprocessing
 import os
 import resource
 import signal
-import socket
-import struct
-import sys
 import time
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from grading.grade import FAILED, Gold, Grade, Submission, grade
 
@@ -78,20 +75,14 @@ class GraderProcess:
         context.set_forkserver_preload(["grading.warm"])
         self._limits, self._patience = limits, limits.processor_seconds * WALL_TIME_FACTOR
         self.connection, other_end = context.Pipe()
-        try:
-            _limit_waiting(self.connection, self._patience)  # for a process that is stopped
+        with other_end:
             self._process = context.Process(target=_work, args=(other_end, grade_one, limits.memory_bytes), daemon=True)
             self._process.start()
-        except BaseException:
-            self.connection.close()
-            raise
-        finally:
-            other_end.close()
         self.num_items = 0
         self._seconds = 0.0
         self._used = 0.0
         self.looks_at = 0.0
-        """When `is_stalled` has something to say, on the monotonic clock."""
+        """When `stalled` has something to say, on the monotonic clock."""
 
     def send(self, items: Sequence[Item], processor_seconds: float) -> None:
         """Have it grade items, each within this processor time. Raises OSError where the process has ended."""
@@ -102,30 +93,25 @@ class GraderProcess:
 
     def receive(self) -> Grade | Ended:
         """Return the next grade, or why there is none; after an `Ended` the process is of no use."""
+        self.looks_at = time.monotonic() + self._patience
         try:
-            outcome: Grade | Ended = self.connection.recv()
+            return cast(Grade | Ended, self.connection.recv())
         except (EOFError, OSError):
             return self._ended()
-        self.looks_at = time.monotonic() + self._patience
-        return outcome
 
-    def is_stalled(self) -> bool:
-        """Return whether the process got no processor time since the last look; the time it needs is not limited."""
+    def stalled(self) -> Ended | None:
+        """Return an end if the process got no processor time since the last look; the time it needs is not limited."""
+        import psutil
+
         if time.monotonic() < self.looks_at:
-            return False
-        used = self._processor_seconds()
+            return None
+        used = self._used
+        with contextlib.suppress(psutil.Error):
+            used = sum(psutil.Process(self._process.pid).cpu_times()[:2])  # of user and system
         has_worked = used - self._used >= _LEAST_PROGRESS * self._limits.processor_seconds
         self._used, self.looks_at = used, time.monotonic() + self._patience
-        return not has_worked
-
-    @property
-    def stalled(self) -> Ended:
-        """The end of a process that `is_stalled`."""
-        return Ended(f"a grader process got no processor time for {self._patience:g} s", by_answer=False)
-
-    def close(self) -> None:
-        """Let it end by itself once it has graded what it was sent."""
-        self.connection.close()
+        reason = f"a grader process got no processor time for {self._patience:g} s"
+        return None if has_worked else Ended(reason, by_answer=False)
 
     def kill(self) -> None:
         """End it at once."""
@@ -135,8 +121,6 @@ class GraderProcess:
     def _ended(self) -> Ended:
         self._process.join(_EXIT_SECONDS)
         code = self._process.exitcode
-        if code in (-signal.SIGXCPU, -signal.SIGKILL) and (hard := _hard_limit("CPU")) < self._seconds:
-            return Ended(f"processes here may use {hard:g} s of processor time (ulimit -t)", by_answer=False)
         if code == _LITTLE_MEMORY_EXIT:
             return Ended("processes here may use less memory than a grade needs (ulimit -v)", by_answer=False)
         if code == -signal.SIGXCPU:
@@ -153,41 +137,10 @@ class GraderProcess:
         cause = ", probably for lack of memory" if -code == signal.SIGKILL else ""
         return Ended(f"a grader process was killed by {name}{cause}", by_answer=False)
 
-    def _processor_seconds(self) -> float:
-        import psutil
-
-        try:
-            times = psutil.Process(self._process.pid).cpu_times()
-        except psutil.Error:
-            return self._used
-        return float(times.user + times.system)
-
 
 def _hard_limit(name: str) -> float:
     hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1]
     return math.inf if hard == resource.RLIM_INFINITY else hard
-
-
-def _limit_waiting(connection: Connection, seconds: float) -> None:
-    """Let what is sent and received raise OSError where the other end does not go on with it."""
-    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
-    with socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-
-
-def without_traceback_of_forks() -> None:
-    """Let the parent of the grader processes end silently where it cannot fork; who asked for the process reports it.
-
-    It is called in that parent.
-    """
-    parent, usual = os.getpid(), sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: object) -> None:
-        if os.getpid() != parent or not issubclass(kind, OSError):
-            usual(kind, error, error.__traceback__)
-
-    sys.excepthook = hook
 
 
 def _work(connection: Connection, grade_one: GradeOne, memory_limit_bytes: int) -> None:
@@ -332,34 +285,12 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Case:
-    """An item that is graded by itself."""
+    """An item that is graded by itself, in a process that grades the control first."""
 
     pending: _Pending
-    attempts: Generator[Item, Grade | Ended, Grade | Ungraded]
-    next_item: Item
-    """The item itself, or the control."""
-
-
-def _alone(item: Item) -> Generator[Item, Grade | Ended, Grade | Ungraded]:
-    """Decide on an item: yields what a fresh process grades next, and is sent the outcome."""
-    num_by_answer = num_by_machine = 0
-    while True:
-        outcome = yield item
-        if isinstance(outcome, Grade):
-            return outcome
-        if not outcome.by_answer:
-            num_by_machine += 1
-            if num_by_machine == ATTEMPTS:
-                yield CONTROL  # its grade shows that others can be graded, so that this one does not end the grading
-                return Ungraded(outcome.reason)
-            continue
-        control = yield CONTROL
-        if isinstance(control, Ended):
-            return Ungraded(f"a control answer got no grade either: {control.reason}")
-        num_by_answer += 1
-        if num_by_answer == ATTEMPTS:
-            detail = f"{outcome.reason}, {ATTEMPTS} times alone in a fresh process; a control answer survived"
-            return Grade("grader_timeout", None, None, detail, outcome.seconds)
+    is_control_graded: bool = False
+    endings: Counter[bool] = field(default_factory=Counter)
+    """How often the process ended, by the item itself (True) or by others."""
 
 
 class _Grader:
@@ -368,7 +299,7 @@ class _Grader:
     def __init__(self, workers: int, limits: Limits, grade_one: GradeOne) -> None:
         self._workers, self._limits, self._grade_one = workers, limits, grade_one
         self._known: dict[Key, _Pending] = {}
-        self._remembered: OrderedDict[Key, Grade] = OrderedDict()
+        self._remembered: dict[Key, Grade] = {}
         self._queue: deque[_Pending] = deque()
         self._cases: deque[_Case] = deque()
         self._busy: dict[GraderProcess, deque[_Pending] | _Case] = {}
@@ -396,7 +327,7 @@ class _Grader:
         if self._known.pop(pending.key, None) is not None and isinstance(pending.outcome, Grade):
             self._remembered[pending.key] = pending.outcome
             if len(self._remembered) > REMEMBERED_GRADES:
-                self._remembered.popitem(last=False)
+                del self._remembered[next(iter(self._remembered))]
         return pending.outcome
 
     def close(self) -> None:
@@ -409,7 +340,9 @@ class _Grader:
         while self._given_up is None and len(self._busy) < self._workers and self._start(whole_batches=not waits):
             pass
         if self._given_up is not None:
-            self._leave_ungraded(self._given_up)
+            self.close()
+            for pending in self._known.values():
+                pending.outcome = pending.outcome or self._given_up
             return
         next_look = min((process.looks_at for process in self._busy), default=0.0)
         seconds = max(0.0, next_look - time.monotonic()) if waits else 0.0
@@ -417,8 +350,8 @@ class _Grader:
         for process in list(self._busy):
             if process.connection in ready:
                 self._take(process, process.receive())
-            elif process.is_stalled():
-                self._take(process, process.stalled)
+            elif (end := process.stalled()) is not None:
+                self._take(process, end)
 
     def _start(self, *, whole_batches: bool) -> bool:
         """Give the next work to a process; returns whether there was some, and a process for it."""
@@ -449,9 +382,9 @@ class _Grader:
     def _start_case(self, case: _Case) -> bool:
         try:
             process = GraderProcess(self._grade_one, self._limits)
-            process.send([case.next_item], self._limits.processor_seconds)
+            process.send([CONTROL, case.pending.item], self._limits.processor_seconds)
         except (OSError, EOFError) as error:
-            self._advance(case, _not_started(error))
+            self._decide(case, _not_started(error))
         else:
             self._busy[process] = case
         return True
@@ -463,16 +396,18 @@ class _Grader:
         else:
             process.kill()
         if isinstance(work, _Case):
-            process.close()
+            if isinstance(outcome, Grade) and not work.is_control_graded:
+                work.is_control_graded = True
+                return
+            process.connection.close()
             del self._busy[process]
-            self._advance(work, outcome)
+            self._decide(work, outcome)
             return
         first = work.popleft()
         if isinstance(outcome, Grade):
             first.outcome = outcome
         else:
-            attempts = _alone(first.item)
-            self._cases.append(_Case(first, attempts, next(attempts)))
+            self._cases.append(_Case(first))
             self._queue.extendleft(reversed(work))
             work.clear()
         if not work:
@@ -480,29 +415,32 @@ class _Grader:
             if isinstance(outcome, Grade) and process.num_items < ITEMS_PER_PROCESS:
                 self._idle.append(process)
             else:
-                process.close()
+                process.connection.close()  # it ends by itself
 
-    def _advance(self, case: _Case, outcome: Grade | Ended) -> None:
-        try:
-            case.next_item = case.attempts.send(outcome)
-        except StopIteration as stop:
-            case.pending.outcome = stop.value
-            if isinstance(case.pending.outcome, Ungraded):
-                self._fail(case.pending.outcome.reason)
-        else:
+    def _decide(self, case: _Case, outcome: Grade | Ended) -> None:
+        """Take in how the process of an item ended, and try the item again unless that was enough."""
+        if isinstance(outcome, Grade):
+            case.pending.outcome = outcome
+            return
+        case.endings[outcome.by_answer] += 1
+        if outcome.by_answer and not case.is_control_graded:
+            case.pending.outcome = Ungraded(f"a control answer got no grade either: {outcome.reason}")
+        elif case.endings[outcome.by_answer] < ATTEMPTS:
+            case.is_control_graded = False
             self._cases.appendleft(case)
+            return
+        elif outcome.by_answer:
+            detail = f"{outcome.reason}, {ATTEMPTS} times alone in a fresh process; a control answer survived"
+            case.pending.outcome = Grade("grader_timeout", None, None, detail, outcome.seconds)
+        else:
+            case.pending.outcome = Ungraded(outcome.reason)
+        if isinstance(case.pending.outcome, Ungraded):
+            self._fail(case.pending.outcome.reason)
 
     def _fail(self, reason: str) -> None:
         self._num_failures += 1
         if self._num_failures >= MOST_FAILURES:
             self._given_up = Ungraded(reason)
-
-    def _leave_ungraded(self, outcome: Ungraded) -> None:
-        self.close()
-        self._queue.clear()
-        self._cases.clear()
-        for pending in self._known.values():
-            pending.outcome = pending.outcome or outcome
 
 
 def _not_started(error: OSError | EOFError) -> Ended:

@@ -11,9 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harness.sizing.cards import Card, card, known_card, parse_cards
-from harness.sizing.choice import choose
-from harness.sizing.memory_model import GIB
-from harness.sizing.plan import BLOCK_TOKENS, Demand, DoesNotFit, NotPlannable, Plan, fits
+from harness.sizing.engine_memory import GIB
+from harness.sizing.engine_plan import BLOCK_TOKENS, Demand, DoesNotFit, NotPlannable, Plan, choose, fits
 from tests.harness.sizing.shapes import LLAMA_3_8B, QWEN3_1_7B, QWEN3_8B, QWQ_32B, R1_1_5B, R1_7B, demand
 
 CONFIGS = (R1_1_5B, R1_7B, QWQ_32B, QWEN3_1_7B, QWEN3_8B, LLAMA_3_8B)
