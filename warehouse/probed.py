@@ -43,7 +43,7 @@ FROM counted_estimate WHERE run_id = $run_id AND metric LIKE 'probe_%'
 ORDER BY group_kind NULLS FIRST, try_cast(group_value AS DOUBLE)
 """
 _JUDGED = """
-SELECT unit, auroc, low_95, high_95 FROM judge_auroc WHERE run_id = $run_id AND unit IN ('verdicts', 'decisions')
+SELECT auroc, low_95, high_95 FROM judge_auroc WHERE run_id = $run_id
 ORDER BY unit DESC LIMIT 1
 """
 EXPLAINED = (
