@@ -19,9 +19,10 @@ from harness.launch_options import Launch
 from harness.methods import build, run_identity, sample_identity
 from harness.sizing.job_cards import cards_of_worker
 from harness.weights import models
-from warehouse.papers import suite
-from warehouse.papers.suite import Planned, Suite
-from warehouse.papers.vocabulary import Measure
+from warehouse.database import Record
+from warehouse.suites import published_suites
+from warehouse.suites.comparability import num_problems
+from warehouse.suites.published_suites import Measure, Planned, Suite
 
 _TOKENS: dict[Measure, str] = {
     "emitted_tokens": "whole",
@@ -130,14 +131,14 @@ def everything() -> Published:
     """Return what all suites publish."""
     published = Published()
     ratios: list[_Ratio] = []
-    for name in suite.names():
-        loaded = suite.load(name)
+    for name in published_suites.names():
+        loaded = published_suites.load(name)
         settings = {
-            (plan.row.label, plan.column): setting(loaded, plan, suite.launch_of(plan.flags))
-            for plan in suite.planned(loaded)
+            (plan.row.label, plan.column): setting(loaded, plan, published_suites.launch_of(plan.flags))
+            for plan in published_suites.planned(loaded)
             if not plan.row.awaits
         }
-        for plan in suite.planned(loaded):
+        for plan in published_suites.planned(loaded):
             # The values stand where the paper prints them; the costs belong to what it must have run.
             column = loaded.columns[plan.column].costs_of or plan.column
             if own := settings.get((plan.row.label, column)):
@@ -238,3 +239,77 @@ def _follow(published: Published, ratios: list[_Ratio]) -> None:
             return
         for key, values in new.items():
             published.seconds[key].extend(values)
+
+
+START_SECONDS = 240.0
+"""Until the engines of a worker are up: an assumption, as no paper states it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Machine time of a run."""
+
+    worker_hours: float
+    gpu_hours: float
+    source: str
+
+
+def from_history(launch: Launch, run: Record, num_samples: int | None = None) -> Estimate | None:
+    """Estimate from a recorded run with the same method, models, dataset, sampling and concurrency.
+
+    num_samples: of how many samples; without it of all of the launch, whose dataset is then a known one. Returns None
+    if the run has no times, or a model was split over another number of devices than the launch asks for.
+    """
+    parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
+    roles = build(launch.method, dict(launch.parameters)).roles
+    if any(parallel[role] not in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles):
+        return None
+    if not run["wall_seconds"] or not run["num_finished"]:
+        return None
+    number = _num_samples(launch) if num_samples is None else num_samples
+    hours = float(run["wall_seconds"]) / run["num_finished"] * number / 3600
+    gpus = int(run["num_gpus"] or 0)
+    return Estimate(hours, hours * gpus, f"history: {run['run_id']} on {run['devices']}")
+
+
+def from_published(launch: Launch, own: Setting, published: Published) -> Estimate | None:
+    """Estimate from the latency that the papers have of this run; None where they say nothing of it."""
+    seconds = _published_seconds(launch, own, published)
+    if seconds is None:
+        return None
+    at_once = min(launch.concurrency, _num_samples(launch))
+    hours = (START_SECONDS + seconds.number * _num_samples(launch) / at_once) / 3600
+    return Estimate(hours, hours * num_gpus(launch), seconds.source)
+
+
+def _num_samples(launch: Launch) -> int:
+    return num_problems(launch) * launch.samples
+
+
+def _published_seconds(launch: Launch, own: Setting, published: Published) -> Value | None:
+    """Return the latency of a whole sample as the papers have it, None where they say nothing of it."""
+    if values := published.seconds.get(own):
+        latency = mean(values)
+        if latency.includes == "thought":
+            return _with_answer(own, published, latency)
+        return Value(latency.number, f"published: {latency.number:,.4g} s a sample, {latency.source}")
+    tokens = published.count(own.text, "whole", "thought")
+    if tokens is not None and (values := published.wall_rates.get(own)):
+        rate = mean(values)
+        words = f"published: {rate.number:g} tokens/s, {rate.source}; {tokens.number:,.5g} tokens, {tokens.source}"
+        return Value(launch.concurrency * tokens.number / rate.number, words)
+    return None
+
+
+def _with_answer(own: Setting, published: Published, thought: Value) -> Value:
+    """Add the time of the answer to that of the thought where a paper publishes the answer's length.
+
+    The target writes the answer as fast as it writes a thought alone.
+    """
+    words = f"published: {thought.number:,.4g} s of thought, {thought.source}"
+    answer, speed = published.count(own.text, "answer"), published.target_seconds_per_token(own)
+    if answer is None or speed is None:
+        return Value(thought.number, f"{words}; the answer's time is not published and not in it")
+    seconds = answer.number * speed
+    words += f", and {seconds:,.4g} s for an answer of {answer.number:g} tokens, {answer.source}"
+    return Value(thought.number + seconds, words)

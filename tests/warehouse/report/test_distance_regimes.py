@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells, runs
-from tests.warehouse.papers.timed_runs import time
+from tests.warehouse.suites.timed_runs import time
 from tests.warehouse.test_distance import Nats, score
 from warehouse import query
 from warehouse.comparison.contrasts import Settings

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from harness import reproduce
 from tests.warehouse import runs
-from tests.warehouse.papers.timed_runs import PLAIN, SPECULATIVE, finished, time
+from tests.warehouse.suites.timed_runs import PLAIN, SPECULATIVE, finished, time
 from warehouse.load import load_run
-from warehouse.papers import timing_plan
+from warehouse.suites import published_runs
 
 MODELS = ("--draft", "org/small", "--target", "org/large", "--drafts", "2", "--scale", "3x2")
 ALONE = replace(PLAIN, concurrency=1)
@@ -22,7 +22,7 @@ MATH = {"dataset": "math500", "dataset_size": 500}
 @pytest.fixture
 def large_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three problems × 2 samples count as enough for a latency sample."""
-    monkeypatch.setattr(timing_plan, "LEAST_SAMPLES", 1)
+    monkeypatch.setattr(published_runs, "LEAST_SAMPLES", 1)
 
 
 def asked(output: Path, *more: str) -> str:
@@ -53,8 +53,8 @@ def test_a_table_has_the_runs_of_a_column_whichever_way_they_were_measured(tmp_p
     time(sampled, runs.vanilla, (29.0, 30.0, 31.0, 30.0))
     load_run(sampled, tmp_path / "warehouse.duckdb")
     target = row(asked(tmp_path, "--table"), "QwQ-32B")
-    assert "20.0 [20.0, 20.0]" in target
-    assert "30.0 [" in target
+    assert "20.0 (20.0–20.0)" in target
+    assert "30.0 (" in target
     assert "200.0" not in target
 
 
@@ -69,8 +69,8 @@ def test_a_column_is_read_in_the_way_that_has_most_samples_so_that_its_ratios_ha
     time(sampled, runs.vanilla, (59.0, 60.0, 61.0, 60.0))
     load_run(sampled, tmp_path / "warehouse.duckdb")
     told = asked(tmp_path, "--table", "--column", "gsm8k")
-    assert "2.4 [" in row(told, "SpecCoT, QwQ-32B"), "20 s alone / (10 s - 1.5 s of the answer)"
-    assert "60.0 [" not in row(told, "QwQ-32B")
+    assert "2.4 (" in row(told, "SpecCoT, QwQ-32B"), "20 s alone / (10 s - 1.5 s of the answer)"
+    assert "60.0 (" not in row(told, "QwQ-32B")
 
 
 def test_a_small_run_with_a_latency_sample_stands_in_the_table_of_its_scale(tmp_path: Path) -> None:
@@ -78,4 +78,4 @@ def test_a_small_run_with_a_latency_sample_stands_in_the_table_of_its_scale(tmp_
     run = finished(tmp_path, PLAIN, runs.vanilla, 200.0)
     time(run, runs.vanilla, (19.0, 20.0, 21.0, 20.0))
     load_run(run, tmp_path / "warehouse.duckdb")
-    assert "20.0 [" in row(asked(tmp_path, "--table"), "QwQ-32B")
+    assert "20.0 (" in row(asked(tmp_path, "--table"), "QwQ-32B")

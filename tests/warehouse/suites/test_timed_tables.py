@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,14 @@ from harness.launch_options import Launch
 from jobs.timing import folder as timings
 from tests.jobs.runs import plan
 from tests.warehouse import runs
-from tests.warehouse.papers.timed_runs import PLAIN, SPECULATIVE, finished, time
+from tests.warehouse.suites.timed_runs import PLAIN, SPECULATIVE, finished, time
 from warehouse import timed_measures
 from warehouse.database import reader, rows
 from warehouse.load import load_run
 from warehouse.loading.answers import answer_of
 from warehouse.measures import runs_like
-from warehouse.papers import suite, timing_plan
-from warehouse.papers.suite_runs import suite_run
+from warehouse.suites import published_runs, published_suites
+from warehouse.suites.published_runs import suite_run
 
 TABLE = (
     "speccot-table2", "--table", "--draft", "org/small", "--target", "org/large", "--drafts", "2",
@@ -33,7 +34,7 @@ TABLE = (
 @pytest.fixture
 def large_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three problems × 2 samples count as enough for a latency sample."""
-    monkeypatch.setattr(timing_plan, "LEAST_SAMPLES", 1)
+    monkeypatch.setattr(published_runs, "LEAST_SAMPLES", 1)
 
 
 def table(output: Path, *more: str) -> str:
@@ -63,10 +64,24 @@ def test_a_table_reads_times_from_the_timing_samples_and_says_so(tmp_path: Path)
     assert "estimated from a sample of samples (4 of 6 timed alone in a run)" in told
     assert "geometric mean of r: needs a time of every problem (--every-sample-alone)" in told
     [line] = [line for line in told.splitlines() if line.strip().startswith("SpecCoT, QwQ-32B")]
-    assert " 8.5 [" in line, "10 s less 1.5 s of the answer, not the 50 s of the batches"
-    assert " 2.4 [" in line, "20 / 8.5"
+    assert " 8.5 (" in line, "10 s less 1.5 s of the answer, not the 50 s of the batches"
+    assert " 2.4 (" in line, "20 / 8.5"
     assert "samples in flight instead of" not in told
     assert "4 of 6 samples timed, 1 in flight" in told
+
+
+@pytest.mark.usefixtures("large_plan")
+def test_ours_and_the_published_value_stand_in_every_format(tmp_path: Path) -> None:
+    loaded(tmp_path)
+    cells = {row["row"]: row for row in csv.DictReader(table(tmp_path, "--format", "csv").splitlines())}
+    own = cells["SpecCoT, QwQ-32B"]
+    assert float(own["gsm8k latency"]) == pytest.approx(8.5)
+    assert float(own["gsm8k latency published"]) == 10.1
+    assert (own["target"], own["gsm8k num_finished"], own["gsm8k num_samples"]) == ("qwq-32b", "6", "6")
+    assert "8.5 (6.0–12.0); published 10.1" in table(tmp_path, "--format", "markdown")
+    latex = table(tmp_path, "--format", "latex", "--metric", "latency", "--no-intervals")
+    assert "& 8.5$^{" in latex
+    assert "& {\\footnotesize 10.1}" in latex
 
 
 @pytest.mark.usefixtures("large_plan")
@@ -74,10 +89,10 @@ def test_a_table_reads_times_from_the_timing_samples_and_says_so(tmp_path: Path)
 def test_no_ratio_mixes_two_ways_of_timing(tmp_path: Path, own: bool, base: bool) -> None:
     loaded(tmp_path, own=own, base=base)
     [line] = [line for line in table(tmp_path).splitlines() if line.strip().startswith("SpecCoT, QwQ-32B")]
-    assert (" 8.5 [" in line) is own
-    assert "2.4 [" not in line
-    assert "23.5 [" not in line, "200 / 8.5"
-    assert "20.0 [" not in line, "20 s alone / … of the batches"
+    assert (" 8.5 (" in line) is own
+    assert "2.4 (" not in line
+    assert "23.5 (" not in line, "200 / 8.5"
+    assert "20.0 (" not in line, "20 s alone / … of the batches"
 
 
 @pytest.mark.usefixtures("large_plan")
@@ -90,11 +105,11 @@ def test_a_suite_that_was_begun_with_every_sample_alone_goes_on_so(tmp_path: Pat
     tagged = CliRunner(env={"COLUMNS": "220"}).invoke(reproduce.main, [*plan_of, "--tag", "new"]).output
     assert "Every sample runs alone" not in tagged
     load_run(run, tmp_path / "w.duckdb")
-    assert "20.0 [20.0, 20.0]" in table(tmp_path), "and its table is of these runs"
+    assert "20.0 (20.0–20.0)" in table(tmp_path), "and its table is of these runs"
     load_run(batches := finished(tmp_path, PLAIN, runs.vanilla, 200.0), tmp_path / "w.duckdb")
     throughput = CliRunner(env={"COLUMNS": "220"}).invoke(reproduce.main, plan_of).output
     assert "Every sample runs alone" in throughput, "nobody asked to time these: they are of their throughput"
-    assert "20.0 [20.0, 20.0]" in table(tmp_path)
+    assert "20.0 (20.0–20.0)" in table(tmp_path)
     timings.request(batches, 4)
     both = CliRunner(env={"COLUMNS": "220"}).invoke(reproduce.main, plan_of).output
     assert "Every sample runs alone" not in both, "batches that are timed were begun too: the default goes on"
@@ -119,17 +134,19 @@ def test_a_dry_run_says_by_recorded_runs_what_a_latency_sample_saves(tmp_path: P
 def test_times_of_batches_that_are_not_timed_yet_are_no_latencies(tmp_path: Path) -> None:
     loaded(tmp_path, own=False, base=False)
     told = table(tmp_path)
-    assert "40.0 [40.0, 40.0]" in told, "their tokens are shown"
+    assert "40.0 (40.0–40.0)" in told, "their tokens are shown"
     assert "200.0" not in told
     assert "only 0 of 100 timing samples are finished" in told
 
 
 def test_which_suites_are_planned_with_a_latency_sample() -> None:
     by_suite = {}
-    for name in suite.names():
-        chosen = suite.load(name)
-        launches = [suite_run(planned, {}, "org/aligned").launch for planned in suite.planned(chosen)]
-        by_suite[name] = [launch_way(timing_plan.sampled(chosen, one), one) for one in launches if one is not None]
+    for name in published_suites.names():
+        chosen = published_suites.load(name)
+        launches = [suite_run(planned, {}, "org/aligned").launch for planned in published_suites.planned(chosen)]
+        by_suite[name] = [
+            launch_way(published_runs.with_latency_sample(chosen, one), one) for one in launches if one is not None
+        ]
     assert set(by_suite["speccot-table2"]) == set(by_suite["scot-table1"]) == {"64, 100 timed"}
     assert set(by_suite["specreason-figure3"]) == {"64, 100 timed"}
     assert set(by_suite["scot-table3"]) == {"64"}, "no times: the batches of scot-table1"
@@ -197,4 +214,4 @@ def test_the_answer_of_a_timed_chain_is_counted_as_that_of_a_sample(tmp_path: Pa
 def test_a_plan_of_other_runs_is_not_taken_for_the_suites(tmp_path: Path) -> None:
     plan(tmp_path)
     pair = (Launch(method="vanilla", dataset="gsm8k", concurrency=1), Launch(method="vanilla", dataset="gsm8k"))
-    assert timing_plan.choose([pair], tmp_path).way == "sample"
+    assert published_runs.choose([pair], tmp_path).way == "sample"

@@ -12,9 +12,9 @@ import pytest
 from jobs import suite as suites
 from jobs.run.model_spec import EngineSpec
 from tests.warehouse import runs
-from tests.warehouse.own_tables.suites import Made, write_suite
+from tests.warehouse.suites.made_suites import Made, write_suite
 from warehouse.load import load_run
-from warehouse.own_tables.planned import own_runs
+from warehouse.suites.own_runs import own_runs
 
 
 def test_a_dry_run_says_which_rows_are_done_partly_done_and_missing_and_writes_nothing(tmp_path: Path) -> None:

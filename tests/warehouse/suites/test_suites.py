@@ -8,7 +8,7 @@ import pytest
 
 from harness.methods import build
 from warehouse.measures import MEASURES
-from warehouse.papers import suite, vocabulary
+from warehouse.suites import published_suites
 
 REQUIRED = {
     *(f"scot-{part}" for part in ("table1", "table2", "table3", "ablations", "figure2", "selection")),
@@ -33,20 +33,20 @@ label = "one"
 
 
 def test_every_table_and_figure_has_a_suite() -> None:
-    assert set(suite.names()) >= REQUIRED
+    assert set(published_suites.names()) >= REQUIRED
 
 
 def test_suites_of_a_paper_are_from_one_version_of_it() -> None:
-    versions = {(loaded.paper, loaded.version) for loaded in map(suite.load, suite.names())}
+    versions = {(loaded.paper, loaded.version) for loaded in map(published_suites.load, published_suites.names())}
     assert sorted(paper for paper, _ in versions) == ["scot", "speccot", "specreason"]
 
 
-@pytest.mark.parametrize("name", suite.names())
+@pytest.mark.parametrize("name", published_suites.names())
 def test_every_run_is_valid_for_the_harness(name: str) -> None:
-    for plan in suite.planned(suite.load(name)):
+    for plan in published_suites.planned(published_suites.load(name)):
         if plan.row.awaits:
             continue
-        launch = suite.launch_of(plan.flags)
+        launch = published_suites.launch_of(plan.flags)
         roles = build(launch.method, dict(launch.parameters)).roles
         models = {"draft": launch.draft, "target": launch.target}
         assert all(models[role] for role in roles), f"{plan.row.label}: a model is missing"
@@ -54,22 +54,22 @@ def test_every_run_is_valid_for_the_harness(name: str) -> None:
 
 def test_a_run_that_is_not_valid_is_refused() -> None:
     with pytest.raises(ValueError, match="valid: vanilla, specdecode, speccot"):
-        suite.launch_of({"method": "other", "dataset": "gsm8k"})
+        published_suites.launch_of({"method": "other", "dataset": "gsm8k"})
     with pytest.raises(ValueError, match="not a parameter of speccot"):
-        suite.launch_of({"method": "speccot", "dataset": "gsm8k", "score": "average"})
+        published_suites.launch_of({"method": "speccot", "dataset": "gsm8k", "score": "average"})
     with pytest.raises(ValueError, match="unknown model"):
-        suite.launch_of({"method": "speccot", "dataset": "gsm8k", "target": "qwq"})
+        published_suites.launch_of({"method": "speccot", "dataset": "gsm8k", "target": "qwq"})
 
 
 def test_what_suites_may_measure_is_what_the_warehouse_measures() -> None:
-    assert set(get_args(vocabulary.Measure)) == MEASURES
+    assert set(get_args(published_suites.Measure)) == MEASURES
 
 
 @pytest.mark.parametrize(
     ("name", "time", "within"), [("scot-table1", "latency", 0.015), ("speccot-table2", "latency", 0.1)]
 )
 def test_published_speed_ups_are_the_ratios_of_the_published_times(name: str, time: str, within: float) -> None:
-    published_suite = suite.load(name)
+    published_suite = published_suites.load(name)
     rows = {row.label: row for row in published_suite.rows}
     checked = 0
     for row in published_suite.rows:
@@ -82,14 +82,14 @@ def test_published_speed_ups_are_the_ratios_of_the_published_times(name: str, ti
 
 
 def test_the_wall_times_of_table_6_give_its_speed_ups() -> None:
-    cells = [row.values["gsm8k"] for row in suite.load("speccot-table6").rows]
+    cells = [row.values["gsm8k"] for row in published_suites.load("speccot-table6").rows]
     for cell in cells:
         assert cell["speed_up"] == pytest.approx(cells[0]["wall"] / cell["wall"], abs=0.006)
 
 
 def test_throughput_times_latency_gives_the_tokens_of_table_2() -> None:
-    tokens = {row.label: row.values for row in suite.load("speccot-table2").rows}["SpecCoT, QwQ-32B"]
-    times = {row.label: row.values for row in suite.load("speccot-table4").rows}["SpecCoT(ours)"]
+    tokens = {row.label: row.values for row in published_suites.load("speccot-table2").rows}["SpecCoT, QwQ-32B"]
+    times = {row.label: row.values for row in published_suites.load("speccot-table4").rows}["SpecCoT(ours)"]
     for dataset in ("gsm8k", "math500"):
         four = times[f"{dataset}_4"]
         assert four["rate"] * four["latency"] == pytest.approx(tokens[dataset]["tokens"], rel=0.01)
@@ -115,7 +115,7 @@ def test_throughput_times_latency_gives_the_tokens_of_table_2() -> None:
     ],
 )
 def test_a_mistake_in_a_suite_is_named(change: tuple[str, str], message: str) -> None:
-    suite.parse("mine", SMALLEST)
+    published_suites.parse("mine", SMALLEST)
     with pytest.raises(ValueError, match="suite mine") as wrong:
-        suite.parse("mine", SMALLEST.replace(*change))
+        published_suites.parse("mine", SMALLEST.replace(*change))
     assert message in str(wrong.value)

@@ -16,11 +16,11 @@ from harness import reproduce
 from jobs import suite as suites
 from tests.requirements import skip_by_design
 from tests.warehouse import runs
-from tests.warehouse.own_tables.suites import HOSTILE, HOSTILE_IN_LATEX, Made, write_suite
+from tests.warehouse.suites.made_suites import HOSTILE, HOSTILE_IN_LATEX, Made, write_suite
 from warehouse import compare
 from warehouse.load import load_run
-from warehouse.own_tables.metrics import METRICS
-from warehouse.own_tables.planned import own_runs
+from warehouse.suites.own_runs import own_runs
+from warehouse.suites.suite_cells import METRICS
 
 
 @pytest.fixture(scope="module")
@@ -139,12 +139,6 @@ def test_a_mistake_gets_one_line_and_exit_code_2(made: Made, words: tuple[str, .
     assert result.exit_code == 2
     assert message in result.output
     assert len(result.output.strip().splitlines()) == 1
-
-
-def test_a_published_table_refuses_what_only_a_suite_of_ones_own_has() -> None:
-    result = CliRunner().invoke(reproduce.main, ["speccot-table2", "--table", "-o", "table.md"])
-    assert result.exit_code == 2
-    assert "-o is for suites of your own" in result.output
 
 
 def test_a_missing_file_is_named() -> None:

@@ -20,7 +20,7 @@ from tests.warehouse import runs
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
 from warehouse.measures import measure
-from warehouse.papers import suite, vocabulary
+from warehouse.suites import published_suites
 
 SAMPLES = 10
 VLLM = EngineSpec("vllm")
@@ -111,22 +111,22 @@ def connection(database: Path) -> Iterator[Connection]:
         yield opened
 
 
-def recorded(plan: suite.Planned) -> str:
+def recorded(plan: published_suites.Planned) -> str:
     """The run of the synthetic warehouse that stands for a suite's."""
     is_greedy = plan.flags["method"] == "vanilla" and plan.flags["temperature"] == 0
     return "greedy" if is_greedy else str(plan.flags["method"])
 
 
-@pytest.mark.parametrize("name", suite.names())
+@pytest.mark.parametrize("name", published_suites.names())
 def test_every_published_value_has_a_measure_that_can_be_computed(name: str, connection: Connection) -> None:
-    table = suite.load(name)
-    plans = {(plan.row.label, plan.column): plan for plan in suite.planned(table)}
+    table = published_suites.load(name)
+    plans = {(plan.row.label, plan.column): plan for plan in published_suites.planned(table)}
     for plan in plans.values():
         for key in plan.row.values.get(plan.column, {}):
             metric = table.metrics[key]
             assert metric.measure is not None, (plan.row.label, key)
             baseline = plans.get((table.baseline(plan.row, key) or "", plan.column))
-            assert (baseline is not None) == (metric.measure in vocabulary.RATIOS), (plan.row.label, key)
+            assert (baseline is not None) == (metric.measure in published_suites.RATIOS), (plan.row.label, key)
             base = None if baseline is None else recorded(baseline)
             measured = measure(connection, metric.measure, recorded(plan), base, metric.stopwatch)
             assert measured is not None, (plan.row.label, key)
@@ -134,9 +134,9 @@ def test_every_published_value_has_a_measure_that_can_be_computed(name: str, con
                 assert measured.value == pytest.approx(1)
 
 
-@pytest.mark.parametrize("name", suite.names())
+@pytest.mark.parametrize("name", published_suites.names())
 def test_no_metric_waits_for_what_the_harness_has(name: str) -> None:
-    assert [key for key, metric in suite.load(name).metrics.items() if metric.awaits] == []
+    assert [key for key, metric in published_suites.load(name).metrics.items() if metric.awaits] == []
 
 
 def test_a_greedy_baseline_gives_a_ratio(connection: Connection) -> None:
@@ -184,19 +184,19 @@ def test_rewards_agree_with_the_view_and_correlate_with_the_scores_that_they_are
 @pytest.mark.parametrize("name", ["specreason-figure3", "specreason-figure4", "specreason-figure5"])
 def test_only_the_modelled_latency_of_specreason_is_comparable(name: str) -> None:
     """Its author models latencies (issue 8 of its repository); the measured ones stand beside them with the reason."""
-    table = suite.load(name)
+    table = published_suites.load(name)
     against = {metric for unlike in table.unlike for metric in unlike.metrics}
     for key, metric in table.metrics.items():
-        if metric.measure in vocabulary.TIMES:
-            published = any(plan.published(table, key) is not None for plan in suite.planned(table))
+        if metric.measure in published_suites.TIMES:
+            published = any(plan.published(table, key) is not None for plan in published_suites.planned(table))
             assert not published or (metric.stopwatch == "specreason") == (key not in against), key
     assert {table.metrics[key].stopwatch for key in against} == {"measured"}
 
 
-@pytest.mark.parametrize("name", suite.names())
+@pytest.mark.parametrize("name", published_suites.names())
 def test_a_published_speed_up_is_read_beside_a_ratio_of_means_with_the_geometric_mean_after_it(name: str) -> None:
-    metrics = suite.load(name).metrics
-    published = {key for row in suite.load(name).rows for cell in row.values.values() for key in cell}
+    metrics = published_suites.load(name).metrics
+    published = {key for row in published_suites.load(name).rows for cell in row.values.values() for key in cell}
     assert not [key for key in published if metrics[key].measure == "speed_up"]
     if any(metrics[key].measure == "ratio_of_means" for key in published):
         assert any(metric.measure == "speed_up" for metric in metrics.values())

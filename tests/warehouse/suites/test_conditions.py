@@ -15,8 +15,8 @@ from harness.problems import benchmarks
 from harness.prompt_file import load, parse
 from harness.training import manifest
 from harness.weights import models
-from warehouse.papers import suite, vocabulary
-from warehouse.papers.conditions import (
+from warehouse.suites import published_suites
+from warehouse.suites.comparability import (
     TIMES_ONLY,
     aligned_from_another,
     choices,
@@ -25,16 +25,16 @@ from warehouse.papers.conditions import (
     why_not,
 )
 
-TABLE = suite.load("speccot-table2")
-PLAN = next(p for p in suite.planned(TABLE) if p.row.label == "SpecCoT, QwQ-32B" and p.column == "gsm8k")
-PAPER = suite.launch_of(PLAN.flags)
+TABLE = published_suites.load("speccot-table2")
+PLAN = next(p for p in published_suites.planned(TABLE) if p.row.label == "SpecCoT, QwQ-32B" and p.column == "gsm8k")
+PAPER = published_suites.launch_of(PLAN.flags)
 UNTRAINED = (
     "the draft is not aligned: give SCoT's aligned draft by --draft",
     "the selector is not tuned: give it by --selection-adapter",
 )
 
 
-def faithful(table: suite.Suite, launch: Launch, **changes: Any) -> dict[str, Any]:
+def faithful(table: published_suites.Suite, launch: Launch, **changes: Any) -> dict[str, Any]:
     """The row of a finished run exactly as the suite has it, on the paper's machine, but for the changes."""
     count = num_problems(launch)
     gpu = re.findall(r"[AH]\d+[\w-]*", table.devices)[0]
@@ -71,9 +71,13 @@ def but_wording(reasons: list[str]) -> list[str]:
     return [reason for reason in reasons if not reason.startswith("own wording (")]
 
 
-def planned(name: str) -> list[tuple[suite.Suite, suite.Planned, Launch]]:
-    table = suite.load(name)
-    return [(table, plan, suite.launch_of(plan.flags)) for plan in suite.planned(table) if not plan.row.awaits]
+def planned(name: str) -> list[tuple[published_suites.Suite, published_suites.Planned, Launch]]:
+    table = published_suites.load(name)
+    return [
+        (table, plan, published_suites.launch_of(plan.flags))
+        for plan in published_suites.planned(table)
+        if not plan.row.awaits
+    ]
 
 
 def test_candidates_without_a_reward_are_a_reason_against_values_of_a_reward_model() -> None:
@@ -148,7 +152,7 @@ def test_a_run_of_an_older_version_has_the_defaults_of_later_parameters() -> Non
     assert reasons(run(params=older)) == []
 
 
-@pytest.mark.parametrize("name", suite.names())
+@pytest.mark.parametrize("name", published_suites.names())
 def test_a_run_as_the_suite_has_it_differs_in_nothing_that_the_paper_states(name: str) -> None:
     """What is left holds for everybody, or is a model or a prompt file that the reader has to make."""
     for table, plan, launch in planned(name):
@@ -158,7 +162,7 @@ def test_a_run_as_the_suite_has_it_differs_in_nothing_that_the_paper_states(name
             assert found <= told, (plan.row.label, plan.column, metric)
 
 
-@pytest.mark.parametrize("name", suite.names())
+@pytest.mark.parametrize("name", published_suites.names())
 @pytest.mark.parametrize(
     ("condition", "column", "value"),
     [
@@ -186,7 +190,7 @@ def test_a_change_is_a_reason_in_every_suite_exactly_where_its_paper_states_the_
         for metric, of in table.metrics.items():
             before = why_not(table, plan, launch, base, metric)
             after = why_not(table, plan, launch, faithful(table, launch, **value_of), metric)
-            concerns = condition != "concurrency" or of.measure in vocabulary.TIMES
+            concerns = condition != "concurrency" or of.measure in published_suites.TIMES
             expected = len(before) + (concerns and now != value and not open_here)
             assert len(after) == expected, (plan.row.label, plan.column, metric, after)
 
@@ -204,7 +208,7 @@ def test_a_change_is_a_reason_in_every_suite_exactly_where_its_paper_states_the_
 def test_a_suite_leaves_open_what_its_paper_does_not_state(
     name: str, open_conditions: set[str], stated_conditions: set[str]
 ) -> None:
-    covered = {condition for unstated in suite.load(name).unstated for condition in unstated.covers}
+    covered = {condition for unstated in published_suites.load(name).unstated for condition in unstated.covers}
     assert open_conditions <= covered
     assert not stated_conditions & covered
 
@@ -281,7 +285,7 @@ def test_what_holds_for_everybody_is_a_reason_against_the_metrics_that_it_names(
     assert found == {"wall": [told], "rate": [], "speed_up": []}
 
 
-@pytest.mark.parametrize("name", [name for name in suite.names() if name.startswith("specreason")])
+@pytest.mark.parametrize("name", [name for name in published_suites.names() if name.startswith("specreason")])
 def test_options_that_the_authors_program_never_shuffles_make_gpqas_accuracies_not_comparable(name: str) -> None:
     for table, plan, launch in planned(name):
         if "accuracy" in table.metrics:
@@ -290,18 +294,18 @@ def test_options_that_the_authors_program_never_shuffles_make_gpqas_accuracies_n
 
 
 def test_a_row_with_models_that_the_paper_had_trained_says_which_are_not() -> None:
-    table = suite.load("scot-table3")
-    plan = next(plan for plan in suite.planned(table) if plan.row.trained)
-    launch = suite.launch_of(plan.flags)
+    table = published_suites.load("scot-table3")
+    plan = next(plan for plan in published_suites.planned(table) if plan.row.trained)
+    launch = published_suites.launch_of(plan.flags)
     assert but_wording(why_not(table, plan, launch, faithful(table, launch), "tokens")) == list(UNTRAINED)
     tuned = faithful(table, launch, selection_fingerprint="f")
     assert but_wording(why_not(table, plan, launch, tuned, "tokens")) == [UNTRAINED[0]]
 
 
 def test_a_run_with_both_trained_models_is_comparable(tmp_path: Path) -> None:
-    table = suite.load("scot-table3")
-    plan = next(plan for plan in suite.planned(table) if plan.row.trained)
-    launch = suite.launch_of(plan.flags)
+    table = published_suites.load("scot-table3")
+    plan = next(plan for plan in published_suites.planned(table) if plan.row.trained)
+    launch = published_suites.launch_of(plan.flags)
     base = models.resolve(str(launch.draft)).path_or_hub_id
     manifest.write(tmp_path, manifest.Manifest("align", "i", "w", {"path": base}, {}, {}))
     trained = faithful(table, launch, draft_name="aligned", draft_path=str(tmp_path), selection_fingerprint="f")
@@ -348,8 +352,8 @@ def test_a_run_in_our_own_words_is_not_comparable_until_its_file_has_the_papers_
 
 
 def test_a_paper_that_published_no_prompts_leaves_them_open() -> None:
-    for name in suite.names():
-        table = suite.load(name)
+    for name in published_suites.names():
+        table = published_suites.load(name)
         is_open = any("prompts" in unstated.covers for unstated in table.unstated)
         assert is_open == (table.paper not in published_prompts.published()), name
     wording = parse("[step_choice]\nblank = 'nothing'", "own.toml")
@@ -359,6 +363,6 @@ def test_a_paper_that_published_no_prompts_leaves_them_open() -> None:
 
 def test_a_run_is_sought_in_the_wording_of_its_launch(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text("system = 'Sir.'")
-    own = suite.launch_of({**PLAN.flags, "prompts": str(tmp_path / "own.toml")})
+    own = published_suites.launch_of({**PLAN.flags, "prompts": str(tmp_path / "own.toml")})
     assert run_columns(PAPER)["prompts"] is None
     assert run_columns(own)["prompts"] == load(tmp_path / "own.toml").stored

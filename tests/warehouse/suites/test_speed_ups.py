@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.papers.__main__ import README, generated, renewed
-from warehouse.papers.speed_ups import Explained, explained
+from warehouse.suites.published_speed_ups import Explained, explained
 
 
 @pytest.mark.parametrize(
