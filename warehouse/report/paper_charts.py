@@ -19,10 +19,8 @@ import numpy as np
 
 from warehouse.database import WarehouseError
 from warehouse.display import printable
-from warehouse.report.charts import svg
-from warehouse.report.charts.bars import StackedBars
-from warehouse.report.charts.lines import Lines
-from warehouse.report.charts.points import Dots, Scatter
+from warehouse.report import svg
+from warehouse.report.charts import Dots, Lines, Scatter, StackedBars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from warehouse.formatting import number, percent
 from warehouse.report import queries
-from warehouse.report.charts.bars import Bar, StackedBars
-from warehouse.report.charts.lines import Line, Lines, Place
-from warehouse.report.charts.points import Dot, Dots
+from warehouse.report.charts import Bar, Dot, Dots, Line, Lines, Place, StackedBars
 from warehouse.report.facts import Acceptance, Estimate, RunFacts
-from warehouse.report.section import Figure, behind
+from warehouse.report.tables import Figure, behind
 
 PARTS = {
     "drafting": "drafting", "guidance": "guidance", "verdict": "verdict", "fallback": "fallback", "rethink": "rethink",

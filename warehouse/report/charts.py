@@ -1,15 +1,188 @@
-"""Charts of values with intervals: on one axis (dots) or on two (scatter)."""
+"""The page's charts as SVG: stacked bars, lines, dots with intervals, and scatters."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from markupsafe import Markup
 
-from warehouse.report.charts import svg
+from warehouse.report import svg
+
+_BAR_ROW, _NARROW_BAR_ROW = 28, 40
+_BAR = 21
+"""Height of a bar."""
+_LEGEND_LINE = 18
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar with its parts by kind."""
+
+    label: str
+    parts: Mapping[str, float]
+    value_text: str
+    """The total, as printed."""
+    opens_group: bool = False
+    """Whether there is a gap before the bar."""
+
+    @property
+    def total(self) -> float:
+        """Sum of the parts."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True)
+class StackedBars:
+    """Bars over an axis from zero."""
+
+    bars: Sequence[Bar]
+    axis: str
+    description: str
+    unit: str
+    names: Mapping[str, str]
+    """Printed name by kind, in the order of the legend."""
+    whole: float | None = None
+    """End of the axis; None: beyond the longest bar."""
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that any bar has."""
+        return [kind for kind in self.names if any(bar.parts.get(kind) for bar in self.bars)]
+
+    def draw(self, *, is_narrow: bool) -> Markup:
+        """Return the drawing; a narrow one has the labels above the bars."""
+        row_height, width = (_NARROW_BAR_ROW, svg.NARROW_WIDTH) if is_narrow else (_BAR_ROW, svg.WIDTH)
+        left, right = (0, width - 62) if is_narrow else (svg.label_width(b.label for b in self.bars), width - 110)
+        legend, top = _legend(self.kinds, self.names, left, width)
+        gaps = [12 if bar.opens_group and i else 0 for i, bar in enumerate(self.bars)]
+        bottom = top + 8 + row_height * len(self.bars) + sum(gaps)
+        totals = [bar.total for bar in self.bars]
+        scale = svg.Scale(0.0, self.whole, left, right) if self.whole else svg.scale_from_zero(totals, left, right)
+        parts = [legend]
+        for t in scale.ticks(4 if is_narrow else 6):
+            anchor = "start" if is_narrow and not t else "middle"
+            parts.append(svg.line(scale(t), top, scale(t), bottom, "grid"))
+            parts.append(svg.text(scale(t), bottom + 17, svg.short(t), f"tick {anchor}"))
+        parts.append(svg.text((left + right) / 2, bottom + 36, self.axis, "axis middle"))
+        y = top + 6.0
+        for bar, gap in zip(self.bars, gaps, strict=True):
+            y += gap
+            if is_narrow:
+                parts.append(svg.text(0, y + 10, svg.fitted(bar.label, width), "label"))
+                parts.append(self._bar(bar, scale, y + 15))
+            else:
+                parts.append(svg.text(left - 14, y + 15, bar.label, "label end"))
+                parts.append(self._bar(bar, scale, y))
+            y += row_height
+        return svg.chart(bottom + 42, self.description, *parts, width=width)
+
+    def _bar(self, bar: Bar, scale: svg.Scale, y: float) -> Markup:
+        done, parts = 0.0, []
+        for kind in self.kinds:
+            amount = max(0.0, bar.parts.get(kind, 0.0))
+            width, share = scale(done + amount) - scale(done), 100 * amount / (bar.total or 1.0)
+            if width > 0:
+                title = f"{bar.label}, {self.names[kind]}: {amount:.4g} {self.unit} ({share:.1f} % of the bar)"
+                inside = svg.text(scale(done) + width / 2, y + 15, f"{share:.0f} %", "inside middle")
+                rectangle = svg.tag(
+                    "rect", x=scale(done), y=y, width=max(width - 0.8, 0.4), height=_BAR, class_=f"part part-{kind}"
+                )
+                parts.append(svg.tag("g", svg.tag("title", title), rectangle, inside if width > 36 else Markup("")))
+            done += amount
+        return Markup("").join([*parts, svg.text(scale(bar.total) + 8, y + 15, bar.value_text, "value")])
+
+
+def _legend(kinds: Sequence[str], names: Mapping[str, str], left: float, right: float) -> tuple[Markup, float]:
+    """Return the legend, in as many lines as it needs, and where it ends."""
+    x, y, parts = left, 4.0, []
+    for kind in kinds:
+        width = 17 + svg.text_width(names[kind])
+        if x > left and x + width > right:
+            x, y = left, y + _LEGEND_LINE
+        parts.append(svg.tag("rect", x=x, y=y, width=12, height=12, class_=f"part part-{kind}"))
+        parts.append(svg.text(x + 17, y + 10, names[kind], "tick"))
+        x += width + 14
+    return Markup("").join(parts), y + 22
+
+
+WIDTH, HEIGHT, NARROW_HEIGHT = 500, 330, 260
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value at a position, in the units of the axes."""
+
+    x: int
+    value: float
+    low: float | None
+    high: float | None
+    value_text: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run's values by position."""
+
+    label: str
+    index: int
+    places: Sequence[Place]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Percentages by position."""
+
+    lines: Sequence[Line]
+    x_axis: str
+    y_axis: str
+    description: str
+
+    def draw(self, *, is_narrow: bool) -> Markup:
+        """Return the drawing, which needs a key of the runs beside it."""
+        width, height = (svg.NARROW_WIDTH, NARROW_HEIGHT) if is_narrow else (WIDTH, HEIGHT)
+        left, right, top, bottom = 52, width - 12, 10, height - 56
+        xs = [place.x for line in self.lines for place in line.places]
+        x_scale = svg.Scale(min(xs) - 0.3, max(xs) + 0.3, left, right)
+        y_scale = svg.Scale(0, 100, bottom, top)
+        x_ticks = sorted({round(t) for t in x_scale.ticks(8)} & set(xs))
+        parts = [
+            *(svg.line(left, y_scale(t), right, y_scale(t), "grid") for t in y_scale.ticks()),
+            *(svg.text(left - 8, y_scale(t) + 4, svg.short(t), "tick end") for t in y_scale.ticks()),
+            *(svg.text(x_scale(t), bottom + 17, str(t), "tick middle") for t in x_ticks),
+            svg.text((left + right) / 2, height - 16, self.x_axis, "axis middle"),
+            svg.text(0, 0, self.y_axis, "axis middle", transform=f"translate(13 {(top + bottom) / 2:g}) rotate(-90)"),
+        ]
+        parts += [_band(line, x_scale, y_scale) for line in self.lines]
+        parts += [_line(line, x_scale, y_scale) for line in self.lines]
+        return svg.chart(height, self.description, *parts, width=width)
+
+
+def _band(line: Line, x_scale: svg.Scale, y_scale: svg.Scale) -> Markup:
+    ends = [
+        (x_scale(p.x), y_scale(p.low), y_scale(p.high)) for p in line.places if p.low is not None and p.high is not None
+    ]
+    if len(ends) < 2:
+        return Markup("")
+    outline = [(x, high) for x, _, high in ends] + [(x, low) for x, low, _ in reversed(ends)]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in outline)
+    return svg.tag("polygon", points=points, class_=f"band {svg.series(line.index)}")
+
+
+def _line(line: Line, x_scale: svg.Scale, y_scale: svg.Scale) -> Markup:
+    points = " ".join(f"{x_scale(p.x):.1f},{y_scale(p.value):.1f}" for p in line.places)
+    marks = [
+        svg.tag(
+            "g",
+            svg.tag("title", f"{line.label}: {p.value_text}"),
+            svg.mark(x_scale(p.x), y_scale(p.value), line.index, 4.5),
+        )
+        for p in line.places
+    ]
+    return Markup("").join([svg.tag("polyline", points=points, class_=f"line {svg.series(line.index)}"), *marks])
+
 
 _ROW, _NARROW_ROW = 30, 44
 _Box = tuple[float, float, float, float]

@@ -1,29 +1,98 @@
-"""The HTML page, a single file without external resources.
-
-Its content security policy allows only the scripts whose hashes it lists, and no network access.
-"""
+"""Write a report on runs: an HTML page, or its tables as Markdown or LaTeX."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.plural import counted
-from warehouse.database import Connection
-from warehouse.report.charts import svg
-from warehouse.report.facts import Flips, RunFacts
-from warehouse.report.problem_sets import titled_datasets
-from warehouse.report.samples import index, read_samples, viewing_order
-from warehouse.report.section import Section
-from warehouse.report.tables import report_warnings
-from warehouse.report.traces import Chunks, pack, pack_traces
+from warehouse.comparison.contrasts import Settings
+from warehouse.comparison.outcomes import resolve
+from warehouse.database import WAIT_SECONDS, Connection
+from warehouse.display import printable
+from warehouse.formats import ReportFormat
+from warehouse.graders import reader_for_grader
+from warehouse.markup import aligned, latex, markdown
+from warehouse.report import svg
+from warehouse.report.differences import read_differences, within
+from warehouse.report.distance import read_distances
+from warehouse.report.facts import Flips, RunFacts, dataset_titles, flips, report_facts, titled_datasets
+from warehouse.report.figures import all_figures, all_tables, sections
+from warehouse.report.svg import Chart
+from warehouse.report.tables import Section, Table, report_warnings
+from warehouse.report.traces import Chunks, index, pack, pack_traces, read_samples, viewing_order
+
+MAX_MEGABYTES = 19.0
+"""Default size limit of the HTML page."""
+_MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Report:
+    """A finished report."""
+
+    content: str
+    coverage: str
+    """Which traces the page contains, or the number of tables, in one line."""
+    charts: Mapping[str, Chart]
+    """By the name of the chart's file without its ending."""
+
+    def write(self, path: Path) -> str:
+        """Write the report to a file and return one line that describes the file. Raises OSError."""
+        path.write_text(self.content, encoding="utf-8")
+        return f"{path}: {len(self.content.encode()) / _MEGABYTE:.1f} MB. {self.coverage}"
+
+
+def make_report(
+    runs: Sequence[str],
+    database: Path,
+    output_format: ReportFormat = "html",
+    *,
+    title: str | None = None,
+    max_megabytes: float = MAX_MEGABYTES,
+    settings: Settings | None = None,
+    baseline: str | None = None,
+    grader: str | None = None,
+    absurd_nats: float | None = None,
+    wait_seconds: float = WAIT_SECONDS,
+) -> Report:
+    """Make a report on runs of a database.
+
+    runs: run ids, prefixes of run ids, or paths of run folders. max_megabytes: size limit of the HTML page, which
+    leaves out traces that do not fit. settings, baseline: of the differences between runs, as for `compare_runs`.
+    absurd_nats: from how many nats of a token on a step is absurd to the target; None: as the database has it. Raises
+    WarehouseError and DatabaseError.
+    """
+    with reader_for_grader(database, grader, wait_seconds) as connection:
+        run_ids = list(dict.fromkeys(resolve(connection, run) for run in runs))
+        facts = report_facts(connection, run_ids)
+        pair_flips, title = within(flips(facts), facts), title or _title(facts)
+        baseline_id = resolve(connection, baseline) if baseline else None
+        compared = read_differences(connection, run_ids, settings or Settings(), baseline_id)
+        distances = read_distances(connection, run_ids, absurd_nats)
+        contents = sections(facts, pair_flips, compared, distances)
+        charts = {name: chart for figure in all_figures(contents) for name, chart in figure.charts.items()}
+        if output_format != "html":
+            tables = all_tables(contents)
+            warnings = [*report_warnings(facts), *(line for section in contents for line in section.warnings)]
+            content = document(title, warnings, tables, output_format)
+            return Report(content, f"{len(tables)} tables", charts)
+        content, chunks = page(connection, facts, pair_flips, contents, title, int(max_megabytes * _MEGABYTE))
+        return Report(content, coverage(chunks), charts)
+
+
+def _title(facts: Sequence[RunFacts]) -> str:
+    return f"Speculative reasoning on {', '.join(dataset_titles(facts))}"
+
 
 _HERE = Path(__file__).parent
 _KATEX = _HERE / "vendor" / "katex"
@@ -151,3 +220,44 @@ def _katex_script() -> str:
 
 def _asset(name: str) -> str:
     return (_HERE / name).read_text(encoding="utf-8")
+
+
+TextFormat = Literal["md", "latex"]
+
+
+def document(title: str, warnings: Sequence[str], tables: Sequence[Table], shape: TextFormat) -> str:
+    """Return all tables as one document, with the warnings first."""
+    if shape == "md":
+        head = [f"# {markdown(title)}", *(f"**{markdown(line)}**" for line in warnings)]
+        return "\n\n".join([*head, *map(_markdown_table, tables)]) + "\n"
+    head = [
+        f"% {printable(title)}; needs \\usepackage{{booktabs}}",
+        *(f"\\textbf{{{latex(line)}}}\n" for line in warnings),
+    ]
+    return "\n\n".join([*head, *map(_latex_table, tables)]) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    grid = aligned(table.columns, table.rows, "markdown", _alignment(table))
+    return f"## {markdown(table.title)}\n\n{grid}\n\n{markdown(table.caption)}"
+
+
+def _latex_table(table: Table) -> str:
+    grid = aligned(table.columns, table.rows, "latex", _alignment(table))
+    for rule in ("\\toprule", "\\midrule", "\\bottomrule"):
+        grid = grid.replace("\\hline", rule, 1)
+    return "\n".join(
+        (
+            "\\begin{table}[t]",
+            "\\centering",
+            f"\\caption{{{latex(table.title)}. {latex(table.caption)}}}",
+            f"\\label{{tab:{table.name}}}",
+            grid,
+            "\\end{table}",
+        )
+    )
+
+
+def _alignment(table: Table) -> list[str]:
+    is_numeric = table.name != "conditions"
+    return ["left", *("right" if is_numeric else "left" for _ in table.columns[1:])]
