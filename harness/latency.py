@@ -7,7 +7,7 @@ same way: one short prefill and one token. A draft that was started under a verd
 what it takes beyond that verdict.
 
 The speeds are fitted to recorded calls (warehouse/latency_fit.py) or taken from a paper
-(warehouse/papers/speed_ups.py).
+(warehouse/suites/published_speed_ups.py).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from shlex import quote
@@ -43,10 +43,13 @@ from warehouse.schema import SCHEMA_VERSION, tables_digest, tables_sql, temporar
 
 Connection = duckdb.DuckDBPyConnection
 DatabaseError = duckdb.Error
+Record = Mapping[str, Any]
+"""A row of a query by its columns, or the parameters of one by their names; the database knows their types."""
 __all__ = [
     "WAIT_SECONDS",
     "Connection",
     "DatabaseError",
+    "Record",
     "WarehouseBusy",
     "WarehouseError",
     "WarehouseMissing",
@@ -177,7 +180,7 @@ def former_runs(database: Path, wait_seconds: float = WAIT_SECONDS) -> dict[str,
         return {}
 
 
-def rows(connection: Connection, sql: str, parameters: dict[str, object] | None = None) -> list[dict[str, object]]:
+def rows(connection: Connection, sql: str, parameters: Record | None = None) -> list[dict[str, Any]]:
     """Run a query and return its rows as dictionaries by column name."""
     result = connection.execute(sql, parameters)
     names = [column[0] for column in result.description or ()]
@@ -189,7 +192,7 @@ def run_tables(connection: Connection) -> list[str]:
     return [name for (name,) in connection.execute(_RUN_TABLES).fetchall()]
 
 
-def columns(connection: Connection, sql: str, parameters: dict[str, object]) -> dict[str, NDArray[Any]]:
+def columns(connection: Connection, sql: str, parameters: Record) -> dict[str, NDArray[Any]]:
     """Run a query and return arrays (rows,) by column name; NULL becomes NaN, so only a DOUBLE may be NULL."""
     arrays = connection.execute(sql, parameters).fetchnumpy()
     return {

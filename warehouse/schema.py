@@ -10,7 +10,7 @@ from warehouse import column_comments
 
 SCHEMA_VERSION = 3
 """Shown to people. Whether a database can be used is decided by the digests of the definitions."""
-ESTIMATES_VERSION = 5
+ESTIMATES_VERSION = 6
 """Of the methods behind the rows of `estimate`. Whoever changes what is stored raises it, so that older databases are
 rebuilt by the next load; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")

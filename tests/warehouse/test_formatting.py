@@ -6,7 +6,7 @@ import pytest
 
 from warehouse.formatting import NOTHING, fixed, number, p_value, percent, signed, span
 from warehouse.markup import aligned, latex, markdown
-from warehouse.report.charts.lines import Line, Lines, Place
+from warehouse.report.charts import Line, Lines, Place
 from warehouse.report.facts import Estimate
 
 

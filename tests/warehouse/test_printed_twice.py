@@ -22,7 +22,7 @@ from warehouse.nightly.history import read_nights
 from warehouse.nightly.measures import read_totals
 from warehouse.nightly.metrics import FALLBACK, SPEED_UP
 from warehouse.report.facts import report_facts
-from warehouse.report.write import make_report
+from warehouse.report.page import make_report
 from warehouse.summary import summaries
 
 Printed = Iterator[tuple[str, str, float | None]]

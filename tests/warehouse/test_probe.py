@@ -22,7 +22,7 @@ from warehouse.estimates import probed
 from warehouse.loading.runs import load_run
 from warehouse.probed import main
 from warehouse.report.facts import report_facts
-from warehouse.report.probes import tables
+from warehouse.report.tables import tables
 
 
 @pytest.fixture(scope="module")

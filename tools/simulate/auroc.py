@@ -53,7 +53,7 @@ class Verdicts:
 
     def table(self) -> pa.Table:
         """Return the verdicts as the macro clustered_auroc takes them."""
-        texts = {"grader_version": "1", "verdict_kind": "choice", "unit": "verdicts"}
+        texts = {"grader_version": "1", "kind": "choice"}
         return pa.table(
             {
                 "run_id": self.run.astype(str),

@@ -132,7 +132,7 @@ def _widen(connection: Connection) -> None:
     for row in pairs:
         factor = factors.get(str(row["run_id"]))
         if row.pop("former_factor") != (factor.standard_deviation if factor else None):
-            within = Estimate(**row)  # type: ignore[arg-type]
+            within = Estimate(**row)
             interval = Interval(
                 within.estimate, within.low_95, within.high_95, within.standard_error, within.interval_kind
             )
