@@ -12,8 +12,8 @@ import click
 
 from harness.plural import counted
 from jobs.arguments import RunName
-from warehouse.formats import ReportFormat
 from warehouse.options import (
+    ReportFormat,
     WarehouseCommand,
     baseline_option,
     choose_format,

@@ -17,11 +17,9 @@ from markupsafe import Markup
 from harness.plural import counted
 from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.outcomes import resolve
-from warehouse.database import WAIT_SECONDS, Connection
-from warehouse.display import printable
-from warehouse.formats import ReportFormat
-from warehouse.graders import reader_for_grader
-from warehouse.markup import aligned, latex, markdown
+from warehouse.database import WAIT_SECONDS, Connection, reader_for_grader
+from warehouse.display import aligned, latex, markdown, printable
+from warehouse.options import ReportFormat
 from warehouse.report import svg
 from warehouse.report.differences import read_differences, within
 from warehouse.report.distance import read_distances

@@ -19,11 +19,10 @@ from warehouse.candidates import grade_candidates
 from warehouse.comparison.show_warnings import merged
 from warehouse.database import DatabaseError, WarehouseError, reader, rows
 from warehouse.display import plain, printable
-from warehouse.errors import one_line
-from warehouse.formats import TableFormat
+from warehouse.formatting import one_line
 from warehouse.labels import labels
 from warehouse.loading.runs import load_run
-from warehouse.options import DATABASE_NAME, complete_output
+from warehouse.options import DATABASE_NAME, TableFormat, complete_output
 from warehouse.render import warnings
 from warehouse.suites.own_runs import OwnRun, own_runs
 from warehouse.suites.published_runs import Reproduction, SuiteRun, distinct_runs, recorded_runs, timed_runs

@@ -19,8 +19,7 @@ from warehouse.comparison.contrasts import Row as Compared
 from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.show_warnings import warnings
 from warehouse.database import Connection, Record, WarehouseError
-from warehouse.errors import one_line
-from warehouse.formatting import NOTHING
+from warehouse.formatting import NOTHING, one_line
 from warehouse.measures import Measured, measure
 from warehouse.pairs import unlike_baseline
 from warehouse.render import limited, mixed_code, repeated, scripted, unreadable

@@ -16,11 +16,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from warehouse.display import plain, print_table, printable
-from warehouse.formats import TableFormat
+from warehouse.display import aligned, latex, markdown, plain, print_table, printable
 from warehouse.formatting import MINUS, NOTHING
-from warehouse.markup import aligned, latex, markdown
 from warehouse.measures import Measured
+from warehouse.options import TableFormat
 
 _COLUMN_NUMBERS = 4
 """Numbers in a row of LaTeX up to which the table fits one column of a two-column paper."""
