@@ -24,7 +24,7 @@ from rich.console import Console
 
 from harness.cli import permissions
 from harness.methods import METHODS, Method
-from harness.methods.valid import problem_of
+from harness.methods.method import problem_of
 from harness.settings.layers import launch_from
 from harness.settings.roles import flattened
 

@@ -25,12 +25,12 @@ from harness.engines.served.address import is_address
 from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
 from harness.methods import build
 from harness.plural import counted
-from harness.problems import own_dataset
+from harness.problems import own_problems
 from harness.settings.declaration import flag
 from harness.settings.launch_settings import Cluster, PartialLaunch
 from harness.settings.layers import merged_flags
 from harness.settings.method_options import LaunchCommand
-from harness.weights import models, smollm
+from harness.weights import models
 
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer
@@ -230,7 +230,7 @@ def _absolute_folder(name: str | None) -> str | None:
 
 def _absolute_dataset(dataset: str | None) -> str | None:
     """A dataset's file as an absolute path, as a node needs it; any other name as it is."""
-    is_file = dataset is not None and own_dataset.is_own(dataset) and not dataset.startswith(own_dataset.HUB)
+    is_file = dataset is not None and own_problems.is_own(dataset) and not dataset.startswith(own_problems.HUB)
     return str(Path(dataset).absolute()) if dataset is not None and is_file else dataset
 
 
@@ -243,7 +243,7 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
         return str(folder.absolute())
     if is_address(name):
         return name
-    if name.lower() not in {smollm.NAME, *models.BUNDLED} and name.lower() not in further_names:
+    if name.lower() not in {models.SMOLLM, *models.BUNDLED} and name.lower() not in further_names:
         models.resolve(name)
     return name
 

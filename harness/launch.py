@@ -165,7 +165,7 @@ def _carry_out(prepared: PreparedLaunch, console: Console, *, is_dry: bool, wait
 
 def _print_list(what: str) -> None:
     from harness.engines import speculators
-    from harness.problems import benchmarks, own_dataset
+    from harness.problems import benchmarks, own_problems
     from harness.weights import models
 
     if what == "methods":
@@ -173,7 +173,7 @@ def _print_list(what: str) -> None:
     elif what == "datasets":
         for dataset in benchmarks.DATASETS.values():
             click.echo(f"{dataset.name:18} {dataset.count:5} problems  {dataset.title}")
-        click.echo(f"or {own_dataset.VALID}")
+        click.echo(f"or {own_problems.VALID}")
     elif what == "models":
         for name in models.BUNDLED:
             click.echo(f"{name:28} bundled toy model, trained only on stories like those of the dataset demo")
@@ -216,7 +216,7 @@ def _summary_of(method: type[object]) -> str:
 
 def _print_prompts(file: Path | None) -> None:
     """Print the built-in prompt file, or what a file changes, as TOML with the hashes of its pieces as comments."""
-    from harness import prompt_file, published_prompts
+    from harness import prompt_file
     from harness.prompts import prompt_hash
 
     try:
@@ -225,10 +225,10 @@ def _print_prompts(file: Path | None) -> None:
         raise click.UsageError(str(error)) from error
     click.echo(f"# changed: {', '.join(wording.changes) or 'nothing'}" if file else prompt_file.built_in_text())
     click.echo(f"# prompt hash: {prompt_hash(wording)}")
-    for piece, digest in published_prompts.piece_hashes(wording).items():
+    for piece, digest in prompt_file.piece_hashes(wording).items():
         remarks = [
             f"  ({paper}'s{'' if told.pieces[piece] == digest else f' is {told.pieces[piece]}'})"
-            for paper, told in published_prompts.published().items()
+            for paper, told in prompt_file.published().items()
             if piece in told.pieces
         ]
         click.echo(f"#   {piece:14} {digest}{''.join(remarks)}")

@@ -43,13 +43,13 @@ from rich.console import Console
 
 from harness.cli.toml_file import read_toml
 from harness.methods import defaults
+from harness.methods.parameters import parameter_names
 from harness.methods.references import resolve
-from harness.methods.values import parameter_names
 from harness.plural import counted
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import flattened
-from harness.sizing.job_cards import without_replaced
+from harness.sizing.cards import without_replaced
 from jobs import costs, launching, launching_several, sweeps
 from jobs.after import several_target_logprobs
 from jobs.launch_plan import differing_widths

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from harness.engine import Role
 from harness.plural import did_you_mean
@@ -124,7 +124,8 @@ def flag(name: str) -> str:
 
 def validated(kind: type[_T], values: Mapping[str, Any]) -> _T:
     """Return a dataclass made of values by field. Raises pydantic.ValidationError."""
-    made: _T = _adapter(kind).validate_python(dict(values))
+    adapter: Any = _adapter(cast(Any, kind))  # a class of a type variable is hashable, too
+    made: _T = adapter.validate_python(dict(values))
     return made
 
 

@@ -327,7 +327,7 @@ class PartialLaunch:
 
         Hyper-parameters stand among them, or by name in the table `parameters`. Raises BadLaunch.
         """
-        from harness.methods.values import parameter_names
+        from harness.methods.parameters import parameter_names
 
         try:
             values = {
@@ -337,8 +337,9 @@ class PartialLaunch:
             parameters = own_parameters(values)
         except ValueError as error:
             raise BadLaunch(str(error)) from error
-        switches = {name for name, setting in settings_of(cls).items() if setting.type is bool}
-        names = [*settings_of(cls), *ROLE_SETTINGS, *SBATCH_NAMES]
+        declared = settings_of(Launch)
+        switches = {name for name, setting in declared.items() if setting.type is bool}
+        names = [*declared, *ROLE_SETTINGS, *SBATCH_NAMES]
         for name, value in values.items():
             if name not in names:
                 hint = did_you_mean(name, [*names, *DOTTED_NAMES, *parameter_names(None)])
@@ -357,8 +358,8 @@ class PartialLaunch:
         """Validate values by field, complete what follows from them, and check what belongs together."""
         from pydantic import ValidationError
 
+        from harness.methods.parameters import method_parameters
         from harness.methods.references import resolve
-        from harness.methods.values import method_parameters
 
         for name in ("method", "dataset") if cls is Launch else ():
             if values.get(name) is None:
@@ -404,8 +405,8 @@ def own_parameters(values: dict[str, Any]) -> dict[str, Any]:
 
     `parameter` holds words NAME=VALUE, `parameters` is a table. Raises ValueError where one is set twice.
     """
+    from harness.methods.parameters import assignments, parameter_names, switch_names
     from harness.methods.references import resolve
-    from harness.methods.values import assignments, parameter_names, switch_names
 
     method = resolve(str(values["method"])) if values.get("method") is not None else None
     given = values.pop("parameters", {})

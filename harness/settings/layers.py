@@ -40,9 +40,9 @@ def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) 
 
     By flat name. `further_names`: keys that the file may hold beside the flags of a launch. Raises BadLaunch.
     """
+    from harness.methods.parameters import parameter_names, switch_names
     from harness.methods.references import resolve
-    from harness.methods.values import parameter_names, switch_names
-    from harness.sizing.job_cards import without_replaced
+    from harness.sizing.cards import without_replaced
 
     try:
         own = flattened(flags)
@@ -92,14 +92,14 @@ def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     current folder.
     """
     from harness.methods.references import beside
-    from harness.problems import own_dataset
+    from harness.problems import own_problems
 
     found = dict(flags)
     if isinstance(flags.get("method"), str):
         found["method"] = beside(flags["method"], folder)
     for name in ("dataset", "prompts"):
         named = flags.get(name)
-        is_file = isinstance(named, str) and (name == "prompts" or own_dataset.is_own(named))
+        is_file = isinstance(named, str) and (name == "prompts" or own_problems.is_own(named))
         if is_file and (folder / str(named)).exists():
             found[name] = str(folder / str(named))
     return found
@@ -107,8 +107,8 @@ def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
     """Return flags as the words of a command line: a list repeats its flag, true is a bare flag."""
+    from harness.methods.parameters import switch_names
     from harness.methods.references import resolve
-    from harness.methods.values import switch_names
 
     flat = flattened(flags)
     negatable = {"logprobs", *switch_names(resolve(str(flat["method"])) if flat.get("method") else None)}
@@ -133,7 +133,7 @@ def _with_parameters_flat(layer: Mapping[str, Any], flat_names: Collection[str])
     `flat_names`: those that have flags of their own; the others stay in the table. Raises ValueError where one is set
     twice.
     """
-    from harness.methods.values import assignments
+    from harness.methods.parameters import assignments
 
     flat = dict(layer)
     table = flat.pop("parameters", {})

@@ -16,7 +16,6 @@ from annotated_types import Ge, Gt, Le
 from harness.engine import Role
 from harness.engines import placement
 from harness.settings.declaration import ROLES, Flag, Setting, finite, flag, settings_of, table
-from harness.weights import thinking
 
 _PAIR: tuple[Role, ...] = ("draft", "target")
 _CHOSEN = "chosen on the node (see python -m harness.sizing)"
@@ -26,7 +25,9 @@ _MOST_TOKENS = 2**31 - 1
 
 def _valid_tags(text: str | None) -> str | None:
     if text is not None:
-        thinking.parsed(text)
+        from harness.weights import templates
+
+        templates.parsed_tags(text)
     return text
 
 

@@ -18,14 +18,14 @@ from harness.engines.scripted import ByteTokenizer
 from harness.engines.speculation import proposing_roles
 from harness.methods import build
 from harness.methods import defaults as method_defaults
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
 from harness.prompt_file import demo_prompts
 from harness.settings.launch_settings import PartialLaunch
 from harness.settings.roles import flat_role_name, role_flag
-from harness.sizing.model_files import shape_of
+from harness.sizing.run_sizing import shape_of
 from harness.weights import prompt_trial
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate

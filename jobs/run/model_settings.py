@@ -11,8 +11,8 @@ from harness.engine import Role
 from harness.engines import arguments
 from harness.settings.launch_settings import PartialLaunch
 from harness.settings.roles import SAMPLING, role_flag
-from harness.weights.conventions import DEFAULT, Conventions, has_chat_template
 from harness.weights.models import files_at_hand
+from harness.weights.templates import NO_CONVENTIONS, Conventions, has_chat_template
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run.model_spec import EngineSpec, ModelSpec
 
@@ -66,14 +66,14 @@ def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | N
         if model is None:
             continue
         asked = conventions_of(launch, role)
-        if asked != DEFAULT and launch.engine == "scripted":
+        if asked != NO_CONVENTIONS and launch.engine == "scripted":
             raise ValueError(
                 f"{_asked(launch, role)}: scripted engines have no chat template and no tags; leave it out"
             )
         folder = local_folder(model)
-        if asked != DEFAULT and folder is None:
+        if asked != NO_CONVENTIONS and folder is None:
             yield f"CHAT TEMPLATE: {model.name} is not on this machine: the workers check {_asked(launch, role)}."
-        elif asked != DEFAULT:
+        elif asked != NO_CONVENTIONS:
             try:
                 HFTokenizer(str(folder), None, asked)
             except ValueError as error:

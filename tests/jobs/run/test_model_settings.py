@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from harness.settings.launch_settings import BadLaunch, Launch
-from harness.weights.conventions import Conventions
 from harness.weights.models import pair_folder
+from harness.weights.templates import Conventions
 from jobs.run.plan import RunPlan, plan
 from jobs.run.spec import RunSpec
 from tests.warehouse.runs import PROBLEMS, SPEC
