@@ -14,7 +14,7 @@ from harness.methods.ranges import flag
 from harness.weights.conventions import DEFAULT, Conventions, has_chat_template
 from harness.weights.models import files_at_hand
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run.model_spec import EngineSpec, ModelSpec
+from jobs.run.spec import EngineSpec, ModelSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_ONE_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "engine", "template", "thinking_tags")

@@ -61,5 +61,5 @@ def test_a_parameter_is_an_ordinary_dataclass_field() -> None:
     assert Documented().drafts == 5
     assert Documented.drafts == 5
     assert ParameterField.read(fields(Documented)[0], int) == ParameterField(
-        "drafts", int, 5, "Number of drafts.", changes_text=False, left_out_at_default=False
+        "drafts", int, 5, "Number of drafts.", changes_text=False
     )
