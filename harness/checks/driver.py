@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import drivers, environment, gpus
-from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.checks.probe import probe
 from harness.engine import Role
 from harness.gpus import Gpu

@@ -19,7 +19,7 @@ from harness.checks import (
     storage,
     tokenizers,
 )
-from harness.checks.check import Check, Question, failure, warning
+from harness.checks.finding import Check, Question, failure, warning
 from harness.engine import Role
 
 Group = Callable[[], Iterable[Check]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from harness import environment, gpus
-from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.engine import Role
 
 _QUERIES: Mapping[str, Callable[[], object]] = {"nvidia-smi": gpus.query_nvidia, "rocm-smi": gpus.query_amd}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.checks.check import Check, warning
+from harness.checks.finding import Check, warning
 from harness.engines import shared_memory
 from harness.plural import counted
 

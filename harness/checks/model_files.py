@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.engine import Role
 from harness.engines import adapter, architectures
 from harness.plural import counted

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from harness import environment, installation
-from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.checks.probe import probe
 from harness.engines import parent_watch, vllm_plugin
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.engine import EngineDied
 from harness.engines.served import lookup
 from harness.engines.served.address import ServerAddress

@@ -8,7 +8,7 @@ from typing import cast
 
 from harness import environment
 from harness.checks import model_files
-from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.checks.probe import probe
 from harness.engines import speculators
 from harness.engines.speculation import (

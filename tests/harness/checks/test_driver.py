@@ -11,7 +11,7 @@ import pytest
 
 from harness import environment
 from harness.checks import driver
-from harness.checks.check import Check, Question, Status
+from harness.checks.finding import Check, Question, Status
 from harness.checks.probe import Probe
 from harness.doctor import question_of
 from harness.launch_options import PartialLaunch

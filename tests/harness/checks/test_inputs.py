@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.checks import data, model_files
-from harness.checks.check import Check
+from harness.checks.finding import Check
 from harness.checks.tokenizers import check_tokenizers
 from harness.weights import model_folder
 from tests.harness.checks.question import DEMO, QUESTION, ROOT, problem_texts, worst_status
@@ -168,7 +168,7 @@ _FIND = """
 import json, sys
 from dataclasses import asdict
 from harness.checks import model_files
-from harness.checks.check import Question
+from harness.checks.finding import Question
 question = Question("vllm", "/nowhere", {}, {})
 print(json.dumps([asdict(check) for check in model_files.find("target", sys.argv[1], question).checks]))
 """

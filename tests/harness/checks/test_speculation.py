@@ -10,7 +10,7 @@ import pytest
 
 from harness import environment
 from harness.checks import speculation
-from harness.checks.check import Check
+from harness.checks.finding import Check
 from harness.checks.probe import Probe, probe
 from harness.engines import speculation as settings
 from tests.harness.checks.question import QUESTION, problem_texts, worst_status
