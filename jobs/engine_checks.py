@@ -1,8 +1,8 @@
 """`harness.doctor --engines`: checks of this machine with real engines, each in a process of its own with a time limit.
 
-A check that hangs or dies has failed, and the next ones are made. What engines answer is in `harness.checks.engine_answers`;
-the checks that interrupt a run are here: a worker and an engine are killed, a worker is preempted, and nothing may stay
-or be lost.
+A check that hangs or dies has failed, and the next ones are made. What engines answer is in
+`harness.checks.engine_answers`; the checks that interrupt a run are here: a worker and an engine are killed, a worker
+is preempted, and nothing may stay or be lost.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from harness.checks.finding import Check, Question, failure, ok, warning
-from harness.checks.probe import probe
+from harness.checks.finding import Check, Question, failure, ok, probe, warning
 
 _MIN_BYTES, _FEW_BYTES = 100 << 20, 5 << 30
 _FEW_FILES = 1000

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.checks import data, model_files
+from harness.checks import inputs
 from harness.checks.finding import Check
-from harness.checks.tokenizers import check_tokenizers
+from harness.checks.inputs import check_tokenizers
 from harness.weights import model_folder
 from tests.harness.checks.question import DEMO, QUESTION, ROOT, problem_texts, worst_status
 from tests.harness.conftest import save_tokenizer
@@ -118,10 +118,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_model_folder_is_a_failure_that_names_what_is_missing(tmp_path: Path, damage: str) -> None:
     folder = write_model(tmp_path / "model")
-    assert worst_status(model_files.find("target", str(folder), QUESTION).checks) == "ok"
+    assert worst_status(inputs.find_model("target", str(folder), QUESTION).checks) == "ok"
     harm, text = DAMAGES[damage]
     harm(folder)
-    checks = model_files.find("target", str(folder), QUESTION).checks
+    checks = inputs.find_model("target", str(folder), QUESTION).checks
     assert worst_status(checks) == "failure"
     assert text in problem_texts(checks)
 
@@ -130,7 +130,7 @@ def test_a_configuration_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     names = ["\x1b[2J" + "X" * 10_000 + "ForMaskedLM"]
     (folder / "config.json").write_text(json.dumps({"model_type": "x", "architectures": names}))
-    [check] = model_files.find("target", str(folder), QUESTION).checks
+    [check] = inputs.find_model("target", str(folder), QUESTION).checks
     assert check.status == "failure"
     assert check.text.isprintable()
     assert len(check.text) < 1000
@@ -159,7 +159,7 @@ def test_weights_of_one_kind_are_whole_whatever_is_left_of_another(
 
 def test_a_context_shorter_than_the_token_budget_is_a_warning(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
-    checks = model_files.find("draft", str(folder), replace(QUESTION, token_budget=40_000)).checks
+    checks = inputs.find_model("draft", str(folder), replace(QUESTION, token_budget=40_000)).checks
     assert worst_status(checks) == "warning"
     assert "below --token-budget 40000" in problem_texts(checks)
 
@@ -167,10 +167,10 @@ def test_a_context_shorter_than_the_token_budget_is_a_warning(tmp_path: Path) ->
 _FIND = """
 import json, sys
 from dataclasses import asdict
-from harness.checks import model_files
+from harness.checks import inputs
 from harness.checks.finding import Question
 question = Question("vllm", "/nowhere", {}, {})
-print(json.dumps([asdict(check) for check in model_files.find("target", sys.argv[1], question).checks]))
+print(json.dumps([asdict(check) for check in inputs.find_model("target", sys.argv[1], question).checks]))
 """
 
 
@@ -246,14 +246,14 @@ def test_good_tokenizers_are_ok_and_a_different_vocabulary_is_reported(tmp_path:
 
 
 def test_the_bundled_dataset_has_its_recorded_hash() -> None:
-    [check] = data.check_dataset(replace(QUESTION, dataset="demo"))
+    [check] = inputs.check_dataset(replace(QUESTION, dataset="demo"))
     assert check.status == "ok"
     assert "40 problems" in check.text
 
 
 def test_a_wrong_count_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "demo.jsonl").write_bytes(b"".join(DEMO.read_bytes().splitlines(keepends=True)[:-1]))
-    [check] = data.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
+    [check] = inputs.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
     assert check.status == "failure"
     assert "39 problems, demo should have 40" in check.text
 
@@ -262,14 +262,14 @@ def test_a_changed_answer_is_a_warning_with_both_hashes(tmp_path: Path) -> None:
     first, *others = DEMO.read_bytes().splitlines(keepends=True)
     record = {**json.loads(first), "answer": "-1"}
     (tmp_path / "demo.jsonl").write_bytes(json.dumps(record).encode() + b"\n" + b"".join(others))
-    [check] = data.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
+    [check] = inputs.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
     assert check.status == "warning"
-    assert f"not {data.KNOWN_HASHES['demo']}" in check.text
+    assert f"not {inputs.KNOWN_HASHES['demo']}" in check.text
 
 
 def test_a_dataset_that_is_nowhere_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    [check] = data.check_dataset(replace(QUESTION, dataset="aime25", data_dir=str(tmp_path)))
+    [check] = inputs.check_dataset(replace(QUESTION, dataset="aime25", data_dir=str(tmp_path)))
     assert check.status == "failure"
     assert "--data-dir" in check.text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.checks.servers import check_servers
+from harness.checks.inputs import check_servers
 from harness.doctor import question_of
 from harness.launch_options import PartialLaunch
 from harness.weights.tokenizer import HFTokenizer

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness import environment
-from harness.checks import speculation
-from harness.checks.finding import Check
-from harness.checks.probe import Probe, probe
+from harness.checks import inputs
+from harness.checks.finding import Check, Probe, probe
 from harness.engines import speculation as settings
 from tests.harness.checks.question import QUESTION, problem_texts, worst_status
 from tests.harness.checks.test_inputs import write_shard
@@ -29,12 +28,12 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def _knows(monkeypatch: pytest.MonkeyPatch, methods: list[str], fields: list[str]) -> None:
     """Stand in for a vLLM of another version, which no test can install."""
     answer = Probe({"methods": methods, "fields": fields}, None)
-    monkeypatch.setattr(speculation, "probe", lambda program, seconds: answer)
+    monkeypatch.setattr(inputs, "probe", lambda program, seconds: answer)
 
 
 def _checks(target: str, **changes: object) -> list[Check]:
     question = replace(QUESTION, models={"target": target}, spec_decode="eagle3", **changes)  # type: ignore[arg-type]
-    return list(speculation.check_speculation(question))
+    return list(inputs.check_speculation(question))
 
 
 def test_a_head_with_its_weights_is_ok(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +72,7 @@ def test_what_a_version_of_vllm_lacks_is_named_with_the_remedy(
 def test_suffix_without_its_package_is_a_failure(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_spec", lambda name: None)
     question = replace(QUESTION, models={"target": target}, spec_decode="suffix")
-    assert "pip install arctic-inference" in problem_texts(list(speculation.check_speculation(question)))
+    assert "pip install arctic-inference" in problem_texts(list(inputs.check_speculation(question)))
 
 
 @pytest.mark.needs_tool("vllm")
@@ -81,8 +80,8 @@ def test_the_installed_vllm_has_every_method_and_setting(monkeypatch: pytest.Mon
     monkeypatch.setattr(environment, "accelerator", lambda: "gpu")
     monkeypatch.setattr(settings, "find_spec", lambda name: object())
     once = functools.cache(probe)
-    monkeypatch.setattr(speculation, "probe", once)
+    monkeypatch.setattr(inputs, "probe", once)
     for proposer in settings.PROPOSERS:
         question = replace(QUESTION, spec_decode=proposer, spec_sampling="probabilistic")
-        checks = list(speculation.check_speculation(question))
+        checks = list(inputs.check_speculation(question))
         assert worst_status(checks) == "ok", problem_texts(checks)
