@@ -100,11 +100,9 @@ def _failure(query: Callable[[], list[Gpu]]) -> str | None:
     return None
 
 
-def _cpu(information: Path = Path("/proc/cpuinfo")) -> Check:
-    flags = _flags(information.read_text()) if information.is_file() else set()
+def _cpu() -> Check:
+    flags = _flags(Path("/proc/cpuinfo").read_text())
     text = f"{environment.usable_cores()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB"
-    if not flags:
-        return warning("cpu", f"{text}; its instruction sets are unknown")
     relevant = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16") if name in flags]
     text = f"{text}, {' '.join(relevant) or 'no relevant vector instructions'}"
     if "asimd" not in flags and "avx2" not in flags:
@@ -219,9 +217,7 @@ def _compute_mode(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
     engines = build(question.method, dict(question.params or {})).roles if question.method else question.models
     is_shared = len(engines) != 1 and question.cards_are_shared
     for card in cards:
-        if card.compute_mode == "Prohibited":
-            yield failure(f"gpu {card.index}", "its compute mode is Prohibited: nvidia-smi -c DEFAULT, as root")
-        elif card.compute_mode == "Exclusive_Process" and is_shared and not mps:
+        if card.compute_mode == "Exclusive_Process" and is_shared and not mps:
             yield failure(
                 f"gpu {card.index}",
                 "its compute mode is Exclusive_Process: it serves one process, and draft and target are two. Have it "

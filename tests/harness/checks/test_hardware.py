@@ -66,7 +66,6 @@ def test_a_slice_of_a_card_is_warned_of(tmp_path: Path, monkeypatch: pytest.Monk
         ("Exclusive_Process", 2, False, "failure", "draft and target are two"),
         ("Exclusive_Process", 2, True, "ok", ""),
         ("Exclusive_Process", 1, False, "ok", ""),
-        ("Prohibited", 1, True, "failure", "Prohibited"),
     ],
 )
 def test_two_engines_cannot_share_a_card_in_exclusive_mode_without_mps(
