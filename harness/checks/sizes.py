@@ -28,7 +28,7 @@ from harness.sizing.run_sizing import (
     planned,
     short_contexts,
 )
-from harness.weights import models, smollm
+from harness.weights import models
 
 _SUBJECT = "memory plan"
 _GIVE = "give --draft-memory, --target-memory and the tensor parallel sizes"
@@ -120,7 +120,7 @@ def _sizing(question: Question, folders: Mapping[Role, Path]) -> RunSizing:
 
 def _files(name: str, folder: Path | None) -> ModelFiles:
     """Return where a model's files are, or would be; nothing is downloaded or converted."""
-    if folder is not None or Path(name).is_absolute() or name.lower() == smollm.NAME:
+    if folder is not None or Path(name).is_absolute() or name.lower() == models.SMOLLM:
         return ModelFiles(name, str(folder or name))
     reference = models.resolve(name)
     return ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)

@@ -12,7 +12,7 @@ import click
 
 from harness.cli import options
 from harness.launch_options import Launch
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.problems import benchmarks
 from harness.training import hyperparameters
 from harness.training.hyperparameters import Preset, Settings, Task

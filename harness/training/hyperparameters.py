@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from harness.methods.ranges import check_range
+from harness.methods.method import check_range
 
 Task = Literal["align", "select"]
 """align: the draft learns to think as the target does (3.3). select: the target learns to choose a draft (3.4)."""

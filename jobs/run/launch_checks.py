@@ -18,7 +18,7 @@ from harness.engines.speculation import proposing_roles
 from harness.launch_options import PartialLaunch
 from harness.methods import build
 from harness.methods import defaults as method_defaults
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
@@ -29,8 +29,7 @@ from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cac
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run.model_settings import local_folder, unused
-from jobs.run.model_spec import ModelSpec
-from jobs.run.spec import RunSpec
+from jobs.run.spec import ModelSpec, RunSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_A_MODEL = ("{}", "{}_gpus", "{}_memory", "{}_tensor_parallel")

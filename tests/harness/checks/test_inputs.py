@@ -21,7 +21,7 @@ from harness.checks.inputs import check_servers, check_tokenizers
 from harness.doctor import question_of
 from harness.engines import speculation as settings
 from harness.launch_options import PartialLaunch
-from harness.weights import model_folder
+from harness.weights import models
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.checks.question import DEMO, QUESTION, ROOT, problem_texts, worst_status
 from tests.harness.conftest import save_tokenizer
@@ -69,7 +69,7 @@ def as_torn_archive(folder: Path) -> None:
     remove(folder, *(path.name for path in folder.glob("model*")))
     with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
         archive.writestr("data.pkl", "x" * 500)
-    assert not model_folder.weight_files(folder).problems
+    assert not models.weight_files(folder).problems
     cut(folder / "pytorch_model.bin")
 
 
@@ -162,7 +162,7 @@ def test_weights_of_one_kind_are_whole_whatever_is_left_of_another(
         write_shard(folder / name)
     if left_over:
         (folder / left_over).write_text(json.dumps({"weight_map": {"w": "absent-00001-of-00002"}}))
-    assert model_folder.weight_files(folder).problems == []
+    assert models.weight_files(folder).problems == []
 
 
 def test_a_context_shorter_than_the_token_budget_is_a_warning(tmp_path: Path) -> None:
