@@ -13,7 +13,7 @@ from harness.settings.roles import role_flag
 from harness.weights.models import read_config
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run.model_spec import ModelSpec
+from jobs.run.spec import ModelSpec
 
 
 def check_flags(launch: PartialLaunch, roles: Collection[Role]) -> None:

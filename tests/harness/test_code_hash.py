@@ -15,8 +15,7 @@ from tests.import_graph import import_graph, module_files
 
 ROOT = Path(__file__).resolve().parents[2]
 DECIDES_NOTHING = {
-    "harness.checks.check": "messages",
-    "harness.checks.probe": "asks a process about packages",
+    "harness.checks.finding": "messages, and what a process says about packages",
     "harness.checks.storage": "which filesystem a folder is on",
     "harness.cli.permissions": "messages",
     "harness.cli.program": "messages",
@@ -25,7 +24,7 @@ DECIDES_NOTHING = {
     "harness.code_hash": "records what there is",
     "harness.engines.start_log": "messages in logs",
     **dict.fromkeys(
-        (f"harness.settings.{name}" for name in ("declaration", "launch_settings", "layers", "roles")),
+        (f"harness.settings.{name}" for name in ("declaration", "launch_settings", "roles")),
         "flags, which become the specification",
     ),
     "harness.methods.plugins": "which code runs",
