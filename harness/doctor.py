@@ -166,11 +166,11 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
 
 def _conventions(launch: PartialLaunch) -> dict[str, Any]:
     """Return what was asked for each model's prompts. Raises ValueError, also for an argument that no engine gets."""
-    from jobs.run.model_settings import conventions_of, engine_arguments
+    from jobs.run.model_settings import conventions_of, recorded
 
-    roles: tuple[Role, ...] = ("draft", "target")
-    engine_arguments(launch, roles, "vllm" if launch.engine == "auto" else launch.engine)
-    asked = {role: conventions_of(launch, role) for role in roles}
+    for role in launch.roles:
+        recorded(launch, role, "vllm" if launch.engine == "auto" else launch.engine)
+    asked = {role: conventions_of(launch, role) for role in launch.roles}
     return {
         "templates": {role: own.values for role, own in asked.items() if own.variables},
         "thinking_tags": _given({role: own.thinking_tags for role, own in asked.items()}),

@@ -167,7 +167,7 @@ def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Any]) -> No
     of_worker, needed = cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
     if of_worker is None:
         return
-    placement.check(spec.engine.cards, of_worker.count, "a worker has")
+    placement.check({role: own.gpus for role, own in spec.settings.items()}, of_worker.count, "a worker has")
     if launch.workers_per_task > 1 and of_worker.count < needed:
         raise ValueError(
             f"--workers-per-task {launch.workers_per_task}: a worker has {counted(of_worker.count, 'GPU')} then, and "

@@ -142,22 +142,24 @@ def words(value: object) -> object:
 
 
 def table(value: object) -> object:
-    """Return words KEY=VALUE, or a table of a file, as values by name.
+    """Return words KEY=VALUE as values by name: what JSON means by them (true, 8, [1, 2]), otherwise the text itself.
 
-    A value is what JSON means by it (true, 8, [1, 2]), otherwise the text itself. Raises ValueError.
+    A table, of a file or a specification, stays what it is. Raises ValueError.
     """
     if value is None:
         return {}
     if isinstance(value, Mapping):
-        value = [f"{key}={item if isinstance(item, str) else json.dumps(item)}" for key, item in value.items()]
+        pairs = [(str(key), item if isinstance(item, str) else json.dumps(item)) for key, item in value.items()]
+    else:
+        given = (value,) if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
+        pairs = [(key, text) for key, _, text in (str(word).partition("=") for word in given)]
     found: dict[str, Any] = {}
-    for word in (value,) if isinstance(value, str) else value if isinstance(value, list | tuple) else ():
-        key, equals, text = str(word).partition("=")
-        if not equals or not key.isidentifier() or not text.strip() or len(word) > _LONGEST_PAIR or "\0" in word:
+    for key, text in pairs:
+        if not key.isidentifier() or not text.strip() or len(key + text) >= _LONGEST_PAIR or "\0" in text:
             raise ValueError(f"expected KEY=VALUE with a name and a value, of at most {_LONGEST_PAIR:,} characters")
         if key in found:
             raise ValueError(f"{key} is given twice")
-        found[key] = _value(text)
+        found[key] = value[key] if isinstance(value, Mapping) else _value(text)
     return found
 
 

@@ -36,14 +36,10 @@ from jobs.submission.submit import resolve as resolve_cluster
 _METHOD = "vanilla"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _OF_THE_PAIR = (
-    "draft", "reward", "selection", "speculator", "draft_sampling", "draft_template", "draft_thinking_tags",
-    "method_source", "preset", "tag",
+    "draft", "reward", "selection", "speculator", "method_source", "preset", "tag",
 )  # fmt: skip
 """Fields of a specification that a run of the target alone does not have."""
-_OF_THE_PAIRS_ENGINES = (
-    "draft_tensor_parallel", "draft_memory", "target_memory", "draft_gpus", "draft_arguments", "reward_gpus",
-    "reward_memory", "reward_tensor_parallel", "spec_decode", "spec_tokens", "spec_sampling", "logprobs",
-)  # fmt: skip
+_OF_THE_PAIRS_ENGINES = ("spec_decode", "spec_tokens", "spec_sampling", "logprobs")
 
 
 class CannotProbe(ValueError):
@@ -140,9 +136,12 @@ def _spec(spec: RunSpec, launch: Launch, name: str, problems: list[Problem], see
     none: dict[str, Any] = dict.fromkeys(_OF_THE_PAIRS_ENGINES)
     without_pair: dict[str, Any] = dict.fromkeys(_OF_THE_PAIR)
     engine = replace(spec.engine, take_turns=False, **none)
+    assert spec.target is not None  # looked at by `plan`
+    target = replace(spec.target, settings=replace(spec.target.settings, memory=None))
     return replace(
         spec,
         **without_pair,
+        target=target,
         method=_METHOD,
         params=params,
         dataset=name,

@@ -242,7 +242,7 @@ def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
     `is_here`: whether the workers have this Python with its variables. Raises ValueError where files of a model are
     damaged or missing, where it is not in the cache and the hub is not asked, and where no engine could write with it.
     """
-    named = [(role, model, spec.engine.arguments[role]) for role, model in spec.models.items()]
+    named = [(role, model, spec.settings[role].engine) for role, model in spec.models.items()]
     for name, model, arguments in (*named, ("spec-model", spec.speculator, {})):
         if spec.engine.kind == "scripted" or model is None or model.server is not None:
             continue

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from harness.engine import Role
 from harness.engines import arguments
 from harness.settings.launch_settings import PartialLaunch
-from harness.settings.roles import SAMPLING, role_flag
+from harness.settings.roles import SAMPLING, ModelSettings, role_flag
 from harness.weights.models import files_at_hand
 from harness.weights.templates import NO_CONVENTIONS, Conventions, has_chat_template
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run.spec import EngineSpec, ModelSpec
+from jobs.run.spec import ModelSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_A_WRITER = (*SAMPLING, "engine", "template", "thinking_tags")
@@ -42,14 +42,19 @@ def unused(launch: PartialLaunch, role: Role) -> str:
     return f"{launch.method}{model} writes with the {other} alone; leave it out"
 
 
-def of_models(launch: PartialLaunch, roles: Collection[Role]) -> dict[str, Any]:
-    """Return the fields of a RunSpec that hold the settings of each model."""
-    settings: dict[str, Any] = {}
-    for role in (role for role in _ROLES if role in roles):
-        settings[f"{role}_sampling"] = launch.sampling_of(role) or None
-        settings[f"{role}_template"] = launch.roles[role].template or None
-        settings[f"{role}_thinking_tags"] = launch.roles[role].thinking_tags
-    return settings
+def recorded(launch: PartialLaunch, role: Role, kind: str) -> ModelSettings:
+    """Return what the specification of a run keeps of a model's settings; `kind` is that of its engine.
+
+    Sampling stands there as it comes to, where it is not that of the run. Raises ValueError where an argument is not
+    one of vLLM's, as far as this machine can tell, or of another engine.
+    """
+    own = launch.roles[role]
+    if own.engine and kind != "vllm":
+        raise ValueError(f"{role_flag(role, 'engine')} {next(iter(own.engine))}: needs --engine vllm, not {kind}")
+    arguments.check(role, own.engine)
+    sampling = dict.fromkeys(SAMPLING) | (launch.sampling_of(role) if role in _ROLES else {})
+    names = dict.fromkeys(("model", "tokenizer", "served_model", "adapter"))
+    return replace(own, **names, **sampling)  # type: ignore[arg-type]  # mypy takes each value for each field's
 
 
 def conventions_of(launch: PartialLaunch, role: Role) -> Conventions:
@@ -96,22 +101,9 @@ def local_folder(model: ModelSpec) -> Path | None:
     return None if folder is None or (is_cached and not (folder / "config.json").is_file()) else folder
 
 
-def engine_arguments(launch: PartialLaunch, roles: Collection[Role], kind: str) -> dict[str, Any]:
-    """Return the fields of an EngineSpec that hold the arguments of each engine; none where none are given.
-
-    Raises ValueError where an argument is not one of vLLM's, as far as this machine can tell, or of another engine.
-    """
-    given = {role: launch.roles[role].engine for role in _ROLES if role in roles}
-    for role, table in given.items():
-        if table and kind != "vllm":
-            raise ValueError(f"{role_flag(role, 'engine')} {next(iter(table))}: needs --engine vllm, not {kind}")
-        arguments.check(role, table)
-    return {f"{role}_arguments": table for role, table in given.items() if table}
-
-
-def unchecked_notice(engine: EngineSpec) -> list[str]:
+def unchecked_notice(settings: Iterable[ModelSettings]) -> list[str]:
     """Return a line where the arguments of engines are not checked here, because vLLM is not installed."""
-    if not any(engine.arguments.values()) or arguments.is_known_here():
+    if not any(own.engine for own in settings) or arguments.is_known_here():
         return []
     return [
         "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft.engine and --target.engine."

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from harness import environment, gpus, prompt_file
 from harness.engine import Role
@@ -27,7 +26,7 @@ from harness.methods.references import source_of
 from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem, dataset_hash
 from harness.settings.launch_settings import Cluster, Launch
-from harness.settings.roles import role_flag
+from harness.settings.roles import ModelSettings, role_flag
 from harness.training import manifest
 from harness.weights import models
 from jobs.run import model_settings, reward_model, served
@@ -79,6 +78,8 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     is_here = not (is_own_python and cluster == "slurm")
     servers = served.addresses(launch, (*roles, *proposing_roles(launch.spec_decode, launch.spec_model)))
     engine = _engine(launch, cluster, roles, servers, is_here=is_here)
+    _check_cards(launch, engine.kind, cluster, roles)
+    settings = {role: model_settings.recorded(launch, role, engine.kind) for role in roles}
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
     selection = _selection(launch, engine, is_here=is_here)
@@ -91,7 +92,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         *dataset.notices,
         *resolved.notices,
         *model_settings.check_conventions(launch, {"draft": resolved.draft, "target": resolved.target}),
-        *model_settings.unchecked_notice(engine),
+        *model_settings.unchecked_notice(launch.roles[role] for role in roles),
         *_check_speculation(engine, launch, resolved, speculator),
     ]
     if dataset.is_training:
@@ -108,8 +109,8 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         temperature=launch.temperature,
         top_p=launch.top_p,
         token_budget=launch.token_budget,
-        draft=resolved.draft,
-        target=resolved.target,
+        draft=_with(resolved.draft, settings.get("draft")),
+        target=_with(resolved.target, settings.get("target")),
         engine=engine,
         concurrency=launch.concurrency,
         prompt_hash=current_prompt_hash(launch.method, launch.parameters, wording),
@@ -121,8 +122,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         speculator=speculator,
         dataset_origin=dataset.origin,
         prompt_date=datetime.now(UTC).date().isoformat(),
-        **model_settings.of_models(launch, roles),
-        reward=resolved.reward,
+        reward=_with(resolved.reward, settings.get("reward")),
     )
     if spec.is_greedy and spec.samples > 1:
         notices.append(
@@ -130,6 +130,11 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
             "as one: there is no pass@k, and --samples 1 shows as much."
         )
     return RunPlan(spec, problems, notices, resolved.servers, resolved.served_contexts)
+
+
+def _with(model: ModelSpec | None, settings: ModelSettings | None) -> ModelSpec | None:
+    """Return a model with its settings; one that only proposes tokens has none."""
+    return model if model is None or settings is None else replace(model, settings=settings)
 
 
 def _check_beginnings(launch: Launch, problems: Iterable[Problem]) -> None:
@@ -159,24 +164,16 @@ def _engine(
         kind=kind,
         dtype=launch.dtype,
         max_context=launch.max_context,
-        draft_tensor_parallel=launch.draft.tensor_parallel,
-        target_tensor_parallel=launch.target.tensor_parallel,
-        draft_memory=launch.draft.memory,
-        target_memory=launch.target.memory,
         spec_decode=proposing,
         spec_tokens=tokens_at_a_time(proposing, launch.spec_tokens),
         spec_sampling=draft_sampling(proposing, launch.spec_sampling),
         logprobs=launch.logprobs,
         take_turns=launch.take_turns,
-        reward_memory=launch.reward.memory,
-        reward_tensor_parallel=launch.reward.tensor_parallel,
-        **_cards(launch, kind, cluster, roles),
-        **model_settings.engine_arguments(launch, roles, kind),
     )
 
 
-def _cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role]) -> dict[str, Any]:
-    """Return the cards of each engine of the method, by the specification's field. Raises ValueError."""
+def _check_cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role]) -> None:
+    """Raise ValueError where the engines of the method cannot have the cards that are asked for."""
     cards = {role: launch.roles[role].gpus for role in roles}
     if cluster != "slurm" and kind not in ("scripted", "served"):
         number = len(gpus.visible_gpus()) if environment.accelerator() == "gpu" else 0
@@ -185,7 +182,6 @@ def _cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role])
         if kind == "transformers" and len(numbers or ()) > 1:
             given = f"{role_flag(role, 'gpus')} {placement.written(numbers or ())}"
             raise ValueError(f"{given}: the engine transformers runs on one GPU; vllm on several")
-    return {f"{role}_gpus": numbers for role, numbers in cards.items()}
 
 
 def _engine_kind(engine: str, *, is_here: bool) -> str:

@@ -45,9 +45,9 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
         candidates=method.parallel,
         target_candidates=method.target_parallel,
         dtype=engine.dtype,
-        widths=engine.widths,
-        shares=engine.memory,
-        cards={role: engine.cards[role] for role in method.roles},
+        widths={role: own.tensor_parallel for role, own in spec.settings.items()},
+        shares={role: own.memory for role, own in spec.settings.items()},
+        cards={role: spec.settings[role].gpus for role in method.roles},
         speculator=_files(proposes) if proposes is not None else None,
         speculative_tokens=engine.spec_tokens or 0,
         adapter_rank=adapter.served_rank(spec.selection.rank) if spec.selection is not None else 0,
@@ -114,7 +114,8 @@ def planned_widths(
     plan = planned_or_reason(sizing, cards, refuses=False) if cards else ""
     if not isinstance(plan, Plan):
         return {}
-    chosen = (role for role in sizing.roles if spec.engine.widths[role] is None and spec.engine.cards[role] is None)
+    own = spec.settings
+    chosen = (role for role in sizing.roles if own[role].tensor_parallel is None and own[role].gpus is None)
     return {role: plan.engines[role].width for role in chosen}
 
 
@@ -130,7 +131,7 @@ def no_gpus(spec: RunSpec, sbatch: Mapping[str, Any]) -> Iterator[str]:
 
 def unplanned_arguments(spec: RunSpec) -> list[str]:
     """Return the arguments of engines that change their memory and that no plan counts, by vLLM's names."""
-    return sorted({name for given in spec.engine.arguments.values() for name in given if name in UNPLANNED})
+    return sorted({name for own in spec.settings.values() for name in own.engine if name in UNPLANNED})
 
 
 def _uncounted(names: list[str]) -> list[str]:

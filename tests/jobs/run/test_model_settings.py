@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.settings.declaration import ROLES
 from harness.settings.launch_settings import BadLaunch, Launch
 from harness.weights.models import pair_folder
 from harness.weights.templates import Conventions
 from jobs.run.plan import RunPlan, plan
 from jobs.run.spec import RunSpec
+from tests.shared import with_settings
 from tests.warehouse.runs import PROBLEMS, SPEC
 
 Planned = Callable[..., RunPlan]
@@ -39,9 +40,9 @@ def refusal(**flags: Any) -> str:
 
 def test_sampling_is_recorded_for_the_models_that_it_is_for() -> None:
     both = RunSpec.from_json(planned(top_k=20, target_temperature=0.8).spec.to_json())
-    assert both.draft_sampling == {"top_k": 20}
-    assert both.target_sampling == {"temperature": 0.8, "top_k": 20}
-    assert isinstance(both.draft_sampling["top_k"], int)
+    assert both.sampling["draft"] == {"top_k": 20}
+    assert both.sampling["target"] == {"temperature": 0.8, "top_k": 20}
+    assert isinstance(both.settings["draft"].top_k, int)
 
 
 def test_what_says_the_same_in_other_words_is_the_same_run() -> None:
@@ -54,14 +55,14 @@ def test_what_says_the_same_in_other_words_is_the_same_run() -> None:
 def test_sampling_and_conventions_make_other_samples_and_engine_arguments_another_run() -> None:
     ids = SPEC.sample_ids(PROBLEMS[0])
     changed = [
-        replace(SPEC, draft_sampling=OFFERED),
-        replace(SPEC, target_sampling=OFFERED),
-        replace(SPEC, target_template={"enable_thinking": False}),
-        replace(SPEC, draft_thinking_tags="none"),
+        with_settings(SPEC, "draft", **OFFERED),
+        with_settings(SPEC, "target", **OFFERED),
+        with_settings(SPEC, "target", template={"enable_thinking": False}),
+        with_settings(SPEC, "draft", thinking_tags="none"),
     ]
     assert len({spec.run_id for spec in (SPEC, *changed)}) == 5
     assert len({spec.sample_ids(PROBLEMS[0])[0] for spec in (SPEC, *changed)}) == 5
-    other_engine = replace(SPEC, engine=replace(SPEC.engine, target_arguments={"quantization": "fp8"}))
+    other_engine = with_settings(SPEC, "target", engine={"quantization": "fp8"})
     assert other_engine.run_id != SPEC.run_id
     assert other_engine.sample_ids(PROBLEMS[0]) == ids
 
@@ -69,13 +70,13 @@ def test_sampling_and_conventions_make_other_samples_and_engine_arguments_anothe
 def test_engine_arguments_keep_the_type_that_was_written() -> None:
     words = ("kv_cache_dtype=fp8", "max_num_seqs=8", "enforce_eager=true", 'compilation_config={"level": 0}')
     spec = RunSpec.from_json(planned(target_engine=words).spec.to_json())
-    assert spec.engine.target_arguments == {
+    assert spec.settings["target"].engine == {
         "kv_cache_dtype": "fp8",
         "max_num_seqs": 8,
         "enforce_eager": True,
         "compilation_config": {"level": 0},
     }
-    assert spec.engine.draft_arguments is None
+    assert spec.settings["draft"].engine == {}
     assert planned(target_engine={"max_num_seqs": 8}).spec == planned(target_engine=("max_num_seqs=8",)).spec
 
 
@@ -125,7 +126,7 @@ def test_conventions_are_recorded_by_model() -> None:
     spec = RunSpec.from_json(
         planned(target_thinking_tags="none", draft_thinking_tags="[THINK],[/THINK]").spec.to_json()
     )
-    assert (spec.draft_thinking_tags, spec.target_thinking_tags) == ("[THINK],[/THINK]", "none")
+    assert tuple(spec.settings[role].thinking_tags for role in ROLES[:2]) == ("[THINK],[/THINK]", "none")
     assert spec.prompt_date is not None
     assert spec.conventions("target") == Conventions(thinking_tags="none", date=spec.prompt_date)
-    assert replace(SPEC, draft_template={"a": 1}).conventions("draft").values == {"a": 1}
+    assert with_settings(SPEC, "draft", template={"a": 1}).conventions("draft").values == {"a": 1}
