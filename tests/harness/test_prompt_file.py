@@ -45,6 +45,7 @@ CHOICE = Problem("demo/1", "demo", "Which is a prime?", "B", "choice", choices=(
         ("[step_choice]\nitem = '{label}'", "step_choice.item: lacks {text}"),
         ("[chain_choice]\nrejection = 'None'", "chain_choice.rejection: lacks {reject}"),
         ("[chain_choice]\nafter = 'x'", "before and after go together"),
+        ("[step_choice]\nclosing = 'ends </think>'", "step_choice.closing: must not contain </think>"),
         (
             "[instruction.thinking]\nmath = '{problem} {options}'",
             "unknown placeholder {options}; valid here: {problem}",
