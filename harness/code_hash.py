@@ -46,10 +46,9 @@ _LEFT_OUT = (
     *(f"harness/methods/{name}.py" for name in ("plugins", "references")),
     "harness/engines/start_log.py",  # lines in a log
     "harness/sizing/__main__.py",
-    "harness/sizing/report.py",
     "harness/weights/prompt_trial.py",
     "jobs/work/attempt.py",
-    *(f"grading/{name}" for name in ("__main__.py", "check.py", "golds.py", "regrade.py")),
+    *(f"grading/{name}" for name in ("__main__.py", "check.py", "regrade.py")),
 )  # fmt: skip
 _BUILT_IN_PROMPTS = "harness/data/prompts.toml"
 _SUFFIXES = {".py", ".toml", ".json", ".jsonl", ".jinja", ".txt"}

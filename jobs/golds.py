@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from shlex import join
 
-from grading.golds import Finding, conclusion, findings, to_grade
+from grading.check import Finding, conclusion, findings, to_grade
 from grading.grade import Gold
 from harness.cli.program import typed
 from harness.launch_options import Launch

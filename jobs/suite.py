@@ -48,7 +48,7 @@ from harness.methods import defaults
 from harness.methods.parameters import parameter_names
 from harness.methods.references import resolve
 from harness.plural import counted
-from harness.sizing.job_cards import without_replaced
+from harness.sizing.cards import without_replaced
 from jobs import costs, launching, launching_several, sweeps
 from jobs.after import several_target_logprobs
 from jobs.launch_plan import differing_widths

@@ -55,7 +55,7 @@ DOORS = {
     "datasets": {"harness/problems/hub.py"},
     "inspect_ai": {"warehouse/inspect_log.py"},
     "junitparser": {"warehouse/nightly/junit.py"},
-    "matplotlib": {"warehouse/report/charts/paper.py"},
+    "matplotlib": {"warehouse/report/paper_charts.py"},
     "mlflow": {"jobs/after/tracking.py"},
     "wandb": {"jobs/after/tracking.py"},
     "httpx": {"harness/engines/served/connection.py"},

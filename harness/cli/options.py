@@ -24,7 +24,7 @@ from harness.methods.method import flag
 from harness.methods.parameters import assignments, parameter_names, switch_names
 from harness.methods.references import beside, resolve
 from harness.problems import own_problems
-from harness.sizing.job_cards import without_replaced
+from harness.sizing.cards import without_replaced
 
 GROUPS: Mapping[str, str] = {
     "run": "Run",

@@ -15,7 +15,7 @@ from harness.engines.placement import Placement
 from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
-from harness.sizing.memory_model import BATCHED_TOKENS
+from harness.sizing.engine_memory import BATCHED_TOKENS
 from harness.weights.templates import NO_CONVENTIONS, Conventions
 
 Kind = Literal["vllm", "transformers", "scripted", "served"]

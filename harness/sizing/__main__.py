@@ -22,8 +22,7 @@ from harness.methods import build
 from harness.methods.references import FORMS, resolve
 from harness.problems import benchmarks, own_problems, sources
 from harness.sizing.cards import Card, parse_cards
-from harness.sizing.plan import DoesNotFit, NotPlannable, Plan
-from harness.sizing.refusal import describe_cards
+from harness.sizing.engine_plan import DoesNotFit, NotPlannable, Plan, describe_cards
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,

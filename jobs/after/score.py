@@ -20,8 +20,7 @@ from harness.engine import RequestRefused, Role, Tokenizer, VerdictUnavailable
 from harness.engines.factory import open_engines
 from harness.engines.settings import Kind, pair_settings
 from harness.plural import counted
-from harness.sizing.here import chosen_here
-from harness.sizing.run_sizing import ModelFiles, RunSizing
+from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
 from harness.weights.models import ModelRef
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import own_files, trace_files

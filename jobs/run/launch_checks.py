@@ -23,7 +23,7 @@ from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
 from harness.prompt_file import demo_prompts
-from harness.sizing.model_files import shape_of
+from harness.sizing.run_sizing import shape_of
 from harness.weights import prompt_trial
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate

@@ -18,7 +18,7 @@ from jobs.run.model_spec import ModelSpec
 from jobs.run.named import meant_by, run_path
 from jobs.run.spec import RunSpec
 from tests.jobs.runs import plan
-from warehouse.own_tables import planned
+from warehouse.suites import own_runs
 
 FLAGS = {"method": "speccot", "dataset": "demo", "engine": "scripted", "samples": "1", "limit": "2"}
 COMMAND = [word for name, value in FLAGS.items() for word in (f"--{name}", value)]
@@ -102,7 +102,7 @@ def test_suites_and_tables_find_the_folders_of_earlier_versions(
                     + "samples = 1\nlimit = 2\n", encoding="utf-8")  # fmt: skip
     chosen = suite.begun_earlier(suite.read(file), None)
     assert chosen.output == Path(suite.NIGHTLY_OUTPUT)
-    [run] = planned.own_runs(chosen)
+    [run] = own_runs.own_runs(chosen)
     assert (run.run_id, run.state) == (old.name, "done")
 
 

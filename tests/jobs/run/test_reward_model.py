@@ -28,9 +28,9 @@ from jobs.run.spec import RunSpec
 from tests.harness.conftest import save_tiny_model
 from warehouse.database import reader, rows
 from warehouse.render import lines
-from warehouse.report.charts.bars import StackedBars
+from warehouse.report.charts import StackedBars
 from warehouse.report.facts import report_facts
-from warehouse.report.speculation import tokens
+from warehouse.report.token_figures import tokens
 from warehouse.summary import summaries
 
 REWARD = ModelSpec("r", "/models/r", None, "f" * 16)
