@@ -9,6 +9,7 @@ import pytest
 
 from harness import prompts
 from harness.chain import Chain, Limits, Stop
+from harness.chain.step_candidates import as_candidates, offered_texts
 from harness.context import ModelContext, required_context_tokens
 from harness.engine import Completion, Role, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
@@ -18,7 +19,6 @@ from harness.prompt_file import parse
 from harness.prompts import prompt_hash, reward_question, step_choice_question
 from harness.recording import Model
 from harness.sample import run_sample
-from harness.step_candidates import as_candidates, offered_texts
 from harness.trace import Decision, Trace
 from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace, solve
 

@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.chain.step_candidates import (
+    as_candidates,
+    cosine,
+    mark_accepted,
+    mean_score,
+    most_consistent,
+    offered_texts,
+)
 from harness.engine import Completion
 from harness.prompts import SCORE_LABELS
-from harness.step_candidates import as_candidates, cosine, mark_accepted, mean_score, most_consistent, offered_texts
 from harness.trace import Verdict
 
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from harness import prompts
-from harness.chain_scores import (
+from harness.chain.chain_scores import (
     Form,
     RewardModel,
     StepLikelihood,
