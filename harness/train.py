@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from harness.training.contamination import Checked
     from harness.training.tuning import Base
     from jobs.run.folder import RunFolder
-    from jobs.run.model_spec import ModelSpec
-    from jobs.run.spec import RunSpec
+    from jobs.run.spec import ModelSpec, RunSpec
 
 
 @click.group(cls=OneLineGroup)

@@ -45,7 +45,6 @@ class SCoT(Method):
         False,
         help="Also offer chains that were cut off at draft_tokens for selection, as the SCoT authors' code does. "
         "The paper does not say.",
-        left_out_at_default=True,
     )
 
     def __post_init__(self) -> None:

@@ -54,7 +54,6 @@ class SpecCoT(Method):
         "target",
         help="Who writes the final answer after the thought of a reasoning pair. The SpecCoT paper does not say; "
         "its token counts hold no answer by the target.",
-        left_out_at_default=True,
     )
 
     def __post_init__(self) -> None:

@@ -62,7 +62,6 @@ class SpecReason(Method):
         help="answer: the chain ends with the answer after the thought. "
         "boxed: it ends with the first step that contains 'boxed' or 'Answer:', also inside the thought, and a "
         "</think> without an answer is removed (SpecReason authors' code).",
-        left_out_at_default=True,
     )
 
     def __post_init__(self) -> None:

@@ -29,8 +29,7 @@ from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cac
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run.model_settings import local_folder, unused
-from jobs.run.model_spec import ModelSpec
-from jobs.run.spec import RunSpec
+from jobs.run.spec import ModelSpec, RunSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_A_MODEL = ("{}", "{}_gpus", "{}_memory", "{}_tensor_parallel")

@@ -14,7 +14,7 @@ from harness.methods.method import flag
 from harness.weights.models import files_at_hand
 from harness.weights.templates import NO_CONVENTIONS, Conventions, has_chat_template
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run.model_spec import EngineSpec, ModelSpec
+from jobs.run.spec import EngineSpec, ModelSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_ONE_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "engine", "template", "thinking_tags")

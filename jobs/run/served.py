@@ -19,8 +19,7 @@ from harness.methods.method import flag
 from harness.weights.models import folder_named
 from jobs.run.files import append_record, read_records
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import ModelSpec
-from jobs.run.spec import RunSpec
+from jobs.run.spec import ModelSpec, RunSpec
 
 UNKNOWN = "unknown"
 """The kind of a server that could not be reached from where the run was launched."""

@@ -25,8 +25,7 @@ from harness.sizing.run_sizing import (
     most_tokens,
     planned,
 )
-from jobs.run.model_spec import ModelSpec
-from jobs.run.spec import RunSpec
+from jobs.run.spec import ModelSpec, RunSpec
 
 
 def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> RunSizing:

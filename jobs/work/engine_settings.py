@@ -22,9 +22,8 @@ from harness.sizing.run_sizing import Chosen, RunSizing, asked_for, chosen_here,
 from harness.weights import prompt_trial
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import ModelSpec
 from jobs.run.sizing import sizing_of, unplanned_arguments
-from jobs.run.spec import RunSpec
+from jobs.run.spec import ModelSpec, RunSpec
 
 
 def engine_needs(

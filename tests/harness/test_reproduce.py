@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from harness import reproduce
 from harness.methods import defaults
 from harness.problems import benchmarks
-from jobs.run.model_spec import EngineSpec, ModelSpec
+from jobs.run.spec import EngineSpec, ModelSpec
 from tests.harness.problems.stand_ins import write_stand_ins
 from tests.warehouse import runs
 from warehouse.load import load_run

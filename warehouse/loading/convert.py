@@ -16,8 +16,7 @@ from harness.engines import placement
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
-from jobs.run.spec import Attempt, RunSpec
+from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
 
 Row = dict[str, object]
 TABLES = tuple(
@@ -68,7 +67,7 @@ def spec_columns(spec: RunSpec) -> Row:
         "reward": ModelSpec,
         "engine": EngineSpec,
     }
-    left_out = {*nested, "params", "version", "method_source", "dataset_origin"}
+    left_out = {*nested, "params", "format", "method_source", "dataset_origin"}
     row: Row = {k: v for k, v in asdict(spec).items() if k not in left_out}
     for prefix, kind in nested.items():
         nested_spec = getattr(spec, prefix)
@@ -88,7 +87,6 @@ def spec_columns(spec: RunSpec) -> Row:
         "prompts": spec.wording.stored,
         "dataset_source": spec.dataset_origin and spec.dataset_origin.source,
         "dataset_title": spec.dataset_origin and spec.dataset_origin.title,
-        "spec_version": spec.version,
         "limited": spec.limited,
         "is_greedy": spec.is_greedy,
     }
