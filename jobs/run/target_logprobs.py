@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from harness import chain_scores
+from harness.chain import chain_scores
 from jobs.run import own_files, trace_files
 from jobs.run.digest import FileDamaged, WrongFormat, say_once
 from jobs.run.files import files_in
