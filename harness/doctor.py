@@ -22,14 +22,14 @@ from harness.checks.check import Check, Question, Status
 from harness.cli import options
 from harness.cli.method_options import LaunchCommand
 from harness.engine import Role
-from harness.engines import adapter, placement, speculators
+from harness.engines import placement, speculators
 from harness.engines.served.address import is_address
 from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
 from harness.plural import counted
 from harness.problems import own_dataset
-from harness.weights import models, smollm
+from harness.weights import adapter, models, smollm
 
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer

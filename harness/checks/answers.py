@@ -26,7 +26,7 @@ from harness.candidates import as_candidates
 from harness.chain import Chain, Limits, Stop
 from harness.engine import Choice, Completion, Engine, EngineError, Role, Sampling
 from harness.engines import parent_watch
-from harness.engines.factory import open_engines
+from harness.engines.registry import open_engines
 from harness.engines.settings import Device, EngineSettings, Kind, pair_settings
 from harness.engines.speculation import DEFAULT_TOKENS, Proposer, Speculation, unsupported_reason
 from harness.problems import benchmarks

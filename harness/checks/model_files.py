@@ -9,10 +9,10 @@ from pathlib import Path
 
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import Role
-from harness.engines import adapter, architectures
+from harness.engines import architectures
 from harness.plural import counted
 from harness.problems import hub
-from harness.weights import model_folder, models, smollm
+from harness.weights import adapter, model_folder, models, smollm
 
 _ANOTHER_LOADER = frozenset({"load_format", "config_format", "hf_overrides"})
 """Arguments of vLLM's engine that have it read other files than these, or read them otherwise."""

@@ -10,7 +10,7 @@ from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.data import of_question
 from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
-from harness.engines import adapter, speculators
+from harness.engines import speculators
 from harness.environment import accelerator
 from harness.methods import build
 from harness.plural import counted
@@ -30,7 +30,7 @@ from harness.sizing.run_sizing import (
     planned,
     short_contexts,
 )
-from harness.weights import models, smollm
+from harness.weights import adapter, models, smollm
 
 _SUBJECT = "memory plan"
 _GIVE = "give --draft-memory, --target-memory and the tensor parallel sizes"

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness.engines.arguments import source
+from harness.engines.libraries import source
 from harness.engines.speculators import architectures
 from harness.weights.models import read_config
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.engine import Engine, EngineDied, Role
-from harness.engines import factory
+from harness.engines import registry
 from harness.engines.settings import EngineSettings
 from harness.engines.sharing import EngineNeed, EngineStart, LeasedEngine, may_share, serving_all
 
@@ -106,7 +106,7 @@ class EnginePool:
                 raise EngineDied(f"not started again after {len(failures)} failed starts: {failures[-1]}")
             started, started_at = time.monotonic(), time.time()
             try:
-                engine = await factory.start(wanted, need.role, wanted.settings, log_path)
+                engine = await registry.start(wanted, need.role, wanted.settings, log_path)
             except EngineDied as error:
                 self._failed.append((wanted, error))
                 if wanted == need:

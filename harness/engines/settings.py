@@ -9,13 +9,13 @@ from typing import Literal
 
 from harness.engine import Role
 from harness.engines import placement
-from harness.engines.adapter import Adapter
 from harness.engines.cores import CONCURRENCY_TO_SPLIT, core_lists
 from harness.engines.placement import Placement
 from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
 from harness.sizing.memory_model import BATCHED_TOKENS
+from harness.weights.adapter import Adapter
 from harness.weights.conventions import DEFAULT, Conventions
 
 Kind = Literal["vllm", "transformers", "scripted", "served"]

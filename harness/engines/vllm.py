@@ -23,7 +23,7 @@ from harness.engine import (
     VerdictUnavailable,
 )
 from harness.engines import distributions, vllm_arguments
-from harness.engines.requests import CallClock, gather_or_cancel, speculated_tokens
+from harness.engines.calls import CallClock, gather_or_cancel, speculated_tokens
 from harness.engines.settings import EngineSettings
 from harness.engines.vllm_process import VLLMProcess
 from harness.weights.tokenizer import HFTokenizer

@@ -18,10 +18,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from harness.engines import adapter as adapters
 from harness.training import data, manifest, merging, tuning
 from harness.training.data import Examples
 from harness.training.settings import Settings, Task
+from harness.weights import adapter as adapters
 from harness.weights import models
 
 

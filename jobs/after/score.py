@@ -16,7 +16,7 @@ from typing import Any
 
 from harness import rewards
 from harness.engine import RequestRefused, Role, Tokenizer, VerdictUnavailable
-from harness.engines.factory import open_engines
+from harness.engines.registry import open_engines
 from harness.engines.settings import Kind, pair_settings
 from harness.plural import counted
 from harness.rewards import Form, RewardModel, Written

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness import environment, gpus, prompt_file
 from harness.engine import Role
-from harness.engines import adapter, placement, speculators
+from harness.engines import placement, speculators
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import (
     check_flags,
@@ -28,7 +28,7 @@ from harness.methods.references import source_of
 from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem, dataset_hash
 from harness.training import manifest
-from harness.weights import models
+from harness.weights import adapter, models
 from jobs.run import model_settings, reward_model, served
 from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
 from jobs.run.spec import RunSpec

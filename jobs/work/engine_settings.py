@@ -10,7 +10,7 @@ from typing import cast
 
 from harness import environment
 from harness.engine import Role
-from harness.engines import adapter, arguments
+from harness.engines import libraries
 from harness.engines.served.address import ServedModel
 from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.engines.sharing import EngineNeed
@@ -20,7 +20,7 @@ from harness.problems.problem import Problem
 from harness.sizing.here import Chosen, asked_for, chosen_here
 from harness.sizing.plan import DoesNotFit
 from harness.sizing.run_sizing import RunSizing, small_models
-from harness.weights import prompt_trial
+from harness.weights import adapter, prompt_trial
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder
 from jobs.run.model_spec import ModelSpec
@@ -101,7 +101,7 @@ def engine_settings(
     has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs
     return {
         role: replace(
-            own, mean_logprobs=has_logprobs, arguments=_arguments(spec, role), conventions=spec.conventions(role)
+            own, mean_logprobs=has_logprobs, libraries=_arguments(spec, role), conventions=spec.conventions(role)
         )
         for role, own in settings.items()
     }
@@ -120,7 +120,7 @@ def _chosen(spec: RunSpec, sizing: RunSizing) -> Chosen:
 def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
     """Return the further arguments of an engine. Raises ValueError where this node's vLLM does not have one."""
     given = spec.engine.arguments[role]
-    arguments.check(role, given)
+    libraries.check(role, given)
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from harness import prompt_file, published_prompts
 from harness.engine import Role
-from harness.engines import adapter, placement, speculators
+from harness.engines import placement, speculators
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.methods import build, defaults, speed_only_parameters
 from harness.problems import benchmarks
-from harness.weights import models
+from harness.weights import adapter, models
 from warehouse.papers.suite import Suite
 
 _CHOICES = {

@@ -12,8 +12,8 @@ from harness.engine import EngineDied, Role
 from harness.engines.served import probe
 from harness.engines.served.address import ServerAddress, api_key
 from harness.engines.served.connection import Connection
-from harness.engines.served.engine import PADDED_TOKENS
 from harness.engines.served.replies import BadReply
+from harness.engines.served.served_engine import PADDED_TOKENS
 from harness.problems import hub
 from harness.weights import models
 from harness.weights.tokenizer import HFTokenizer

@@ -12,7 +12,7 @@ from typing import Any
 from harness.engine import EngineError, RequestRefused, Sampling, Tokenizer
 from harness.engines.served import replies
 from harness.engines.served.connection import Connection, NotOffered
-from harness.engines.served.interface import Asked, Interface, Request, ServerKind
+from harness.engines.served.interfaces import Asked, Interface, Request, ServerKind
 from harness.engines.served.llama_server import LlamaServer
 from harness.engines.served.replies import Judged
 from harness.engines.served.sglang_server import SglangServer

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.engine import Finish, Sampling
 from harness.engines.served import replies
-from harness.engines.served.interface import Asked, Request, ServerKind
+from harness.engines.served.interfaces import Asked, Request, ServerKind
 from harness.engines.served.replies import BadReply, Judged, Written
 
 _PATH = "/generate"

@@ -31,7 +31,7 @@ async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone_and
 ) -> None:
     from vllm.lora.request import LoRARequest
 
-    from harness.engines import adapter
+    from harness.weights import adapter
 
     folder = save_tiny_adapter(tmp_path / "adapter", tiny_models["target"])
     served = dataclasses.replace(tiny_settings()["target"], adapter=adapter.read(str(folder)))

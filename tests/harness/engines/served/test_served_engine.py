@@ -16,7 +16,7 @@ import pytest
 from harness.engine import EngineDied, EngineError, RequestRefused, Sampling, VerdictUnavailable
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.engines.served import connection, probe
-from harness.engines.served.engine import ServedEngine
+from harness.engines.served.served_engine import ServedEngine
 from harness.engines.settings import EngineSettings
 from harness.engines.simulated_model import SimulatedModel
 from harness.weights.tokenizer import HFTokenizer, verdict_options

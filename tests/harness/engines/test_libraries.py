@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.engines import arguments, vllm_arguments
+from harness.engines import libraries, vllm_arguments
 from harness.engines.settings import pair_settings
 
 needs_vllm = pytest.mark.needs_tool("vllm")
@@ -62,7 +62,7 @@ def an_installed_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def _forget() -> None:
-    for cached in (arguments._declared, arguments.source, arguments._choices_of, arguments._limits):
+    for cached in (libraries._declared, libraries.source, libraries._choices_of, libraries._limits):
         cached.cache_clear()
 
 
@@ -86,48 +86,48 @@ def _forget() -> None:
 )
 def test_names_and_types_are_those_that_the_installed_vllm_declares(name: str, value: Any, valid: str) -> None:
     with pytest.raises(ValueError, match=r"^--target-engine ") as refused:
-        arguments.check("target", {name: value})
+        libraries.check("target", {name: value})
     assert str(refused.value).endswith(valid)
 
 
 @pytest.mark.usefixtures("an_installed_vllm")
 def test_what_fits_its_declaration_is_accepted() -> None:
     values = {"kv_cache_dtype": "fp8", "max_num_seqs": 8, "cpu_offload_gb": 2, "enforce_eager": True, "backend": "two"}
-    arguments.check("draft", values | {"attention_config": {"backend": "x"}, "overrides": {"a": 1}})
-    arguments.check("draft", {"twice": 1, "enable_log_requests": True, "generation_config": "vllm"})
+    libraries.check("draft", values | {"attention_config": {"backend": "x"}, "overrides": {"a": 1}})
+    libraries.check("draft", {"twice": 1, "enable_log_requests": True, "generation_config": "vllm"})
 
 
 def test_without_vllm_only_what_the_harness_sets_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _forget()
-    monkeypatch.setattr(arguments, "find_spec", lambda name: None)
-    assert not arguments.is_known_here()
-    arguments.check("target", {"no_such_argument": 1})
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
+    assert not libraries.is_known_here()
+    libraries.check("target", {"no_such_argument": 1})
     with pytest.raises(ValueError, match="--target-engine max_model_len=9: give --max-context"):
-        arguments.check("target", {"max_model_len": 9})
+        libraries.check("target", {"max_model_len": 9})
     _forget()
 
 
 @needs_vllm
 def test_everything_that_the_harness_sets_is_refused_or_may_be_overridden() -> None:
-    declared = arguments._declared()
+    declared = libraries._declared()
     assert declared is not None
-    assert set(arguments._RESERVED) <= set(declared)
-    assert set(arguments.UNPLANNED) <= set(declared)
+    assert set(libraries._RESERVED) <= set(declared)
+    assert set(libraries.UNPLANNED) <= set(declared)
     for value in ("fp8", "auto"):
-        arguments.check("target", {"kv_cache_dtype": value})
+        libraries.check("target", {"kv_cache_dtype": value})
     with pytest.raises(ValueError, match="valid: auto, float16, bfloat16, fp8"):
-        arguments.check("target", {"kv_cache_dtype": "int3"})
+        libraries.check("target", {"kv_cache_dtype": "int3"})
     with pytest.raises(ValueError, match="--target-engine max_num_seqs=-5: valid: at least 1"):
-        arguments.check("target", {"max_num_seqs": -5})
+        libraries.check("target", {"max_num_seqs": -5})
     with pytest.raises(ValueError, match="valid: awq, "):
-        arguments.check("target", {"quantization": "nosuch"})
+        libraries.check("target", {"quantization": "nosuch"})
 
 
 @needs_vllm
 @pytest.mark.vllm
 def test_arguments_reach_vllm_before_those_of_the_harness(tiny_models: dict[Any, Path]) -> None:
     settings = pair_settings("vllm", ("target",), dtype="float32", concurrency=4)["target"]
-    own = replace(settings, arguments=(("generation_config", '"vllm"'), ("max_num_seqs", "3")))
+    own = replace(settings, libraries=(("generation_config", '"vllm"'), ("max_num_seqs", "3")))
     made = vllm_arguments.engine_arguments(str(tiny_models["target"]), None, own)
     assert (made.max_num_seqs, made.generation_config) == (3, "vllm")
     assert vllm_arguments.engine_arguments(str(tiny_models["target"]), None, settings).max_num_seqs == 4

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import admission as admission_module
-from harness.admission import Admission, Admitted, Cache
+from harness.engines import admission as admission_module
+from harness.engines.admission import Admission, Admitted, Cache
 from tools.simulate.cache import (
     BUDGET,
     Forecasting,

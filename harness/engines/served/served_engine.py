@@ -20,12 +20,12 @@ from harness.engine import (
     VerdictUnavailable,
 )
 from harness.engines import stall
+from harness.engines.calls import CallClock, gather_or_cancel
 from harness.engines.distributions import NUM_RANKED, Batches, entropy_bound
-from harness.engines.requests import CallClock, gather_or_cancel
 from harness.engines.served import probe
 from harness.engines.served.address import ServerAddress, api_key
 from harness.engines.served.connection import Connection
-from harness.engines.served.interface import Asked
+from harness.engines.served.interfaces import Asked
 from harness.engines.served.probe import Found
 from harness.engines.served.replies import BadReply, Judged, NotFinite, Written
 from harness.engines.settings import EngineSettings

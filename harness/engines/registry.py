@@ -64,7 +64,7 @@ async def start(source: ModelSource | None, role: Role, settings: EngineSettings
         return _scripted(role, settings)
     revision = None if Path(source.path).is_dir() else source.revision
     if settings.kind == "served":
-        from harness.engines.served.engine import ServedEngine
+        from harness.engines.served.served_engine import ServedEngine
 
         return await ServedEngine.start(source.path, role, settings, revision)
     if settings.kind == "transformers":
