@@ -31,7 +31,7 @@ import psutil
 from harness import environment
 from harness.checks import answers
 from harness.checks.answers import Machine, Measured, NotPossible
-from harness.engines.registry import SCRIPTED_SECONDS
+from harness.engines.scripted import SCRIPTED_SECONDS
 from harness.engines.settings import Kind
 from harness.gpus import visible_gpus
 from harness.launch_options import PartialLaunch

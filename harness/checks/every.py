@@ -10,7 +10,6 @@ from harness.checks import (
     data,
     driver,
     hardware,
-    left_overs,
     model_files,
     packages,
     servers,
@@ -44,7 +43,6 @@ def checks(question: Question, additional: dict[str, Group] | None = None) -> li
         "speculation": lambda: speculation.check_speculation(question),
         "dataset": lambda: data.check_dataset(question),
         "output": lambda: storage.check_storage(question),
-        "left-overs": left_overs.check_left_overs,
         **(additional or {}),
     }
     if not question.packages_are_here:

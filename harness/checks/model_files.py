@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import Role
-from harness.engines import architectures
+from harness.engines import libraries
 from harness.plural import counted
 from harness.problems import hub
 from harness.weights import adapter, model_folder, models, smollm
@@ -110,9 +110,9 @@ def findings(
     faults = [of(problem) for problem in model_folder.problems(folder, to_download=to_download)]
     if faults or not (folder / "config.json").is_file() or not _ANOTHER_LOADER.isdisjoint(arguments):
         return Findings(faults, [])
-    if (nothing := architectures.writes_nothing(folder)) is not None:
+    if (nothing := libraries.writes_nothing(folder)) is not None:
         return Findings([of(nothing)], [])
-    unknown = [of(line) for line in [architectures.unknown_here(folder, engine)] if line is not None]
+    unknown = [of(line) for line in [libraries.unknown_here(folder, engine)] if line is not None]
     return Findings(unknown, []) if is_here else Findings([], unknown)
 
 

@@ -10,7 +10,7 @@ from harness import environment
 from harness.checks import model_files
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.probe import probe
-from harness.engines import speculators
+from harness.engines import speculation
 from harness.engines.speculation import (
     SAMPLING_FIELD,
     DraftSampling,
@@ -83,16 +83,16 @@ def _weights(question: Question) -> Iterator[Check]:
     assert question.spec_decode is not None
     target = models.resolve(question.models["target"]) if "target" in question.models else None
     named = question.speculator or (question.models.get("draft") if question.spec_decode == "draft" else None)
-    weights = speculators.resolve(named) if named else None
+    weights = speculation.resolve(named) if named else None
     if question.speculator is not None and weights is not None:
         yield from model_files.check_speculator(weights)
     if target is None:
         return
     try:
         samples_drafts = question.spec_sampling == "probabilistic"
-        speculators.check_pair(question.spec_decode, target, weights, samples_drafts=samples_drafts)
+        speculation.check_pair(question.spec_decode, target, weights, samples_drafts=samples_drafts)
     except ValueError as problem:
         yield failure(_SUBJECT, str(problem))
         return
-    if question.spec_decode == "eagle3" and weights and (notice := speculators.other_target_notice(target, weights)):
+    if question.spec_decode == "eagle3" and weights and (notice := speculation.other_target_notice(target, weights)):
         yield warning(_SUBJECT, notice)

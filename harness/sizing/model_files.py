@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.toml_file import read_toml
-from harness.engines.speculators import config_at_hand
+from harness.engines.speculation import config_at_hand
 from harness.sizing.model_shape import ModelShape, read_shape
 from harness.weights import models
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from harness.engine import Role
 from harness.engines import placement
-from harness.engines.cores import MOST_BYTES_ON_ONE_CORE
+from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
 from harness.engines.settings import most_requests
 from harness.methods import Method
 from harness.sizing.cards import Card

@@ -11,9 +11,9 @@ from typing import cast
 from harness import environment
 from harness.engine import Role
 from harness.engines import libraries
+from harness.engines.pool import EngineNeed
 from harness.engines.served.address import ServedModel
 from harness.engines.settings import EngineSettings, Kind, pair_settings
-from harness.engines.sharing import EngineNeed
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
@@ -101,7 +101,7 @@ def engine_settings(
     has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs
     return {
         role: replace(
-            own, mean_logprobs=has_logprobs, libraries=_arguments(spec, role), conventions=spec.conventions(role)
+            own, mean_logprobs=has_logprobs, arguments=_arguments(spec, role), conventions=spec.conventions(role)
         )
         for role, own in settings.items()
     }

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from harness.engine import RequestRefused
-from harness.engines.scripted import ScriptedEngine
-from harness.engines.simulated_model import SimulatedModel
+from harness.engines.scripted import ScriptedEngine, SimulatedModel
 from harness.methods.speccot import SpecCoT
 from harness.methods.specreason import SpecReason
 from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace, solve

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import prompt_file, published_prompts
 from harness.engine import Role
-from harness.engines import placement, speculators
+from harness.engines import placement, speculation
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.methods import build, defaults, speed_only_parameters
@@ -71,7 +71,7 @@ def run_columns(launch: Launch) -> dict[str, Any]:
         **names,
         "engine_spec_decode": proposing,
         "engine_spec_sampling": draft_sampling(proposing, launch.spec_sampling),
-        "speculator_name": speculators.resolve(launch.spec_model).name if launch.spec_model else None,
+        "speculator_name": speculation.resolve(launch.spec_model).name if launch.spec_model else None,
         "engine_take_turns": launch.take_turns,
         "prompts": prompt_file.load(launch.prompts).stored if launch.prompts else None,
         "selection_fingerprint": adapter_path and adapter.fingerprint(Path(adapter_path)),

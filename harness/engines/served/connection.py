@@ -17,7 +17,7 @@ from tenacity import (
 )
 
 from harness.engine import EngineDied, EngineError, RequestRefused, Role
-from harness.engines.served import replies
+from harness.engines.served import interfaces
 from harness.engines.served.address import ServerAddress, key_variable
 
 MOST_ATTEMPTS = 8
@@ -97,7 +97,7 @@ class Connection:
             return await self._tried(
                 "POST", path, orjson.dumps(body), None if control is None else orjson.dumps(control)
             )
-        except replies.BadReply as error:
+        except interfaces.BadReply as error:
             raise EngineDied(str(error)) from error
 
     async def _tried(self, verb: str, path: str, body: bytes | None, control: bytes | None = None) -> Any:
@@ -143,23 +143,23 @@ class Connection:
             async with self._client.stream(verb, url, content=body, headers=self._headers) as response:
                 content = await self._content(response, path)
         except httpx.TransportError as error:  # no connection, a reset, a timeout: the message names no header
-            raise _TryAgain(f"{type(error).__name__} {replies.shown(error)}".strip()) from None
+            raise _TryAgain(f"{type(error).__name__} {interfaces.shown(error)}".strip()) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise EngineDied(f"{self.name} cannot be asked: {replies.shown(error)}") from None
+            raise EngineDied(f"{self.name} cannot be asked: {interfaces.shown(error)}") from None
         self._check_status(response, content, path)
         try:
             return orjson.loads(content)
         except ValueError:
-            raise replies.BadReply(f"{self.name} answered {path} with something that is not JSON") from None
+            raise interfaces.BadReply(f"{self.name} answered {path} with something that is not JSON") from None
 
     async def _content(self, response: httpx.Response, path: str) -> bytes:
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise replies.BadReply(f"{self.name} answered {path} compressed, which was not asked for")
+            raise interfaces.BadReply(f"{self.name} answered {path} compressed, which was not asked for")
         chunks, size = [], 0
         async for chunk in response.aiter_raw():
             size += len(chunk)
             if size > _MOST_BYTES:
-                raise replies.BadReply(f"{self.name} answered {path} with more than {_MOST_BYTES >> 20} MiB")
+                raise interfaces.BadReply(f"{self.name} answered {path} with more than {_MOST_BYTES >> 20} MiB")
             chunks.append(chunk)
         return b"".join(chunks)
 
@@ -184,11 +184,11 @@ def _message(content: bytes) -> str:
     try:
         parsed = orjson.loads(content[:1_000_000])
     except ValueError:
-        return replies.shown(content[:1000].decode("utf-8", "replace"))
+        return interfaces.shown(content[:1000].decode("utf-8", "replace"))
     for path in (("error", "message"), ("message",), ("detail",), ("error",)):
-        if (found := replies.field(parsed, *path)) is not None:
-            return replies.shown(found)
-    return replies.shown(parsed)
+        if (found := interfaces.field(parsed, *path)) is not None:
+            return interfaces.shown(found)
+    return interfaces.shown(parsed)
 
 
 def _seconds(retry_after: str) -> float:

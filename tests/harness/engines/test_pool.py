@@ -12,10 +12,9 @@ import pytest
 
 from harness.engine import EngineDied, RequestRefused, Role, Sampling
 from harness.engines import registry
-from harness.engines.pool import EnginePool, in_engine_order, num_starts
+from harness.engines.pool import EngineNeed, EnginePool, in_engine_order, may_share, num_starts
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
-from harness.engines.sharing import EngineNeed, may_share
 from harness.engines.speculation import Speculation
 
 pytestmark = pytest.mark.asyncio

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness.engines.cores import MOST_BYTES_ON_ONE_CORE
+from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
 from harness.sizing.run_sizing import ModelFiles, RunSizing, small_models
 from harness.weights.models import pair_folder
 

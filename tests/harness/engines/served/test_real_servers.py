@@ -35,7 +35,7 @@ _VLLM = (
     "--dtype float32 --enforce-eager --max-model-len 2048 --block-size 32 --no-enable-chunked-prefill "
     "--max-num-batched-tokens 2048 --enable-prompt-tokens-details"
 )
-"""As the harness starts engines on a CPU (harness.engines.vllm_arguments)."""
+"""As the harness starts engines on a CPU (harness.engines.vllm)."""
 
 
 @contextlib.contextmanager
