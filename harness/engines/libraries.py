@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.engines.speculation import architectures
+from harness.records import Json
 from harness.weights.models import read_config
 
 _CLASSES = ("EngineArgs", "AsyncEngineArgs")
@@ -107,7 +108,7 @@ def is_known_here() -> bool:
     return _declared() is not None
 
 
-def check(role: str, arguments: Mapping[str, Any]) -> None:
+def check(role: str, arguments: Mapping[str, Json]) -> None:
     """Raise ValueError, in one line that says what is valid, for an argument that the engine of a model cannot get.
 
     Where vLLM is not installed, only the names that the harness keeps for itself are refused.
@@ -127,7 +128,7 @@ def check(role: str, arguments: Mapping[str, Any]) -> None:
             raise ValueError(f"{given}: {wrong}")
 
 
-def _wrong(value: Any, kind: _Kind) -> str | None:
+def _wrong(value: Json, kind: _Kind) -> str | None:
     """Return what is valid instead of the value; None where it may be valid."""
     if value in kind.choices and not isinstance(value, bool):
         return None
@@ -138,7 +139,7 @@ def _wrong(value: Any, kind: _Kind) -> str | None:
     return f"valid: {' or '.join(_WORDS[accepted] for accepted in _WORDS if accepted in kind.types)}"
 
 
-def _out_of_range(name: str, value: Any) -> str | None:
+def _out_of_range(name: str, value: Json) -> str | None:
     """Return which numbers are valid instead of the value; None where it is none, or may be valid."""
     limits = _limits().get(name, {}) if isinstance(value, int | float) and not isinstance(value, bool) else {}
     if all(_COMPARISONS[word][0](value, limit) for word, limit in limits.items()):

@@ -31,6 +31,7 @@ from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, R
 from harness.engines import registry
 from harness.engines.calls import EngineWrapper
 from harness.engines.settings import EngineSettings, batched_tokens
+from harness.records import Json
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,9 @@ class LeasedEngine(EngineWrapper):
         return runner
 
     @property
-    def server_report(self) -> dict[str, object] | None:
+    def server_report(self) -> dict[str, Json] | None:
         """What is known of the server that runs the model; None where the worker started the engine."""
-        report: dict[str, object] | None = getattr(self._engine, "report", None)
+        report: dict[str, Json] | None = getattr(self._engine, "report", None)
         return report
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.engine import Role
+from harness.records import Json
 from harness.weights import models
 
 Proposer = Literal["draft", "ngram", "suffix", "eagle3", "mtp"]
@@ -204,7 +205,7 @@ def resolve(name: str) -> models.ModelRef:
     return models.resolve(known.hub_id if known else name)
 
 
-def config_at_hand(reference: models.ModelRef) -> Mapping[str, Any] | None:
+def config_at_hand(reference: models.ModelRef) -> Mapping[str, Json] | None:
     """Return the config.json of a folder or of the hub's cache; None where it is not on this machine.
 
     Raises ValueError where the file is no configuration.
@@ -272,7 +273,7 @@ def other_target_notice(target: models.ModelRef, speculator: models.ModelRef) ->
     )
 
 
-def has_prediction_layers(config: Mapping[str, Any]) -> bool:
+def has_prediction_layers(config: Mapping[str, Json]) -> bool:
     """Return whether a target's configuration names layers for multi-token prediction."""
     if str(config.get("model_type", "")).startswith("mimo_v2") or any(
         "MiMoV2" in name for name in architectures(config)
@@ -286,7 +287,7 @@ def has_prediction_layers(config: Mapping[str, Any]) -> bool:
     )
 
 
-def _check_is_head(config: Mapping[str, Any], name: str) -> None:
+def _check_is_head(config: Mapping[str, Json], name: str) -> None:
     if not _is_head(config):
         kind = ", ".join(architectures(config)) or config.get("model_type") or "no architecture"
         raise ValueError(
@@ -295,12 +296,12 @@ def _check_is_head(config: Mapping[str, Any], name: str) -> None:
         )
 
 
-def _is_head(config: Mapping[str, Any]) -> bool:
+def _is_head(config: Mapping[str, Json]) -> bool:
     kinds = (*architectures(config), str(config.get("speculators_model_type", "")))
     return any("eagle3" in kind.lower() for kind in kinds) or isinstance(config.get("draft_vocab_size"), int)
 
 
-def _check_sizes(head: Mapping[str, Any], head_name: str, target: Mapping[str, Any], target_name: str) -> None:
+def _check_sizes(head: Mapping[str, Json], head_name: str, target: Mapping[str, Json], target_name: str) -> None:
     """Raise ValueError where a head reads hidden states or tokens of another size than the target's."""
     layer = head.get("transformer_layer_config")
     layer = layer if isinstance(layer, dict) else head
@@ -318,7 +319,7 @@ def _check_sizes(head: Mapping[str, Any], head_name: str, target: Mapping[str, A
 
 
 def _check_same_vocabulary(
-    draft: Mapping[str, Any], draft_name: str, target: Mapping[str, Any], target_name: str
+    draft: Mapping[str, Json], draft_name: str, target: Mapping[str, Json], target_name: str
 ) -> None:
     ours, theirs = _text(draft).get("vocab_size"), _text(target).get("vocab_size")
     if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
@@ -328,12 +329,12 @@ def _check_same_vocabulary(
         )
 
 
-def architectures(config: Mapping[str, Any]) -> Iterator[str]:
+def architectures(config: Mapping[str, Json]) -> Iterator[str]:
     """Return the classes that a configuration names for the model."""
     names = config.get("architectures")
     yield from (name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))
 
 
-def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _text(config: Mapping[str, Json]) -> Mapping[str, Json]:
     text = config.get("text_config")
     return text if isinstance(text, dict) else config

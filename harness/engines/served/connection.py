@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import httpx
 import orjson
@@ -19,6 +18,7 @@ from tenacity import (
 from harness.engine import EngineDied, EngineError, RequestRefused, Role
 from harness.engines.served import interfaces
 from harness.engines.served.address import ServerAddress, key_variable
+from harness.records import Json
 
 MOST_ATTEMPTS = 8
 """With the waits between them, a server may be away for about a minute and a half: a restart behind a proxy."""
@@ -83,11 +83,11 @@ class Connection:
         """Close all connections. May be called more than once."""
         await self._client.aclose()
 
-    async def get(self, path: str) -> Any:
+    async def get(self, path: str) -> Json:
         """Return the JSON of a GET. Raises EngineDied, NotOffered and BadReply."""
         return await self._tried("GET", path, None)
 
-    async def post(self, path: str, body: Mapping[str, Any], control: Mapping[str, Any] | None = None) -> Any:
+    async def post(self, path: str, body: Mapping[str, Json], control: Mapping[str, Json] | None = None) -> Json:
         """Return the JSON of a POST. Raises EngineDied, NotOffered and RequestRefused.
 
         `control`: a request of the same kind that the server can answer. A request that keeps failing with status 500
@@ -100,7 +100,7 @@ class Connection:
         except interfaces.BadReply as error:
             raise EngineDied(str(error)) from error
 
-    async def _tried(self, verb: str, path: str, body: bytes | None, control: bytes | None = None) -> Any:
+    async def _tried(self, verb: str, path: str, body: bytes | None, control: bytes | None = None) -> Json:
         try:
             async for attempt in AsyncRetrying(
                 stop=stop_after_attempt(self._attempts),
@@ -137,7 +137,7 @@ class Connection:
             return False
         return True
 
-    async def _once(self, verb: str, path: str, body: bytes | None) -> Any:
+    async def _once(self, verb: str, path: str, body: bytes | None) -> Json:
         url = self.address.root + path
         try:
             async with self._client.stream(verb, url, content=body, headers=self._headers) as response:
@@ -148,9 +148,10 @@ class Connection:
             raise EngineDied(f"{self.name} cannot be asked: {interfaces.shown(error)}") from None
         self._check_status(response, content, path)
         try:
-            return orjson.loads(content)
+            reply: Json = orjson.loads(content)
         except ValueError:
             raise interfaces.BadReply(f"{self.name} answered {path} with something that is not JSON") from None
+        return reply
 
     async def _content(self, response: httpx.Response, path: str) -> bytes:
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):

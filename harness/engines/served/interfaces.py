@@ -18,9 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from harness.engine import EngineError, Finish, Sampling
+from harness.records import Json
 
 LEAST_LOGPROB = -9000.0
 """vLLM writes -9999 for a log-probability of minus infinity, which JSON cannot hold."""
@@ -60,13 +61,13 @@ class Judged:
     cached_tokens: int | None = None
 
 
-def shown(text: object) -> str:
+def shown(text: Json | BaseException) -> str:
     """Return text of a server in one short line without control characters."""
     words = " ".join("".join(c if c.isprintable() else " " for c in str(text)[: 4 * _MOST_CHARACTERS_SHOWN]).split())
     return words if len(words) <= _MOST_CHARACTERS_SHOWN else f"{words[:_MOST_CHARACTERS_SHOWN]}…"
 
 
-def field(record: Any, *path: str | int) -> Any:
+def field(record: Json, *path: str | int) -> Json:
     """Return what lies at a path of keys and positions in a reply; None where nothing does."""
     for key in path:
         if isinstance(key, str) and isinstance(record, dict):
@@ -78,7 +79,7 @@ def field(record: Any, *path: str | int) -> Any:
     return record
 
 
-def token_ids(values: Any, vocabulary: int, most: int) -> tuple[int, ...]:
+def token_ids(values: Json, vocabulary: int, most: int) -> tuple[int, ...]:
     """Return ids, at most so many and each below `vocabulary`. Raises BadReply."""
     if not isinstance(values, list) or len(values) > most:
         what = f"{len(values)} token ids instead of at most {most}" if isinstance(values, list) else "no token ids"
@@ -89,13 +90,14 @@ def token_ids(values: Any, vocabulary: int, most: int) -> tuple[int, ...]:
     return tuple(values)
 
 
-def count(value: Any, most: int) -> int | None:
+def count(value: Json, most: int) -> int | None:
     """Return a number of tokens between 0 and `most`; None where the server sent none."""
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return min(value, most) if is_count else None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        return None
+    return min(value, most)
 
 
-def logprob(value: Any) -> float | None:
+def logprob(value: Json) -> float | None:
     """Return a log-probability in nats; None where it is missing or stands for minus infinity.
 
     Raises BadReply where it is no number, or above 0 by more than a rounding error.
@@ -107,7 +109,7 @@ def logprob(value: Any) -> float | None:
     return None if value <= LEAST_LOGPROB else min(0.0, float(value))
 
 
-def token_logprobs(values: Any, most: int) -> tuple[float, ...] | None:
+def token_logprobs(values: Json, most: int) -> tuple[float, ...] | None:
     """Return the log-probabilities of the first tokens, at most so many; None where the server did not send them.
 
     Raises BadReply where one of them is no log-probability, and NotFinite where it is not finite.
@@ -121,7 +123,7 @@ def token_logprobs(values: Any, most: int) -> tuple[float, ...] | None:
     return finite
 
 
-def ranked_logprobs(values: Any, most: int) -> tuple[tuple[float, ...], ...] | None:
+def ranked_logprobs(values: Json, most: int) -> tuple[tuple[float, ...], ...] | None:
     """Return the log-probabilities of the most probable tokens at the first positions; None where none were sent.
 
     Raises BadReply where one of them is no log-probability.
@@ -140,7 +142,7 @@ class Request:
     """One POST."""
 
     path: str
-    body: Mapping[str, Any]
+    body: Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class Interface(Protocol):
     context_paths: Sequence[tuple[str, Sequence[str | int]]]
     """Where it tells the longest prompt plus completion, beside the list of models."""
 
-    def context_of(self, card: Mapping[str, Any]) -> Any:
+    def context_of(self, card: Mapping[str, Json]) -> Json:
         """Return the longest prompt plus completion from an entry of the list of models; None where it is not there."""
 
     def writing(
@@ -178,19 +180,19 @@ class Interface(Protocol):
         None for none.
         """
 
-    def written(self, reply: Any, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
+    def written(self, reply: Json, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
         """Return the completion in a reply. Raises BadReply, also where the server broke it off."""
 
     def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Request]:
         """Return the requests of a `choose` in the order of trying: the next where a reply lacks an option."""
 
-    def judged(self, reply: Any, asked: Asked) -> Judged:
+    def judged(self, reply: Json, asked: Asked) -> Judged:
         """Return the log-probabilities in a reply. Raises BadReply."""
 
     def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Request | None:
         """Return the request of a `log_probabilities`; None where the server has no such request."""
 
-    def read(self, reply: Any, ids: Sequence[int], start: int) -> tuple[float, ...]:
+    def read(self, reply: Json, ids: Sequence[int], start: int) -> tuple[float, ...]:
         """Return the log-probabilities of the ids from `start` on. Raises BadReply."""
 
     def tokenizing(self, model: str, text: str) -> Request:
@@ -215,7 +217,7 @@ class VllmServer:
     version_paths: Sequence[tuple[str, Sequence[str | int]]] = (("/version", ("version",)),)
     context_paths: Sequence[tuple[str, Sequence[str | int]]] = ()
 
-    def context_of(self, card: Mapping[str, Any]) -> Any:
+    def context_of(self, card: Mapping[str, Json]) -> Json:
         return card.get("max_model_len")
 
     def writing(
@@ -237,7 +239,7 @@ class VllmServer:
         }
         return Request(_VLLM_PATH, body if logprobs is None else {**body, "logprobs": logprobs})
 
-    def written(self, reply: Any, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
+    def written(self, reply: Json, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
         choice = field(reply, "choices", 0)
         reason, stopped = field(choice, "finish_reason"), field(choice, "stop_reason")
         if reason not in ("stop", "length"):
@@ -262,7 +264,7 @@ class VllmServer:
         named = Request(_VLLM_PATH, {**body, "logprobs": 0, "logprob_token_ids": list(options)})
         return [named, *(Request(_VLLM_PATH, {**body, "logprobs": number}) for number in _VLLM_NUM_LISTED)]
 
-    def judged(self, reply: Any, asked: Asked) -> Judged:
+    def judged(self, reply: Json, asked: Asked) -> Judged:
         listed = field(reply, "choices", 0, "logprobs", "top_logprobs", 0)
         logprobs = {}
         for name, value in listed.items() if isinstance(listed, dict) else ():
@@ -283,7 +285,7 @@ class VllmServer:
         }
         return Request(_VLLM_PATH, body)
 
-    def read(self, reply: Any, ids: Sequence[int], start: int) -> tuple[float, ...]:
+    def read(self, reply: Json, ids: Sequence[int], start: int) -> tuple[float, ...]:
         listed = field(reply, "choices", 0, "prompt_logprobs")
         if not isinstance(listed, list) or len(listed) != len(ids):
             raise BadReply("the server sent no log-probabilities of a prompt")
@@ -297,7 +299,7 @@ class VllmServer:
         return Request("/detokenize", {"model": model, "tokens": list(ids)})
 
 
-def _vllm_common(asked: Asked, prompt: Sequence[int]) -> dict[str, Any]:
+def _vllm_common(asked: Asked, prompt: Sequence[int]) -> dict[str, Json]:
     return {
         "model": asked.model,
         "prompt": list(prompt),
@@ -312,14 +314,14 @@ def _vllm_common(asked: Asked, prompt: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _vllm_cached(reply: Any) -> int | None:
+def _vllm_cached(reply: Json) -> int | None:
     """Return the cached prompt tokens, which the server reports with `--enable-prompt-tokens-details`."""
     prompt_tokens = count(field(reply, "usage", "prompt_tokens"), 1 << 40)
     cached = field(reply, "usage", "prompt_tokens_details", "cached_tokens")
     return count(cached, prompt_tokens or 0)
 
 
-def _all(values: list[Any]) -> tuple[float, ...]:
+def _all(values: Sequence[Json]) -> tuple[float, ...]:
     logprobs = token_logprobs(values, len(values))
     assert logprobs is not None
     return logprobs
@@ -342,7 +344,7 @@ class SglangServer:
         ("/get_server_info", ("context_length",)),
     )
 
-    def context_of(self, card: Mapping[str, Any]) -> Any:
+    def context_of(self, card: Mapping[str, Json]) -> Json:
         return card.get("max_model_len")
 
     def writing(
@@ -363,7 +365,7 @@ class SglangServer:
         body = {**_sglang_common(asked, prompt), "sampling_params": settings, "return_logprob": logprobs is not None}
         return Request(_SGLANG_PATH, {**body, "top_logprobs_num": logprobs} if logprobs else body)
 
-    def written(self, reply: Any, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
+    def written(self, reply: Json, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
         ended = field(reply, "meta_info", "finish_reason")
         kind, matched = field(ended, "type"), field(ended, "matched")
         if kind not in ("stop", "length"):
@@ -386,7 +388,7 @@ class SglangServer:
         }
         return [Request(_SGLANG_PATH, body)]
 
-    def judged(self, reply: Any, asked: Asked) -> Judged:
+    def judged(self, reply: Json, asked: Asked) -> Judged:
         listed = field(reply, "meta_info", "output_token_ids_logprobs", 0)
         if not isinstance(listed, list):
             raise BadReply("the server sent no log-probabilities of named tokens")
@@ -406,7 +408,7 @@ class SglangServer:
         }
         return Request(_SGLANG_PATH, body)
 
-    def read(self, reply: Any, ids: Sequence[int], start: int) -> tuple[float, ...]:
+    def read(self, reply: Json, ids: Sequence[int], start: int) -> tuple[float, ...]:
         listed, number = field(reply, "meta_info", "input_token_logprobs"), len(ids) - start
         last = listed[-number:] if isinstance(listed, list) else []
         if [field(entry, 1) for entry in last] != list(ids[start:]):
@@ -419,11 +421,10 @@ class SglangServer:
         return Request("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
 
     def detokenizing(self, model: str, ids: Sequence[int]) -> Request:
-        body = {"model": model, "tokens": list(ids), "skip_special_tokens": False}
-        return Request("/detokenize", body)
+        return Request("/detokenize", {"model": model, "tokens": list(ids), "skip_special_tokens": False})
 
 
-_SAMPLING: Mapping[str, Any] = {
+_SAMPLING: Mapping[str, Json] = {
     "top_k": -1,
     "min_p": 0.0,
     "repetition_penalty": 1.0,
@@ -434,11 +435,11 @@ _SAMPLING: Mapping[str, Any] = {
 }
 
 
-def _sglang_common(asked: Asked, prompt: Sequence[int]) -> dict[str, Any]:
+def _sglang_common(asked: Asked, prompt: Sequence[int]) -> dict[str, Json]:
     return {"input_ids": list(prompt), "stream": False, "extra_key": asked.cache_salt, "logprob_start_len": -1}
 
 
-def _sglang_cached(reply: Any) -> int | None:
+def _sglang_cached(reply: Json) -> int | None:
     return count(field(reply, "meta_info", "cached_tokens"), 1 << 40)
 
 
@@ -457,7 +458,7 @@ class LlamaServer:
     version_paths: Sequence[tuple[str, Sequence[str | int]]] = (("/props", ("build_info",)),)
     context_paths: Sequence[tuple[str, Sequence[str | int]]] = (("/props", ("default_generation_settings", "n_ctx")),)
 
-    def context_of(self, card: Mapping[str, Any]) -> Any:
+    def context_of(self, card: Mapping[str, Json]) -> Json:
         """A request has the context of one slot."""
         return field(card, "meta", "n_ctx")
 
@@ -479,7 +480,7 @@ class LlamaServer:
         }
         return Request(_LLAMA_PATH, body if logprobs is None else {**body, "n_probs": max(1, logprobs)})
 
-    def written(self, reply: Any, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
+    def written(self, reply: Json, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
         ends: dict[object, Finish] = {"word": "stop", "eos": "eos", "limit": "length"}
         stop_type = field(reply, "stop_type")
         if not isinstance(stop_type, str) or stop_type not in ends:
@@ -498,7 +499,7 @@ class LlamaServer:
         numbers = (*(number for number in _LLAMA_NUM_LISTED if number < asked.vocabulary), asked.vocabulary)
         return [Request(_LLAMA_PATH, {**body, "n_probs": number}) for number in numbers]
 
-    def judged(self, reply: Any, asked: Asked) -> Judged:
+    def judged(self, reply: Json, asked: Asked) -> Judged:
         listed = field(reply, "completion_probabilities", 0, "top_logprobs")
         if not isinstance(listed, list):
             raise BadReply("the server sent no log-probabilities")
@@ -513,7 +514,7 @@ class LlamaServer:
         """See Interface: there is none, so that each token is asked for behind those before it."""
         return None
 
-    def read(self, reply: Any, ids: Sequence[int], start: int) -> tuple[float, ...]:
+    def read(self, reply: Json, ids: Sequence[int], start: int) -> tuple[float, ...]:
         raise BadReply("llama.cpp's server gives no log-probabilities of a prompt")
 
     def tokenizing(self, model: str, text: str) -> Request:
@@ -523,7 +524,7 @@ class LlamaServer:
         return Request("/detokenize", {"tokens": list(ids)})
 
 
-def _llama_common(prompt: Sequence[int]) -> dict[str, Any]:
+def _llama_common(prompt: Sequence[int]) -> dict[str, Json]:
     """Return what every request says; the samplers are in vLLM's order, the temperature before the nucleus."""
     return {
         "prompt": list(prompt),
@@ -541,10 +542,10 @@ def _llama_common(prompt: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _llama_cached(reply: Any) -> int | None:
+def _llama_cached(reply: Json) -> int | None:
     return count(field(reply, "timings", "cache_n"), 1 << 40)
 
 
-def _top(token: Any) -> list[Any]:
+def _top(token: Json) -> Sequence[Json]:
     listed = field(token, "top_logprobs")
     return [field(entry, "logprob") for entry in listed] if isinstance(listed, list) else []

@@ -31,6 +31,7 @@ from harness.engines.served.interfaces import (
     VllmServer,
 )
 from harness.problems import hub
+from harness.records import Json
 from harness.weights import models
 from harness.weights.tokenizer import HFTokenizer
 
@@ -90,18 +91,15 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
         raise ServerUnfit(f"{error}; {_known_kinds()}") from None
     entries = interfaces.field(listed, "data")
     cards = [card for card in entries if isinstance(card, dict)] if isinstance(entries, list) else []
-    card = _chosen(connection, cards, wanted)
+    model, card = _chosen(connection, cards, wanted)
     interface = INTERFACES[await _kind(connection, card)]
-    context = interface.context_of(card)
-    if not _is_context(context):
-        context = await _told(connection, interface.context_paths)
-    version, root = await _told(connection, interface.version_paths), card.get("root")
-    is_root = isinstance(root, str) and _MODEL_ID.fullmatch(root) and root != card["id"]
+    context = _context(interface.context_of(card)) or _context(await _told(connection, interface.context_paths))
+    version, root = await _told(connection, interface.version_paths), _model_id(card.get("root"))
     return Found(
         interface.kind,
-        card["id"],
-        root if is_root else None,
-        context if _is_context(context) else None,
+        model,
+        root if root != model else None,
+        context,
         interfaces.shown(version)[:50] if isinstance(version, str) else None,
     )
 
@@ -138,23 +136,28 @@ def model_of(identity: str) -> str:
     return identity.removeprefix("served:").rpartition(":")[0]
 
 
-def _chosen(connection: Connection, cards: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping[str, Any]:
-    named = {card["id"]: card for card in cards if isinstance(card.get("id"), str) and _MODEL_ID.fullmatch(card["id"])}
+def _chosen(
+    connection: Connection, cards: Sequence[Mapping[str, Json]], wanted: str | None
+) -> tuple[str, Mapping[str, Json]]:
+    """Return the id and the entry of the model to use. Raises ServerUnfit."""
+    named = {model: card for card in cards if (model := _model_id(card.get("id"))) is not None}
     names = ", ".join(list(named)[:_MOST_MODELS_SHOWN]) + (", …" if len(named) > _MOST_MODELS_SHOWN else "")
     if wanted is not None:
         if wanted not in named:
             raise ServerUnfit(f"{connection.name} does not serve {wanted!r}; it serves: {names or 'no model'}")
-        return named[wanted]
-    whole = [card for card in named.values() if not card.get("parent")]  # adapters name the model that they change
+        return wanted, named[wanted]
+    whole = [
+        model for model, card in named.items() if not card.get("parent")
+    ]  # adapters name the model that they change
     if len(whole) != 1:
         raise ServerUnfit(
             f"{connection.name} serves {len(whole)} models; choose one with --{connection.role}-served-model: "
             f"{names or 'it names none'}"
         )
-    return whole[0]
+    return whole[0], named[whole[0]]
 
 
-async def _kind(connection: Connection, card: Mapping[str, Any]) -> ServerKind:
+async def _kind(connection: Connection, card: Mapping[str, Json]) -> ServerKind:
     owner = card.get("owned_by")
     if isinstance(owner, str) and owner in _OWNERS:
         return _OWNERS[owner]
@@ -168,7 +171,7 @@ def _known_kinds() -> str:
     return "valid: a server of vLLM, SGLang or llama.cpp, which take token ids and give log-probabilities of them"
 
 
-async def _told(connection: Connection, paths: Sequence[tuple[str, Sequence[str | int]]]) -> Any:
+async def _told(connection: Connection, paths: Sequence[tuple[str, Sequence[str | int]]]) -> Json:
     """Return the first value that lies at one of these places; None where the server tells it at none."""
     for path, place in paths:
         try:
@@ -180,8 +183,14 @@ async def _told(connection: Connection, paths: Sequence[tuple[str, Sequence[str 
     return None
 
 
-def _is_context(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_CONTEXT
+def _context(value: Json) -> int | None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MOST_CONTEXT:
+        return None
+    return value
+
+
+def _model_id(value: Json) -> str | None:
+    return value if isinstance(value, str) and _MODEL_ID.fullmatch(value) else None
 
 
 async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Tokenizer, vocabulary: int) -> list[str]:
@@ -210,7 +219,7 @@ async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Toke
     return []
 
 
-async def _asked_or_none(connection: Connection, request: Request) -> Any:
+async def _asked_or_none(connection: Connection, request: Request) -> Json:
     try:
         return await connection.post(request.path, request.body)
     except (NotOffered, RequestRefused):

@@ -27,6 +27,7 @@ from harness.engines.served.connection import Connection
 from harness.engines.served.interfaces import Asked, BadReply, Judged, NotFinite, Written
 from harness.engines.served.probe import Found
 from harness.engines.settings import EngineSettings
+from harness.records import Json
 from harness.weights.tokenizer import HFTokenizer
 
 _VERDICT_ATTEMPTS = 4
@@ -97,14 +98,14 @@ class ServedEngine:
         return self.connection.num_resent
 
     @property
-    def report(self) -> dict[str, object]:
+    def report(self) -> dict[str, Json]:
         """What is known of the server, for the record of an attempt."""
         found = self.found
         return {
-            "kind": found and found.kind,
-            "model": found and found.model,
-            "version": (found and found.version) or "unknown",
-            "context_tokens": found and found.context_tokens,
+            "kind": found.kind if found else None,
+            "model": found.model if found else None,
+            "version": (found.version if found else None) or "unknown",
+            "context_tokens": found.context_tokens if found else None,
             "separates_caches": found is not None and found.interface.salts_caches,
         }
 

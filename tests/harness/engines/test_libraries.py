@@ -15,6 +15,7 @@ import pytest
 from harness.engines import libraries, vllm_process
 from harness.engines.libraries import unknown_here, writes_nothing
 from harness.engines.settings import pair_settings
+from harness.records import Json
 from harness.weights.models import BUNDLED, pair_folder
 
 needs_vllm = pytest.mark.needs_tool("vllm")
@@ -96,7 +97,13 @@ def test_names_and_types_are_those_that_the_installed_vllm_declares(name: str, v
 
 @pytest.mark.usefixtures("an_installed_vllm")
 def test_what_fits_its_declaration_is_accepted() -> None:
-    values = {"kv_cache_dtype": "fp8", "max_num_seqs": 8, "cpu_offload_gb": 2, "enforce_eager": True, "backend": "two"}
+    values: dict[str, Json] = {
+        "kv_cache_dtype": "fp8",
+        "max_num_seqs": 8,
+        "cpu_offload_gb": 2,
+        "enforce_eager": True,
+        "backend": "two",
+    }
     libraries.check("draft", values | {"attention_config": {"backend": "x"}, "overrides": {"a": 1}})
     libraries.check("draft", {"twice": 1, "enable_log_requests": True, "generation_config": "vllm"})
 
