@@ -285,7 +285,7 @@ def _folder(disk: str) -> Path | None:
         except OSError as error:
             warnings.warn(f"compiled code is kept in the home directory, because {error}", stacklevel=3)
             return None
-        atexit.register(_remove, folder / _TEMPORARY, process)
+        atexit.register(shutil.rmtree, folder / _TEMPORARY, ignore_errors=True)
         _held[process, disk] = folder, lock
     return _held[process, disk][0]
 
@@ -305,7 +305,7 @@ def _take(disk: Path) -> tuple[Path, int | None]:
                 _share(root / "modelinfos", folder / FOLDERS["VLLM_CACHE_ROOT"] / "modelinfos")
                 return folder, lock
     private = Path(tempfile.mkdtemp(prefix="speculative-harness-", dir=disk))
-    atexit.register(_remove, private, os.getpid())
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
     return private, None
 
 
@@ -331,13 +331,7 @@ def _remove_leftovers(root: Path) -> None:
 
 def _remove_left(folder: Path) -> None:
     remove_noted_segments(folder)
-    _remove(folder)
-
-
-def _remove(folder: Path, process: int | None = None) -> None:
-    """Remove a folder with its contents; where a process is named, only in this one."""
-    if process in (None, os.getpid()):
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _share(shared: Path, link: Path) -> None:

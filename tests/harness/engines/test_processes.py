@@ -167,14 +167,6 @@ def test_a_folder_that_others_may_write_to_is_not_used(disk: Path, mode: int | N
     assert folder.parent.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.needs_tool("root")
-def test_a_folder_of_another_user_is_not_used(disk: Path) -> None:
-    root = disk / f"speculative-harness-{os.getuid()}"
-    root.mkdir(mode=0o700)
-    os.chown(root, 12345, 12345)
-    assert not Path(processes.node_variables()["VLLM_CACHE_ROOT"]).is_relative_to(root)
-
-
 def test_a_disk_without_room_leaves_the_usual_folders(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(disk / "absent"))
     with pytest.warns(UserWarning, match="home directory"):
@@ -220,14 +212,6 @@ def test_what_killed_workers_leave_is_removed_by_the_next_one(short: Path) -> No
     assert list(of_third.iterdir()), "a worker that runs keeps its own"
     for worker in (third, next_one):
         worker.communicate("\n")
-
-
-def test_a_process_that_is_forked_leaves_the_folder_to_its_parent(disk: Path) -> None:
-    folder = Path(processes.node_variables()["TMPDIR"])
-    processes._remove(folder, os.getpid() + 1)
-    assert folder.exists()
-    processes._remove(folder, os.getpid())
-    assert not folder.exists()
 
 
 _SHARE = """

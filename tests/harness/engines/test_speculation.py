@@ -88,13 +88,6 @@ def test_flags_that_do_not_fit_the_proposer_are_refused_in_one_line(
     assert "\n" not in str(refusal.value)
 
 
-def test_flags_that_fit_are_accepted() -> None:
-    for proposer, model in (("draft", None), ("draft", "org/other"), ("mtp", None), ("mtp", "org/layers")):
-        check_flags(proposer, model, "probabilistic")  # type: ignore[arg-type]
-    check_flags("eagle3", "org/head", None)
-    check_flags("ngram", None, None)
-
-
 def test_drafts_are_greedy_unless_asked_and_only_then_a_weaker_baseline() -> None:
     assert [draft_sampling(p, None) for p in ("draft", "eagle3", "mtp", "ngram", "suffix", None)] == [
         *["greedy"] * 3,

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from harness.engine import EngineDied, Role, Sampling
-from harness.engines import calls, vllm, vllm_process
+from harness.engines import calls, vllm_process
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from tests.conftest import VLLMPair
 from tests.harness.conftest import save_tiny_adapter
-from tests.harness.engines.tiny_engines import PROMPT, alive, core_of, ids_of, processes_of, tiny_settings
+from tests.harness.engines.tiny_engines import PROMPT, alive, ids_of, process_of, processes_of, tiny_settings
 
 pytestmark = [
     pytest.mark.vllm,
@@ -71,7 +71,7 @@ async def test_a_dead_engine_is_started_once_more_and_answers_and_ends_where_it_
     monkeypatch.setattr(calls, "StallClock", _CountingClock)
     # In the usual way no prompt is split on a CPU, because of requests with seeds. Here these fit into one batch.
     chunks = {"enable_chunked_prefill": True, "max_num_batched_tokens": 128}
-    monkeypatch.setattr(vllm, "_batching", lambda *_: chunks)
+    monkeypatch.setattr(vllm_process, "_batching", lambda *_: chunks)
     prompt, environment, log = PROMPT[:20], dict(os.environ), tmp_path / "log"
     engine = await VLLMEngine.start(str(tiny_models["draft"]), "draft", tiny_settings()["draft"], log)
     try:
@@ -84,7 +84,7 @@ async def test_a_dead_engine_is_started_once_more_and_answers_and_ends_where_it_
         first_processes = processes_of(engine)
         under_way = [asyncio.create_task(engine.generate(prompt, Sampling(300, 1.0, seed=4, n=3))) for _ in range(2)]
         await asyncio.sleep(0.2)
-        core_of(engine).kill()
+        process_of(engine, os.environ.get("VICTIM", "Worker")).kill()
         assert (await vllm_pair.target.generate(PROMPT, Sampling(4))).completions, "other engines must go on"
         replies = await asyncio.gather(*under_way)
         assert engine.restarts == 1
@@ -96,7 +96,7 @@ async def test_a_dead_engine_is_started_once_more_and_answers_and_ends_where_it_
         second_processes = processes_of(engine)
         call = asyncio.create_task(engine.generate(prompt, Sampling(400, 2.0, n=4)))
         await asyncio.sleep(0.2)
-        os.kill(core_of(engine).pid, signal.SIGSTOP)
+        os.kill(process_of(engine, "EngineCore").pid, signal.SIGSTOP)
         with pytest.raises(EngineDied, match=r"second time: no output for 4 s[^\n]*\n(.|\n)*EngineCore"):
             await asyncio.wait_for(call, 60)
         async with asyncio.timeout(20):
