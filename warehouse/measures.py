@@ -18,8 +18,7 @@ import numpy as np
 from harness.methods import METHODS, defaults
 from warehouse.database import Connection, columns, rows
 from warehouse.measure_sql import AGAINST, BY_PROBLEM, BY_RUN, CORRELATION, STORED
-from warehouse.pairs import latencies
-from warehouse.repeated_runs import run_factors
+from warehouse.pairs import latencies, run_factors
 from warehouse.statistics.intervals import Interval, mean_t
 from warehouse.statistics.ratios import Fractions, geometric_mean_ratio, ratio_of_means
 from warehouse.statistics.run_factor import RunFactor, between_runs

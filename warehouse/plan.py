@@ -97,7 +97,7 @@ def main(
     alone is one with an assumption (--correlation). Without RUN, all settings in the database are planned from. The
     plan is for the decision "not worse" of warehouse.compare, and for GPU-hours as these runs took them.
     """
-    from warehouse.graders import reader_for_grader
+    from warehouse.database import reader_for_grader
     from warehouse.planning import pilots, plans, show
 
     if difference_points <= -margin_points:

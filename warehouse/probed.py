@@ -43,8 +43,8 @@ FROM counted_estimate WHERE run_id = $run_id AND metric LIKE 'probe_%'
 ORDER BY group_kind NULLS FIRST, try_cast(group_value AS DOUBLE)
 """
 _JUDGED = """
-SELECT unit, auroc, low_95, high_95 FROM judge_auroc WHERE run_id = $run_id AND unit IN ('verdicts', 'decisions')
-ORDER BY unit DESC LIMIT 1
+SELECT auroc, low_95, high_95 FROM judge_auroc WHERE run_id = $run_id
+ORDER BY verdict_kind NULLS LAST, kind LIMIT 1
 """
 EXPLAINED = (
     "In percent, with 95 % intervals over problems, of the decisions that do not end the reply. Loss of a step: how "

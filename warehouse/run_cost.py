@@ -26,10 +26,10 @@ from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
 from warehouse.measures import runs_like
-from warehouse.papers import estimate
-from warehouse.repeated_runs import run_factors
+from warehouse.pairs import run_factors
 from warehouse.statistics.intervals import Interval, mean_t
 from warehouse.statistics.run_factor import between_runs
+from warehouse.suites.published_costs import from_history
 
 _WAIT_SECONDS = 2.0
 """A launch does not wait for a loader."""
@@ -109,9 +109,7 @@ def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forec
 
 
 def _from_history(connection: Connection, launch: Launch, spec: RunSpec, num_samples: int) -> Forecast | None:
-    found = [
-        (run, cost) for run in runs_like(connection, same_cost(spec)) if (cost := estimate.from_history(launch, run, 1))
-    ]
+    found = [(run, cost) for run in runs_like(connection, same_cost(spec)) if (cost := from_history(launch, run, 1))]
     # Those on the devices of the run with the most samples: a mean over several machines is that of none.
     alike = [(run, cost) for run, cost in found if run["devices"] == found[0][0]["devices"]]
     if not alike:

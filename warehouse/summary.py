@@ -10,7 +10,7 @@ from typing import Any
 
 from grading.grade import FAILED
 from warehouse.database import Connection, reader, rows
-from warehouse.loading.run_files import SkippedFile
+from warehouse.loading.convert import SkippedFile
 from warehouse.statistics.intervals import Interval
 
 _RUN = """

@@ -15,8 +15,7 @@ from warehouse import latency_at_one
 from warehouse.database import Connection, rows
 from warehouse.latency_at_one import TimedRun
 from warehouse.measures import Measured
-from warehouse.pairs import alike_but_in_flight
-from warehouse.repeated_runs import run_factors
+from warehouse.pairs import alike_but_in_flight, run_factors
 from warehouse.statistics.intervals import Floats, Interval
 from warehouse.statistics.run_factor import between_runs
 from warehouse.statistics.two_phase import mean_interval, two_phase_difference, two_phase_ratio

@@ -20,8 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from harness.engine import Json
 from harness.engines.speculation import architectures
-from harness.records import Json
 from harness.weights.models import read_config
 
 _CLASSES = ("EngineArgs", "AsyncEngineArgs")

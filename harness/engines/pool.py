@@ -27,11 +27,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, RequestRefused, Role, Sampling
+from harness.engine import Choice, Engine, EngineDied, Generation, Json, Likelihood, RequestRefused, Role, Sampling
 from harness.engines import registry
 from harness.engines.calls import EngineWrapper
 from harness.engines.settings import EngineSettings, batched_tokens
-from harness.records import Json
 
 
 @dataclass(frozen=True)

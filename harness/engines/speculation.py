@@ -13,8 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from harness.engine import Role
-from harness.records import Json
+from harness.engine import Json, Role
 from harness.weights import models
 
 Proposer = Literal["draft", "ngram", "suffix", "eagle3", "mtp"]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from harness.engine import Role
 from harness.launch_options import PartialLaunch
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.prompt_file import Prompts
 from harness.prompts import equivalence_question, reward_question
 from harness.weights.models import read_config
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run.model_spec import ModelSpec
+from jobs.run.spec import ModelSpec
 
 _FLAGS = ("reward", "reward_gpus", "reward_memory", "reward_tensor_parallel")
 

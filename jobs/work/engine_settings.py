@@ -17,15 +17,13 @@ from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
-from harness.sizing.here import Chosen, asked_for, chosen_here
-from harness.sizing.plan import DoesNotFit
-from harness.sizing.run_sizing import RunSizing, small_models
+from harness.sizing.engine_plan import DoesNotFit
+from harness.sizing.run_sizing import Chosen, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import adapter, prompt_trial
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import ModelSpec
 from jobs.run.sizing import sizing_of, unplanned_arguments
-from jobs.run.spec import RunSpec
+from jobs.run.spec import ModelSpec, RunSpec
 
 
 def engine_needs(

@@ -141,8 +141,8 @@ def test_calibration_and_auroc_are_by_the_number_of_the_decision(
     assert sum(row["num_decisions"] for row in later) == len(decisions)
     curve = rows(connection, "FROM judge_reliability WHERE run_id = $run_id", {"run_id": run_id})
     assert sum(row["num_decisions"] for row in curve) == len(decisions)
-    areas = rows(connection, "FROM judge_auroc WHERE run_id = $run_id", {"run_id": run_id})
-    assert {row["unit"] for row in areas} == {"decisions", "samples, mean number", "samples, worst number"}
+    [area] = rows(connection, "FROM judge_auroc WHERE run_id = $run_id", {"run_id": run_id})
+    assert (area["kind"], area["verdict_kind"]) == ("confidence", None)
     assert rows(connection, "FROM judge_reliability WHERE run_id = $run_id", {"run_id": launched[1]["certain"]}) == []
 
 
@@ -230,7 +230,7 @@ def test_the_replay_of_another_threshold_is_exact_up_to_the_first_changed_decisi
         replayed = {sign * row["threshold"]: row for row in ask("threshold_replay", folder)}
         changed = ask("threshold_changes", folder)
         [own] = [row for row in ask("threshold_replay", folder) if row["is_own"]]
-        auroc = {row["unit"]: row["auroc"] for row in ask("judge_auroc", folder)}
+        [auroc] = ask("judge_auroc", folder)
     assert (own["threshold"], own["num_changed_samples"]) == (sign * 0.5, 0)
     assert own["score"] == ("doubt" if is_low else "trust")
     assert set(replayed) == {0.3, 0.4, 0.5, 0.6, 0.8, 0.9}
@@ -241,7 +241,7 @@ def test_the_replay_of_another_threshold_is_exact_up_to_the_first_changed_decisi
     changes = {(sign * row["threshold"], row["step_index"]): row["num_samples"] for row in changed}
     assert (changes[(0.8, 0)], changes[(0.4, 0)], changes[(0.3, 1)]) == (1, 1, 1)
     # Right 0.9 0.8 0.6 0.6 0.4 0.9, wrong 0.9 0.3 0.9 0.9: six above 0.3, and two nines tie with three nines.
-    assert auroc["decisions"] == pytest.approx((6 + 2 * 3 / 2) / 24)
+    assert auroc["auroc"] == pytest.approx((6 + 2 * 3 / 2) / 24)
 
 
 def test_numbers_of_any_size_are_kept_apart(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from warehouse.display import aligned, latex, markdown
 from warehouse.formatting import NOTHING, fixed, number, p_value, percent, signed, span
-from warehouse.markup import aligned, latex, markdown
-from warehouse.report.charts.lines import Line, Lines, Place
+from warehouse.report.charts import Line, Lines, Place
 from warehouse.report.facts import Estimate
 
 

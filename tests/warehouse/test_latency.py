@@ -11,7 +11,7 @@ from harness.latency import LatencyModel, ModelSpeed, Work
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse.database import WarehouseError, reader
-from warehouse.latency_fit import TimedCall, TimedSample, fit, timed_samples
+from warehouse.latency_at_one import TimedCall, TimedSample, fit, timed_samples
 from warehouse.load import load_run
 
 TRUTH = LatencyModel(

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from jobs.suite import NIGHTLY_OUTPUT
 from warehouse import compare, export, load, query, regress, trace
 from warehouse.database import WarehouseError, writer
-from warehouse.errors import one_line
+from warehouse.formatting import one_line
 from warehouse.options import NIGHTLY_FOLDER, WarehouseCommand, choose_format, default_database
 from warehouse.report import __main__ as report
 

@@ -18,11 +18,11 @@ from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.warehouse.test_questions import QUESTIONS
 from warehouse.database import reader
-from warehouse.estimates import probed
+from warehouse.estimates import rates
 from warehouse.loading.runs import load_run
 from warehouse.probed import main
 from warehouse.report.facts import report_facts
-from warehouse.report.probes import tables
+from warehouse.report.tables import probe_tables
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,10 @@ def test_decisions_that_end_the_reply_are_stored_with_the_probe_and_unknown_of_e
 
 def test_thresholds_near_each_other_have_names_of_their_own_that_say_all_of_them() -> None:
     ratings = np.array([0.9491, 0.99954, 0.999961, 0.9999991, 0.99999997])
-    found = probed.of_numbers(ratings)
+    found = rates.of_numbers(ratings)
     assert len({f"{threshold:g}" for threshold in found}) == len(found) > 3
     assert [float(f"{threshold:g}") for threshold in found] == found
-    assert [f"{threshold:g}" for threshold in probed.of_numbers(np.linspace(-1, 1, 5))] == [
+    assert [f"{threshold:g}" for threshold in rates.of_numbers(np.linspace(-1, 1, 5))] == [
         "-0.8",
         "-0.5",
         "0",
@@ -116,7 +116,7 @@ def test_a_run_that_is_no_probe_is_refused_by_name(database: Path) -> None:
 def test_the_report_on_the_probed_run_has_what_the_probe_found(database: Path) -> None:
     with reader(database) as connection:
         [(run_id,)] = connection.execute("SELECT run_id FROM run WHERE method = 'specreason'").fetchall()
-        [table] = tables(report_facts(connection, [run_id]))
+        [table] = probe_tables(report_facts(connection, [run_id]))
         assert connection.execute(table.sql).fetchall()
     assert table.rows[0][1] == "all"
     assert "24 points with 2 continuations each way" in table.caption

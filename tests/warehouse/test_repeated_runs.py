@@ -14,7 +14,7 @@ from tests.warehouse import cells
 from tests.warehouse.test_compare import GOOD, compare, load, records
 from tests.warehouse.test_summary import rendered
 from warehouse.database import reader
-from warehouse.repeated_runs import run_factors
+from warehouse.pairs import run_factors
 
 FACTORS = (1.0, 1.1, 0.95)
 

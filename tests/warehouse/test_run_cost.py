@@ -10,8 +10,7 @@ import pytest
 from harness.launch_options import Launch
 from jobs.costs import in_words
 from jobs.run.forecast import Forecast
-from jobs.run.model_spec import EngineSpec
-from jobs.run.spec import RunSpec
+from jobs.run.spec import EngineSpec, RunSpec
 from tests.warehouse import runs
 from warehouse.loading.runs import load_run
 from warehouse.run_cost import forecast

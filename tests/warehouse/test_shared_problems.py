@@ -17,8 +17,7 @@ from warehouse.load import load_run
 from warehouse.measures import measure
 from warehouse.nightly.measures import of_times, read_baselines, read_times
 from warehouse.report.__main__ import main as report
-from warehouse.report.facts import flips, report_facts
-from warehouse.report.problem_sets import over_the_same_problems
+from warehouse.report.facts import flips, over_the_same_problems, report_facts
 from warehouse.summary import summary
 
 GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)

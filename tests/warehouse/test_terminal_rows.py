@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.warehouse.test_display import Terminal
-from warehouse.terminal_rows import print_rows, rounded
+from warehouse.answer import print_rows, rounded
 
 NAMES = ("run_id", "method", "dataset", "n", "pass_at_1", "rerun_standard_error", "grader_version")
 GRADER = "2 math-verify=0.9.0 latex2sympy2-extended=1.11.0 sympy=1.14.0"

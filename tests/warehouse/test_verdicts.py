@@ -9,7 +9,7 @@ from tests.warehouse.conftest import Loaded
 from warehouse.database import reader
 from warehouse.nightly.gates import GATES
 from warehouse.report.facts import report_facts
-from warehouse.report.verdicts import ordered_verdicts
+from warehouse.report.tables import ordered_verdicts
 
 
 def test_the_counts_of_a_run_have_every_verdict(loaded: Loaded) -> None:

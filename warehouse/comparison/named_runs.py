@@ -12,9 +12,8 @@ from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import read_folders, read_outcomes, resolve
 from warehouse.comparison.own_datasets import named_alike
 from warehouse.comparison.votes import read_votes
-from warehouse.database import WAIT_SECONDS, Connection, WarehouseError
-from warehouse.graders import reader_for_grader
-from warehouse.repeated_runs import run_factors
+from warehouse.database import WAIT_SECONDS, Connection, WarehouseError, reader_for_grader
+from warehouse.pairs import run_factors
 from warehouse.summary import summaries
 
 

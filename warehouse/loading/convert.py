@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
@@ -16,15 +16,35 @@ from harness.engines import placement
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
-from jobs.run.spec import Attempt, RunSpec
-from warehouse.loading.run_files import LoadedFile
+from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
 
 Row = dict[str, object]
 TABLES = tuple(
     name.format(role) for role in ("draft", "target") for name in ("{}_sampling", "{}_template", "engine_{}_arguments")
 )
 """Columns of `run` that hold a table of the specification as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFile:
+    """A file of a run folder that could not be read and was left out."""
+
+    name: str
+    """Path within the run folder."""
+    reason: str
+    """One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile:
+    """The fingerprint of one file of a run folder and what was read from it; a row of `loaded_file`."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+    load_order: int
+    num_rows: int = 0
+    error: str | None = None
 
 
 def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
@@ -47,7 +67,7 @@ def spec_columns(spec: RunSpec) -> Row:
         "reward": ModelSpec,
         "engine": EngineSpec,
     }
-    left_out = {*nested, "params", "version", "method_source", "dataset_origin"}
+    left_out = {*nested, "params", "format", "method_source", "dataset_origin"}
     row: Row = {k: v for k, v in asdict(spec).items() if k not in left_out}
     for prefix, kind in nested.items():
         nested_spec = getattr(spec, prefix)
@@ -67,7 +87,6 @@ def spec_columns(spec: RunSpec) -> Row:
         "prompts": spec.wording.stored,
         "dataset_source": spec.dataset_origin and spec.dataset_origin.source,
         "dataset_title": spec.dataset_origin and spec.dataset_origin.title,
-        "spec_version": spec.version,
         "limited": spec.limited,
         "is_greedy": spec.is_greedy,
     }

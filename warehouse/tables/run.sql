@@ -86,7 +86,6 @@ CREATE TABLE run (
     prompt_date VARCHAR,
     preset VARCHAR,
     tag VARCHAR,
-    spec_version INTEGER NOT NULL,
     limited BOOLEAN NOT NULL,
     is_greedy BOOLEAN NOT NULL,
     created_at TIMESTAMP NOT NULL,
@@ -171,7 +170,6 @@ COMMENT ON COLUMN run.prompts IS 'The whole wording of a run with --prompts, by 
 COMMENT ON COLUMN run.prompt_date IS 'Day of the first launch (UTC), which chat templates take for today; attempt.engines says which models'' prompts hold it';
 COMMENT ON COLUMN run.preset IS 'Named preset that the run was made from';
 COMMENT ON COLUMN run.tag IS 'Sets apart runs that are otherwise the same, a night''s for instance';
-COMMENT ON COLUMN run.spec_version IS 'Version of the specification''s format';
 COMMENT ON COLUMN run.is_greedy IS 'True where no model that writes is sampled (temperature 0): every sample of a problem repeats the first, and together they count as one';
 COMMENT ON COLUMN run.limited IS 'True where not every problem of the dataset is run: not a result for the benchmark';
 COMMENT ON COLUMN run.created_at IS 'When spec.json was written (UTC, the file''s time)';

@@ -15,10 +15,9 @@ from tenacity import (
     wait_random,
 )
 
-from harness.engine import EngineDied, EngineError, RequestRefused, Role
+from harness.engine import EngineDied, EngineError, Json, RequestRefused, Role
 from harness.engines.served import interfaces
 from harness.engines.served.address import ServerAddress, key_variable
-from harness.records import Json
 
 MOST_ATTEMPTS = 8
 """With the waits between them, a server may be away for about a minute and a half: a restart behind a proxy."""

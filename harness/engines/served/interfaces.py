@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from harness.engine import EngineError, Finish, Sampling
-from harness.records import Json
+from harness.engine import EngineError, Finish, Json, Sampling
 
 LEAST_LOGPROB = -9000.0
 """vLLM writes -9999 for a log-probability of minus infinity, which JSON cannot hold."""

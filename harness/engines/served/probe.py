@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from harness.engine import EngineDied, EngineError, RequestRefused, Role, Sampling, Tokenizer
+from harness.engine import EngineDied, EngineError, Json, RequestRefused, Role, Sampling, Tokenizer
 from harness.engines.served import interfaces
 from harness.engines.served.address import ServerAddress, api_key
 from harness.engines.served.connection import Connection, NotOffered
@@ -31,7 +31,6 @@ from harness.engines.served.interfaces import (
     VllmServer,
 )
 from harness.problems import hub
-from harness.records import Json
 from harness.weights import models
 from harness.weights.tokenizer import HFTokenizer
 

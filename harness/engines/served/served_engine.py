@@ -13,6 +13,7 @@ from harness.engine import (
     Completion,
     EngineDied,
     Generation,
+    Json,
     Likelihood,
     RequestRefused,
     Role,
@@ -27,7 +28,6 @@ from harness.engines.served.connection import Connection
 from harness.engines.served.interfaces import Asked, BadReply, Judged, NotFinite, Written
 from harness.engines.served.probe import Found
 from harness.engines.settings import EngineSettings
-from harness.records import Json
 from harness.weights.tokenizer import HFTokenizer
 
 _VERDICT_ATTEMPTS = 4

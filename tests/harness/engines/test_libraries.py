@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from harness.engine import Json
 from harness.engines import libraries, vllm_process
 from harness.engines.libraries import unknown_here, writes_nothing
 from harness.engines.settings import pair_settings
-from harness.records import Json
 from harness.weights.models import BUNDLED, pair_folder
 
 needs_vllm = pytest.mark.needs_tool("vllm")

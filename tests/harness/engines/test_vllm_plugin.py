@@ -16,7 +16,7 @@ from harness.engines import vllm_plugin
 from harness.engines.processes import MARK
 from harness.engines.settings import Device, EngineSettings
 from harness.engines.vllm_process import variables
-from harness.weights import models, smollm
+from harness.weights import models
 from tests.harness import multibyte
 from tests.requirements import require_tool
 
@@ -203,7 +203,7 @@ def backend(name: str, folder: Path) -> Any:
         return multibyte.sentence_piece()
     if name == "smollm2":
         require_tool("smollm")
-        return Tokenizer.from_file(str(smollm.model_folder() / "tokenizer.json"))
+        return Tokenizer.from_file(str(models.smollm_folder() / "tokenizer.json"))
     return Tokenizer.from_file(str(Path(models.resolve("demo-target").path_or_hub_id) / "tokenizer.json"))
 
 

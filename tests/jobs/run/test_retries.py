@@ -14,6 +14,7 @@ from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from jobs.after.grading import finish, finished_samples
 from jobs.run import retries, trace_files
+from jobs.run.digest import with_checksum
 from jobs.run.endings import attempt_name, by_shard, files_of_shards, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
@@ -115,8 +116,11 @@ def test_the_journal_of_a_try_that_was_killed_is_kept(failed_run: RunFolder, nar
     part = failed_run.trace_files()[-1]
     journal = failed_run.journal_dir / f"{part.stem}.jsonl"
     [attempt] = [trace_files.read_metadata(part)["attempt"]]
-    start = '{"event":"start","trace":' + _began(part) + "}\n"
-    journal.write_text('{"event":"attempt",' + attempt[1:] + "\n" + start)
+    lines = (
+        b'{"event":"attempt","format":1,%b' % attempt[1:].encode(),
+        b'{"event":"start","trace":%b}' % _began(part).encode(),
+    )
+    journal.write_bytes(b"".join(with_checksum(line, journal.stem) for line in lines))
     part.unlink()  # as if it had been killed before any of them ended
     compact(failed_run)
     assert journal.exists()

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.run import shared_jobs, submissions
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec
+from jobs.run.spec import EngineSpec
 from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
 from jobs.submission import canceling, dispatch, snapshot, submit

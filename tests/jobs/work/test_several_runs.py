@@ -17,7 +17,7 @@ from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec
+from jobs.run.spec import EngineSpec
 from jobs.slurm import client
 from jobs.work import worker
 from jobs.work.in_process_worker import InProcessWorker

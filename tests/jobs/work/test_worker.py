@@ -20,8 +20,8 @@ from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from jobs.after.grading import finish
 from jobs.run import trace_files
-from jobs.run.model_spec import EngineSpec
 from jobs.run.shards import assign_to_shards
+from jobs.run.spec import EngineSpec
 from jobs.run.state import compact, read_state
 from jobs.work import attempt as attempts
 from jobs.work.worker import ShardBusyError, run_shard, run_shards

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from harness import prompt_file
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec
-from jobs.run.spec import RunSpec
+from jobs.run.spec import EngineSpec, RunSpec
 from tests.warehouse import cells
 from warehouse import compare
 from warehouse.comparison.manifests import differences, latency_mismatches, read_manifests

@@ -16,7 +16,7 @@ from warehouse.comparison import show_regimes
 from warehouse.comparison.named_runs import compare_runs
 from warehouse.comparison.show_warnings import merged
 from warehouse.comparison.written import write, write_short
-from warehouse.report.write import make_report
+from warehouse.report.page import make_report
 
 ALONE, METHOD = cells.VANILLA, replace(cells.SPEC, method="specreason", params={"threshold": 5.0})
 

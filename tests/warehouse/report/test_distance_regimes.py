@@ -13,18 +13,18 @@ from click.testing import CliRunner
 
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells, runs
-from tests.warehouse.papers.timed_runs import time
+from tests.warehouse.suites.timed_runs import time
 from tests.warehouse.test_distance import Nats, score
 from warehouse import query
 from warehouse.comparison.contrasts import Settings
 from warehouse.database import reader
 from warehouse.load import load_run
-from warehouse.report.charts import svg
-from warehouse.report.charts.points import Point, Scatter
+from warehouse.report import svg
+from warehouse.report.charts import Point, Scatter
 from warehouse.report.differences import read_differences
 from warehouse.report.distance import read_distances, section
 from warehouse.report.facts import report_facts
-from warehouse.report.section import Section
+from warehouse.report.tables import Section
 
 ALONE, METHOD = cells.VANILLA, replace(cells.SPEC, method="specreason", params={"threshold": 5.0})
 DRAFT = replace(cells.VANILLA, params={"model": "draft"}, draft=runs.DRAFT, target=None)

@@ -23,16 +23,14 @@ from warehouse import compare, query
 from warehouse.comparison.contrasts import Settings
 from warehouse.database import reader
 from warehouse.load import load_run
-from warehouse.report.charts import svg
-from warehouse.report.charts.bars import Bar, StackedBars
-from warehouse.report.charts.lines import Line, Lines, Place
-from warehouse.report.charts.paper import write_charts
-from warehouse.report.charts.points import Dots, Scatter
+from warehouse.report import svg
+from warehouse.report.charts import Bar, Dots, Line, Lines, Place, Scatter, StackedBars
 from warehouse.report.differences import read_differences
 from warehouse.report.distance import read_distances
 from warehouse.report.facts import flips, report_facts
 from warehouse.report.figures import all_figures, sections
-from warehouse.report.section import Figure
+from warehouse.report.paper_charts import write_charts
+from warehouse.report.tables import Figure
 
 Written = Callable[..., Path]
 

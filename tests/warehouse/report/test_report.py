@@ -30,8 +30,8 @@ from tests.warehouse.report.conftest import HOSTILE, report
 from warehouse.database import reader
 from warehouse.load import load_run
 from warehouse.report.__main__ import main
-from warehouse.report.conditions import conditions
 from warehouse.report.facts import RunFacts, flips, report_facts
+from warehouse.report.tables import conditions
 from warehouse.statistics.bounded import accuracy
 
 Written = Callable[..., Path]
