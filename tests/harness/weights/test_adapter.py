@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.engine import Role, Sampling
-from harness.engines import adapter
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.transformers import TransformersEngine
+from harness.weights import adapter
 from tests.harness.conftest import save_tiny_adapter
 
 PROMPT, OPTIONS = list(range(40, 80)), [20, 21, 22]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import admission as admission_module
-from harness.admission import Admission, Admitted, Cache
+from harness.engines import admission as admission_module
+from harness.engines.admission import Admission, Admitted, Cache
 from tools.simulate.cache import (
     BUDGET,
     Forecasting,
@@ -23,7 +23,6 @@ from tools.simulate.cache import (
     mostly_at_budget,
     resumed,
     samples,
-    short,
     simulate,
 )
 
@@ -46,14 +45,6 @@ def started(admission: Admission, number: int, *, prompt: int = 100, emitted: in
     return admission.running
 
 
-def test_at_tensor_parallel_4_on_80_gb_with_a_budget_of_8192_more_than_80_samples_fit_from_the_beginning() -> None:
-    pair = {role: Cache(TP4_CACHE, step_tokens=640) for role in ("draft", "target")}
-    admission = Admission(pair, 256, BUDGET)
-    for i in range(1000):
-        admission.try_admit(f"problem {i}", {"draft": 250, "target": 250}, num_later=1000)
-    assert admission.running >= 80
-
-
 @pytest.mark.parametrize("kind", [long_tailed, at_budget])
 def test_more_samples_are_in_flight_than_with_fixed_reservations_and_the_cache_hardly_overflows(
     kind: Callable[[random.Random], Sample],
@@ -72,13 +63,6 @@ def test_a_resumed_run_whose_samples_begin_with_long_chains_fills_the_cache_from
     assert out.overflow == 0
 
 
-def test_short_samples_wait_little_although_nothing_is_known_of_lengths_at_first() -> None:
-    before = simulate(Reserving(TP4_CACHE, 256), samples(short, 600), TP4_CACHE)
-    now = simulate(Forecasting(TP4_CACHE, 256), samples(short, 600), TP4_CACHE)
-    assert now.all_seconds < 1.35 * before.all_seconds
-    assert max(now.in_flight) == 256
-
-
 def test_samples_that_all_reach_the_budget_are_staggered_so_that_the_cache_does_not_empty_in_waves() -> None:
     out = simulate(Forecasting(UNEQUAL_CACHE, 256), samples(at_budget, 200), UNEQUAL_CACHE)
     whole = UNEQUAL_CACHE / (BUDGET + 250)
@@ -93,16 +77,6 @@ def test_a_method_that_reports_nothing_before_its_end_fills_the_cache_as_well() 
     silent = simulate(Forecasting(UNEQUAL_CACHE, 256, reports=False), samples(mostly_at_budget, 160), UNEQUAL_CACHE)
     assert silent.mean_in_flight > 0.85 * reported.mean_in_flight
     assert silent.overflow < 0.03
-
-
-def test_samples_of_which_nothing_is_known_are_started_as_if_many_reached_the_budget() -> None:
-    fit_whole = UNEQUAL_CACHE // (BUDGET + 100)
-    assert fit_whole <= started(Admission(cache_of(UNEQUAL_CACHE), 256, BUDGET), 256, later=1000) <= 2 * fit_whole
-
-
-def test_few_samples_that_fit_in_any_case_start_at_once() -> None:
-    """There is nothing to leave room for."""
-    assert started(Admission(cache_of(UNEQUAL_CACHE), 256, BUDGET), 16, later=0) == 16
 
 
 def test_the_smaller_cache_decides_whichever_engine_it_is_of() -> None:
@@ -233,21 +207,6 @@ async def test_a_waiting_sample_that_is_cancelled_holds_nothing_and_lets_the_nex
     assert admission.running == 0
 
 
-@pytest.mark.parametrize("num_turns", range(4))
-async def test_a_cancellation_at_the_moment_of_a_release_is_not_lost(num_turns: int) -> None:
-    admission = Admission(cache_of(200), 64, 400)
-    held = await admission.admit("first", {"target": 100})
-    waiting = asyncio.create_task(admission.admit("second", {"target": 100}))
-    await asyncio.sleep(0.01)
-    admission.release(held, None)
-    for _ in range(num_turns):  # of the event loop, until which the waiting one has not gone on
-        await asyncio.sleep(0)
-    if waiting.cancel():
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert admission.running == 0
-
-
 async def test_room_that_comes_without_the_end_of_a_sample_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission_module, "_WAIT_SECONDS", 0.01)
     now = 0.0
@@ -291,3 +250,18 @@ def test_what_is_admitted_fits_or_runs_alone_and_every_sample_runs(
     asyncio.run(run())
     assert sorted(ended) == list(range(len(samples)))
     assert time.monotonic() - started_at < 10
+
+
+@pytest.mark.parametrize("num_turns", range(4))
+async def test_a_cancellation_at_the_moment_of_a_release_is_not_lost(num_turns: int) -> None:
+    admission = Admission(cache_of(200), 64, 400)
+    held = await admission.admit("first", {"target": 100})
+    waiting = asyncio.create_task(admission.admit("second", {"target": 100}))
+    await asyncio.sleep(0.01)
+    admission.release(held, None)
+    for _ in range(num_turns):  # of the event loop, until which the waiting one has not gone on
+        await asyncio.sleep(0)
+    if waiting.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert admission.running == 0

@@ -12,9 +12,6 @@ from typing import Protocol
 from harness.engine import Engine, Role
 from harness.engines.settings import EngineSettings
 
-SCRIPTED_SECONDS = "HARNESS_SCRIPTED_SECONDS"
-"""Environment variable: seconds that a scripted engine takes per call, to try a cluster without models."""
-
 
 class ModelSource(Protocol):
     """Where a model is stored."""
@@ -64,7 +61,7 @@ async def start(source: ModelSource | None, role: Role, settings: EngineSettings
         return _scripted(role, settings)
     revision = None if Path(source.path).is_dir() else source.revision
     if settings.kind == "served":
-        from harness.engines.served.engine import ServedEngine
+        from harness.engines.served.served_engine import ServedEngine
 
         return await ServedEngine.start(source.path, role, settings, revision)
     if settings.kind == "transformers":
@@ -77,8 +74,7 @@ async def start(source: ModelSource | None, role: Role, settings: EngineSettings
 
 
 def _scripted(role: Role, settings: EngineSettings) -> Engine:
-    from harness.engines.scripted import ScriptedEngine
-    from harness.engines.simulated_model import SimulatedModel
+    from harness.engines.scripted import SCRIPTED_SECONDS, ScriptedEngine, SimulatedModel
 
     model = SimulatedModel(skill=0.7 if role == "draft" else 0.95)
     engine = ScriptedEngine(model.write, model.judge, seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")))

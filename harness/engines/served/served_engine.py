@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.engine import (
@@ -13,26 +13,23 @@ from harness.engine import (
     Completion,
     EngineDied,
     Generation,
+    Json,
     Likelihood,
     RequestRefused,
     Role,
     Sampling,
     VerdictUnavailable,
 )
-from harness.engines import stall
-from harness.engines.distributions import NUM_RANKED, Batches, entropy_bound
-from harness.engines.requests import CallClock, gather_or_cancel
+from harness.engines import calls
+from harness.engines.calls import NUM_RANKED, Batches, Calls, entropy_bound, gather_or_cancel
 from harness.engines.served import probe
 from harness.engines.served.address import ServerAddress, api_key
 from harness.engines.served.connection import Connection
-from harness.engines.served.interface import Asked
+from harness.engines.served.interfaces import Asked, BadReply, Judged, NotFinite, Written
 from harness.engines.served.probe import Found
-from harness.engines.served.replies import BadReply, Judged, NotFinite, Written
 from harness.engines.settings import EngineSettings
 from harness.weights.tokenizer import HFTokenizer
 
-PADDED_TOKENS = 4096
-"""Rows that a model may have beyond its tokenizer's ids; an id above them is no token."""
 _VERDICT_ATTEMPTS = 4
 """vLLM's V1 runner (0.32) gives minus infinity to named tokens in a batch with another client's list of the most
 probable ones; the next batch is another one."""
@@ -47,13 +44,13 @@ class ServedEngine:
     def __init__(self, role: Role, settings: EngineSettings, connection: Connection, tokenizer: HFTokenizer) -> None:
         """Nothing is asked yet; see `start`."""
         self.role, self.settings, self.connection, self.tokenizer = role, settings, connection, tokenizer
-        self.vocabulary = tokenizer.num_tokens + PADDED_TOKENS
+        self.vocabulary = tokenizer.num_tokens + probe.PADDED_TOKENS
         self.context_tokens = 0
         self.found: Found | None = None
         self.reports_cached_tokens: bool | None = None
         """Whether replies say how many prompt tokens were cached; None before the first one."""
         self._salt = secrets.token_hex(8)
-        self._in_flight = 0
+        self._calls = Calls()
         self._batches = Batches()
 
     @classmethod
@@ -66,7 +63,7 @@ class ServedEngine:
         try:
             address = ServerAddress.parse(f"--{role}", settings.server.address)
             tokenizer = await asyncio.to_thread(HFTokenizer, tokenizer_path, revision, settings.conventions)
-            connection = Connection(address, role, api_key(role), reply_seconds=stall.limit_seconds() or None)
+            connection = Connection(address, role, api_key(role), reply_seconds=calls.limit_seconds() or None)
         except (OSError, ValueError) as error:
             raise EngineDied(f"the {role} engine did not start: {error}") from error
         engine = cls(role, settings, connection, tokenizer)
@@ -101,34 +98,32 @@ class ServedEngine:
         return self.connection.num_resent
 
     @property
-    def report(self) -> dict[str, object]:
+    def report(self) -> dict[str, Json]:
         """What is known of the server, for the record of an attempt."""
         found = self.found
         return {
-            "kind": found and found.kind,
-            "model": found and found.model,
-            "version": (found and found.version) or "unknown",
-            "context_tokens": found and found.context_tokens,
+            "kind": found.kind if found else None,
+            "model": found.model if found else None,
+            "version": (found.version if found else None) or "unknown",
+            "context_tokens": found.context_tokens if found else None,
             "separates_caches": found is not None and found.interface.salts_caches,
         }
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        """See Engine.generate."""
         room = self._room(prompt)
         limited = replace(sampling, max_tokens=min(room, sampling.max_tokens))
         apart = self._batches.of("ranked") if sampling.entropies else contextlib.nullcontext()
-        async with self._clocked() as clock, apart:
+        async with self._calls.clocked() as clock, apart:
             all_written = await gather_or_cancel([self._write(prompt, limited, i) for i in range(sampling.n)])
         completions = tuple(self._completion(written, sampling) for written in all_written)
         cached = min(self._cached(written.cached_tokens, prompt) for written in all_written)
-        return Generation(completions, len(prompt), cached, clock.timing([]))
+        return Generation(completions, len(prompt), cached, clock.timing())
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        """See Engine.choose."""
         if not options or len(set(options)) != len(options):
             raise RequestRefused(f"options must be distinct tokens: {list(options)}")
         self._room(prompt)
-        async with self._clocked() as clock, self._batches.of("named"):
+        async with self._calls.clocked() as clock, self._batches.of("named"):
             for attempt in range(1, _VERDICT_ATTEMPTS + 1):
                 try:
                     judged = await self._judge(prompt, options)
@@ -137,24 +132,23 @@ class ServedEngine:
                     if attempt == _VERDICT_ATTEMPTS:
                         raise VerdictUnavailable(f"{self.connection.name}: {error}") from error
         logprobs = tuple(judged.logprobs[option] for option in options)
-        return Choice(logprobs, len(prompt), self._cached(judged.cached_tokens, prompt), clock.timing([]))
+        return Choice(logprobs, len(prompt), self._cached(judged.cached_tokens, prompt), clock.timing())
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        """See Engine.log_probabilities."""
         whole = [*prompt, *continuation]
         self._room(whole if prompt and continuation else [])
-        async with self._clocked() as clock, self._batches.of("named"):
+        async with self._calls.clocked() as clock, self._batches.of("named"):
             try:
                 logprobs = await self._read(prompt, continuation)
             except NotFinite as error:
                 raise VerdictUnavailable(f"{self.connection.name}: {error}") from error
             except BadReply as error:
                 raise EngineDied(f"{self.connection.name}: {error}") from error
-        return Likelihood(logprobs, len(whole), 0, clock.timing([]))
+        return Likelihood(logprobs, len(whole), 0, clock.timing())
 
     async def reset_prefix_cache(self) -> bool:
         """See Engine.reset_prefix_cache: later requests carry another salt, where the server separates caches by it."""
-        if self._in_flight:
+        if self._calls.in_flight:
             return False
         self._salt = secrets.token_hex(8)
         return True
@@ -237,14 +231,3 @@ class ServedEngine:
         """Return the cached tokens of a prompt: 0 where the server does not report them."""
         self.reports_cached_tokens = cached is not None
         return min(cached or 0, len(prompt))
-
-    @contextlib.asynccontextmanager
-    async def _clocked(self) -> AsyncIterator[CallClock]:
-        """Time one call and count it among those in flight."""
-        self._in_flight += 1
-        clock = CallClock(self._in_flight)
-        try:
-            yield clock
-        finally:
-            self._in_flight -= 1
-            clock.stop()
