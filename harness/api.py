@@ -24,7 +24,7 @@ from rich.console import Console
 
 from harness.cli import options, permissions
 from harness.methods import METHODS, Method
-from harness.methods.valid import problem_of
+from harness.methods.method import problem_of
 
 if TYPE_CHECKING:
     import pandas

@@ -28,8 +28,8 @@ from harness.engines.speculation import Proposer, check_flags, proposer, proposi
 from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
 from harness.plural import counted
-from harness.problems import own_dataset
-from harness.weights import models, smollm
+from harness.problems import own_problems
+from harness.weights import models
 
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer
@@ -234,7 +234,7 @@ def _absolute_folder(name: str) -> str:
 
 def _absolute_dataset(dataset: str | None) -> str | None:
     """A dataset's file as an absolute path, as a node needs it; any other name as it is."""
-    is_file = dataset is not None and own_dataset.is_own(dataset) and not dataset.startswith(own_dataset.HUB)
+    is_file = dataset is not None and own_problems.is_own(dataset) and not dataset.startswith(own_problems.HUB)
     return str(Path(dataset).absolute()) if dataset is not None and is_file else dataset
 
 
@@ -247,7 +247,7 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
         return str(folder.absolute())
     if is_address(name):
         return name
-    if name.lower() not in {smollm.NAME, *models.BUNDLED} and name.lower() not in further_names:
+    if name.lower() not in {models.SMOLLM, *models.BUNDLED} and name.lower() not in further_names:
         models.resolve(name)
     return name
 

@@ -6,14 +6,14 @@ method can forget to count a rejected draft. Field names are the column names of
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
-from pydantic import StringConstraints
+from pydantic import BeforeValidator, ConfigDict, StringConstraints
 
 from harness.engine import Finish, Role, normalized
-from harness.records import NO_UNKNOWN_FIELDS, LogProbability
 
 TRACE_VERSION = 1
 
@@ -34,6 +34,9 @@ StopReason = Literal["answered", "budget", "repeated", "context", "error"]
 """answered: the model ended its answer. budget: the token budget was spent. repeated: a step had the same text as
 the one before. context: the model's context window was full. error: an exception, kept in `error`."""
 
+LogProbability = Annotated[float, BeforeValidator(lambda value: -math.inf if value is None else value)]
+"""In nats; JSON has no infinity, so a journal holds null for the log-probability of an impossible token."""
+
 _KIND = re.compile("[a-z][a-z0-9_ ]{0,39}")
 
 
@@ -41,7 +44,7 @@ _KIND = re.compile("[a-z][a-z0-9_ ]{0,39}")
 class Call:
     """One request to one engine."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     purpose: Purpose
     model: Role
@@ -80,7 +83,7 @@ class Call:
 class Candidate:
     """One proposal for a step."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     text: str
     num_tokens: int
@@ -97,7 +100,7 @@ class Candidate:
 class Verdict:
     """The target's one-token judgment, with the full probability vector."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     kind: VerdictKind
     question: str
@@ -128,7 +131,7 @@ class Decision:
     replay count it under its kind like a verdict.
     """
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     kind: str
     """What decided, one word or a few: `confidence`, `agreement`, `reward`. `choice` and `score` belong to verdicts."""
@@ -162,7 +165,7 @@ class Decision:
 class Step:
     """One accepted piece of the chain of thought."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     author: Role
     role: StepRole
@@ -188,7 +191,7 @@ class Step:
 class Trace:
     """All steps and calls of one sample."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     sample_id: str
     """Hash of problem, method with parameters, models, sampling and seed: the unit of resumption."""

@@ -28,7 +28,7 @@ from harness.training.flags import TrainingRequest
 from harness.weights import models
 
 if TYPE_CHECKING:
-    from harness.training.questions import Checked
+    from harness.training.contamination import Checked
     from harness.training.tuning import Base
     from jobs.run.folder import RunFolder
     from jobs.run.model_spec import ModelSpec
@@ -149,7 +149,7 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
     """
     from rich.console import Console
 
-    from harness.training import questions
+    from harness.training import contamination
     from jobs import launching
     from jobs.run import endings
     from jobs.run.folder import RunFolder
@@ -163,10 +163,10 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
         return None if request.dry_run else run
     launch = request.data_launch()
     accepts = request.accepts_test_questions
-    questions.training_data(launch.dataset, accepts_test_questions=accepts)
+    contamination.training_data(launch.dataset, accepts_test_questions=accepts)
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     chosen = benchmarks.select(dataset, launch.limit, launch.problems)
-    questions.check(chosen, launch.data_dir, accepts_test_questions=accepts)
+    contamination.check(chosen, launch.data_dir, accepts_test_questions=accepts)
     _print_plan(request, base, f"{request.num_problems} problems after skipping {request.num_skipped}")
     console = Console(highlight=False)
     prepared = launching.prepare(launch)
@@ -194,15 +194,15 @@ class _Data:
 
 def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
     """Check that the run is training data; raises ValueError if not."""
-    from harness.training import questions
+    from harness.training import contamination
     from jobs.after.training_data import check
     from jobs.run.state import compact
 
     check(run, request.task)
     spec = run.spec()
     accepts = request.accepts_test_questions
-    questions.training_data(spec.dataset, accepts_test_questions=accepts)
-    comparison = questions.check(run.problems(), request.data_dir, accepts_test_questions=accepts)
+    contamination.training_data(spec.dataset, accepts_test_questions=accepts)
+    comparison = contamination.check(run.problems(), request.data_dir, accepts_test_questions=accepts)
     compact(run)
     assert spec.target is not None
     source = {

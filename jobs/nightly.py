@@ -25,7 +25,7 @@ from rich.console import Console
 
 from harness.cli import exit_codes
 from harness.plural import counted
-from harness.sizing.job_cards import GPU_MEMORY
+from harness.sizing.cards import GPU_MEMORY
 from jobs import launching, launching_several, suite
 from jobs.after import warehouse
 from jobs.launching import LaunchFailed

@@ -16,7 +16,7 @@ from typing import Any
 from harness.engines import placement, stall
 from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
-from harness.sizing import job_cards
+from harness.sizing.cards import cards_of_worker
 from jobs import golds
 from jobs.after import warehouse
 from jobs.run import codes, engine_installed, launch_checks, locks
@@ -164,7 +164,7 @@ def _check_number(spec: RunSpec) -> None:
 
 def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Any]) -> None:
     """Raise ValueError where a worker would have fewer cards than its engines, as far as sbatch's options tell."""
-    of_worker, needed = job_cards.cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
+    of_worker, needed = cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
     if of_worker is None:
         return
     placement.check(spec.engine.cards, of_worker.count, "a worker has")
@@ -177,7 +177,7 @@ def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Any]) -> No
 
 def _most_workers(sbatch: Mapping[str, Any], needed: int) -> str:
     """Return in words how many workers that need so many cards fit into one task."""
-    task = job_cards.cards_of_worker(sbatch)
+    task = cards_of_worker(sbatch)
     most = task.count // needed if task is not None else 0
     return f"valid: at most {most}" if most else "ask for more GPUs"
 

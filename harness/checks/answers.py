@@ -22,7 +22,6 @@ from typing import Literal
 import psutil
 
 from harness import prompts
-from harness.candidates import as_candidates
 from harness.chain import Chain, Limits, Stop
 from harness.engine import Choice, Completion, Engine, EngineError, Role, Sampling
 from harness.engines import parent_watch
@@ -32,9 +31,9 @@ from harness.engines.speculation import DEFAULT_TOKENS, Proposer, Speculation, u
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
 from harness.recording import Model, recording_models
-from harness.sizing.here import chosen_here
-from harness.sizing.plan import DoesNotFit
-from harness.sizing.run_sizing import ModelFiles, RunSizing
+from harness.sizing.engine_plan import DoesNotFit
+from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
+from harness.step_candidates import as_candidates
 from harness.trace import Trace
 from harness.weights import models
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness import drivers, environment, gpus
+from harness import environment, gpus
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.probe import probe
 from harness.engine import Role
@@ -77,11 +77,11 @@ def _driver(card: Gpu) -> Check:
     if card.driver is None:
         return warning("driver", "nvidia-smi does not say which one is installed")
     vllm = environment.installed_version("vllm")
-    build = drivers.of_version(vllm) if vllm else drivers.newest_for(card.driver)
+    build = gpus.build_of_version(vllm) if vllm else gpus.newest_build_for(card.driver)
     if vllm and build is None:
         return warning("driver", f"{card.driver}; which one vLLM {vllm} needs is not known here")
     if build is None or build.min_driver > int(card.driver.partition(".")[0]):
-        remedy = drivers.remedies(card.driver)
+        remedy = gpus.driver_remedies(card.driver)
         if os.environ.get("VLLM_ENABLE_CUDA_COMPATIBILITY", "").lower() in {"1", "true"}:
             return warning(
                 "driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set; without a compatibility package: {remedy}"
@@ -93,8 +93,8 @@ def _driver(card: Gpu) -> Check:
 
 def _capability(cards: Sequence[Gpu]) -> Iterator[Check]:
     for card in cards:
-        if card.compute_capability is not None and card.compute_capability < drivers.MIN_COMPUTE_CAPABILITY:
-            needed = ".".join(map(str, drivers.MIN_COMPUTE_CAPABILITY))
+        if card.compute_capability is not None and card.compute_capability < gpus.MIN_COMPUTE_CAPABILITY:
+            needed = ".".join(map(str, gpus.MIN_COMPUTE_CAPABILITY))
             text = f"{card.name} has compute capability {'.'.join(map(str, card.compute_capability))}"
             yield failure(f"gpu {card.index}", f"{text}, and vLLM needs {needed}: use another card")
 

@@ -12,7 +12,7 @@ from harness.engine import Role
 from harness.engines import adapter, architectures
 from harness.plural import counted
 from harness.problems import hub
-from harness.weights import model_folder, models, smollm
+from harness.weights import models
 
 _ANOTHER_LOADER = frozenset({"load_format", "config_format", "hf_overrides"})
 """Arguments of vLLM's engine that have it read other files than these, or read them otherwise."""
@@ -40,7 +40,7 @@ def find(role: Role, name: str, question: Question) -> ModelFiles:
         return ModelFiles(
             [failure(role, f"{name} is not on this machine: put it on a filesystem that the nodes share")]
         )
-    if name.lower() == smollm.NAME:
+    if name.lower() == models.SMOLLM:
         return _smollm(role, question)
     if name.lower() in models.BUNDLED:
         return _bundled(role, name.lower(), question)
@@ -70,7 +70,7 @@ def check_speculator(reference: models.ModelRef) -> Iterator[Check]:
     found = findings(cached, "vllm", is_here=True, proposes=True)
     yield from (failure("speculator", fault) for fault in found.faults)
     if not found.faults:
-        yield ok("speculator", f"{reference.name}: {_described(model_folder.weight_files(cached))}")
+        yield ok("speculator", f"{reference.name}: {_described(models.weight_files(cached))}")
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ def findings(
         return f"{folder}{join}{shown[:_LONGEST_PROBLEM]}"
 
     if proposes:
-        weights = model_folder.weight_files(folder)
+        weights = models.weight_files(folder)
         return Findings([of(problem) for problem in (weights.damaged if to_download else weights.problems)], [])
-    faults = [of(problem) for problem in model_folder.problems(folder, to_download=to_download)]
+    faults = [of(problem) for problem in models.folder_problems(folder, to_download=to_download)]
     if faults or not (folder / "config.json").is_file() or not _ANOTHER_LOADER.isdisjoint(arguments):
         return Findings(faults, [])
     if (nothing := architectures.writes_nothing(folder)) is not None:
@@ -122,7 +122,7 @@ def _checked(role: Role, name: str, folder: Path, question: Question) -> ModelFi
     checks += [warning(role, f"{doubt}; {WORKERS_MAY}") for doubt in found.doubts]
     if not found.faults:
         checks += _context(role, folder, question)
-    weights = model_folder.weight_files(folder)
+    weights = models.weight_files(folder)
     if not found.faults:
         checks.insert(0, ok(role, f"{name}: {_described(weights)}"))
     return ModelFiles(checks, folder, weights.num_bytes)
@@ -136,7 +136,7 @@ def _has_the_workers_packages(question: Question) -> bool:
     return question.on_node or not (question.has_own_python or (question.sbatch or {}).get("setup"))
 
 
-def _described(weights: model_folder.WeightFiles) -> str:
+def _described(weights: models.WeightFiles) -> str:
     return f"{counted(len(weights.files), 'complete weight file')}, {weights.num_bytes / 2**30:.1f} GiB"
 
 
@@ -160,15 +160,15 @@ def _bundled(role: Role, name: str, question: Question) -> ModelFiles:
 
 
 def _smollm(role: Role, question: Question) -> ModelFiles:
-    folder = smollm.made()
+    folder = models.smollm_made()
     if (folder / "config.json").is_file():
-        return _checked(role, smollm.NAME, folder, question)
+        return _checked(role, models.SMOLLM, folder, question)
     try:
-        smollm.gguf_file()
-    except smollm.ModelUnavailable as unavailable:
+        models.gguf_file()
+    except models.ModelUnavailable as unavailable:
         return ModelFiles([failure(role, str(unavailable))])
     return ModelFiles(
-        [warning(role, f"{smollm.NAME} will be converted at the first launch, which takes half a minute")]
+        [warning(role, f"{models.SMOLLM} will be converted at the first launch, which takes half a minute")]
     )
 
 

@@ -16,10 +16,8 @@ from harness.methods import build
 from harness.plural import counted
 from harness.problems import benchmarks
 from harness.prompt_file import of_stored
-from harness.sizing.cards import Card
-from harness.sizing.job_cards import GPU_MEMORY, cards_here, cards_of_worker
-from harness.sizing.plan import DoesNotFit, NotPlannable
-from harness.sizing.report import engine_line, room_line
+from harness.sizing.cards import GPU_MEMORY, Card, cards_here, cards_of_worker
+from harness.sizing.engine_plan import DoesNotFit, NotPlannable, engine_line, room_line
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,
@@ -30,7 +28,7 @@ from harness.sizing.run_sizing import (
     planned,
     short_contexts,
 )
-from harness.weights import models, smollm
+from harness.weights import models
 
 _SUBJECT = "memory plan"
 _GIVE = "give --draft-memory, --target-memory and the tensor parallel sizes"
@@ -122,7 +120,7 @@ def _sizing(question: Question, folders: Mapping[Role, Path]) -> RunSizing:
 
 def _files(name: str, folder: Path | None) -> ModelFiles:
     """Return where a model's files are, or would be; nothing is downloaded or converted."""
-    if folder is not None or Path(name).is_absolute() or name.lower() == smollm.NAME:
+    if folder is not None or Path(name).is_absolute() or name.lower() == models.SMOLLM:
         return ModelFiles(name, str(folder or name))
     reference = models.resolve(name)
     return ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)

@@ -12,8 +12,7 @@ from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.packages import SLOW
 from harness.checks.probe import probe
 from harness.engine import Role
-from harness.weights.conventions import Conventions
-from harness.weights.templates import BadTemplate
+from harness.weights.templates import BadTemplate, Conventions
 
 _PROGRAM = "import sys; from harness.checks.tokenizers import answer; answer(*sys.argv[1:])"
 

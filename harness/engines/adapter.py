@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness.weights.model_folder import defect
+from harness.weights.models import defect
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness import characters
+from harness import engine
 from harness.engine import (
     Choice,
     Completion,
@@ -24,7 +24,7 @@ from harness.engine import (
     Sampling,
     Timing,
 )
-from harness.weights.thinking import Thought
+from harness.weights.templates import Thought
 
 WriteScript = Callable[[str, Sampling], Sequence[str]]
 """(prompt text, sampling) -> `sampling.n` texts, each up to the model's end of sequence."""
@@ -80,7 +80,7 @@ class ByteTokenizer:
 
     def num_unfinished(self, ids: Sequence[int]) -> int:
         """See Tokenizer.num_unfinished."""
-        return characters.num_unfinished([bytes([i]) if i < _EOS else b"|" for i in ids[-characters.LOOKED_AT :]])
+        return engine.num_unfinished([bytes([i]) if i < _EOS else b"|" for i in ids[-engine.LOOKED_AT :]])
 
     def open_reply(self, question: str, system: str = "") -> str:
         """See Tokenizer.open_reply."""

@@ -15,8 +15,8 @@ from harness.engines.placement import Placement
 from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
-from harness.sizing.memory_model import BATCHED_TOKENS
-from harness.weights.conventions import DEFAULT, Conventions
+from harness.sizing.engine_memory import BATCHED_TOKENS
+from harness.weights.templates import NO_CONVENTIONS, Conventions
 
 Kind = Literal["vllm", "transformers", "scripted", "served"]
 Device = Literal["gpu", "cpu"]
@@ -74,7 +74,7 @@ class EngineSettings:
     """LoRA weights for verdicts only; all text is written by the base model."""
     arguments: tuple[tuple[str, str], ...] = ()
     """Further arguments of vLLM's engine by name, as JSON; they take precedence over the fields above."""
-    conventions: Conventions = DEFAULT
+    conventions: Conventions = NO_CONVENTIONS
     """Variables of the chat template and tags of thoughts, where they are not the model's own."""
     load_format: str = "auto"
     """`dummy`: random weights, for measurements."""

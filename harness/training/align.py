@@ -13,7 +13,7 @@ from typing import Any
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.prompts import THINK_END, opening
-from harness.training.data import Example, Examples, TargetChain
+from harness.training.examples import Example, Examples, TargetChain
 from harness.weights.tokenizer import HFTokenizer
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.training.settings import Settings
+from harness.training.hyperparameters import Settings
 
 _OPTIMIZED = 16
 """Bytes per trained weight: weight, gradient and two moments, each in float32."""

@@ -13,7 +13,7 @@ from harness.engine import Tokenizer
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.prompts import chain_choice_question
-from harness.training.data import GRADED, Drafts, Example, Examples
+from harness.training.examples import GRADED, Drafts, Example, Examples
 from harness.training.tuning import Loss
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.environment import accelerator
-from harness.training.data import Example
-from harness.training.settings import MODULES, Settings
+from harness.training.examples import Example
+from harness.training.hyperparameters import MODULES, Settings
 
 Loss = Callable[[Any, Sequence[int]], Any]
 """Maps float32 logits, (predictions, vocabulary), and label ids to a scalar."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ConfigDict
+
 from harness.engine import Role
-from harness.records import NO_UNKNOWN_FIELDS
 from jobs.run.identity import added_later, chosen_on_the_node, derived
 
 
@@ -15,7 +16,7 @@ from jobs.run.identity import added_later, chosen_on_the_node, derived
 class ModelSpec:
     """A model as the run names it and as the nodes find it."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
     path: str
@@ -34,7 +35,7 @@ class ModelSpec:
 class AdapterSpec:
     """LoRA weights that the target chooses drafts with (SCoT, section 3.4)."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
     path: str
@@ -50,7 +51,7 @@ class AdapterSpec:
 class EngineSpec:
     """How the engines are started; part of the run because speed depends on it."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     kind: str
     """`vllm`, `transformers` or `scripted`, of the engines that the worker starts; `served` where it starts none."""

@@ -15,7 +15,7 @@ from harness.engine import EngineDied, Role
 from harness.engines.served import lookup, probe
 from harness.engines.served.address import ServedModel, ServerAddress, is_address, refuse_other_forms
 from harness.launch_options import Cluster, Launch, PartialLaunch
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.weights.models import folder_named
 from jobs.run.files import append_record, read_records
 from jobs.run.folder import RunFolder

@@ -15,16 +15,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from harness.engine import Role
 from harness.methods import run_identity, sample_identity
+from harness.methods.method import Parameter
 from harness.methods.plugins import MethodSource
-from harness.methods.values import Parameter
 from harness.problems.problem import DatasetOrigin, Problem
 from harness.prompt_file import BUILT_IN, Prompts
-from harness.records import NO_UNKNOWN_FIELDS
-from harness.weights.conventions import Conventions
+from harness.weights.templates import Conventions
 from jobs.run.identity import added_later, derived, digest_of, identity_of
 from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
 
@@ -46,7 +45,7 @@ _LEFT_OUT_OF_ENGINE = (
 class RunSpec:
     """Everything that a result depends on."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     method: str
     params: Mapping[str, Parameter]

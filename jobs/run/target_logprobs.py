@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from harness import chain_likelihood
+from harness import chain_scores
 from jobs.run import own_files, trace_files
 from jobs.run.digest import FileDamaged, FileTooNew, say_once
 from jobs.run.files import files_in
@@ -43,7 +43,7 @@ class Scorer:
     engine: str
     """The engine that read the chains; numbers of two engines differ by rounding."""
     dtype: str
-    version: int = chain_likelihood.VERSION
+    version: int = chain_scores.LIKELIHOOD_VERSION
     temperature: float = 1.0
     """The distribution is the model's own, before any truncation, whatever the run's samples were drawn by."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.plural import counted
-from harness.sizing.job_cards import GPU_MEMORY
+from harness.sizing.cards import GPU_MEMORY
 from jobs.slurm import client, profiles, python_command
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")

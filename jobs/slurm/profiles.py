@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.toml_file import read_toml
-from harness.sizing.job_cards import GPU_MEMORY, cards_of_job, without_replaced
+from harness.sizing.cards import GPU_MEMORY, cards_of_job, without_replaced
 from jobs.slurm import client, python_command
 
 FINALIZE = "finalize"

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.cli.program import typed
 from harness.plural import counted
-from harness.sizing.job_cards import GPU_MEMORY, num_tasks
+from harness.sizing.cards import GPU_MEMORY, num_tasks
 from jobs.run import codes, lag, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder

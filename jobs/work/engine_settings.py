@@ -17,9 +17,8 @@ from harness.engines.sharing import EngineNeed
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
-from harness.sizing.here import Chosen, asked_for, chosen_here
-from harness.sizing.plan import DoesNotFit
-from harness.sizing.run_sizing import RunSizing, small_models
+from harness.sizing.engine_plan import DoesNotFit
+from harness.sizing.run_sizing import Chosen, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import prompt_trial
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder

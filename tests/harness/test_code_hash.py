@@ -32,31 +32,13 @@ DECIDES_NOTHING = {
     "harness.flags.budget": "what a run may cost",
     "harness.launch_flags": "flags, which become the specification",
     "harness.launch_options": "flags, which become the specification",
-    "harness.methods.archives": "which code runs",
-    "harness.methods.own_code": "which code runs",
     "harness.methods.plugins": "which code runs",
     "harness.methods.references": "which code runs",
-    "harness.methods.valid": "refuses what is no method",
     "harness.plural": "messages",
     **dict.fromkeys(
-        (
-            f"harness.problems.{name}"
-            for name in (
-                "benchmarks",
-                "hub",
-                "hub_rows",
-                "of_run",
-                "own_dataset",
-                "own_problems",
-                "own_rows",
-                "selecting",
-                "selections",
-                "sources",
-            )
-        ),
+        (f"harness.problems.{name}" for name in ("benchmarks", "hub", "own_problems", "sources")),
         "the problems are in the run folder",
     ),
-    "harness.sizing.report": "messages",
     "harness.weights.prompt_trial": "refuses a model that would be sent another prompt than its chat template means",
     "jobs.run.codes": "which code may work",
     "jobs.run.digest": "refuses what is damaged",

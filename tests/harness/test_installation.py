@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from harness import drivers, environment, installation
+from harness import environment, gpus, installation
 from tests.harness.cards import card, put_nvidia_smi
 from tests.requirements import skip_without
 
@@ -108,7 +108,7 @@ def project(tmp_path: Path, environment_with_pip: Path) -> Path:
     """A checkout with the module and an environment of its own."""
     checkout = tmp_path / "checkout"
     (checkout / "harness").mkdir(parents=True)
-    for name in ("__init__.py", "environment.py", "gpus.py", "gpu_queries.py", "drivers.py"):
+    for name in ("__init__.py", "environment.py", "gpus.py"):
         shutil.copy(ROOT / "harness" / name, checkout / "harness")
     (checkout / "harness" / "data").mkdir()
     shutil.copy(ROOT / "harness" / "data" / "vllm_builds.toml", checkout / "harness" / "data")
@@ -208,7 +208,7 @@ def test_the_table_of_builds_covers_what_the_project_admits() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     [requirement] = project["optional-dependencies"]["gpu"]
     admitted = Requirement(requirement).specifier
-    assert all(admitted.contains(build.vllm) for build in drivers.builds())
+    assert all(admitted.contains(build.vllm) for build in gpus.vllm_builds())
     assert not admitted.contains("0.33.0"), "its driver is not in the table"
 
 

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.candidates import as_candidates
 from harness.chain import Chain
 from harness.engine import Completion
 from harness.methods import METHODS
 from harness.methods.method import Method, parameter
 from harness.recording import Model
+from harness.step_candidates import as_candidates
 from harness.trace import Decision
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from grading.extract import chosen_letter
 from grading.grade import Gold, Submission
-from grading.pool import Item, grade_many, graded
+from grading.grader_pool import Item, grade_many, graded
 from warehouse.database import Connection, Record, rows
 
 _ANSWERS = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.weights.thinking import CLOSE
+from harness.weights.templates import CLOSE
 
 _WHITE = " \n\t\r"
 

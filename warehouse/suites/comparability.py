@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import prompt_file, published_prompts
+from harness import prompt_file
 from harness.engine import Role
 from harness.engines import adapter, placement, speculators
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
@@ -286,11 +286,11 @@ def _prompts(suite: Suite, paper: Launch, run: Record) -> Condition:
     """The wording of a run of ours beside the published one; only the pieces that the method uses count."""
     wording = prompt_file.of_stored(run["prompts"])
     ours = "of a file" if wording.changes else "of this harness"
-    published = published_prompts.published().get(suite.paper)
+    published = prompt_file.published().get(suite.paper)
     if published is None:
         return Condition("prompts", ours, "unpublished", "own wording (the paper publishes none)")
     kind = benchmarks.DATASETS[paper.dataset].kind
-    pieces = ", ".join(published_prompts.unlike(wording, suite.paper, paper.method, kind))
+    pieces = ", ".join(prompt_file.unlike(wording, suite.paper, paper.method, kind))
     difference = f"own wording ({pieces}; the paper's: {published.source})" if pieces else None
     return Condition("prompts", ours, published.source, difference)
 

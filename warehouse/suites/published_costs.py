@@ -17,7 +17,7 @@ from harness.engines import placement
 from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.methods import build, run_identity, sample_identity
-from harness.sizing.job_cards import cards_of_worker
+from harness.sizing.cards import cards_of_worker
 from harness.weights import models
 from warehouse.database import Record
 from warehouse.suites import published_suites

@@ -18,7 +18,7 @@ from typing import Literal
 
 from harness.launch_options import Launch
 from harness.methods import defaults
-from harness.methods.values import parameter_names
+from harness.methods.parameters import parameter_names
 from jobs.run.folder import RunDamaged, RunFolder, run_folders
 from jobs.run.spec import RunSpec
 from jobs.timing import folder as timings

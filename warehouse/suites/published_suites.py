@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from harness.cli import options
 from harness.cli.toml_file import parse_toml
 from harness.launch_options import Launch
-from harness.methods.values import parameter_names
+from harness.methods.parameters import parameter_names
 from harness.weights import models
 
 Measure = Literal[

@@ -16,7 +16,7 @@ import pytest
 from harness.checks import data, model_files
 from harness.checks.check import Check
 from harness.checks.tokenizers import check_tokenizers
-from harness.weights import model_folder
+from harness.weights import models
 from tests.harness.checks.question import DEMO, QUESTION, ROOT, problem_texts, worst_status
 from tests.harness.conftest import save_tokenizer
 
@@ -61,7 +61,7 @@ def as_torn_archive(folder: Path) -> None:
     remove(folder, *(path.name for path in folder.glob("model*")))
     with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
         archive.writestr("data.pkl", "x" * 500)
-    assert not model_folder.weight_files(folder).problems
+    assert not models.weight_files(folder).problems
     cut(folder / "pytorch_model.bin")
 
 
@@ -154,7 +154,7 @@ def test_weights_of_one_kind_are_whole_whatever_is_left_of_another(
         write_shard(folder / name)
     if left_over:
         (folder / left_over).write_text(json.dumps({"weight_map": {"w": "absent-00001-of-00002"}}))
-    assert model_folder.weight_files(folder).problems == []
+    assert models.weight_files(folder).problems == []
 
 
 def test_a_context_shorter_than_the_token_budget_is_a_warning(tmp_path: Path) -> None:

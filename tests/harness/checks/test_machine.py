@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import environment, gpu_queries, installation
+from harness import environment, gpus, installation
 from harness.checks import every, hardware, packages, storage
 from harness.checks.check import Check, Status
 from jobs.slurm.checks import check_slurm
@@ -252,7 +252,7 @@ def test_a_driver_that_fails_is_a_failure_with_its_message(tmp_path: Path, monke
 def test_where_no_gpu_is_found_the_reason_of_the_driver_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
-    monkeypatch.setattr(gpu_queries, "_TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(gpus, "_TIMEOUT_SECONDS", 1.0)
     put_tool(tmp_path, monkeypatch, "nvidia-smi", f"#!/bin/sh\n{script}\n")
     first = next(iter(hardware.check_devices(QUESTION)))
     assert first.status == "warning"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.engines import decode_stream
-from harness.weights import models, smollm
+from harness.weights import models
 from tests.harness import multibyte
 from tests.requirements import require_tool
 
@@ -51,7 +51,7 @@ def backend(name: str, folder: Path) -> Any:
         return multibyte.sentence_piece()
     if name == "smollm2":
         require_tool("smollm")
-        return Tokenizer.from_file(str(smollm.model_folder() / "tokenizer.json"))
+        return Tokenizer.from_file(str(models.smollm_folder() / "tokenizer.json"))
     return Tokenizer.from_file(str(Path(models.resolve("demo-target").path_or_hub_id) / "tokenizer.json"))
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.methods import METHODS, build, defaults, plugins
-from harness.methods.archives import load_packed, packed
-from harness.methods.own_code import BadMethod
-from harness.methods.references import offered, resolve, source_of
+from harness.methods.plugins import BadMethod
+from harness.methods.references import load_packed, offered, packed, resolve, source_of
 from tests.own_methods import confident, no_methods, write_distribution, write_method
 
 __all__ = ["no_methods"]
@@ -165,7 +164,7 @@ def test_an_installed_distribution_offers_a_method_by_name(tmp_path: Path, monke
 def test_what_is_installed_is_recorded_and_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_distribution(tmp_path, "sure = made_up:Confident")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("harness.methods.own_code._installation_folders", lambda: (tmp_path,))
+    monkeypatch.setattr("harness.methods.plugins._installation_folders", lambda: (tmp_path,))
     resolve("sure")
     [plugin] = plugins.all_registered()
     assert not plugin.contents

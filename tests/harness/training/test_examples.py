@@ -10,7 +10,7 @@ import pytest
 from harness.prompt_file import parse
 from harness.prompts import chain_choice_question, opening
 from harness.training import align, select
-from harness.training.data import Draft, Drafts, TargetChain
+from harness.training.examples import Draft, Drafts, TargetChain
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.conftest import CHAT_TEMPLATE, THINK_TEMPLATE, save_tokenizer
 from tests.harness.training.folders import problems

@@ -11,8 +11,8 @@ import pytest
 
 from harness.training import merging, tuning
 from harness.training.align import chain_loss
-from harness.training.data import Example
-from harness.training.settings import Settings
+from harness.training.examples import Example
+from harness.training.hyperparameters import Settings
 from harness.weights.models import folder_fingerprint
 
 SETTINGS = Settings(learning_rate=1e-2, epochs=2, accumulation=2, save_every=1)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.candidates import as_candidates
 from harness.chain import Chain, Limits
 from harness.engine import Completion
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.recording import Model
+from harness.step_candidates import as_candidates
 from harness.trace import Decision, Step, Trace
 from jobs.run import trace_files
 from jobs.run.journal import read_journal

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import published_prompts
+from harness import prompt_file
 from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.problems import benchmarks
@@ -338,13 +338,11 @@ def test_a_run_in_our_own_words_is_not_comparable_until_its_file_has_the_papers_
     table, plan, launch = next(known for known in planned(name) if known[1].row.label == row)
     metric = next(iter(table.metrics))
     ours = faithful(table, launch)
-    source = published_prompts.published()[table.paper].source
+    source = prompt_file.published()[table.paper].source
     assert f"own wording ({pieces}; the paper's: {source})" in why_not(table, plan, launch, ours, metric)
     wording = parse("[instruction.thinking]\nmath = 'Go.'\n[score]\nquestion = 'Right?'", "own.toml")
-    expected = published_prompts.published()[table.paper].model_copy(
-        update={"pieces": published_prompts.piece_hashes(wording)}
-    )
-    monkeypatch.setattr(published_prompts, "published", lambda: {table.paper: expected})
+    expected = prompt_file.published()[table.paper].model_copy(update={"pieces": prompt_file.piece_hashes(wording)})
+    monkeypatch.setattr(prompt_file, "published", lambda: {table.paper: expected})
     theirs = faithful(table, launch, prompts=wording.stored)
     for finished, is_own in ((theirs, False), (ours, True)):
         found = why_not(table, plan, launch, finished, metric)
@@ -355,7 +353,7 @@ def test_a_paper_that_published_no_prompts_leaves_them_open() -> None:
     for name in published_suites.names():
         table = published_suites.load(name)
         is_open = any("prompts" in unstated.covers for unstated in table.unstated)
-        assert is_open == (table.paper not in published_prompts.published()), name
+        assert is_open == (table.paper not in prompt_file.published()), name
     wording = parse("[step_choice]\nblank = 'nothing'", "own.toml")
     assert reasons(run(prompts=wording.stored)) == []
     assert "prompts of a file" in choices(TABLE, PLAN, PAPER, run(prompts=wording.stored))

@@ -1,0 +1,137 @@
+"""Settings of a training (the paper's values, otherwise those of its authors' code) and presets for machines.
+
+Imports neither torch nor peft.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+from harness.methods.method import check_range
+
+Task = Literal["align", "select"]
+"""align: the draft learns to think as the target does (3.3). select: the target learns to choose a draft (3.4)."""
+LabelLoss = Literal["best", "sum"]
+Dtype = Literal["auto", "bfloat16", "float32"]
+MODULES = ("q_proj", "v_proj")
+"""Modules that LoRA is added to (section 3.3): the query and value projections of every layer."""
+RANKS = (1, 8, 16, 32, 64, 128)
+"""Ranks that vLLM can serve."""
+_T = TypeVar("_T")
+
+
+def _setting(help: str, default: _T) -> _T:  # noqa: A002 - click's word for it
+    """Declare a setting: a field that carries its own documentation."""
+    declared: _T = field(default=default, metadata={"help": help})
+    return declared
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hyperparameters of a training, each with the text that `--help` prints."""
+
+    learning_rate: float = field(
+        metadata={"help": "Learning rate of the first step; it decays linearly to 0 (authors' code)."}
+    )
+    epochs: int = _setting("Number of epochs (authors' code).", 5)
+    batch: int = _setting("Examples per forward pass (authors' code).", 1)
+    accumulation: int = _setting("Forward passes per optimizer step (authors' code).", 1)
+    rank: int = _setting("Rank of LoRA (section 4.1).", 8)
+    alpha: int = _setting("Scale of LoRA (authors' code).", 32)
+    dropout: float = _setting("Dropout of LoRA (authors' code).", 0.1)
+    gradient_norm: float = _setting("Norm that gradients are clipped to (authors' code).", 1.0)
+    label_loss: LabelLoss = _setting(
+        "Loss of select over the right options: of the most probable one (best, equation 4) or of all (sum).",
+        "best",
+    )
+    max_tokens: int = _setting("Longest example, in tokens; longer ones are left out and counted.", 8192)
+    dtype: Dtype = _setting(
+        "Data type of the frozen weights; auto: bfloat16 on a GPU, float32 on a CPU. LoRA's weights are float32.",
+        "auto",
+    )
+    gradient_checkpointing: bool = _setting(
+        "Recompute each layer's activations in the backward pass instead of storing them, to save memory.", False
+    )
+    save_every: int = _setting("Optimizer steps between checkpoints.", 20)
+    seed: int = _setting("Seed of the initial weights, dropout and the order of the examples.", 0)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError with the flag and its valid values."""
+        for name in ("epochs", "batch", "accumulation", "alpha", "save_every", "max_tokens"):
+            check_range(name, getattr(self, name), 1, None)
+        if self.rank not in RANKS:
+            raise ValueError(f"--rank must be one of {', '.join(map(str, RANKS))}, not {self.rank}")
+        if not 0 < self.learning_rate < 1:
+            raise ValueError(f"--learning-rate must be above 0 and below 1, not {self.learning_rate}")
+        check_range("gradient_norm", self.gradient_norm, 0, None)
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"--dropout must be at least 0 and below 1, not {self.dropout}")
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings that the trained weights depend on."""
+        values = dataclasses.asdict(self)
+        del values["save_every"]
+        return values
+
+
+DEFAULTS: Mapping[Task, Settings] = {"align": Settings(5e-5), "select": Settings(1e-4)}
+"""Learning rates as in the code."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Models and settings that belong together."""
+
+    draft: str | None
+    target: str | None
+    settings: Settings
+    data_flags: Mapping[str, Any]
+    """Flags of harness.launch for the run that makes the data."""
+    dataset: str | None = None
+    """Training data; None: the default."""
+
+
+def preset_names() -> list[str]:
+    """Return the names of all presets."""
+    return list(_presets())
+
+
+def preset(name: str | None, task: Task) -> Preset:
+    """Return a preset by name; for None, the defaults. Raises ValueError for an unknown name."""
+    if name is None:
+        return Preset(None, None, DEFAULTS[task], {})
+    every = _presets()
+    if name not in every:
+        raise ValueError(f"--preset {name}: unknown; valid: {', '.join(every)}")
+    own = every[name].get(task, {})
+    values = {key.replace("-", "_"): value for key, value in own.items() if key != "data"}
+    settings = dataclasses.replace(DEFAULTS[task], **values)
+    return Preset(
+        every[name].get("draft"), every[name].get("target"), settings, own.get("data", {}), every[name].get("dataset")
+    )
+
+
+def fields() -> dict[str, type]:
+    """Return the type of each setting by name, for flags; the type of a choice is str."""
+    hints = get_type_hints(Settings)
+    return {f.name: str if get_args(hints[f.name]) else hints[f.name] for f in dataclasses.fields(Settings)}
+
+
+def meaning(name: str) -> str:
+    """Return what a setting means, for `--help`."""
+    return str(Settings.__dataclass_fields__[name].metadata["help"])
+
+
+def choices(name: str) -> tuple[str, ...]:
+    """Return the values of a setting that is a choice; empty for other settings."""
+    return get_args(get_type_hints(Settings)[name])
+
+
+def _presets() -> dict[str, dict[str, Any]]:
+    text = resources.files("harness.training").joinpath("presets.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
