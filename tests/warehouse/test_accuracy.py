@@ -17,7 +17,6 @@ from warehouse.database import Connection, reader
 from warehouse.load import load_run
 from warehouse.query import named_queries
 from warehouse.statistics.bounded import accuracy
-from warehouse.summary import summary
 
 
 def test_every_planned_sample_has_one_verdict(loaded: Loaded, ask: Ask) -> None:
@@ -170,10 +169,3 @@ NO_SUMS = {
     "doubtful_grades", "flip_sample", "wide_step", "wide_candidate", "wide_call",
 }  # fmt: skip
 """Lists of the samples that deserve a look, and rows of traces, which samples that were not run do not have."""
-
-
-def test_the_summary_shows_all_nine_verdicts(loaded: Loaded) -> None:
-    for folder in (loaded.speculative, loaded.vanilla, loaded.limited):
-        [run] = summary(loaded.database, [folder.path.name])
-        assert set(run.verdicts) == set(VERDICTS)
-        assert sum(run.verdicts.values()) == run.n * run.k == folder.spec().num_problems * folder.spec().samples

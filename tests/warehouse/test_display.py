@@ -8,13 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from warehouse.display import print_item, print_table
+from warehouse.display import print_table
 
 _ROWS = [("specreason-664d9e78", "65.00", "51.7 to 77.9"), ("vanilla-baf00f23", "75.00", "62.1 to 87.2")]
-_PROSE = "Share of verdicts that accepted a candidate, by step index"
 
 
 class Terminal(io.StringIO):
@@ -65,13 +63,6 @@ def test_a_table_that_does_not_fit_is_one_block_per_row(terminal: Terminal, monk
     ]
 
 
-def test_prose_is_wrapped_between_words_beside_whole_names(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    lines = _printed(terminal, "name", "comment", rows=[("acceptance_by_position", _PROSE)])
-    assert max(map(len, lines)) <= 60
-    assert " ".join(line.removeprefix("acceptance_by_position").strip() for line in lines[1:]).strip() == _PROSE
-
-
 def test_a_wide_table_without_rows_says_so(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     assert _printed(terminal, "a" * 20, "b" * 20, rows=[]) == ["(no rows)"]
@@ -81,9 +72,3 @@ def test_a_pipe_gets_one_line_per_row_of_any_width(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("COLUMNS", "20")
     lines = _printed(io.StringIO(), "run", "%", "95 %", rows=_ROWS)
     assert [len(line.split("  ")) > 1 for line in lines] == [True, True, True]
-
-
-def test_a_long_item_is_indented_further_on_its_next_lines(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "30")
-    print_item("method: vanilla (demo-vanilla-baf00f23)", Console(file=terminal))
-    assert _plain(terminal).splitlines() == ["  method: vanilla", "    (demo-vanilla-baf00f23)"]

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from harness.problems.problem import Problem
 from jobs.run.expected import Recorded
@@ -84,11 +83,3 @@ def test_history_balances_heavy_tailed_lengths_better_than_equal_slices() -> Non
     )
     results = makespan.makespans(makespan.draw_lengths(recorded, 1.0), 64)
     assert 1 <= results["true means"] <= results["history"] < results["equal slices"]
-
-
-def test_the_comparison_is_printed_for_every_run_with_several_samples(tmp_path: Path) -> None:
-    database = load(tmp_path, SPEC, 0, 6)
-    result = CliRunner().invoke(makespan.main, [str(database), "--shards", "2"])
-    assert result.exit_code == 0, result.output
-    assert "recorded, 2 shards" in result.output
-    assert "equal slices" in result.output

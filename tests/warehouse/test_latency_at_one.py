@@ -22,7 +22,6 @@ from warehouse.comparison.named_runs import compare_runs
 from warehouse.comparison.show import at_one_lines, record
 from warehouse.database import reader, rows
 from warehouse.load import load_run
-from warehouse.results import results
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +125,6 @@ def test_speed_ups_pair_the_problems_of_both_runs(timed: tuple[RunFolder, RunFol
     assert (compared["num_timed_at_one"], compared["num_timed_at_one_of_baseline"]) == (8, 8)
     [line] = at_one_lines(comparison)
     assert "within these runs; 8 of 24 samples timed, 8 of the baseline" in line
-
-
-def test_results_for_programs_have_it(timed: tuple[RunFolder, RunFolder, Path]) -> None:
-    run, base, database = timed
-    [row] = select(database, "FROM latency_at_one WHERE run_id = $run", run=run.path.name)
-    found = results(database, run.path.name)
-    assert found.latency_at_one == pytest.approx(row["mean_seconds"])
-    assert found.num_timed_at_one == 8
-    assert [ratio["baseline_run_id"] for ratio in found.speed_ups_at_one] == [base.path.name]
 
 
 def test_a_damaged_file_of_timing_samples_is_named_and_the_samples_stay(tmp_path: Path) -> None:
