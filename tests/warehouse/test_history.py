@@ -14,8 +14,8 @@ from jobs.run.spec import RunSpec
 from tests.warehouse import runs
 from tools.bench.warehouse import makespan
 from warehouse.database import writer
-from warehouse.history import spent_tokens
 from warehouse.load import load_run
+from warehouse.run_cost import spent_tokens
 
 SPEC = replace(runs.SPEC, engine=EngineSpec("vllm"))
 OTHER = replace(SPEC, target=replace(runs.TARGET, name="larger", fingerprint="larger"), seed=1)
