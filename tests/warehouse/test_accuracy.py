@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
+from warehouse.nightly.gates import GATES
 from warehouse.query import named_queries
 from warehouse.statistics.bounded import accuracy
 
@@ -169,3 +171,20 @@ NO_SUMS = {
     "doubtful_grades", "flip_sample", "wide_step", "wide_candidate", "wide_call",
 }  # fmt: skip
 """Lists of the samples that deserve a look, and rows of traces, which samples that were not run do not have."""
+
+
+def test_the_counts_of_a_run_have_every_verdict(loaded: Loaded) -> None:
+    with reader(loaded.database) as connection:
+        counted = connection.execute("SELECT DISTINCT verdict FROM verdict_counts").fetchall()
+    assert {verdict for (verdict,) in counted} == set(VERDICTS)
+
+
+def test_the_comment_on_a_grade_names_every_verdict_that_a_grade_can_have(loaded: Loaded) -> None:
+    sql = "SELECT comment FROM duckdb_columns() WHERE table_name = 'grade' AND column_name = 'verdict'"
+    with reader(loaded.database) as connection:
+        [(comment,)] = connection.execute(sql).fetchall()
+    assert set(re.findall(r"[a-z_]+", comment)) - {"or"} == set(VERDICTS) - {"not_run"}
+
+
+def test_the_nightly_gates_watch_verdicts_that_exist() -> None:
+    assert {verdict for verdicts in GATES.values() for verdict in verdicts} <= set(VERDICTS)
