@@ -85,9 +85,9 @@ def check(database: Path) -> None:
 
 def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
     """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
-    from warehouse import history
+    from warehouse import run_cost
 
-    return history.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
+    return run_cost.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
 
 
 def forecast(
