@@ -50,7 +50,7 @@ def reproduce(asked: OwnReproduction, *, dry_run: bool = False, only_table: bool
     """
     if unknown := sorted(set(asked.metrics) - set(METRICS)):
         raise ValueError(f"--metric {unknown[0]}: unknown; valid: {', '.join(METRICS)}")
-    suite = suites.begun_earlier(suites.read(asked.file, overrides=asked.overrides), None)
+    suite = suites.read(asked.file, overrides=asked.overrides)
     database = asked.database or suite.output / DATABASE_NAME
     runs = own_runs(suite, asked.columns)
     console = Console(highlight=False)
