@@ -16,8 +16,8 @@ from harness.methods import build
 from harness.plural import counted
 from harness.problems import benchmarks
 from harness.prompt_file import of_stored
+from harness.sizing.card_plan import DoesNotFit, NotPlannable, engine_line, room_line
 from harness.sizing.cards import GPU_MEMORY, Card, cards_here, cards_of_worker
-from harness.sizing.engine_plan import DoesNotFit, NotPlannable, engine_line, room_line
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,

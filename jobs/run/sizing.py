@@ -13,8 +13,8 @@ from harness.launch_options import Cluster
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
+from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, plan_lines
 from harness.sizing.cards import GPU_MEMORY, cards_here, cards_of_worker
-from harness.sizing.engine_plan import DoesNotFit, NotPlannable, Plan, plan_lines
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,
