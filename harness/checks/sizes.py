@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness import gpus
-from harness.checks.check import Check, Question, failure, ok, warning
-from harness.checks.data import of_question
+from harness.checks.finding import Check, Question, failure, ok, warning
+from harness.checks.inputs import of_question
 from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
 from harness.engines import adapter, speculators
