@@ -7,8 +7,7 @@ from typing import Any
 
 from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
-from harness.engines import adapter
-from harness.engines.arguments import UNPLANNED
+from harness.engines.libraries import UNPLANNED
 from harness.environment import accelerator
 from harness.launch_options import Cluster
 from harness.methods import Method, build
@@ -25,6 +24,7 @@ from harness.sizing.run_sizing import (
     most_tokens,
     planned,
 )
+from harness.weights import adapter
 from jobs.run.spec import ModelSpec, RunSpec
 
 

@@ -120,7 +120,6 @@ TRACES = pa.schema(
         "error": _text,
         "latency_seconds": _real,
         "num_attempts": _int,
-        "version": _int,
     }
 )
 """Metadata key `attempt` holds the JSON of jobs.run.spec.Attempt."""

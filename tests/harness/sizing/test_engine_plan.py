@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from harness.engines.cores import MOST_BYTES_ON_ONE_CORE
+from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
 from harness.sizing.cards import Card, card, known_card, parse_cards
 from harness.sizing.engine_memory import GIB
 from harness.sizing.engine_plan import BLOCK_TOKENS, Demand, DoesNotFit, NotPlannable, Plan, choose, fits
