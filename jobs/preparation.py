@@ -28,6 +28,7 @@ from jobs.run.plan import RunPlan, plan
 from jobs.run.sizing import lines_for_launch, no_gpus
 from jobs.run.spec import RunSpec
 from jobs.slurm import profiles
+from jobs.slurm.client import Option
 from jobs.slurm.python_command import names_own_python
 from jobs.submission.submit import num_cards, resolve
 from jobs.timing import folder as timings
@@ -50,7 +51,7 @@ class PreparedLaunch:
     plan: RunPlan
     run: RunFolder
     """The run folder, which may not exist yet."""
-    sbatch: dict[str, Any]
+    sbatch: Mapping[str, Any]
     sizes: Sequence[str] = ()
     """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
     code_notice: str | None = None
@@ -148,7 +149,7 @@ def check_engines(launches: Sequence[PreparedLaunch]) -> None:
             engine_installed.check_launch(launch.plan.spec.engine.kind, on_slurm=on_slurm)
 
 
-def _prepares_python(sbatch: Mapping[str, Any]) -> bool:
+def _prepares_python(sbatch: Mapping[str, Option]) -> bool:
     """Return whether the Python of the jobs, or its packages and variables, need not be those of this process."""
     return names_own_python(sbatch) or bool(sbatch.get("setup"))
 
@@ -162,7 +163,7 @@ def _check_number(spec: RunSpec) -> None:
         )
 
 
-def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Any]) -> None:
+def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Option]) -> None:
     """Raise ValueError where a worker would have fewer cards than its engines, as far as sbatch's options tell."""
     of_worker, needed = job_cards.cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
     if of_worker is None:
@@ -175,7 +176,7 @@ def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Any]) -> No
         )
 
 
-def _most_workers(sbatch: Mapping[str, Any], needed: int) -> str:
+def _most_workers(sbatch: Mapping[str, Option], needed: int) -> str:
     """Return in words how many workers that need so many cards fit into one task."""
     task = job_cards.cards_of_worker(sbatch)
     most = task.count // needed if task is not None else 0

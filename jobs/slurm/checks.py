@@ -7,12 +7,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY
 from jobs.slurm import client, profiles, python_command
+from jobs.slurm.client import Option
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
 """Commands without which nothing can be submitted or watched; runs can do without sacct."""
@@ -87,7 +87,7 @@ def _arrays(tasks: int) -> Check:
     return ok("slurm arrays", f"at most {max_tasks} tasks per array")
 
 
-def _options(options: Mapping[str, Any]) -> Check:
+def _options(options: Mapping[str, Option]) -> Check:
     """Check whether sbatch would accept a job with these options; nothing is submitted."""
     limit = profiles.minutes(options.get("time", profiles.DEFAULT_TIME))
     flags = [

@@ -11,7 +11,6 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from harness.methods import build
 from jobs.run import codes, lag, shared_jobs, submissions
@@ -20,6 +19,7 @@ from jobs.run.shared_jobs import SharedJob
 from jobs.run.submissions import Submission
 from jobs.run.wording import check_prompts
 from jobs.slurm import client, profiles
+from jobs.slurm.client import Option
 from jobs.submission import snapshot, submit
 from jobs.submission.dispatch import (
     Dispatched,
@@ -38,7 +38,7 @@ class Request:
     """A run to be submitted, and how."""
 
     run: RunFolder
-    options: Mapping[str, Any]
+    options: Mapping[str, Option]
     """The options of sbatch."""
     shards_per_task: int = 1
     workers_per_task: int = 1
