@@ -6,31 +6,10 @@ can be killed. `grade` is the same pure function in this process, for trusted te
 Importing this package is cheap: the symbolic libraries load with the first answer that needs them.
 """
 
-from grading.grade import (
-    GRADER_VERSION,
-    VERDICTS,
-    Gold,
-    Grade,
-    StopReason,
-    Submission,
-    Verdict,
-    grade,
-    grader_version,
-)
-from grading.pool import GraderFailed, Ungraded, grade_many, graded
+from grading.grade import GRADER_VERSION, VERDICTS, Gold, Grade, StopReason, Submission, Verdict, grade, grader_version
+from grading.grader_pool import GraderFailed, Ungraded, grade_many, graded
 
 __all__ = [
-    "GRADER_VERSION",
-    "VERDICTS",
-    "Gold",
-    "Grade",
-    "GraderFailed",
-    "StopReason",
-    "Submission",
-    "Ungraded",
-    "Verdict",
-    "grade",
-    "grade_many",
-    "graded",
-    "grader_version",
-]
+    "GRADER_VERSION", "VERDICTS", "Gold", "Grade", "GraderFailed", "StopReason", "Submission", "Ungraded", "Verdict",
+    "grade", "grade_many", "graded", "grader_version",
+]  # fmt: skip

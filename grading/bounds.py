@@ -11,9 +11,10 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from types import FrameType
 
-from grading.reading.clean import depth_at_each
+from grading.reading import Match
+from grading.reading.notation import depth_at_each
 
 MAX_ANSWER_CHARACTERS = 2_000
 MAX_DEPTH = 30
@@ -26,7 +27,6 @@ MAX_FACTORIAL = 3_000
 
 ANSWER_SECONDS = 1.2
 """Processor time for the comparison of one answer, several times what any right one of the data sets takes."""
-T = TypeVar("T")
 
 _NESTED_SUBSCRIPTS = re.compile(r"(?:_\s?\{[^{}_]{0,20}){4}")
 _POWER = re.compile(r"(?:\^|\*\*)\s?(?:\{\s?)?[+-]?(\d[\d,]*)")
@@ -98,29 +98,29 @@ class _TooLongError(BaseException):
     """Not an Exception, which the symbolic libraries swallow."""
 
 
-def within(seconds: float, compute: Callable[[], T]) -> T | None:
+def within(seconds: float, compute: Callable[[], Match]) -> Match | None:
     """Return what is computed, or None after so much processor time; outside the main thread without a limit."""
 
-    def stop(*_: object) -> None:
+    def stop(signum: int, frame: FrameType | None) -> None:
         raise _TooLongError
 
     if threading.current_thread() is not threading.main_thread():
         return compute()
     previous = signal.signal(signal.SIGVTALRM, stop)
+
+    def end_limit() -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+
     try:
         try:
             signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.1)  # again and again: the libraries may swallow a tick
             return compute()
         finally:
-            _end_limit(previous)
+            end_limit()
     except _TooLongError:
-        _end_limit(previous)  # a tick in the moment of leaving the block skips its own line
+        end_limit()  # a tick in the moment of leaving the block skips its own line
         return None
-
-
-def _end_limit(previous: Any) -> None:
-    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    signal.signal(signal.SIGVTALRM, previous)
 
 
 @contextlib.contextmanager

@@ -1,31 +1,125 @@
-"""`python -m grading.check --dataset D`: check that every gold answer accepts itself, and how it is compared.
+r"""`python -m grading.check --dataset D`: check that every gold answer accepts itself, and how it is compared.
 
 Each gold is put in a box, as a model would, and graded against itself like a sample, in the same killable processes. A
 rejected gold would make every sample of its problem `bad_gold`, which is a fault of the grader or the benchmark and not
 of the model. A gold that is a solution of which a rule reads the answer is rejected too where that answer is graded
 wrong. A gold of which no equivalent form is recognized is compared as text only.
+
+A gold may accept itself and still be one that nobody ever writes: the whole solution in GSM8K's form, a sentence,
+several lines. So what it concludes with (behind `####`, in its last `\boxed`, at its end) is graded against it too.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from grading.golds import boxed_answer, conclusion, findings, written
-from grading.grade import Gold, Grade
-from grading.pool import GraderFailed, grade_many, graded
+from grading.extract import extract, find_boxes
+from grading.grade import Gold, Grade, Submission
+from grading.grader_pool import GraderFailed, Item, grade_many, graded
+from grading.reading.notation import depth_at_each
+from grading.regrade import print_rows
 from harness.cli.command import OneLineErrors
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    pass
 
-    from harness.problems.problem import Problem
+
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
+_ENVIRONMENT = re.compile(r"\\begin\{(\w{1,20}\*?)\}.*?\\end\{\1\}", re.DOTALL)
+_HASHES = "####"
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What a gold that holds more than an answer concludes with."""
+
+    answer: str
+    rule: Literal["hashes", "boxed"] | None
+    """The rule of a dataset's answers that reads it; None: none does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a gold."""
+
+    rejected: str
+    """Why it does not accept itself, so that no answer is correct; empty where it does."""
+    conclusion: Conclusion | None = None
+    """What it concludes with, where it holds more than an answer."""
+    is_met: bool = False
+    """Whether that is graded correct against it, so that the gold can be met although it is more than an answer."""
+
+
+def to_grade(golds: Sequence[Gold]) -> list[int]:
+    """Return the positions of the golds that may be at fault: neither plain numbers nor letters of options."""
+    return [
+        index
+        for index, gold in enumerate(golds)
+        if gold.kind == "math" and (gold.answers or gold.alternatives or not _NUMBER.fullmatch(gold.answer))
+    ]
+
+
+def findings(golds: Sequence[Gold], positions: Sequence[int], workers: int | None = None) -> dict[int, Finding]:
+    """Grade the golds at these positions as answers, and return what is wrong, by position. Raises GraderFailed."""
+    items: list[Item] = []
+    ends: list[tuple[int, Conclusion | None]] = []
+    for index in positions:
+        gold = golds[index]
+        for boxed in written(gold):
+            items.append((boxed_answer(boxed), gold))
+            ends.append((index, None))
+        for part in gold.answers or gold.alternatives or (gold.answer,):
+            if (end := conclusion(part)) is not None:
+                items.append((boxed_answer(end.answer), replace(gold, answer=part, answers=(), alternatives=())))
+                ends.append((index, end))
+    found: dict[int, Finding] = {}
+    for (index, end), grade in zip(ends, graded(grade_many(items, workers=workers)), strict=True):
+        is_correct, earlier = grade.verdict == "correct", found.get(index)
+        if end is None and not is_correct:
+            found[index] = Finding(grade.detail)
+        elif end is not None and (earlier is None or earlier.is_met):
+            found[index] = Finding("", end, is_met=is_correct)
+    return found
+
+
+def written(gold: Gold) -> Sequence[str]:
+    """Return the answers that a gold says are right, as they are put in a box."""
+    if gold.answers:
+        return [", ".join(gold.answers)]
+    return gold.alternatives or [gold.answer]
+
+
+def boxed_answer(boxed: str) -> Submission:
+    """Return the reply of a model that gives this answer."""
+    return Submission(rf"So the answer is $\boxed{{{boxed}}}$.", "answered", thinks=False)
+
+
+def conclusion(gold: str) -> Conclusion | None:
+    """Return what a gold concludes with; None: it is an answer and nothing else."""
+    text = gold.strip()
+    _, hashes, behind = text.rpartition(_HASHES)
+    if hashes and behind.strip():
+        return Conclusion(behind.strip(), "hashes")
+    boxes = [box.strip() for box in find_boxes(text)[0] if box.strip()]
+    if boxes:
+        return None if text.strip("$. ") == rf"\boxed{{{boxes[-1]}}}" else Conclusion(boxes[-1], "boxed")
+    extraction = extract(text if _has_lines(text) else " ".join(text.split()), is_choice=False, is_finished=True)
+    if extraction is not None and extraction.rule == "whole":
+        return None
+    return Conclusion(text if extraction is None else extraction.text, None)
+
+
+def _has_lines(text: str) -> bool:
+    """Return whether a text has several lines, those inside brackets and environments of LaTeX not counted."""
+    return any(character == "\n" and not depth for character, depth in depth_at_each(_ENVIRONMENT.sub("", text)))
+
 
 Kind = Literal["understood", "words", "only a string", "prose", "rejected"]
 _WHOLE_NUMBER = re.compile(r"(?<![\d.^_\\a-zA-Z])(?<!(?<!\\)\{)(?<!\d,)\d{1,6}(?![\d_]|\.\d|,\d{3}(?!\d)|\s*!)")
@@ -84,14 +178,11 @@ def _prose(checked: Mapping[str, Checked], workers: int | None) -> dict[str, Che
 def _understood(checked: Sequence[Checked], workers: int | None) -> set[str]:
     """Return the problems whose gold is recognized in an equivalent form, and all multiple-choice problems."""
     understood = {item.problem_id for item in checked if item.gold.kind == "choice"}
-    forms = {item.problem_id: rewritten(item.boxed) for item in checked if item.kind != "rejected"}
-    golds = {item.problem_id: item.gold for item in checked}
+    forms = {item: rewritten(item.boxed) for item in checked if item.kind != "rejected"}
     for index in range(max(map(len, forms.values()), default=0)):
-        names = [name for name in forms if name not in understood and index < len(forms[name])]
-        items = ((boxed_answer(forms[name][index]), golds[name]) for name in names)
-        for name, grade in zip(names, graded(grade_many(items, workers=workers)), strict=True):
-            if grade.verdict == "correct":
-                understood.add(name)
+        left = [item for item in forms if item.problem_id not in understood and index < len(forms[item])]
+        grades = graded(grade_many(((boxed_answer(forms[item][index]), item.gold) for item in left), workers=workers))
+        understood |= {item.problem_id for item, g in zip(left, grades, strict=True) if g.verdict == "correct"}
     return understood
 
 
@@ -126,10 +217,7 @@ def _text_kind(answer: str) -> Kind:
 
 @click.command(cls=OneLineErrors)
 @click.option(
-    "--dataset",
-    "names",
-    multiple=True,
-    help="Dataset or own file to check; can be repeated.  [default: all known]",
+    "--dataset", "names", multiple=True, help="Dataset or own file to check; can be repeated.  [default: all known]"
 )
 @click.option(
     "--data-dir",
@@ -166,7 +254,7 @@ def main(
                 raise click.UsageError(str(error)) from error
             click.echo(f"skipped: {error}", err=True)
             continue
-        golds[name] = [(p.id, gold_of(p)) for p in _distinct(problems)]
+        golds[name] = [(problem_id, gold_of(p)) for problem_id, p in {p.id: p for p in problems}.items()]
     if not golds:
         raise click.UsageError("no dataset can be read; set --data-dir")
     try:
@@ -177,22 +265,8 @@ def main(
     return int(any(item.kind == "rejected" for _, checked in report for item in checked))
 
 
-def _distinct(problems: Sequence[Problem]) -> Iterator[Problem]:
-    yield from {problem.id: problem for problem in problems}.values()
-
-
 def _print(report: Sequence[tuple[str, list[Checked]]]) -> None:
-    import sys
-
-    from rich import box
-    from rich.table import Table
-
-    from warehouse.display import plain, print_table
-
-    def table(*columns: str) -> Table:
-        return Table(*columns, box=box.SIMPLE_HEAD)
-
-    listed = table("dataset", "problem", "finding", "gold", "reason")
+    listed, totals = [], []
     for name, checked in report:
         for item in sorted(checked, key=lambda item: item.kind != "rejected"):
             if item.kind in ("rejected", "prose", "only a string"):
@@ -200,16 +274,13 @@ def _print(report: Sequence[tuple[str, list[Checked]]]) -> None:
                 verdict = "a solution" if is_solution else item.grade.verdict
                 finding = f"REJECTED: {verdict}" if item.kind == "rejected" else item.kind
                 reason = "no equivalent form is recognized" if item.kind == "only a string" else item.grade.detail
-                row = (name, item.problem_id, finding, item.boxed[:80], reason[:120])
-                listed.add_row(*(plain(cell) for cell in row))
-    if listed.row_count:
-        print_table(listed, sys.stdout)
-    totals = table("dataset", "golds", "accepted", "REJECTED", "words", "only a string")
-    for name, checked in report:
+                listed.append((name, item.problem_id, finding, item.boxed[:80], reason[:120]))
         numbers = Counter("only a string" if item.kind == "prose" else item.kind for item in checked)
         counts = [numbers[kind] for kind in ("rejected", "words", "only a string")]
-        totals.add_row(name, *(str(n) for n in (len(checked), len(checked) - numbers["rejected"], *counts)))
-    print_table(totals, sys.stdout)
+        totals.append((name, *(str(n) for n in (len(checked), len(checked) - numbers["rejected"], *counts))))
+    if listed:
+        print_rows(("dataset", "problem", "finding", "gold", "reason"), listed)
+    print_rows(("dataset", "golds", "accepted", "REJECTED", "words", "only a string"), totals)
 
 
 if __name__ == "__main__":

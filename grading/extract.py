@@ -10,17 +10,18 @@ import re
 import string
 from dataclasses import dataclass
 
-from grading.reading.clean import clean, squeezed, without_text_commands
+from grading.bounds import MAX_ANSWER_CHARACTERS
+from grading.reading.notation import clean, squeezed, without_text_commands
 
 MAX_TEXT_CHARACTERS = 50_000
 """Only this many characters at the end of a text are searched."""
-MAX_ANSWER_CHARACTERS = 2_000
-"""Longer answers are cut, and never parsed."""
 
 _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{|\\[\\{}]|[{}]")
 _OPENED = re.compile(r"^[ \t]*<think>", re.MULTILINE)
 """A chain of thought that begins; within a line the mark is only mentioned."""
 _HASHES = re.compile(r"^[ \t]{0,8}####[ \t]{0,8}", re.MULTILINE)
+_NO_HEADING = re.compile(r"[-+−]?[\d.$\\(\[]|\S{1,12}$")
+"""What follows `####` in front of an answer, and not of a heading of Markdown."""
 _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(\\?[^\s{}$\\]{1,40})")
 _TAG = re.compile(r"(?i)<answer>\s{0,8}")
 _FINAL = re.compile(r"(?i)final answer[*_]{0,3}\s{0,3}(?:is|:|=|[*_#]{0,3}\n)[*_:]{0,4}\s{0,3}")
@@ -66,8 +67,6 @@ _LATEX_TEXT = re.compile(r"\\(?:text|mbox|mathrm|operatorname)\w{0,6}\s?\{[^{}]*
 MAX_WHOLE_CHARACTERS = 300
 """Longer replies are never answers as a whole."""
 
-GUESSES = frozenset({"last_bold", "last_formula", "last_number", "bold_letter", "letter_line", "paren_letter"})
-"""Rules that take what comes last in a text, because it has nothing more explicit."""
 CHOICE_GUESSES = (("bold_letter", _BOLD_LETTER), ("letter_line", _LETTER_LINE), ("paren_letter", _PAREN_LETTER))
 
 
@@ -107,14 +106,9 @@ def extract(text: str, is_choice: bool, is_finished: bool) -> Extraction | None:
         return Extraction(bare.rstrip(".,;"), "boxed", (bare.rstrip(".,;"),))
     for rule, pattern in (("answer_tag", _TAG), ("hashes", _HASHES), ("final_answer", _FINAL), ("answer_is", _PHRASE)):
         candidate = _phrase(_rest_of_line(pattern, text).partition("</")[0], is_choice)
-        if candidate and (rule != "hashes" or not _is_heading(candidate)):
+        if candidate and (rule != "hashes" or _NO_HEADING.match(candidate)):
             return Extraction(candidate[: MAX_ANSWER_CHARACTERS + 1], rule)
     return _guess(text, is_choice) if is_finished else None
-
-
-def _is_heading(candidate: str) -> bool:
-    """Return whether the text after `####` is a Markdown heading and not an answer."""
-    return not re.match(r"[-+−]?[\d.$\\(\[]|\S{1,12}$", candidate)
 
 
 def find_boxes(text: str) -> tuple[list[str], bool]:
@@ -139,10 +133,8 @@ def find_boxes(text: str) -> tuple[list[str], bool]:
 
 
 def _last(pattern: re.Pattern[str], text: str) -> str | None:
-    group = None
-    for match in pattern.finditer(text):
-        group = _first_group(match)
-    return group
+    *_, last = [None, *pattern.finditer(text)]
+    return last and _first_group(last)
 
 
 def _first_group(match: re.Match[str]) -> str | None:
@@ -151,12 +143,10 @@ def _first_group(match: re.Match[str]) -> str | None:
 
 def _rest_of_line(pattern: re.Pattern[str], text: str) -> str:
     """Return what follows the last label, up to the end of the line or of the formula that begins on it."""
-    end = None
-    for match in pattern.finditer(text):
-        end = match.end()
-    if end is None:
+    *_, last = [None, *pattern.finditer(text)]
+    if last is None:
         return ""
-    rest = text[end : end + 2 * MAX_ANSWER_CHARACTERS].lstrip()
+    rest = text[last.end() : last.end() + 2 * MAX_ANSWER_CHARACTERS].lstrip()
     formula = _MATH.search(rest)
     line_end = rest.find("\n")
     if formula and formula.start() < line_end < formula.end() and "\n\n" not in formula.group():

@@ -7,7 +7,6 @@ Every sample has exactly one verdict, so that the verdicts of a run sum to its p
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,17 +15,14 @@ from typing import Literal, get_args
 
 from grading.bounds import ANSWER_SECONDS, MAX_ANSWER_CHARACTERS, within
 from grading.equivalence import equivalent, equivalent_list, is_list
-from grading.extract import GUESSES, Extraction, chosen_letter, extract, final_part, letters
-from grading.reading.clean import clean, split_list
-from grading.reading.pair import Match, best_match
-from grading.reading.relations import without_name
+from grading.extract import Extraction, chosen_letter, extract, final_part, letters
+from grading.reading import Match, best_match
+from grading.reading.notation import clean, split_list, without_name
 
 GRADER_VERSION = "3"
 """Raised with every change of the grader that can change a verdict."""
 MAX_BOXES = 50
 """If a text has more boxes than this, they are never read together."""
-UNEXTRACTED = "the gold stands in the text unextracted"
-"""End of a grade's detail that asks for a person to look at the sample."""
 FAILED = "the grader failed:"
 """Beginning of a grade's detail where an exception in the grader's own code ended it; the exception's name follows."""
 LIBRARIES = ("math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath")
@@ -115,26 +111,14 @@ def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Extraction | 
     missing: Verdict = "truncated" if is_cut_off else "no_answer"
     text = final_part(submission.text, submission.thinks)
     if text is None:
-        return missing, None, "the chain of thought never ends" + _unextracted(submission.text, gold)
+        return missing, None, "the chain of thought never ends"
     extraction = extract(text, gold.kind == "choice", is_finished=not is_cut_off)
     if extraction is None:
-        return missing, None, "no rule finds an answer" + _unextracted(text, gold)
+        return missing, None, "no rule finds an answer"
     match = _compare(extraction, gold)
     if match.is_equal:
         return "correct", extraction, match.reason
-    is_guess = match.is_equal is None or extraction.rule in GUESSES
-    detail = match.reason + (_unextracted(text, gold) if is_guess else "")
-    return ("unparsable" if match.is_equal is None else "wrong"), extraction, detail
-
-
-def _unextracted(text: str, gold: Gold) -> str:
-    """Return a note for the detail where the gold stands near the end of a text from which it was not extracted."""
-    tail = text[-MAX_ANSWER_CHARACTERS:].replace("$", "")
-    for answer in gold.alternatives or (gold.answer,):
-        pattern = r"\s*".join(re.escape(character) for character in re.sub(r"[\s$]", "", answer)[:200])
-        if gold.kind == "math" and pattern and re.search(rf"(?<![\w.,\\]){pattern}(?![\w]|[.,]\d)", tail):
-            return f"; {UNEXTRACTED}"
-    return ""
+    return ("unparsable" if match.is_equal is None else "wrong"), extraction, match.reason
 
 
 @lru_cache(maxsize=1024)
@@ -200,7 +184,8 @@ def _compare_parts(extraction: Extraction, gold: Gold) -> Match:
     golds = [clean(part).removeprefix("and ") for part in gold.answers]
     first: Match | None = None
     for boxes in ([extraction.text], *_box_lists(extraction)):
-        parts = [without_name(part) for box in boxes for part in _parts(box)]
+        values = [without_name(clean(box[:MAX_ANSWER_CHARACTERS])) for box in boxes]
+        parts = [without_name(part) for value in values for part in split_list(value)]
         has_names = any("=" in part for part in parts)
         comparable_golds = golds if has_names else [without_name(part) for part in golds]
         match = equivalent_list(comparable_golds, parts, gold.tolerance, gold.unit)
@@ -209,11 +194,6 @@ def _compare_parts(extraction: Extraction, gold: Gold) -> Match:
         first = first or match
     assert first is not None
     return first
-
-
-def _parts(box: str) -> list[str]:
-    text = clean(box[:MAX_ANSWER_CHARACTERS])
-    return split_list(without_name(text)) if len(text) < len(box) + MAX_ANSWER_CHARACTERS else []
 
 
 def _box_lists(extraction: Extraction) -> list[list[str]]:

@@ -4,7 +4,7 @@ list the verdicts that changed. This needs no GPU and no engine."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,20 +35,10 @@ def _paths(context: click.Context, parameter: click.Parameter, values: Sequence[
 @click.command(cls=OneLineErrors)
 @click.argument("paths", metavar="RUN…", nargs=-1, required=True, callback=_paths)
 @click.option("--database", type=click.Path(path_type=Path), help="Database to load the graded runs into.")
-@click.option(
-    "--diff",
-    "is_diff",
-    is_flag=True,
-    help="List the verdicts that differ between two grader versions.",
-)
+@click.option("--diff", "is_diff", is_flag=True, help="List the verdicts that differ between two grader versions.")
 @click.option("--old", metavar="VERSION", help="With --diff, compare from this version.  [default: the one before]")
 @click.option("--new", metavar="VERSION", help="With --diff, compare to this version and grade nothing.")
-@click.option(
-    "--versions",
-    "is_listing",
-    is_flag=True,
-    help="List the grader versions of each run and grade nothing.",
-)
+@click.option("--versions", "is_listing", is_flag=True, help="List the grader versions of each run and grade nothing.")
 @click.option("--all", "is_all", is_flag=True, help=f"List all changed samples instead of the first {SHOWN}.")
 @click.option(
     "--workers", type=click.IntRange(1), help="Number of grader processes.  [default: one per processor, at most 16]"
@@ -70,7 +60,9 @@ def main(
     VERSION is the name of a grader version, its first word or its beginning. The exit code is 1 if a run could not be
     read and was skipped or the machine left samples ungraded, and 2 if an option is wrong or no run was found.
     """
+    from grading import GraderFailed
     from jobs.run.folder import run_folders
+    from jobs.run.grades import GradesError
 
     if (old or new) and not is_diff:
         raise click.UsageError("--old and --new need --diff")
@@ -87,33 +79,23 @@ def main(
         if is_diff and not is_listing:
             _print_diff(run, old, new, num_shown)
 
-    ungraded: list[RunFolder] = []
-    readable = [run for run in folders if _is_processed(run, process, ungraded)]
+    readable, is_whole = [], True
+    for run in folders:
+        try:
+            process(run)
+        except GraderFailed as error:
+            click.echo(f"Error: {error}", err=True)
+            is_whole = False
+        except GradesError as error:
+            raise click.UsageError(f"{run.path.name}: {error}") from error
+        except UNREADABLE as error:  # the other runs are graded
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            click.echo(f"WARNING: {run.path.name} cannot be read and is LEFT OUT: {reason}", err=True)
+            continue
+        readable.append(run)
     if database is not None and not is_listing:
         _load(readable, database)
-    return int(len(readable) < len(folders) or bool(ungraded))
-
-
-def _is_processed(run: RunFolder, process: Callable[[RunFolder], None], ungraded: list[RunFolder]) -> bool:
-    """Process a run, or warn that it cannot be read, so that the other runs are graded.
-
-    One of which the machine left samples ungraded is added to `ungraded`.
-    """
-    from grading import GraderFailed
-    from jobs.run.grades import GradesError
-
-    try:
-        process(run)
-    except GraderFailed as error:
-        click.echo(f"Error: {error}", err=True)
-        ungraded.append(run)
-    except GradesError as error:
-        raise click.UsageError(f"{run.path.name}: {error}") from error
-    except UNREADABLE as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        click.echo(f"WARNING: {run.path.name} cannot be read and is LEFT OUT: {reason}", err=True)
-        return False
-    return True
+    return int(len(readable) < len(folders) or not is_whole)
 
 
 def _regrade(run: RunFolder, workers: int | None) -> None:
@@ -189,11 +171,11 @@ def _print_changes(changed: Sequence[Change], num_shown: int | None) -> None:
     """Print the counts by pair of verdicts, then the samples with both answers and both reasons."""
     if not changed:
         return
-    _print_table(
+    print_rows(
         ("old verdict", "new verdict", "samples"),
         ((*pair, str(number)) for pair, number in Counter(change.verdicts for change in changed).most_common()),
     )
-    _print_table(_COLUMNS, (_row(change) for change in changed[:num_shown]))
+    print_rows(_COLUMNS, (_row(change) for change in changed[:num_shown]))
     if num_shown is not None and len(changed) > num_shown:
         click.echo(f"… and {len(changed) - num_shown} more: --all lists them")
 
@@ -203,14 +185,9 @@ def _row(change: Change) -> tuple[str, ...]:
     verdicts = " → ".join(change.verdicts)
     answers = [_short(row.get("extracted")) for row in (old, new)]
     reasons = [f"{row.get('rule') or 'no rule'}: {row.get('detail') or ''}" if row else "–" for row in (old, new)]
-    return (
-        change.problem_id,
-        str(change.sample_index),
-        verdicts,
-        _short(change.gold),
-        answers[0] if answers[0] == answers[1] else " → ".join(answers),
-        _short(" → ".join(reasons), 200),
-    )
+    shown = answers[0] if answers[0] == answers[1] else " → ".join(answers)
+    reason = _short(" → ".join(reasons), 200)
+    return change.problem_id, str(change.sample_index), verdicts, _short(change.gold), shown, reason
 
 
 def _short(text: str | None, characters: int = 60) -> str:
@@ -219,7 +196,8 @@ def _short(text: str | None, characters: int = 60) -> str:
     return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
-def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of texts that may be hostile."""
     import sys
 
     from rich import box

@@ -1,7 +1,24 @@
 """A module that loads the symbolic libraries on import; the parent process of the grader processes preloads it."""
 
-from grading.pool import without_traceback_of_forks
+from __future__ import annotations
+
+import os
+import sys
+from types import TracebackType
+
 from grading.reading.symbolic import load
 
+
+def _without_traceback_of_forks() -> None:
+    """Let this process end silently where it cannot fork; who asked for the grader process reports it."""
+    parent, usual = os.getpid(), sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if os.getpid() != parent or not issubclass(kind, OSError):
+            usual(kind, error, trace)
+
+    sys.excepthook = hook
+
+
 load()
-without_traceback_of_forks()
+_without_traceback_of_forks()

@@ -24,7 +24,7 @@ from rich.console import Console
 
 from harness.cli import options, permissions
 from harness.methods import METHODS, Method
-from harness.methods.valid import problem_of
+from harness.methods.method import problem_of
 
 if TYPE_CHECKING:
     import pandas
@@ -139,7 +139,7 @@ def results(
     """
     import pandas
 
-    from warehouse.frames import data_frame
+    from warehouse.export import data_frame
     from warehouse.options import default_database
 
     with _warehouse_errors_in_one_line():

@@ -27,8 +27,7 @@ _HASHED = (
     "jobs/work",
     "jobs/after/grading.py",
     *(f"jobs/run/{name}.py" for name in (
-        "endings", "grades", "identity", "journal", "journal_writer", "model_spec", "records", "spec", "state",
-        "trace_files",
+        "endings", "grades", "journal", "journal_writer", "records", "spec", "state", "trace_files",
     )),
 )  # fmt: skip
 """Folders and files of the project that are hashed, but for those below."""
@@ -37,23 +36,18 @@ _LEFT_OUT = (
         "checks", "cli", "flags", "papers", "training",
     )),
     "harness/data",  # weights have fingerprints, and problems a hash of their own
-    *(f"harness/problems/{name}.py" for name in (
-        "benchmarks", "hub", "hub_rows", "of_run", "own_dataset", "own_problems", "own_rows", "selecting",
-        "selections", "sources",
-    )),
+    *(f"harness/problems/{name}.py" for name in ("benchmarks", "hub", "own_problems", "sources")),
     *(f"harness/{name}.py" for name in (
-        "__init__", "__main__", "api", "code_hash", "doctor", "drivers", "environment", "installation",
-        "latency", "launch", "launch_flags", "launch_options", "plural", "published_prompts", "reproduce",
-        "rewards", "train",
+        "__init__", "__main__", "api", "code_hash", "doctor", "environment", "installation",
+        "latency", "launch", "launch_flags", "launch_options", "plural", "reproduce", "train",
     )),
     # What finds and loads a method of a user's own, whose code is hashed beside this one.
-    *(f"harness/methods/{name}.py" for name in ("archives", "own_code", "plugins", "references", "valid")),
+    *(f"harness/methods/{name}.py" for name in ("plugins", "references")),
     "harness/engines/start_log.py",  # lines in a log
     "harness/sizing/__main__.py",
-    "harness/sizing/report.py",
     "harness/weights/prompt_trial.py",
     "jobs/work/attempt.py",
-    *(f"grading/{name}" for name in ("__main__.py", "check.py", "golds.py", "regrade.py")),
+    *(f"grading/{name}" for name in ("__main__.py", "check.py", "regrade.py")),
 )  # fmt: skip
 _BUILT_IN_PROMPTS = "harness/data/prompts.toml"
 _SUFFIXES = {".py", ".toml", ".json", ".jsonl", ".jinja", ".txt"}

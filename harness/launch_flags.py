@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from harness.engine import Role
 from harness.engines import placement
 from harness.methods import METHODS
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.plural import counted
 from harness.problems.benchmarks import DATASETS
 

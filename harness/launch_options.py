@@ -38,9 +38,9 @@ from harness.launch_flags import (
     from_toml,
     with_widths_of_named_gpus,
 )
-from harness.methods.ranges import flag
+from harness.methods.method import Parameter, flag
+from harness.methods.parameters import assignments, method_parameters, parameter_names, switch_names
 from harness.methods.references import resolve
-from harness.methods.values import Parameter, assignments, method_parameters, parameter_names, switch_names
 
 __all__ = ["RESERVED", "SBATCH", "BadLaunch", "Cluster", "Flag", "Launch", "PartialLaunch"]
 

@@ -1,24 +1,89 @@
-"""The wording of a run as data: what `--prompts FILE.toml` may hold, and the built-in file.
+"""The wording of a run as data: what `--prompts FILE.toml` may hold, the built-in file, and the wording of the papers.
 
 A file gives the keys that it changes; the rest is the built-in wording, data/prompts.toml. A placeholder such as
 `{problem}` is replaced by text; any other braces, such as those of `\\boxed{}`, are ordinary text. Files are data:
 bounded in size, checked key by key, and never evaluated.
+
+No text of a paper or of its program is shipped: of the wording that the papers' authors used there are the places where
+it is published, and the hashes that tell a file that holds it. It is compared piece by piece, because a method uses
+only some of its texts: the rest of a file may say anything.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import tomllib
+import unicodedata
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from harness.cli.toml_file import parse_toml
-from harness.prompt_texts import AnyText, ItemText, NeededText, ReplyText, placeholders, printable
-from harness.weights.thinking import CLOSE
+from harness.problems.problem import Kind
+from harness.weights.templates import CLOSE
+
+MAX_TEXT_CHARACTERS = 8000
+_LONE_WORD = re.compile(r"(?<![\\\w}])\{([a-z]+(?:_[a-z]+)*)\}")
+"""A lower-case word in braces that is no argument of a LaTeX command, and so meant as a placeholder."""
+
+
+def render(template: str, **values: str) -> str:
+    """Return the template with its placeholders replaced, in one pass, so that inserted text is never read again."""
+    pattern = "|".join(map(re.escape, values))
+    return re.sub(rf"\{{({pattern})\}}", lambda found: values[found[1]], template)
+
+
+def printable(text: str) -> str:
+    """Return the text. Raises ValueError where it holds a control character that no prompt needs."""
+    if any(unicodedata.category(character) == "Cc" and character not in "\n\t\r" for character in text):
+        raise ValueError("holds a control character")
+    return text
+
+
+def _needed(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty; this text is needed")
+    return text
+
+
+def _reply(text: str) -> str:
+    if text != text.rstrip():
+        raise ValueError("ends with white space; a space follows by itself where the tokenizer has one there")
+    return text
+
+
+def placeholders(*required: str, optional: tuple[str, ...] = ()) -> AfterValidator:
+    """Return the check of a template: it holds what is required and no unknown placeholder."""
+    known = (*required, *optional)
+
+    def check(template: str) -> str:
+        for name in required:
+            if f"{{{name}}}" not in template:
+                raise ValueError(f"lacks {{{name}}}")
+        for name in _LONE_WORD.findall(template):
+            if name not in known:
+                valid = ", ".join(f"{{{word}}}" for word in known) or "none"
+                raise ValueError(f"unknown placeholder {{{name}}}; valid here: {valid}")
+        return template
+
+    return AfterValidator(check)
+
+
+AnyText = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS), AfterValidator(printable)]
+"""A text that may be empty."""
+NeededText = Annotated[AnyText, AfterValidator(_needed)]
+"""A text that may not be empty."""
+ReplyText = Annotated[NeededText, placeholders(), AfterValidator(_reply)]
+"""The beginning of a reply, which the model goes on with."""
+ItemText = Annotated[AnyText, placeholders("label", "text")]
+"""How one of several candidates or options is shown."""
+
 
 MAX_FILE_BYTES = 64 << 10
 MAX_SPEC_BYTES = 1 << 20
@@ -252,16 +317,7 @@ def _of_spec(text: str, label: str) -> dict[str, Any]:
     own = spec.get("prompts") or {}
     if not isinstance(own, dict):
         raise ValueError(f"{label}: prompts is not a table")
-    try:
-        return {key: _without_nulls(value) for key, value in own.items()}
-    except RecursionError as error:
-        raise ValueError(f"{label}: nested too deeply") from error
-
-
-def _without_nulls(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return own
 
 
 def parse(text: str, label: str) -> Prompts:
@@ -321,3 +377,77 @@ def _built_in() -> Prompts:
 
 
 BUILT_IN = _built_in()
+
+
+Piece = Literal[
+    "opening.math",
+    "opening.choice",
+    "steps",
+    "score",
+    "separate_score",
+    "step_choice",
+    "chain_choice",
+    "reward",
+    "equivalence",
+]
+"""Texts that a method uses together."""
+_BY_METHOD: Mapping[str, tuple[Piece, ...]] = {
+    "scot": ("chain_choice",),
+    "speccot": ("steps", "step_choice", "separate_score"),
+    "specreason": ("steps", "score"),
+}
+"""What a method uses beside the opening."""
+
+
+class Published(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    """Figure, or program with commit and lines."""
+    pieces: Mapping[Piece, Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]]
+    """The hash of each piece that is published."""
+    how: tuple[str, ...] = Field(min_length=1)
+    """Which lines of the source belong to which key of a prompt file."""
+
+
+@cache
+def published() -> Mapping[str, Published]:
+    """Return the published wordings by paper; a paper that is not among them published none."""
+    text = (resources.files("harness.papers") / "prompts.toml").read_text(encoding="utf-8")
+    return {paper: Published.model_validate(values) for paper, values in tomllib.loads(text).items()}
+
+
+def piece_hashes(wording: Prompts) -> dict[Piece, str]:
+    """Return the hash of every piece of a wording: 16 hex digits over its texts, whatever the file looks like.
+
+    An opening's is over the instruction for reasoning models, which all models of the papers are, and over what stands
+    around it.
+    """
+    instruction = wording.instruction.thinking
+    texts: dict[Piece, Any] = {
+        "opening.math": [wording.system, instruction.math],
+        "opening.choice": [wording.system, instruction.choice, wording.options.model_dump()],
+        "steps": [wording.step_separator],
+        "score": wording.score.model_dump(),
+        "separate_score": wording.separate_score.model_dump(),
+        "step_choice": wording.step_choice.model_dump(exclude_none=True),
+        "chain_choice": wording.chain_choice.model_dump(),
+        "reward": wording.reward.model_dump(),
+        "equivalence": wording.equivalence.model_dump(),
+    }
+    return {piece: _digest([piece, value]) for piece, value in texts.items()}
+
+
+def unlike(wording: Prompts, paper: str, method: str, kind: Kind) -> list[Piece]:
+    """Return the pieces that a method uses on problems of a kind and that are not worded as the paper's are.
+
+    Raises KeyError for a paper that published none.
+    """
+    expected, found = published()[paper].pieces, piece_hashes(wording)
+    opening: Piece = "opening.math" if kind == "math" else "opening.choice"
+    used = (opening, *_BY_METHOD.get(method, ()))
+    return [piece for piece in used if piece in expected and expected[piece] != found[piece]]
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

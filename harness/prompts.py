@@ -19,9 +19,8 @@ from functools import lru_cache
 
 from harness.engine import Tokenizer
 from harness.problems.problem import Problem
-from harness.prompt_file import BUILT_IN, ChainChoice, Prompts, StepChoice
-from harness.prompt_texts import render
-from harness.weights.thinking import CLOSE, EMPTY_THOUGHT
+from harness.prompt_file import BUILT_IN, ChainChoice, Prompts, StepChoice, render
+from harness.weights.templates import CLOSE, EMPTY_THOUGHT
 from harness.weights.tokenizer import verdict_options
 
 STEP_END = BUILT_IN.step_separator

@@ -3,8 +3,7 @@
 SUITE may also be a file of launches of one's own, as `python -m jobs suite` takes it: its table is laid out likewise.
 
 A command front: every run is launched with the suite's flags and, on top, those typed here; what is finished is not run
-again. Then the table is printed from the warehouse. The work is in `warehouse.papers.reproduction` and, for one's own
-suites, in `warehouse.own_tables.reproduction`.
+again. Then the table is printed from the warehouse. The work is in `warehouse.suites.reproduction`.
 """
 
 from __future__ import annotations
@@ -12,12 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from harness.cli import options
 from harness.cli.command import OneLineErrors
+
+if TYPE_CHECKING:
+    from warehouse.suites.reproduction import Printed
 
 _SUITE_DECIDES = {
     "method", "dataset", "split", "columns", "preset", "config", "samples", "limit", "problems", "take_turns",
@@ -40,8 +42,6 @@ _FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
     ".csv": "csv",
     ".txt": "table",
 }
-_OF_OWN = {"-o": "output_file", "--format": "output_format", "--metric": "metrics", "--no-intervals": "no_intervals"}
-"""Options that only a suite of one's own takes, by their names."""
 _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name not in _SUITE_DECIDES]
 
 
@@ -73,23 +73,23 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
     "output_file",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Own suite: write its table to FILE (.md, .tex, .csv or .txt).  [default: standard output]",
+    help="Write the table to FILE (.md, .tex, .csv or .txt).  [default: standard output]",
 )
 @click.option(
     "--format",
     "output_format",
     type=click.Choice(sorted(_FORMATS.values())),
-    help="Own suite: the table's format.  [default: by FILE's ending, else table]",
+    help="The table's format.  [default: by FILE's ending, else table]",
 )
 @click.option(
     "--metric",
     "metrics",
     multiple=True,
-    help="Own suite: a number of every cell; may be repeated: pass@1, difference, tokens, spent-tokens, "
+    help="A number of every cell; may be repeated. Own suite: pass@1, difference, tokens, spent-tokens, "
     "critical-path-tokens, latency, speed-up, latency-at-one, speed-up-at-one, fallback.  [default: pass@1, tokens, "
-    "latency, speed-up, and with latency-sample the two at one]",
+    "latency, speed-up, and with latency-sample the two at one; all of a published table]",
 )
-@click.option("--no-intervals", is_flag=True, help="Own suite: leave out the 95 % intervals; CSV always has them.")
+@click.option("--no-intervals", is_flag=True, help="Leave out the 95 % intervals; CSV always has them.")
 @click.option(
     "--database", type=click.Path(path_type=Path), help="Database to load and read.  [default: beside the run folders]"
 )
@@ -102,12 +102,13 @@ def main(context: click.Context, /, **values: Any) -> None:
     """
     from jobs.cli.examples import SUITES
     from jobs.command import launch_errors_in_one_line
-    from warehouse.papers import suite
+    from warehouse.suites import published_suites
 
     if values["listing"]:
-        for name in suite.names():
-            listed = suite.load(name)
-            click.echo(f"{name:22} {len(list(suite.planned(listed))):3} runs  {listed.title} ({listed.place})")
+        for name in published_suites.names():
+            listed = published_suites.load(name)
+            num_runs = len(list(published_suites.planned(listed)))
+            click.echo(f"{name:22} {num_runs:3} runs  {listed.title} ({listed.place})")
         click.echo(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
         return
     if values["costs"]:
@@ -131,7 +132,7 @@ def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
     from rich.console import Console
 
     from jobs.command import launch_errors_in_one_line
-    from warehouse.papers import savings
+    from warehouse.suites.suite_plans import print_costs
 
     if values["name"] is not None:
         raise click.UsageError(f"--costs is of all published suites: leave out {values['name']}, or use --dry-run")
@@ -139,61 +140,52 @@ def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
     typed = {name: value for name, value in options.typed_flags(context).items() if name in names}
     database = values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb"
     with launch_errors_in_one_line():
-        found = savings.costs({**typed, **_scale(values["scale"])}, values["aligned"], database)
-        savings.show(found, Console(highlight=False))
+        print_costs({**typed, **_scale(values["scale"])}, values["aligned"], database, Console(highlight=False))
 
 
 def _own_file(name: str) -> Path | None:
     """Return the file of a suite of one's own, also a bundled one; None: the name is that of a published table."""
     from jobs.cli.examples import SUITES
-    from warehouse.papers import suite
+    from warehouse.suites import published_suites
 
-    if name in suite.names():
+    if name in published_suites.names():
         return None
     path = Path(name)
     return path if path.suffix or path.is_file() or len(path.parts) > 1 else SUITES.get(name)
 
 
 def _reproduce_own(file: Path, typed: dict[str, Any], values: dict[str, Any]) -> None:
-    from warehouse.options import check_output_folder, choose_format
-    from warehouse.own_tables import reproduction
+    from warehouse.suites.reproduction import reproduce_own
 
     if values["every_sample_alone"]:
         raise click.UsageError(f"--every-sample-alone is for published tables; {file} has latency-sample or not")
     if values["aligned"]:
         raise click.UsageError(f"--aligned is for published tables; {file} names its drafts itself")
-    check_output_folder("-o", values["output_file"])
-    reproduction.reproduce(
-        reproduction.OwnReproduction(
-            file=file,
-            overrides={**typed, **_scale(values["scale"])},
-            columns=values["columns"],
-            metrics=tuple(dict.fromkeys(values["metrics"])),
-            shape=choose_format(values["output_format"], values["output_file"], _FORMATS, "table"),
-            output=values["output_file"],
-            has_intervals=not values["no_intervals"],
-            database=values["database"],
-        ),
+    reproduce_own(
+        file,
+        {**typed, **_scale(values["scale"])},
+        values["columns"],
+        values["database"],
+        _printed(values),
         dry_run=values["dry_run"],
         only_table=values["only_table"],
     )
 
 
 def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
-    from warehouse.papers import reproduction, suite
-    from warehouse.papers.suite_runs import Reproduction
+    from warehouse.suites import published_suites
+    from warehouse.suites.published_runs import Reproduction
+    from warehouse.suites.reproduction import reproduce_published
 
-    if misplaced := [option for option, name in _OF_OWN.items() if values[name]]:
-        raise click.UsageError(f"{misplaced[0]} is for suites of your own: SUITE is then a TOML file of launches")
     for name in ("latency_sample", "concurrency"):
         if values["every_sample_alone"] and typed.get(name, 1) != 1:
             raise click.UsageError(
                 f"--every-sample-alone has one sample in flight: leave out --{name.replace('_', '-')}"
             )
     max_gpu_hours = typed.pop("max_gpu_hours", None)
-    reproduction.reproduce(
+    reproduce_published(
         Reproduction(
-            suite=suite.load(values["name"]),
+            suite=published_suites.load(values["name"]),
             overrides={**typed, **_scale(values["scale"])},
             max_gpu_hours=max_gpu_hours,
             every_sample_alone=values["every_sample_alone"],
@@ -202,8 +194,22 @@ def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
             aligned=values["aligned"],
             database=values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb",
         ),
+        _printed(values),
         dry_run=values["dry_run"],
         only_table=values["only_table"],
+    )
+
+
+def _printed(values: dict[str, Any]) -> Printed:
+    from warehouse.options import check_output_folder, choose_format
+    from warehouse.suites.reproduction import Printed
+
+    check_output_folder("-o", values["output_file"])
+    return Printed(
+        metrics=tuple(dict.fromkeys(values["metrics"])),
+        shape=choose_format(values["output_format"], values["output_file"], _FORMATS, "table"),
+        output=values["output_file"],
+        has_intervals=not values["no_intervals"],
     )
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from harness.chain import Chain, Limits, Stop
 from harness.engine import Engine, EngineError, RequestRefused, Role
 from harness.methods import Method
-from harness.methods.own_code import failure_in
+from harness.methods.plugins import failure_in
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
-from harness.recording import recording_models
+from harness.recording import Model, recording_models
 from harness.trace import Step, Trace
 
 _ERROR_CHARS = 500
@@ -48,7 +49,10 @@ async def run_sample(
         on_start()
         try:
             chain.check()
-            await method(chain, models.get("draft"), models.get("target"))
+            draft, target = (
+                cast(Model, models.get(role)) for role in ("draft", "target")
+            )  # None where it is not needed
+            await method(chain, draft, target)
             trace.stop_reason = "answered"
         except Stop as stop:
             trace.stop_reason = stop.reason

@@ -6,14 +6,14 @@ method can forget to count a rejected draft. Field names are the column names of
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
-from pydantic import StringConstraints
+from pydantic import BeforeValidator, ConfigDict, StringConstraints
 
 from harness.engine import Finish, Role, normalized
-from harness.records import NO_UNKNOWN_FIELDS, LogProbability
 
 _OWN_WORD = re.compile("[a-z][a-z0-9_]{0,29}")
 _VALID_WORD = "1 to 30 of a-z, 0-9 and _, a letter first"
@@ -32,6 +32,9 @@ StopReason = Literal["answered", "budget", "repeated", "context", "error"]
 """answered: the model ended its answer. budget: the token budget was spent. repeated: a step had the same text as
 the one before. context: the model's context window was full. error: an exception, kept in `error`."""
 
+LogProbability = Annotated[float, BeforeValidator(lambda value: -math.inf if value is None else value)]
+"""In nats; JSON has no infinity, so a journal holds null for the log-probability of an impossible token."""
+
 _KIND = re.compile("[a-z][a-z0-9_ ]{0,39}")
 
 
@@ -39,7 +42,7 @@ _KIND = re.compile("[a-z][a-z0-9_ ]{0,39}")
 class Call:
     """One request to one engine."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     purpose: Purpose
     model: Role
@@ -78,7 +81,7 @@ class Call:
 class Candidate:
     """One proposal for a step."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     text: str
     num_tokens: int
@@ -95,7 +98,7 @@ class Candidate:
 class Verdict:
     """The target's one-token judgment, with the full probability vector."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     kind: VerdictKind
     question: str
@@ -126,7 +129,7 @@ class Decision:
     replay count it under its kind like a verdict.
     """
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     kind: str
     """What decided, one word or a few: `confidence`, `agreement`, `reward`. `choice` and `score` belong to verdicts."""
@@ -160,7 +163,7 @@ class Decision:
 class Step:
     """One accepted piece of the chain of thought."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     author: Role
     role: StepRole
@@ -186,7 +189,7 @@ class Step:
 class Trace:
     """All steps and calls of one sample."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     sample_id: str
     """Hash of problem, method with parameters, models, sampling and seed: the unit of resumption."""

@@ -13,11 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from shlex import join
 
-from grading.golds import Finding, conclusion, findings, to_grade
+from grading.check import Finding, conclusion, findings, to_grade
 from grading.grade import Gold
 from harness.cli.program import typed
 from harness.launch_options import Launch
-from harness.problems import own_dataset, sources
+from harness.problems import own_problems, sources
 from harness.problems.problem import Problem
 from jobs.after.grading import gold_of
 
@@ -93,8 +93,8 @@ def _remedy(dataset: str, rule: str, reads: int, num_golds: int) -> str:
     if reads < num_golds:
         return f"{told} reads {reads:,} of {num_golds:,}, so that rows have two forms: give the answer alone in all"
     path = Path(dataset)
-    if dataset.startswith(own_dataset.HUB):
-        file = f"give --dataset FILE.toml with the line hub = {json.dumps(dataset.removeprefix(own_dataset.HUB))}"
+    if dataset.startswith(own_problems.HUB):
+        file = f"give --dataset FILE.toml with the line hub = {json.dumps(dataset.removeprefix(own_problems.HUB))}"
         return f"{file} and {told}, which reads all"
     if path.suffix.lower() == ".toml":
         return f"{told} in it reads all"

@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.engines import placement, stall
+from harness.engines import calls, placement
 from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
-from harness.sizing import job_cards
+from harness.sizing.cards import Option, cards_of_worker
 from jobs import golds
 from jobs.after import warehouse
 from jobs.run import codes, engine_installed, launch_checks, locks
@@ -28,7 +28,6 @@ from jobs.run.plan import RunPlan, plan
 from jobs.run.sizing import lines_for_launch, no_gpus
 from jobs.run.spec import RunSpec
 from jobs.slurm import profiles
-from jobs.slurm.client import Option
 from jobs.slurm.python_command import names_own_python
 from jobs.submission.submit import num_cards, resolve
 from jobs.timing import folder as timings
@@ -97,7 +96,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     one line.
     """
     _check_output(launch.output)
-    stall.limit_seconds()  # of the engines, which start long after this
+    calls.limit_seconds()  # of the engines, which start long after this
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
     planned = plan(launch, cluster, is_own_python=names_own_python(sbatch))
@@ -165,7 +164,7 @@ def _check_number(spec: RunSpec) -> None:
 
 def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Option]) -> None:
     """Raise ValueError where a worker would have fewer cards than its engines, as far as sbatch's options tell."""
-    of_worker, needed = job_cards.cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
+    of_worker, needed = cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
     if of_worker is None:
         return
     placement.check(spec.engine.cards, of_worker.count, "a worker has")
@@ -178,7 +177,7 @@ def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Option]) ->
 
 def _most_workers(sbatch: Mapping[str, Option], needed: int) -> str:
     """Return in words how many workers that need so many cards fit into one task."""
-    task = job_cards.cards_of_worker(sbatch)
+    task = cards_of_worker(sbatch)
     most = task.count // needed if task is not None else 0
     return f"valid: at most {most}" if most else "ask for more GPUs"
 

@@ -45,10 +45,10 @@ from harness.cli import options
 from harness.cli.toml_file import read_toml
 from harness.launch_options import Launch
 from harness.methods import defaults
+from harness.methods.parameters import parameter_names
 from harness.methods.references import resolve
-from harness.methods.values import parameter_names
 from harness.plural import counted
-from harness.sizing.job_cards import without_replaced
+from harness.sizing.cards import without_replaced
 from jobs import costs, launching, launching_several, sweeps
 from jobs.after import several_target_logprobs
 from jobs.launch_plan import differing_widths

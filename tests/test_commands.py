@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from harness import environment, installation
 from harness.methods import METHODS, parameter_fields
-from harness.training import settings as training_settings
+from harness.training import hyperparameters
 from tests.import_graph import module_files
 from tests.test_imports import PACKAGES, ROOT
 
@@ -126,8 +126,8 @@ def test_the_help_of_a_training_explains_every_setting(task: str) -> None:
     output = CliRunner().invoke(command("harness.train"), [task, "--help"], env={"COLUMNS": "500"}).output
     words = " ".join(output.split())
     assert "[OPTIONS] [-- LAUNCH_FLAGS…]" in words
-    for name in training_settings.fields():
-        assert training_settings.meaning(name) in words
+    for name in hyperparameters.fields():
+        assert hyperparameters.meaning(name) in words
 
 
 def test_the_folder_of_datasets_is_described_in_one_wording() -> None:

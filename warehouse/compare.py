@@ -12,8 +12,8 @@ from typing import get_args
 import click
 
 from jobs.arguments import RunName
-from warehouse.formats import ComparisonFormat
 from warehouse.options import (
+    ComparisonFormat,
     WarehouseCommand,
     baseline_option,
     choose_format,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from shlex import quote
@@ -21,8 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from warehouse import column_comments
-from warehouse.errors import one_line
+from warehouse import schema
 from warehouse.files import (
     SAY_SECONDS,
     WAIT_SECONDS,
@@ -39,14 +38,18 @@ from warehouse.files import (
     successor,
     write_lock,
 )
+from warehouse.formatting import one_line
 from warehouse.schema import format_digest, tables_sql, views_sql
 
 Connection = duckdb.DuckDBPyConnection
 DatabaseError = duckdb.Error
+Record = Mapping[str, Any]
+"""A row of a query by its columns, or the parameters of one by their names; the database knows their types."""
 __all__ = [
     "WAIT_SECONDS",
     "Connection",
     "DatabaseError",
+    "Record",
     "WarehouseBusy",
     "WarehouseError",
     "WarehouseMissing",
@@ -154,7 +157,7 @@ def transaction(connection: Connection) -> Iterator[None]:
     connection.commit()
 
 
-def rows(connection: Connection, sql: str, parameters: dict[str, object] | None = None) -> list[dict[str, object]]:
+def rows(connection: Connection, sql: str, parameters: Record | None = None) -> list[dict[str, Any]]:
     """Run a query and return its rows as dictionaries by column name."""
     result = connection.execute(sql, parameters)
     names = [column[0] for column in result.description or ()]
@@ -166,7 +169,7 @@ def run_tables(connection: Connection) -> list[str]:
     return [name for (name,) in connection.execute(_RUN_TABLES).fetchall()]
 
 
-def columns(connection: Connection, sql: str, parameters: dict[str, object]) -> dict[str, NDArray[Any]]:
+def columns(connection: Connection, sql: str, parameters: Record) -> dict[str, NDArray[Any]]:
     """Run a query and return arrays (rows,) by column name; NULL becomes NaN, so only a DOUBLE may be NULL."""
     arrays = connection.execute(sql, parameters).fetchnumpy()
     return {
@@ -295,8 +298,8 @@ def _other_programs_kept_out(database: Path, wait_seconds: float) -> Iterator[No
 
 def _define_views(connection: Connection) -> None:
     connection.execute(views_sql())
-    found = [column_comments.Column(*row) for row in connection.execute(column_comments.COLUMNS).fetchall()]
-    connection.execute(";\n".join(column_comments.statements(found)) or "SELECT 1")
+    found = [schema.Column(*row) for row in connection.execute(schema.COLUMNS).fetchall()]
+    connection.execute(";\n".join(schema.statements(found)) or "SELECT 1")
 
 
 def _check_format(connection: Connection, database: Path) -> None:
@@ -310,3 +313,32 @@ def _check_format(connection: Connection, database: Path) -> None:
             f"{database} was written by another version of the warehouse: python -m warehouse.load RUNS_DIR "
             f"--database {quote(str(database))} --rebuild makes it anew from the run folders"
         )
+
+
+def choose_grader(connection: Connection, name: str) -> None:
+    """Let the views of this connection count the grades of one grader version.
+
+    name: the whole version, its first word, or its beginning. Raises WarehouseError where it names no version that
+    graded anything here, or several.
+    """
+    sql = "SELECT DISTINCT grader_version FROM grade ORDER BY grader_version"
+    versions = [str(version) for (version,) in connection.execute(sql).fetchall()]
+    exact = [v for v in versions if v == name] or [v for v in versions if v.partition(" ")[0] == name]
+    matching = exact or [v for v in versions if v.startswith(name)]
+    if len(matching) != 1:
+        problem = "is ambiguous" if matching else "graded nothing here"
+        choices = "; ".join(matching or versions) or "none"
+        raise WarehouseError(f"grader version {name!r} {problem}; there are: {choices}")
+    connection.execute("SET VARIABLE grader_version = ?", matching)
+
+
+@contextmanager
+def reader_for_grader(database: Path, grader: str | None, wait_seconds: float = WAIT_SECONDS) -> Iterator[Connection]:
+    """Open a database for reading; its views count one grader version, or with None each run's newest.
+
+    Raises WarehouseError.
+    """
+    with reader(database, wait_seconds) as connection:
+        if grader is not None:
+            choose_grader(connection, grader)
+        yield connection

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, Literal, Protocol, TypeVar
 
 import click
 
@@ -28,6 +28,11 @@ NIGHTLY_FOLDER = RUNS_FOLDER / "nightly"
 """Folder into which `jobs nightly` writes unless the suite names another."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Format = TypeVar("Format", bound=str)
+ComparisonFormat = Literal["table", "json", "csv", "markdown", "latex"]
+QueryFormat = Literal["table", "csv", "json", "parquet"]
+TableFormat = Literal["table", "csv", "markdown", "latex"]
+VerdictFormat = Literal["table", "json", "markdown", "junit"]
+ReportFormat = Literal["html", "md", "latex"]
 
 
 class Option(Protocol):
@@ -60,7 +65,7 @@ def usage_errors() -> Iterator[None]:
         raise
     except _foreseen() as error:
         from warehouse.display import printable
-        from warehouse.errors import one_line
+        from warehouse.formatting import one_line
 
         raise click.UsageError(printable(one_line(error))) from error
 
@@ -142,7 +147,7 @@ def wait_option() -> Option:
 
 
 def grader_option() -> Option:
-    """Add `--grader`, a grader version for `warehouse.graders.reader_for_grader`."""
+    """Add `--grader`, a grader version for `warehouse.database.reader_for_grader`."""
     return click.option(
         "--grader",
         metavar="VERSION",

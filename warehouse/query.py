@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from warehouse.files import WarehouseError
-from warehouse.formats import QueryFormat
 from warehouse.options import (
+    QueryFormat,
     WarehouseCommand,
     choose_format,
     complete_output,
@@ -66,7 +66,7 @@ def _listing(connection: Connection) -> Answer:
 def _description(connection: Connection, name: str) -> Answer:
     """Return the columns of a table or view with type and meaning. Raises WarehouseError for any other name."""
     from warehouse.answer import Answer
-    from warehouse.column_comments import Column, comment, comments_of_tables
+    from warehouse.schema import Column, comment, comments_of_tables
 
     columns = [Column(*row) for row in connection.execute(_COLUMNS).fetchall()]
     of_tables = comments_of_tables(columns)
@@ -141,7 +141,7 @@ def main(
     or a file it has every column, tabs between them, and full numbers.
     """
     from warehouse.answer import answer, write
-    from warehouse.graders import reader_for_grader
+    from warehouse.database import reader_for_grader
 
     if [sql is not None, name is not None, is_list, describe is not None].count(True) != 1:
         raise click.UsageError("expected exactly one of SQL, --name, --list or --describe")

@@ -13,8 +13,8 @@ from typing import get_args
 import click
 
 from harness.cli.command import Date
-from warehouse.formats import VerdictFormat
 from warehouse.options import (
+    VerdictFormat,
     WarehouseCommand,
     choose_format,
     database_option,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from warehouse import column_comments
-
-ESTIMATES_VERSION = 5
+ESTIMATES_VERSION = 6
 """Of the methods behind the rows of `estimate`, a part of the format of databases. Whoever changes what is stored
 raises it; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")
@@ -43,5 +47,86 @@ def format_digest() -> str:
     A database with another one is not used.
     """
     filling = [sql_of(name) for name in FILLING]
-    texts = [tables_sql(), views_sql(), column_comments.text(), *filling, f"estimates {ESTIMATES_VERSION}"]
+    texts = [tables_sql(), views_sql(), text(), *filling, f"estimates {ESTIMATES_VERSION}"]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+_FILE = Path(__file__).parent / "views" / "columns.toml"
+_UNIT_BY_NAME = (
+    (r"_at$", "UTC"),
+    (r"tokens_per_second$", "tokens/s"),
+    (r"(^|_)seconds(_per_sample)?$", "s"),
+    (r"(^|_)tokens(_|$)", "tokens"),
+    (r"^num_characters$", "characters"),
+    (r"_bytes$", "bytes"),
+    (r"^num_", "count"),
+    (r"_index$", "from 0"),
+    (r"share|rate$|accuracy|pass_at_|maj_at_|probability|_score$|error$|(low|high)_95$|^top_p$", "0 to 1"),
+)
+"""Units by the name of a column; the first that matches counts."""
+_SAID = frozenset({"UTC", "nats", "from 0", "from 1", "0 to 1", "0 to 9", "1 to 10"})
+"""Units that are not repeated where a sentence has them."""
+_NUMBERS = re.compile(r"^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|FLOAT|DOUBLE|DECIMAL|TIMESTAMP)")
+COLUMNS = """
+SELECT table_name, column_name, data_type, comment, table_name IN (SELECT view_name FROM duckdb_views()) AS is_view
+FROM duckdb_columns() WHERE NOT internal AND database_name = current_database()
+"""
+"""Query for the columns of a database, in the order of the fields of `Column`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table or view, and the comment that it has."""
+
+    table: str
+    name: str
+    type: str
+    comment: str | None
+    is_view: bool
+
+
+def statements(columns: Sequence[Column]) -> Iterator[str]:
+    """Yield the SQL that gives the columns their comments, for those that have another."""
+    of_tables = comments_of_tables(columns)
+    for column in columns:
+        text = comment(column, of_tables)
+        if text is not None and text != column.comment:
+            literal = text.replace("'", "''")
+            yield f"COMMENT ON COLUMN {column.table}.\"{column.name}\" IS '{literal}'"
+
+
+def comments_of_tables(columns: Sequence[Column]) -> dict[tuple[str, str], str | None]:
+    """Return the comments that columns of tables have, by table and column."""
+    return {(column.table, column.name): column.comment for column in columns if not column.is_view}
+
+
+def comment(column: Column, of_tables: Mapping[tuple[str, str], str | None]) -> str | None:
+    """Return the meaning of a column with its unit; None where it is not known. of_tables: see `comments_of_tables`."""
+    meaning = column.comment
+    if column.is_view:
+        known = _described()
+        shown = of_tables.get((known["shows"].get(column.table, ""), column.name))
+        meaning = known["view"].get(column.table, {}).get(column.name) or shown or known["column"].get(column.name)
+    unit = unit_of(column)
+    if meaning is None or unit is None or meaning.endswith(f"[{unit}]") or (unit in _SAID and unit in meaning):
+        return meaning
+    return f"{meaning} [{unit}]"
+
+
+def unit_of(column: Column) -> str | None:
+    """Return the unit of a column of numbers or times; None for any other, and where none is known."""
+    if not _NUMBERS.match(column.type):
+        return None
+    units: Mapping[str, str] = _described()["unit"]
+    named = units.get(f"{column.table}.{column.name}") or units.get(column.name)
+    return named or next((unit for pattern, unit in _UNIT_BY_NAME if re.search(pattern, column.name)), None)
+
+
+def text() -> str:
+    """Return the file of meanings and units, which belongs to the definition of the views."""
+    return _FILE.read_text(encoding="utf-8")
+
+
+@cache
+def _described() -> Mapping[str, Any]:
+    return tomllib.loads(text())

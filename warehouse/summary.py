@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from grading.grade import FAILED
-from warehouse.database import Connection, reader, rows
-from warehouse.loading.run_files import SkippedFile
+from warehouse.database import Connection, Record, reader, rows
+from warehouse.loading.convert import SkippedFile
 from warehouse.statistics.intervals import Interval
 
 _RUN = """
@@ -180,7 +180,7 @@ class RunSummary:
 
     run_id: str
     method: str
-    params: Mapping[str, object]
+    params: Record
     dataset: str
     draft: str | None
     target: str | None

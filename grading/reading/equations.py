@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from grading.bounds import is_balanced
-from grading.reading.clean import squeezed
+from grading.reading import Compare, Match, Pair, best_match
 from grading.reading.evaluate import (
     UndefinedError,
     Value,
@@ -21,9 +21,8 @@ from grading.reading.evaluate import (
 )
 from grading.reading.formula import Node, read_formula, symbols, with_symbol_renamed
 from grading.reading.lists import compare_ordered, compare_unnamed, split_plus_minus
-from grading.reading.numbers import read_number, rounds_to_value, split_unit, units_differ, without_unit
-from grading.reading.pair import Compare, Match, Pair, best_match
-from grading.reading.relations import NAME, Relation, is_equation, read_relation, without_name
+from grading.reading.notation import NAME, Relation, is_equation, read_relation, squeezed, without_name
+from grading.reading.quantities import read_number, rounds_to_value, split_unit, units_differ, without_unit
 from grading.reading.symbolic import compare_symbols
 
 MAX_APPROXIMATIONS = 3
@@ -72,11 +71,9 @@ def _has_same_value(pair: Pair) -> bool | None:
             return None
         if pair.tolerance is not None and abs(inexact(gold_value) - inexact(value)) <= pair.tolerance:
             return True
-        gold_number, number = read_number(pair.gold), read_number(pair.prediction)
-        if number is not None and rounds_to_value(gold_value, number):
-            return True
-        if gold_number is not None and rounds_to_value(value, gold_number):
-            return True
+        for text, other in ((pair.prediction, gold_value), (pair.gold, value)):
+            if (rounded := read_number(text)) is not None and rounds_to_value(other, rounded):
+                return True
     return is_same_expression(gold, with_constant_of(gold, prediction))
 
 
@@ -107,13 +104,13 @@ def compare_equations(pair: Pair, compare: Compare) -> Match | None:
     if gold.signs and prediction.signs:
         return _compare_two(pair, compare)
     if prediction.signs:
-        if not prediction.is_equation:
+        if not is_equation(pair.prediction):
             return Match(False, "a relation where none is asked for")
         value = value_of_equation(pair.prediction)
         if value is None:
             return Match(False, "an equation where none is asked for")
         return compare(pair.with_texts(pair.gold, value))
-    if not gold.is_equation:
+    if not is_equation(pair.gold):
         return Match(False, "a relation is asked for")
     has_value = without_name(pair.gold) != pair.gold or len(gold.signs) > 1
     value = value_of_equation(pair.gold) if has_value else None

@@ -88,19 +88,12 @@ def _value(node: Node, point: dict[str, Fraction], log_base: int) -> Value:
     operands = [_value(operand, point, log_base) for operand in node.operands]
     if node.kind == "function":
         return _function(node.name, operands, log_base)
-    return _bounded(_OPERATIONS[node.kind](*_aligned(node.kind, operands)))
-
-
-def _bounded(value: Value) -> Value:
+    if node.kind not in "^!" and not all(isinstance(operand, Fraction) for operand in operands):
+        operands = [inexact(operand) for operand in operands]
+    value = _OPERATIONS[node.kind](*operands)
     if isinstance(value, Fraction) and max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
         raise UndefinedError("too large")
     return value
-
-
-def _aligned(kind: str, operands: list[Value]) -> list[Value]:
-    if kind in "^!" or all(isinstance(operand, Fraction) for operand in operands):
-        return operands
-    return [inexact(operand) for operand in operands]
 
 
 def inexact(value: Value) -> Value:
@@ -109,10 +102,6 @@ def inexact(value: Value) -> Value:
         return value
     context = arithmetic()
     return context.mpf(value.numerator) / value.denominator
-
-
-def _add(*terms: Value) -> Value:
-    return sum(terms[1:], terms[0])
 
 
 def _power(base: Value, exponent: Value) -> Value:
@@ -154,18 +143,15 @@ def _root(value: Fraction, degree: int) -> Fraction | None:
 
 
 def _factorial(value: Value) -> Value:
-    if isinstance(value, Fraction):
-        if value.denominator == 1 and 0 <= value <= MAX_FACTORIAL:
-            return Fraction(math.factorial(int(value)))
-        if abs(value) > MAX_FACTORIAL:
-            raise UndefinedError("too large")
     if abs(value) > MAX_FACTORIAL:
         raise UndefinedError("too large")
+    if isinstance(value, Fraction) and value.denominator == 1 and value >= 0:
+        return Fraction(math.factorial(int(value)))
     return arithmetic().gamma(inexact(value) + 1)
 
 
 _OPERATIONS: dict[str, Callable[..., Value]] = {
-    "+": _add,
+    "+": lambda *terms: sum(terms[1:], terms[0]),
     "-": lambda value: -value,
     "*": lambda left, right: left * right,
     "/": lambda left, right: left / right,
@@ -184,11 +170,12 @@ def _function(name: str, operands: list[Value], log_base: int) -> Value:
     if name == "abs":
         return abs(value)
     if name == "root":
-        return _power(value, 1 / _degree(operands[1]))
+        if not isinstance(operands[1], Fraction) or operands[1] == 0:
+            raise UndefinedError("a root's degree")
+        return _power(value, 1 / operands[1])
     if name in ("floor", "ceil"):
-        near = (
-            0 if isinstance(value, Fraction) else arithmetic().mpf(10) ** (10 - DIGITS)
-        )  # 2.99… of log 8 / log 2 is 3
+        # 2.99… of log 8 / log 2 is 3
+        near = 0 if isinstance(value, Fraction) else arithmetic().mpf(10) ** (10 - DIGITS)
         return Fraction(math.floor(value + near) if name == "floor" else math.ceil(value - near))
     if name == "binom":
         return _binomial(*operands)
@@ -200,12 +187,6 @@ def _function(name: str, operands: list[Value], log_base: int) -> Value:
     if abs(value) > 10**9:
         raise UndefinedError("too large an argument")
     return getattr(context, _NAMES.get(name, name))(inexact(value))
-
-
-def _degree(value: Value) -> Fraction:
-    if not isinstance(value, Fraction) or value == 0:
-        raise UndefinedError("a root's degree")
-    return value
 
 
 def _binomial(top: Value, bottom: Value) -> Value:
@@ -245,9 +226,8 @@ def points(names: frozenset[str], with_negatives: bool, steps: bool = False) -> 
     """Return the points at which expressions in these variables are compared; `steps`: with integers among them."""
     ordered = sorted(names)
     if steps:
-        whole = [
-            {n: Fraction(1 + (row * (2 * k + 1) + 3 * k) % 26) for k, n in enumerate(ordered)} for row in range(26)
-        ]
+        numbered = list(enumerate(ordered))
+        whole = [{n: Fraction(1 + (row * (2 * k + 1) + 3 * k) % 26) for k, n in numbered} for row in range(26)]
         return whole if names <= INTEGERS else whole + points(names, with_negatives)
     rows = POSITIVE + WITH_NEGATIVES if with_negatives else POSITIVE
     return [{n: row[k % 6] + Fraction(k // 6, 7) for k, n in enumerate(ordered)} for row in rows]

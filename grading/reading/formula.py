@@ -59,6 +59,10 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+INFINITY = Node("symbol", name="oo")
+MINUS_ONE = Node("-", (number(Fraction(1)),))
+
+
 class NotAFormulaError(ValueError):
     """The text is not an expression that this reader knows."""
 
@@ -69,7 +73,7 @@ FUNCTIONS = names(
     "ceil"
 )
 GREEK = names(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho varrho "
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi rho varrho "
     "sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega "
     "ell hbar nabla"
 )
@@ -79,9 +83,7 @@ ACCENTS = names(
 )
 MAX_EXPONENT = 400
 """Largest power of ten in scientific notation."""
-_NUMBER = re.compile(
-    r"(?:\d{1,3}(?:,\d{3})+(?![\d])|\d{1,3}(?: \d{3})+(?![\d])|\d+)(?:\.\d*)?|\.\d+"
-)  # fmt: skip
+_NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+(?![\d])|\d{1,3}(?: \d{3})+(?![\d])|\d+)(?:\.\d*)?|\.\d+")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\s?(?:\\overline\s?(?:\{(\d+)\}|(\d))|\\dot\s?\{?(\d)\}?(?!\d)|\((\d+)\))")
 _EXPONENT = re.compile(r"[eE]([+-]?\d{1,4})(?![\w.])")
 _MIXED = re.compile(r"(\d+) (\d+)/(\d+)(?![\d.])")
@@ -89,28 +91,24 @@ _PROPER = re.compile(r"\s?\\frac\s?(?:\{(\d+)\}|(\d))\s?(?:\{(\d+)\}|(\d))(?!\s?
 WORD = re.compile(r"[A-Za-z]+")
 _COMMAND = re.compile(r"\\([A-Za-z]+)|\\(.)", re.DOTALL)
 _SUBSCRIPT = re.compile(r"_\s?(?:\{([^{}]*(?:\{[^{}]*\})?[^{}]*)\}|(\\[A-Za-z]+|\w))")
-PLAIN_NAMES = sorted([*FUNCTIONS, "pi", "theta", "alpha", "beta", "gamma", "lambda", "omega", "phi", "infty"], key=len)[
-    ::-1
-]
-_CONSTANTS = {"e": "e", "i": "i", "pi": "pi"}
+PLAIN_NAMES = sorted(FUNCTIONS | names("pi theta alpha beta gamma lambda omega phi infty"), key=len, reverse=True)
 TIMES = frozenset({"cdot", "times", "ast", "bullet"})
 INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec", "csc": "arccsc",
             "sinh": "arcsinh", "cosh": "arccosh", "tanh": "arctanh"}  # fmt: skip
 
 
-class Scanner:
-    """A position in a text; `at` is the index of the next character."""
+class Reader:
+    """A recursive-descent parser over the characters of a text; `at` is the index of the next one."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self.bars = 0
+        """Number of open `|`; while there are any, the next bar closes one."""
 
     def space(self) -> None:
-        while self.at < len(self.text) and self.text[self.at] in " {" and self._is_blank_group():
+        while self.text.startswith((" ", "{}"), self.at):
             self.at += 1 if self.text[self.at] == " " else 2
-
-    def _is_blank_group(self) -> bool:
-        return self.text[self.at] == " " or self.text.startswith("{}", self.at)
 
     def peek(self) -> str:
         self.space()
@@ -176,36 +174,15 @@ class Scanner:
         primes = 0
         while self.text.startswith("'", self.at):
             self.at, primes = self.at + 1, primes + 1
-        if primes == 0 and name in _CONSTANTS:
+        if primes == 0 and name in ("e", "i", "pi"):
             return Node("constant", name=name)
         return Node("symbol", name=name + "'" * primes)
-
-
-@lru_cache(maxsize=4096)
-def read_formula(text: str) -> Node | None:
-    """Return the tree of a cleaned text, or None where it is not one expression that this reader knows."""
-    reader = _Reader(text)
-    try:
-        node = reader.sum()
-        reader.space()
-        return node if reader.at == len(text) else None
-    except (NotAFormulaError, RecursionError, ZeroDivisionError):
-        return None
-
-
-class _Reader(Scanner):
-    """A recursive-descent parser over the characters."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.bars = 0
-        """Number of open `|`; while there are any, the next bar closes one."""
 
     def sum(self) -> Node:
         sign = self._sign()
         first = self.product()
         terms = [Node("-", (first,)) if sign < 0 else first]
-        while self.peek() in ("+", "-") and self.peek():
+        while self.peek() in ("+", "-"):
             sign = self._sign()
             term = self.product()
             terms.append(Node("-", (term,)) if sign < 0 else term)
@@ -213,7 +190,7 @@ class _Reader(Scanner):
 
     def _sign(self) -> int:
         sign = 1
-        while self.peek() and self.peek() in "+-":
+        while self.peek() in ("+", "-"):
             sign = -sign if self.peek() == "-" else sign
             self.at += 1
         return sign
@@ -274,11 +251,9 @@ class _Reader(Scanner):
         sign = self._sign()
         if self.peek() == "{":
             node = self.group()
-        elif self.peek().isdigit():
-            match = re.compile(r"\d+").match(self.text, self.at)
-            assert match is not None
+        elif match := re.compile(r"\d+").match(self.text, self.at):
             self.at = match.end()
-            node = number(Fraction(int(match.group())))
+            node = number(Fraction(match.group()))
         elif self.peek() == "*":
             raise NotAFormulaError("a star")
         else:
@@ -344,16 +319,14 @@ class _Reader(Scanner):
                 self.at += len(name)
                 if name in FUNCTIONS:
                     return self.function(name)
-                return Node("symbol", name="oo") if name == "infty" else self.name(name)
+                return INFINITY if name == "infty" else self.name(name)
         if run in ("inf", "infinity", "oo", "Infinity"):
             self.at += len(run)
-            return Node("symbol", name="oo")
+            return INFINITY
         self.at += 1
         return self.name(run[0])
 
     def command_atom(self, name: str) -> Node:
-        if name in ("left", "right"):
-            raise NotAFormulaError(name)
         self.skip_command(name)
         if name == "frac":
             return Node("/", (self.argument(), self.argument()))
@@ -361,10 +334,8 @@ class _Reader(Scanner):
             return self.function(name)
         if name in ("binom", "tbinom", "dbinom"):
             return Node("function", (self.argument(), self.argument()), name="binom")
-        if name == "pi":
-            return self.name("pi")
         if name == "infty":
-            return Node("symbol", name="oo")
+            return INFINITY
         if name in ("imath", "jmath"):
             return Node("constant", name="i") if name == "imath" else Node("symbol", name="j")
         if name in GREEK:
@@ -406,7 +377,7 @@ class _Reader(Scanner):
             if self.peek() == "^":
                 self.at += 1
                 power = self.exponent()
-        if power is not None and _is_minus_one(power) and name in INVERSE:
+        if power == MINUS_ONE and name in INVERSE:
             name, power = INVERSE[name], None
         argument = self.function_argument()
         operands = (argument, base) if base is not None else (argument,)
@@ -445,9 +416,16 @@ class _Reader(Scanner):
         if command in FUNCTIONS - {"sqrt"} or command in TIMES or command in ("div", "operatorname"):
             return False
         match = WORD.match(self.text, self.at)
-        return not (match and any(match.group().startswith(name) for name in FUNCTIONS))
+        return not (match and match.group().startswith(tuple(FUNCTIONS)))
 
 
-def _is_minus_one(node: Node) -> bool:
-    inner = node.operands[0] if node.kind == "-" else None
-    return inner is not None and inner.kind == "number" and inner.value == 1
+@lru_cache(maxsize=4096)
+def read_formula(text: str) -> Node | None:
+    """Return the tree of a cleaned text, or None where it is not one expression that this reader knows."""
+    reader = Reader(text)
+    try:
+        node = reader.sum()
+        reader.space()
+        return node if reader.at == len(text) else None
+    except (NotAFormulaError, RecursionError, ZeroDivisionError):
+        return None

@@ -8,10 +8,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from grading.reading.clean import clean, is_enclosed, split_list, split_top, squeezed
-from grading.reading.numbers import read_number, split_unit
-from grading.reading.pair import PLUS_MINUS, Compare, Match, Pair
-from grading.reading.relations import is_equation, name_of, named_values, without_name
+from grading.reading import PLUS_MINUS, Compare, Match, Pair
+from grading.reading.notation import (
+    clean,
+    is_enclosed,
+    is_equation,
+    name_of,
+    split_list,
+    split_top,
+    squeezed,
+    with_one_name,
+    without_name,
+)
+from grading.reading.quantities import read_number, split_unit
 
 MAX_PARTS = 400
 """Longer lists are not compared, except for parts that are equal as strings."""
@@ -62,7 +71,7 @@ def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, comp
 
 def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:
     """Compare two lists of values that may have names: by name where each gold has its own, else as multisets."""
-    golds, predictions = _one_name_each(golds), _one_name_each(predictions)
+    golds, predictions = ([text for part in parts for text in with_one_name(part)] for parts in (golds, predictions))
     predictions = _with_argument_of(golds, predictions)
     names, other = ([name_of(part) for part in parts] for parts in (golds, predictions))
     has_names = all(names) and (all(other) or not any(is_equation(part) for part in predictions))
@@ -97,11 +106,6 @@ def in_order_of_names(parts: list[str]) -> list[str]:
     """Return the values of `y = 2, x = 1` in the order of coordinates, other parts as they stand, all without names."""
     is_point = sorted(name_of(part) for part in parts) in (["x", "y"], ["x", "y", "z"])
     return [without_name(part) for part in (sorted(parts, key=name_of) if is_point else parts)]
-
-
-def _one_name_each(parts: list[str]) -> list[str]:
-    """Write `x = y = 4` as `x = 4` and `y = 4`."""
-    return [f"{name} = {value}" if name else value for part in parts for name, value in named_values(part)]
 
 
 def compare_ordered(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:

@@ -6,19 +6,19 @@ sets that agree there are equal. Only sets with numbers as end points are read; 
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cmp_to_key, lru_cache
+from functools import cmp_to_key, lru_cache, reduce
 from itertools import pairwise
 
-from grading.reading.clean import split_top
+from grading.reading import Match, Pair
 from grading.reading.evaluate import Value, constant_value, inexact, is_real, is_same_value
 from grading.reading.formula import read_formula
-from grading.reading.pair import Match, Pair
-from grading.reading.relations import Relation, is_equation, read_relation
-from grading.reading.words import meaning
+from grading.reading.notation import Relation, is_equation, read_relation, split_top
+from grading.reading.phrases import meaning
 
 _BUILDER = re.compile(r"\\\{(.*)\\\}", re.DOTALL)
 _SUCH_THAT = re.compile(r"\\mid(?![a-zA-Z])|\\vert(?![a-zA-Z])|\||:|\\colon(?![a-zA-Z])")
@@ -39,6 +39,9 @@ class RealSet:
     ends: list[Value]
     variables: set[str] = field(default_factory=set)
     """Names of free variables that an inequality was written in."""
+
+
+_EVERYTHING = RealSet(lambda x: True, [])
 
 
 def looks_like_a_set(text: str) -> bool:
@@ -108,13 +111,8 @@ def _listed_conditions(parts: list[str]) -> RealSet | None:
 
 
 def _combined(parts: list[str], combine: Callable[[RealSet, RealSet], RealSet]) -> RealSet | None:
-    sets = [read_set(part) for part in parts]
-    result: RealSet | None = None
-    for operand in sets:
-        if operand is None:
-            return None
-        result = operand if result is None else combine(result, operand)
-    return result
+    sets = [members for part in parts if (members := read_set(part)) is not None]
+    return reduce(combine, sets) if len(sets) == len(parts) else None
 
 
 def _union(left: RealSet, right: RealSet) -> RealSet:
@@ -129,14 +127,12 @@ def _difference(left: RealSet, right: RealSet) -> RealSet:
     return RealSet(lambda x: left.has(x) and not right.has(x), left.ends + right.ends, left.variables | right.variables)
 
 
+_TESTS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne, "=": operator.eq}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPERATIONS = (
     (r"\\(?:big)?cup(?![a-z])|(?<=[)\]}])\s?U\s?(?=[(\[\\{])", _union),
     (r"\\cap(?![a-z])", _intersection),
-    (
-        r"\\(?:setminus|backslash|smallsetminus)(?![a-z])|(?<=[R}])\s?-\s?(?=\\\{)|\\\\(?=\s?\\\{)",
-        _difference,
-    ),
+    (r"\\(?:setminus|backslash|smallsetminus)(?![a-z])|(?<=[R}])\s?-\s?(?=\\\{)|\\\\(?=\s?\\\{)", _difference),
 )
 
 
@@ -149,7 +145,7 @@ def _read_condition(text: str) -> RealSet | None:
         inner = read_set(operands[1])
         if inner is None:
             return None
-        members = inner if signs[0] == "in" else _difference(_everything(), inner)
+        members = inner if signs[0] == "in" else _difference(_EVERYTHING, inner)
         return RealSet(members.has, members.ends, {operands[0]})
     if len(signs) == 1 and (inequality := _without_modulus(operands[0], operands[1], signs[0])):
         return read_set(inequality)
@@ -179,27 +175,20 @@ def _read_inequality(relation: Relation) -> RealSet | None:
     if len(names) != 1 or len(operands) > 3 or not set(signs) <= {"<", "<=", ">", ">=", "!=", "="}:
         return None
     variable = names[0]
-    result = _everything()
+    result = _EVERYTHING
     for n, sign in enumerate(signs):
         if variable not in (n, n + 1):
             return None
         bound = _bound(operands[n + 1 if variable == n else n])
         if bound is None:
             return None
-        if variable == n + 1:
-            result = _intersection(result, _ray(_MIRRORED.get(sign, sign), bound))
-        else:
-            result = _intersection(result, _ray(sign, bound))
+        result = _intersection(result, _ray(_MIRRORED.get(sign, sign) if variable == n + 1 else sign, bound))
     return RealSet(result.has, result.ends, {operands[variable]})
 
 
 def _ray(sign: str, bound: Value | float) -> RealSet:
-    tests: dict[str, Callable[[int], bool]] = {
-        "<": lambda order: order < 0, "<=": lambda order: order <= 0, ">": lambda order: order > 0,
-        ">=": lambda order: order >= 0, "!=": lambda order: order != 0, "=": lambda order: order == 0,
-    }  # fmt: skip
-    test = tests[sign]
-    return RealSet(lambda x: test(_order(x, bound)), [] if isinstance(bound, float) else [bound])
+    test = _TESTS[sign]
+    return RealSet(lambda x: test(_order(x, bound), 0), [] if isinstance(bound, float) else [bound])
 
 
 def _order(left: Value, right: Value | float) -> int:
@@ -222,17 +211,13 @@ def _bound(text: str) -> Value | float | None:
     return value if value is not None and is_real(value) else None
 
 
-def _everything() -> RealSet:
-    return RealSet(lambda x: True, [])
-
-
 def _read_plain_set(text: str) -> RealSet | None:
     for pattern, combine in _OPERATIONS:
         parts = split_top(text, pattern)
         if len(parts) > 1:
             return _combined(parts, combine)
     if _REALS.fullmatch(text) or meaning(text) == "reals":
-        return _everything()
+        return _EVERYTHING
     if meaning(text) == "none":
         return RealSet(lambda x: False, [])
     if builder := _BUILDER.fullmatch(text):
@@ -250,7 +235,7 @@ def _read_builder(inner: str) -> RealSet | None:
         parts = split_top(condition, r"[,;]|\\(?:text|mbox)\s?\{\s*,?\s*and\s*\}")
         conditions = [part for part in parts if not _is_in_reals(part)]
         if not conditions:
-            return _everything()
+            return _EVERYTHING
         are_whole = all(read_relation(part).signs for part in conditions)  # `x \ne 1, 2` excludes 2 too
         members = _combined(conditions, _intersection) if are_whole else read_set(", ".join(conditions))
         return RealSet(members.has, members.ends) if members and len(members.variables) <= 1 else None

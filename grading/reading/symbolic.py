@@ -9,35 +9,37 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from grading.bounds import is_balanced, unhurried, why_not_parsed
-from grading.reading.pair import Match, Pair
+from grading.reading import Match, Pair
 
+Parsed = Any
+"""What math-verify makes of a text: a sympy expression, set, relation or matrix, or the text itself."""
 _IMAGINARY = re.compile(r"(?<![\\A-Za-z])i(?![A-Za-z])|\\(?:mathrm|text)\{i\}|\\imath(?![A-Za-z])")
 _NUMBERS_SIDE_BY_SIDE = re.compile(r"(?<![\^_\d.])\d+ \d")
 RELATIVE_ERROR = 1e-6
 """Allowed where one side contains a rounded decimal."""
-SYMBOLIC_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    NotImplementedError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+SYMBOLIC_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Exceptions of the symbolic libraries on expressions that they cannot compare."""
 
 
-def load() -> tuple[Any, Any, Any, Any]:
-    """Import the symbolic libraries; return math-verify's `parse`, `verify` and LaTeX configuration, and sympy."""
-    return _libraries()
+class Libraries(NamedTuple):
+    """The symbolic libraries, of which none has types."""
+
+    parse: Callable[..., list[Parsed]]
+    verify: Callable[..., bool]
+    config: list[Parsed]
+    """How math-verify finds LaTeX in a text."""
+    sympy: ModuleType
 
 
 @lru_cache(maxsize=1)
-def _libraries() -> tuple[Any, Any, Any, Any]:
+def load() -> Libraries:
+    """Import the symbolic libraries."""
     with unhurried():
         import sympy
         from math_verify import LatexExtractionConfig, parse, verify
@@ -46,7 +48,7 @@ def _libraries() -> tuple[Any, Any, Any, Any]:
         logging.getLogger("latex2sympy2_extended").setLevel(logging.ERROR)
         config = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
         parse(r"\boxed{\frac{1}{2}+x}", extraction_config=config, parsing_timeout=None)  # it builds its tables
-    return parse, verify, config, sympy
+    return Libraries(parse, verify, config, sympy)
 
 
 def compare_symbols(pair: Pair) -> Match:
@@ -69,7 +71,7 @@ def compare_symbols(pair: Pair) -> Match:
         return Match(False, f"not comparable: {type(error).__name__}")
 
 
-def _compare_parsed(golds: list[Any], predictions: list[Any], pair: Pair) -> Match:
+def _compare_parsed(golds: list[Parsed], predictions: list[Parsed], pair: Pair) -> Match:
     gold, prediction = golds[0], predictions[0]
     if any(_IMAGINARY.search(text) for text in pair.texts):
         is_equal = _is_same_complex(gold, prediction)
@@ -77,26 +79,23 @@ def _compare_parsed(golds: list[Any], predictions: list[Any], pair: Pair) -> Mat
             return Match(is_equal, "complex numbers")
     if pair.tolerance is not None and _is_number(gold) and _is_number(prediction):
         return Match(bool(abs((gold - prediction).evalf(30)) <= pair.tolerance), "within the tolerance")
-    verify = _libraries()[1]
-    is_equal = verify(golds, predictions, timeout_seconds=None) and _is_confirmed(gold, prediction)
+    is_equal = load().verify(golds, predictions, timeout_seconds=None) and _is_confirmed(gold, prediction)
     return Match(bool(is_equal), "symbols")
 
 
-def _parsed(text: str) -> list[Any]:
-    parse, _, config, _ = _libraries()
-    options = {"extraction_config": config, "fallback_mode": "no_fallback", "extraction_mode": "first_match"}
-    parsed: list[Any] = parse(rf"\boxed{{{text}}}", parsing_timeout=None, **options)
-    return parsed
+def _parsed(text: str) -> list[Parsed]:
+    options = {"extraction_config": load().config, "fallback_mode": "no_fallback", "extraction_mode": "first_match"}
+    return load().parse(rf"\boxed{{{text}}}", parsing_timeout=None, **options)
 
 
 @lru_cache(maxsize=512)
-def _parsed_gold(gold: str) -> list[Any]:
+def _parsed_gold(gold: str) -> list[Parsed]:
     return _parsed(gold)
 
 
-def _is_same_complex(gold: Any, prediction: Any) -> bool | None:
+def _is_same_complex(gold: Parsed, prediction: Parsed) -> bool | None:
     """Compare with every free `i` as the imaginary unit; None where one side is not a plain expression."""
-    sympy = _libraries()[3]
+    sympy = load().sympy
     if not (isinstance(gold, sympy.Expr) and isinstance(prediction, sympy.Expr)):
         return None
     sides = [side.subs({s: sympy.I for s in side.free_symbols if s.name == "i"}) for side in (gold, prediction)]
@@ -104,13 +103,13 @@ def _is_same_complex(gold: Any, prediction: Any) -> bool | None:
     return bool(difference == 0 or sympy.simplify(difference) == 0)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Parsed) -> bool:
     return bool(getattr(value, "is_number", False))
 
 
-def _is_confirmed(gold: Any, prediction: Any) -> bool:
+def _is_confirmed(gold: Parsed, prediction: Parsed) -> bool:
     """Check again two sides that math-verify calls equal: numbers by relative error, equations by a constant ratio."""
-    sympy = _libraries()[3]
+    sympy = load().sympy
     if isinstance(prediction, sympy.Eq):
         return isinstance(gold, sympy.Eq) and _is_same_equation(gold, prediction)
     if not (_is_number(gold) and _is_number(prediction)):
@@ -122,8 +121,8 @@ def _is_confirmed(gold: Any, prediction: Any) -> bool:
     return bool(error <= allowed * abs(gold.evalf(30)))
 
 
-def _is_same_equation(gold: Any, prediction: Any) -> bool:
-    sympy = _libraries()[3]
+def _is_same_equation(gold: Parsed, prediction: Parsed) -> bool:
+    sympy = load().sympy
     if gold == prediction:
         return True
     if gold.free_symbols != prediction.free_symbols or not gold.free_symbols:

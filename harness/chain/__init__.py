@@ -7,8 +7,8 @@ repetition and completion are checked, so that these mean the same for every met
 
 from __future__ import annotations
 
-from harness.chain.limits import Limits, Proposal, Stop
-from harness.chain.questions import Questions
+from harness.chain.chain_state import Limits, Proposal, Stop
+from harness.chain.judgements import Questions
 from harness.chain.writing import Writing
 
 __all__ = ["Chain", "Limits", "Proposal", "Stop"]

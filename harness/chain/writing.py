@@ -8,10 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from harness.chain.limits import Proposal, Stop
-from harness.chain.state import ChainState, mixed_seed
-from harness.cut_characters import is_cut, joined, whole_completion
-from harness.ending import is_repeat
+from harness.chain.chain_ending import is_cut, is_repeat, joined, whole_completion
+from harness.chain.chain_state import ChainState, Proposal, Stop, mixed_seed
 from harness.engine import Completion, Role, Sampling
 from harness.recording import Model
 from harness.trace import Candidate, Decision, Purpose, Step, StepRole, Verdict

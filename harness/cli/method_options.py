@@ -18,9 +18,9 @@ from harness.cli.presets import presets
 from harness.cli.toml_file import read_toml
 from harness.launch_options import RESERVED
 from harness.methods import METHODS, ParameterField, parameter_fields
-from harness.methods.ranges import flag
+from harness.methods.method import flag
+from harness.methods.parameters import parameter_names
 from harness.methods.references import FORMS, UnknownMethod, beside, resolve
-from harness.methods.values import parameter_names
 
 HEADING = "Method (hyper-parameters)"
 _CHOSEN, _FOR_HELP = "harness.method", "harness.help"

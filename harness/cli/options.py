@@ -20,11 +20,11 @@ from harness.cli.method_options import HEADING, chosen_method, literal_choices, 
 from harness.cli.presets import presets
 from harness.cli.toml_file import read_toml
 from harness.launch_options import RESERVED, SBATCH, BadLaunch, Flag, Launch
-from harness.methods.ranges import flag
+from harness.methods.method import flag
+from harness.methods.parameters import assignments, parameter_names, switch_names
 from harness.methods.references import beside, resolve
-from harness.methods.values import assignments, parameter_names, switch_names
-from harness.problems import own_dataset
-from harness.sizing.job_cards import without_replaced
+from harness.problems import own_problems
+from harness.sizing.cards import without_replaced
 
 GROUPS: Mapping[str, str] = {
     "run": "Run",
@@ -151,7 +151,7 @@ def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         found["method"] = beside(flags["method"], folder)
     for name in ("dataset", "prompts"):
         named = flags.get(name)
-        is_file = isinstance(named, str) and (name == "prompts" or own_dataset.is_own(named))
+        is_file = isinstance(named, str) and (name == "prompts" or own_problems.is_own(named))
         if is_file and (folder / str(named)).exists():
             found[name] = str(folder / str(named))
     return found

@@ -7,13 +7,13 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator
 
 from harness.launch_flags import Flag, as_pairs, pair_of
-from harness.weights import thinking
+from harness.weights import templates
 
 
 def _valid_tags(text: str | None) -> str | None:
     """Return what is valid for the flag. Raises ValueError."""
     if text is not None:
-        thinking.parsed(text)
+        templates.parsed_tags(text)
     return text
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_va
 
 from harness.cli.presets import presets
 from harness.launch_flags import Flag, as_words, existing_path
-from harness.problems import own_dataset, sources
+from harness.problems import own_problems, sources
 
 METHOD = Flag(
     "run",
@@ -18,7 +18,7 @@ METHOD = Flag(
     "own as FILE.py:CLASS or PACKAGE.MODULE:CLASS.",
     metavar="NAME",
 )
-DATASET = Flag("run", f"Benchmark (see --list datasets), or {own_dataset.VALID}.", metavar="NAME")
+DATASET = Flag("run", f"Benchmark (see --list datasets), or {own_problems.VALID}.", metavar="NAME")
 
 
 def _as_columns(value: object) -> object:

@@ -9,14 +9,12 @@ a method of a user's own is a file or a package anywhere (`harness.methods.refer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import lru_cache
-from typing import Any, get_type_hints
 
 from harness.methods import plugins
 from harness.methods.glimprouter import GlimpRouter
 from harness.methods.lookahead import Lookahead
-from harness.methods.method import Method, ParameterField, parameter
+from harness.methods.method import Method, Parameter, ParameterField, fields_of, parameter
 from harness.methods.plugins import MethodSource
 from harness.methods.rsd import RSD
 from harness.methods.scot import SCoT
@@ -28,7 +26,7 @@ from harness.methods.specreason import SpecReason
 from harness.methods.vanilla import Vanilla
 from harness.recording import Model
 
-METHODS: dict[str, type] = {
+METHODS: dict[str, type[Method]] = {
     "vanilla": Vanilla,
     "specdecode": SpecDecode,
     "speccot": SpecCoT,
@@ -42,16 +40,15 @@ METHODS: dict[str, type] = {
 }
 
 
-def build(name: str, params: dict[str, Any]) -> Method:
+def build(name: str, params: Mapping[str, Parameter]) -> Method:
     """Build a method from its hyper-parameters.
 
     Raises KeyError on an unknown method, TypeError on an unknown parameter, ValueError on a value out of range.
     """
-    method: Method = method_type(name)(**params)
-    return method
+    return method_type(name)(**params)
 
 
-def method_type(name: str) -> type[Any]:
+def method_type(name: str) -> type[Method]:
     """Return the class of a built-in method, or of one that this process has loaded. Raises KeyError."""
     return METHODS[name] if name in METHODS else plugins.type_of(name)
 
@@ -61,7 +58,7 @@ def is_known(name: str) -> bool:
     return name in METHODS or plugins.registered(name) is not None
 
 
-def defaults(name: str) -> dict[str, Any]:
+def defaults(name: str) -> dict[str, Parameter]:
     """Return the default of each of a method's hyper-parameters."""
     return {parameter.name: parameter.default for parameter in parameter_fields(name)}
 
@@ -74,19 +71,15 @@ def parameter_fields(name: str) -> tuple[ParameterField, ...]:
     return _built_in_fields(name) if name in METHODS else fields_of(plugins.type_of(name))
 
 
-def fields_of(method: type[Any]) -> tuple[ParameterField, ...]:
-    """Return the hyper-parameters of a method's class. Raises KeyError where a field was declared without help."""
-    annotations = get_type_hints(method)
-    return tuple(ParameterField.read(declared, annotations[declared.name]) for declared in fields(method))
-
-
 @lru_cache
 def _built_in_fields(name: str) -> tuple[ParameterField, ...]:
     return fields_of(METHODS[name])
 
 
-def run_identity(method: str, params: Mapping[str, Any], source: MethodSource | None = None) -> dict[str, Any]:
-    """Return the hyper-parameters that tell a run from another: those that do not stand at their default.
+def run_identity(
+    method: str, params: Mapping[str, Parameter], source: MethodSource | None = None
+) -> dict[str, Parameter]:
+    """Return the hyper-parameters that tell a run from another, those that do not stand at their default.
 
     `source` says which do for a method that is not built in.
     """
@@ -96,7 +89,9 @@ def run_identity(method: str, params: Mapping[str, Any], source: MethodSource | 
     return {name: value for name, value in params.items() if name not in at_default}
 
 
-def sample_identity(method: str, params: Mapping[str, Any], source: MethodSource | None = None) -> dict[str, Any]:
+def sample_identity(
+    method: str, params: Mapping[str, Parameter], source: MethodSource | None = None
+) -> dict[str, Parameter]:
     """Return the hyper-parameters that tell a sample from another: those of the run that change the text."""
     speed_only = speed_only_parameters(method) if source is None else source.speed_only
     of_run = run_identity(method, params, source)
@@ -119,7 +114,6 @@ __all__ = [
     "ParameterField",
     "build",
     "defaults",
-    "fields_of",
     "is_known",
     "method_type",
     "parameter",

@@ -22,10 +22,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from harness.candidates import as_candidates
 from harness.chain import Chain
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
+from harness.chain.step_candidates import as_candidates
+from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
 from harness.trace import Decision
 
@@ -50,7 +49,6 @@ class GlimpRouter(Method):
         check_range("step_tokens", self.step_tokens, 2, None)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         while chain.reasoning and not chain.answered:
             if len(chain.steps) < self.first_steps:
                 await chain.write(target, "guidance", max_tokens=self.step_tokens)

@@ -30,13 +30,11 @@ from itertools import takewhile
 from typing import Literal
 
 from harness import prompts
-from harness.candidates import as_candidates
 from harness.chain import Chain, Proposal
+from harness.chain.step_candidates import as_candidates, cosine
 from harness.context import Text
 from harness.engine import Completion, Role
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
-from harness.methods.similarity import cosine
+from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
 from harness.trace import Decision
 
@@ -71,39 +69,35 @@ class Lookahead(Method):
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """See Method.roles. The third model is the judge."""
+        """The third model is the judge."""
         return ("draft", "target", "reward") if self.judge == "reward" else ("draft", "target")
 
     @property
     def target_parallel(self) -> int:
-        """See Method.target_parallel."""
         return self.gamma + 1
 
     @property
     def parallel_verdicts(self) -> int:
-        """See Method.parallel_verdicts."""
         return self.gamma if self.verifier == "judge" else 1
 
     @property
     def asks_equivalence(self) -> bool:
-        """See Method.asks_equivalence."""
         return self.verifier == "judge"
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """See Method.verdict_tokens. A question holds two steps, and neither problem nor chain."""
+        """A question holds two steps, and neither problem nor chain."""
         return 2 * min(self.step_tokens, token_budget) if self.verifier == "judge" else 0
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
-        """See Method.texts. A third model as judge reads two steps at a time, and no chain."""
+        """A third model as judge reads two steps at a time, and no chain."""
         return () if role == "reward" else super().texts(role, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """See Method.cached_tokens. The target's steps behind the prefixes share everything before them."""
+        """The target's steps behind the prefixes share everything before them."""
         own = self.gamma * min(self.step_tokens, token_budget) if role == "target" else 0
         return super().cached_tokens(role, token_budget) + own
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         while not chain.answered:
             drafted = await self._draft_ahead(chain, draft)
             beginnings = (drafted[:i] for i in range(1, len(drafted) + 1))

@@ -1,17 +1,31 @@
-"""Methods that are not part of this package: what is known of each, and those that this process has loaded.
+"""Methods that are not part of this package: their code is imported from a file or a package, and registered here.
 
-Which code such a method is, and where it is found, is the matter of `harness.methods.references`. Here it is only
-registered under its name, so that whatever builds a method by name finds it beside the built-in ones.
+A file stands alone: it may import installed packages and this one, but no other file of the user's, which the nodes
+would not have. A module of a package comes with the whole package. A package that is installed is not copied, because
+the jobs' Python has it. What goes wrong in a user's code is one line with the exception and its place.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import hashlib
-from collections.abc import Mapping
+import importlib
+import importlib.util
+import site
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache, lru_cache
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
 
-from harness.records import NO_UNKNOWN_FIELDS
+from pydantic import ConfigDict
+
+from harness.methods.method import MODEL, Method
 
 _DIGITS = 16
 PREFIX = "method/"
@@ -22,7 +36,7 @@ PREFIX = "method/"
 class MethodSource:
     """Where a run's method came from, as its specification records it. Absent for a built-in method."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     reference: str
     """`file.py:Class` without the folder, or `package.module:Class`."""
@@ -42,7 +56,7 @@ class PlugIn:
 
     name: str
     """How the run, the tables and the plots call it."""
-    type: type
+    type: type[Method]
     reference: str
     """`file.py:Class` without the folder, or `package.module:Class`."""
     digests: Mapping[str, str]
@@ -104,6 +118,230 @@ def hash_of(digests: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def type_of(name: str) -> type[Any]:
+def type_of(name: str) -> type[Method]:
     """Return the class of a loaded plug-in. Raises KeyError."""
     return _registered[name].type
+
+
+_MODULE = "speculative_harness_method_"
+"""What the names of modules begin with that are imported from a file."""
+_OWN_PACKAGES = {"harness", "jobs", "grading", "warehouse"}
+_MAX_BYTES, _MAX_FILES = 16 * 2**20, 2000
+"""Most that a package may hold to be copied for the jobs."""
+
+
+class BadMethod(ValueError):
+    """What was named is not a method that can be run; the message is one line that says what is valid."""
+
+
+class MethodFailed(RuntimeError):
+    """A method of a user's own raised an exception; the message names its class, its text and its place."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module that was imported, with the files that it consists of."""
+
+    module: ModuleType
+    origin: str
+    """Absolute path of the file or of the package's folder."""
+    files: Mapping[str, bytes]
+    distribution: str | None
+    """Name and version, where the module belongs to a distribution."""
+    is_installed: bool
+    """True where the files lie where distributions are installed, so that jobs need no copy."""
+
+
+def from_file(path: Path) -> Source:
+    """Import a file. Raises BadMethod."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise BadMethod("no such file") from error
+    except IsADirectoryError as error:
+        raise BadMethod("is a folder; name a file as FILE.py:CLASS, or a package as PACKAGE.MODULE:CLASS") from error
+    except OSError as error:
+        raise BadMethod(f"cannot be read: {error.strerror}") from error
+    name = _MODULE + "".join(c if c.isalnum() else "_" for c in path.stem)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before, present = sys.modules.get(name), set(sys.modules)
+    sys.modules[name] = module
+    try:
+        with _errors_in_one_line(path.name), _no_bytecode():
+            spec.loader.exec_module(module)
+        _check_imports(path.name, present)
+    except BaseException:
+        sys.modules.pop(name) if before is None else sys.modules.update({name: before})
+        raise
+    return Source(module, str(path.absolute()), {path.name: content}, None, is_installed=False)
+
+
+def from_module(name: str) -> Source:
+    """Import a module by its dotted name, also from the working directory. Raises BadMethod."""
+    present, folder = set(sys.modules), str(Path.cwd())
+    added = folder not in sys.path and "" not in sys.path
+    if added:
+        sys.path.append(folder)
+    try:
+        importlib.invalidate_caches()
+        with _errors_in_one_line(name), _no_bytecode():
+            module = importlib.import_module(name)
+    finally:
+        if added:
+            sys.path.remove(folder)
+    package = name.partition(".")[0]
+    top = sys.modules[package]
+    if package in _OWN_PACKAGES:
+        return Source(module, str(module.__file__), {}, None, is_installed=True)
+    _check_imports(name, present, package)
+    place = _place_of(top, module)
+    is_installed = any(place.is_relative_to(folder) for folder in _installation_folders())
+    return Source(
+        module, str(place), dict(_files(place, only_code=is_installed)), distribution_of(package), is_installed
+    )
+
+
+def classes_in(content: bytes) -> list[str]:
+    """Return the names of the classes at the top of a file of Python, without running it; empty where it is not one."""
+    try:
+        return [node.name for node in ast.parse(content).body if isinstance(node, ast.ClassDef)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def distribution_of(package: str) -> str | None:
+    """Return name and version of the distribution that a top-level package belongs to; None where there is none."""
+    names = _distributions(tuple(sys.path)).get(package)
+    return f"{names[0]} {metadata.version(names[0])}" if names else None
+
+
+@lru_cache(maxsize=1)
+def _distributions(path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """Return the distributions by top-level package; `path` is Python's, on which they depend. Takes a second."""
+    return metadata.packages_distributions()
+
+
+@cache
+def _installation_folders() -> tuple[Path, ...]:
+    folders = [sysconfig.get_path(kind) for kind in ("purelib", "platlib", "stdlib", "platstdlib")]
+    folders += [*site.getsitepackages(), site.getusersitepackages()]
+    return tuple({Path(folder).resolve() for folder in folders})
+
+
+def _place_of(top: ModuleType, module: ModuleType) -> Path:
+    """Return the file of a module that is alone, or the folder of its top-level package."""
+    file = getattr(module, "__file__", None)
+    if file is None:
+        raise BadMethod(
+            f"{module.__name__} is not a file of Python, so it holds no method; valid: PACKAGE.MODULE:CLASS"
+        )
+    if hasattr(top, "__path__"):
+        folders = [Path(folder).resolve() for folder in top.__path__]
+        return next((folder for folder in folders if Path(file).resolve().is_relative_to(folder)), folders[0])
+    return Path(str(top.__file__)).resolve()
+
+
+def _files(place: Path, *, only_code: bool) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of the files of a module or package: no hidden ones, and no links to elsewhere."""
+    if place.is_file():
+        yield place.name, place.read_bytes()
+        return
+    total = number = 0
+    for path in sorted(place.rglob("*.py" if only_code else "*")):
+        inner = path.relative_to(place)
+        is_hidden = any(part.startswith((".", "__pycache__")) for part in inner.parts)
+        if is_hidden or not path.is_file() or not path.resolve().is_relative_to(place):
+            continue
+        content = path.read_bytes()
+        total, number = total + len(content), number + 1
+        if total > _MAX_BYTES or number > _MAX_FILES:
+            raise BadMethod(
+                f"{place} holds more than {_MAX_BYTES // 2**20} MiB or {_MAX_FILES} files, and all of a package is "
+                "copied for the jobs; put the method into a package or a file of its own"
+            )
+        yield f"{place.name}/{inner.as_posix()}", content
+
+
+def _check_imports(name: str, before: set[str], own: str | None = None) -> None:
+    """Raise BadMethod where code imported a module that belongs to no distribution and is not part of the method."""
+    for imported in sorted(set(sys.modules) - before):
+        top, file = imported.partition(".")[0], getattr(sys.modules[imported], "__file__", None)
+        if file is None or top in _OWN_PACKAGES or top == own or imported.startswith(_MODULE):
+            continue
+        path = Path(file).resolve()
+        if any(path.is_relative_to(folder) for folder in _installation_folders()) or top in _distributions(
+            tuple(sys.path)
+        ):
+            continue
+        raise BadMethod(
+            f"{name} imports {imported} from {path}, which jobs would not have: a method's file stands alone; put both "
+            "into one package and name it as PACKAGE.MODULE:CLASS"
+        )
+
+
+@contextlib.contextmanager
+def _no_bytecode() -> Iterator[None]:
+    """Leave no compiled files beside a user's: one from the same second would hide an edit."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
+@contextlib.contextmanager
+def _errors_in_one_line(name: str) -> Iterator[None]:
+    try:
+        yield
+    except SyntaxError as error:
+        place = Path(error.filename or name).name + (f":{error.lineno}" if error.lineno else "")
+        raise BadMethod(f"is not valid Python: {place}: {error.msg}") from error
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            raise BadMethod(f"no module {missing} in the working directory or the installed packages") from error
+        raise BadMethod(
+            f"{place_of(error)}: no module {missing!r}: a method may import installed packages and its own package"
+        ) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise BadMethod(f"cannot be imported: {described(error)}") from error
+
+
+def failure_in(method: Method, error: Exception) -> MethodFailed | None:
+    """Return what to raise in place of an exception in a method of a user's own; None in a built-in method."""
+    module = type(method).__module__
+    if module.partition(".")[0] in _OWN_PACKAGES:
+        return None
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return MethodFailed(f"the method raised {described(error, file)}")
+
+
+def described(error: BaseException, file: str | None = None) -> str:
+    """Return class, message and place of an exception, as `KeyError: 'x' (my_method.py:31)`.
+
+    The place is the last one in `file`, or else where it was raised.
+    """
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}{f': {text}' if text else ''} ({place_of(error, file)})"
+
+
+def place_of(error: BaseException, file: str | None = None) -> str:
+    """Return file and line of an exception (see `described`), the importing machinery left out."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen ")]
+    frames = [frame for frame in frames if frame.filename == file] or frames
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown place"
+
+
+def class_in(source: Source, name: str) -> object:
+    """Return what a module calls by a name. Raises BadMethod, which names the classes that there are."""
+    found = getattr(source.module, name, None)
+    if found is None:
+        path = source.module.__file__
+        names = ", ".join(classes_in(Path(path).read_bytes())) if path else ""
+        raise BadMethod(f"has no class {name}; {f'it has {names}' if names else MODEL}")
+    return found

@@ -2,23 +2,38 @@
 
 Distributions name their methods in the entry-point group `speculative_harness.methods`. Whatever is not built in is
 imported, checked and registered (`harness.methods.plugins`) under a short name of its own: the class's `name`, or the
-class in lower case, or the entry point's name.
+class in lower case, or the entry point's name. A run folder and a job's code hold such a method as one archive:
+`method.json`, and below `code/` its files.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import re
+import sys
+import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 from harness.code_hash import digest_of
-from harness.methods import METHODS, fields_of, plugins
-from harness.methods.own_code import BadMethod, Source, class_in, classes_in, from_file, from_module
-from harness.methods.plugins import MethodSource, PlugIn
-from harness.methods.valid import check_name, name_of, problem_of
+from harness.methods import METHODS, plugins
+from harness.methods.method import Parameter, check_name, fields_of, name_of, problem_of
+from harness.methods.plugins import (
+    PREFIX,
+    BadMethod,
+    MethodSource,
+    PlugIn,
+    Source,
+    class_in,
+    classes_in,
+    from_file,
+    from_module,
+    hash_of,
+)
 
 GROUP = "speculative_harness.methods"
 """The entry-point group by which an installed distribution offers methods."""
@@ -62,7 +77,7 @@ def resolve(reference: str) -> str:
         raise BadMethod(f"--method {reference}: {error}") from error
 
 
-def source_of(name: str, params: Mapping[str, Any]) -> MethodSource | None:
+def source_of(name: str, params: Mapping[str, Parameter]) -> MethodSource | None:
     """Return what the specification of a run records of its method; None for a built-in one."""
     plugin = plugins.registered(name)
     if name in METHODS or plugin is None:
@@ -197,3 +212,75 @@ def _registered(plugin: PlugIn) -> str:
 
 def _is_file(text: str) -> bool:
     return text.endswith(".py") or "/" in text
+
+
+_FILE_TIME = (1980, 1, 1, 0, 0, 0)
+"""Modification time of every file in an archive, so that equal code makes equal bytes."""
+_ABOUT, _CODE = "method.json", "code"
+_MAX_BYTES = 64 * 2**20
+"""Most that an archive may unpack to."""
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+"""Folders of unpacked code, which the process needs until it ends."""
+
+
+def packed(plugin: PlugIn) -> bytes:
+    """Return a method's code as an archive."""
+    about = {"name": plugin.name, "reference": plugin.reference, "distribution": plugin.distribution}
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        _write(archive, _ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
+        for name, code in sorted(plugin.contents.items()):
+            _write(archive, f"{_CODE}/{name}", code)
+    return content.getvalue()
+
+
+def load_packed(content: bytes, code_hash: str | None = None) -> PlugIn:
+    """Register the method of an archive, from a copy of its files that is removed when the process ends.
+
+    `code_hash`: what the code's hash should be; nothing is imported where it is another. Code that is installed is not
+    in the archive, and so not compared. Raises BadMethod where the archive is damaged or the method cannot be imported.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > _MAX_BYTES:
+                raise BadMethod("the archive of the method's code is too large")
+            about = json.loads(archive.read(_ABOUT))
+            if code_hash not in (None, found := _hash(archive)) and found is not None:
+                raise BadMethod(f"the archive of the method's code has the hash {found} instead of {code_hash}")
+            folder = _extracted(archive)
+    except (zipfile.BadZipFile, KeyError, OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadMethod(f"the archive of the method's code is damaged: {error}") from error
+    name, reference = str(about["name"]), str(about["reference"])
+    if folder is not None and not reference.partition(":")[0].endswith(".py"):
+        sys.path.insert(0, str(folder))
+    try:
+        return load(name, reference, folder)
+    except BadMethod as error:
+        installed = f" (it was installed with {about['distribution']})" if about.get("distribution") else ""
+        raise BadMethod(f"method {name}, {reference}: {error}{installed}") from error
+
+
+def _hash(archive: zipfile.ZipFile) -> str | None:
+    """Return the hash of the code in an archive, as `PlugIn.code_hash` has it; None where it holds none."""
+    names = _members(archive)
+    own = {f"{PREFIX}{name.removeprefix(f'{_CODE}/')}": digest_of(name, archive.read(name)) for name in names}
+    return hash_of(own) if own else None
+
+
+def _members(archive: zipfile.ZipFile) -> list[str]:
+    return [name for name in archive.namelist() if name.startswith(f"{_CODE}/")]
+
+
+def _extracted(archive: zipfile.ZipFile) -> Path | None:
+    """Return a new folder with the code of an archive; None where it holds none."""
+    members = _members(archive)
+    if not members:
+        return None
+    folder = tempfile.TemporaryDirectory(prefix="harness-method-")
+    _folders.append(folder)
+    archive.extractall(folder.name, members)  # which leaves out what would lead out of the folder
+    return Path(folder.name) / _CODE
+
+
+def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    archive.writestr(zipfile.ZipInfo(name, _FILE_TIME), content, zipfile.ZIP_DEFLATED)

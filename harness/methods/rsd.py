@@ -26,11 +26,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.candidates import as_candidates
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates
 from harness.engine import Role
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
+from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
 from harness.trace import Decision
 
@@ -58,19 +57,17 @@ class RSD(Method):
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """See Method.roles."""
         return ("draft", "target", "reward")
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """See Method.verdict_tokens. It is the reward model that reads the new step."""
+        """It is the reward model that reads the new step."""
         return min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """See Method.cached_tokens. The target reads accepted steps only."""
+        """The target reads accepted steps only."""
         return token_budget + (self.verdict_tokens(token_budget) if role == "reward" else 0)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         while not chain.answered:
             [proposed] = await chain.propose(draft, 1, max_tokens=self.step_tokens)
             value = await chain.reward(proposed, draft)

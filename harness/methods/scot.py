@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.candidates import as_candidates, mark_accepted, offered_texts
 from harness.chain import Chain, Stop
+from harness.chain.step_candidates import as_candidates, mark_accepted, offered_texts
 from harness.context import Text
 from harness.engine import Completion, Role, Tokenizer
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
+from harness.methods.method import Method, check_range, parameter
 from harness.problems.problem import Problem
 from harness.prompt_file import Prompts
 from harness.prompts import THINK_END, chain_choice_question
@@ -54,20 +53,17 @@ class SCoT(Method):
 
     @property
     def parallel(self) -> int:
-        """See Method.parallel."""
         return self.drafts
 
     @property
     def drafts_whole_chains(self) -> bool:
-        """See Method.drafts_whole_chains."""
         return True
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """See Method.verdict_tokens."""
         return self.drafts * min(self.draft_tokens, token_budget)
 
     def texts(self, role: Role, token_budget: int) -> tuple[Text, ...]:
-        """See Method.texts. The draft writes no answer; the target reads all drafts behind the selection's question."""
+        """The draft writes no answer; the target reads all drafts behind the selection's question."""
         longest = "draft_tokens" if self.draft_tokens <= token_budget else "token_budget"
         if role == "draft":
             return (Text(min(self.draft_tokens, token_budget), (longest,)),)
@@ -75,13 +71,12 @@ class SCoT(Method):
         return (*super().texts(role, token_budget), drafts)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """See Method.cached_tokens. The draft writes no answer; the target selects first and answers then."""
+        """The draft writes no answer; the target selects first and answers then."""
         if role == "draft":
             return self.drafts * min(self.draft_tokens, token_budget)
         return max(token_budget, self.verdict_tokens(token_budget))
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         temperature = 0.0 if self.greedy_target else None
         if not chain.steps:
             await self._think(chain, draft, target, temperature)

@@ -22,10 +22,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.candidates import as_candidates
 from harness.chain import Chain
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range, flag
+from harness.chain.step_candidates import as_candidates
+from harness.methods.method import Method, check_range, flag, parameter
 from harness.prompts import THINK_END
 from harness.recording import Model
 from harness.trace import Candidate, Decision
@@ -91,7 +90,6 @@ class SpecThinking(Method):
                 raise ValueError(f"{flag(name)} must have at most {_MOST_CHARACTERS} characters and no {THINK_END}")
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         if self.begin_tokens and not chain.steps:
             await chain.write(target, "guidance", max_tokens=self.begin_tokens, stop=())
         while not chain.answered:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.candidates import as_candidates, mark_accepted, mean_score, offered_texts
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates, mark_accepted, mean_score, offered_texts
 from harness.engine import Completion, Role
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
+from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
 from harness.trace import Candidate, Verdict
 
@@ -69,12 +68,10 @@ class SpecCoT(Method):
 
     @property
     def parallel(self) -> int:
-        """See Method.parallel."""
         return self.drafts
 
     @property
     def parallel_verdicts(self) -> int:
-        """See Method.parallel_verdicts."""
         return self.drafts if self.verdict == "separate" else 1
 
     @property
@@ -88,16 +85,14 @@ class SpecCoT(Method):
         return self.verdict == "joint"
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """See Method.verdict_tokens."""
         return {"joint": self.drafts, "separate": 1, "none": 0}[self.verdict] * min(self.step_tokens, token_budget)
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """See Method.cached_tokens. The draft's candidates for a step share everything before it."""
+        """The draft's candidates for a step share everything before it."""
         candidates = (self.drafts - 1) * min(self.step_tokens, token_budget) if role == "draft" else 0
         return super().cached_tokens(role, token_budget) + candidates
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         if self.guidance_tokens and not chain.steps:
             await chain.write(target, "guidance", max_tokens=self.guidance_tokens, stop=())
 

@@ -26,5 +26,4 @@ class SpecDecode(Method):
         return ("target",)
 
     async def __call__(self, chain: Chain, draft: Model | None, target: Model | None) -> None:
-        """See Method.__call__."""
         await Vanilla("target")(chain, None, target)

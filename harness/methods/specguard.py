@@ -19,12 +19,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.candidates import as_candidates
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates, most_consistent
 from harness.engine import Completion, Role
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
-from harness.methods.similarity import most_consistent
+from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
 from harness.trace import Decision
 
@@ -52,20 +50,17 @@ class SpecGuard(Method):
 
     @property
     def parallel(self) -> int:
-        """See Method.parallel."""
         return self.k
 
     @property
     def target_parallel(self) -> int:
-        """See Method.target_parallel."""
         return self.k
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
-        """See Method.cached_tokens. The candidates for a step share everything before it, in both models."""
+        """The candidates for a step share everything before it, in both models."""
         return super().cached_tokens(role, token_budget) + (self.k - 1) * min(self.step_tokens, token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         while not chain.answered:
             proposed = await chain.propose(draft, self.k, max_tokens=self.step_tokens, token_logprobs=True)
             candidates = as_candidates(proposed)

@@ -18,10 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.candidates import as_candidates, mean_score
 from harness.chain import Chain
-from harness.methods.method import Method, parameter
-from harness.methods.ranges import check_range
+from harness.chain.step_candidates import as_candidates, mean_score
+from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
 from harness.trace import Verdict
 
@@ -72,20 +71,17 @@ class SpecReason(Method):
 
     @property
     def parallel(self) -> int:
-        """See Method.parallel. With lookahead a discarded completion may still run beside the next one."""
+        """With lookahead a discarded completion may still run beside the next one."""
         return 2 if self.lookahead else 1
 
     @property
     def ends_at_box(self) -> bool:
-        """See Method.ends_at_box."""
         return self.ends_at == "boxed"
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """See Method.verdict_tokens."""
         return min(self.step_tokens, token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """See Method.__call__."""
         while not chain.answered:
             if len(chain.steps) < self.first_steps:
                 await chain.write(target, "guidance", max_tokens=self.step_tokens)

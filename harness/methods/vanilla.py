@@ -23,11 +23,9 @@ class Vanilla(Method):
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """See Method.roles."""
         return (self.model,)
 
     async def __call__(self, chain: Chain, draft: Model | None, target: Model | None) -> None:
-        """See Method.__call__."""
         model = target if self.model == "target" else draft
         assert model is not None
         if not chain.steps:

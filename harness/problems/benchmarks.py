@@ -1,26 +1,234 @@
 """The benchmarks by name, and their problems: from JSON Lines files, from the package (demo), or from the hub.
 
 Every source is first converted to the same record (`problem`, `answer` and optionally `answers`, `alternatives`,
-`choices`, `unit`, `tolerance`, `level`, `subject`), and one function makes a `Problem` of a record. The hub's columns
-are mapped in `harness.problems.hub_rows`.
+`choices`, `unit`, `tolerance`, `level`, `subject`), and one function makes a `Problem` of a record.
 
 Revisions of hub datasets are full commit ids that several independent public repositories pin. Where none could be
 confirmed, the revision is None: the current state is read, and `Loaded.source` records its commit.
+
+A part of a benchmark is a list of its problems in a text file of `data/selections`, one a line and comments behind `#`,
+by the hashes of their texts: copies differ in the order of their rows, so a list of rows would select others elsewhere.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.problems import hub, hub_rows, selections
+from harness.problems import hub
+from harness.problems.hub import Row
 from harness.problems.problem import Kind, Problem
-from harness.problems.selecting import select as select
+
+Record = dict[str, Any]
+
+# MATH solutions with several boxes usually repeat one answer or box an intermediate step. In eight all boxes together
+# are the answer and in four any one is right. Named by their texts, as copies differ in row order.
+_ALL_BOXES = frozenset(
+    {
+        "847b92c6a1d55221",
+        "0240db7ffa8c3cd8",
+        "c9b61debeac1e634",
+        "681d4a2604471ef5",
+        "7e91dcaf7b7d0512",
+        "e6b9ba681655042e",
+        "e55543f8451c83a7",
+        "6a16dc51efa7d2d7",
+    }
+)
+_ANY_BOX = frozenset({"e42e4259255b85bb", "a7cf9617c20c7514", "29421c88ce2a48cf", "9fe4fe4f46e6a776"})
+
+
+def gsm8k_record(row: Row) -> Record:
+    """Convert a row; the answer follows `####`, and thousands separators are removed."""
+    _, mark, answer = row["answer"].rpartition("####")
+    if not mark:
+        raise ValueError("no #### in the solution")
+    return {"problem": row["question"], "answer": answer.strip().replace(",", "")}
+
+
+def math_record(row: Row) -> Record:
+    """Convert a row; the answer is the last `\\boxed` of the solution, except in the twelve solutions named above."""
+    boxed = boxes(row["solution"])
+    if not boxed:
+        raise ValueError("no \\boxed in the solution")
+    record = {
+        "problem": row["problem"],
+        "answer": boxed[-1],
+        "level": str(row["level"]).removeprefix("Level "),
+        "subject": row["type"],
+    }
+    found = text_hash(row["problem"])
+    if found in _ALL_BOXES:
+        record |= {"answer": ",".join(boxed), "answers": boxed}
+    elif found in _ANY_BOX:
+        record["alternatives"] = boxed
+    return record
+
+
+def math500_record(row: Row) -> Record:
+    """Convert a row, which has a column for each field."""
+    return {field: row[field] for field in ("problem", "answer", "level", "subject")}
+
+
+def gaokao_record(row: Row) -> Record:
+    """Convert a row and repair known defects: answers inside the problem, and `$145$solution:`."""
+    problem, answer = row["question"], str(row["answer"] or "").strip().removesuffix("solution:")
+    leak = re.search(r"\s*\banswers?:\s*(\S.*?)\s*$", problem, re.IGNORECASE)
+    if not answer and leak:
+        problem, answer = problem[: leak.start()], leak[1]
+    return {"problem": problem, "answer": answer}
+
+
+def college_math_record(row: Row) -> Record:
+    """Convert a row; answers are kept unchanged, with their dollar signs."""
+    return {"problem": row["question"], "answer": row["answer"], "subject": row.get("data_topic")}
+
+
+def olympiadbench_record(row: Row) -> Record:
+    """Convert a row; `final_answer` is a list of one text, in which several answers are separated by commas."""
+    answer = ",".join(row["final_answer"])
+    record = {
+        "problem": f"{row['context']}\n{row['question']}" if row.get("context") else row["question"],
+        "answer": answer,
+        "subject": row.get("subfield"),
+        "unit": row.get("unit"),
+        "tolerance": row.get("error") or None,
+    }
+    parts = answer_parts(answer)
+    if row.get("is_multiple_answer") and len(parts) > 1:
+        record["answers"] = parts
+    return record
+
+
+def integer_answer_record(row: Row) -> Record:
+    """Convert a row of AIME or AMC; 027, 27.0 and 27 are the same answer."""
+    text = str(row["answer"]).strip().strip("$").removesuffix("^\\circ")
+    if not float(text).is_integer():
+        raise ValueError(f"the answer {text!r} is not an integer")
+    return {"problem": row["problem"] if "problem" in row else row["question"], "answer": str(int(float(text)))}
+
+
+def gpqa_record(row: Row) -> Record:
+    """Convert a row with the right option first, as in the source; the loader shuffles the options."""
+    columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+    return {
+        "problem": row["Question"].strip(),
+        "choices": [str(row[column]).strip() for column in columns],
+        "answer": "A",
+        "subject": row.get("High-level domain"),
+    }
+
+
+def boxes(text: str) -> list[str]:
+    """Return the contents of all `\\boxed{…}` and `\\fbox{…}`, braces matched; of `\\boxed 2`, the text up to `$`."""
+    contents = []
+    for match in re.finditer(r"\\(?:boxed|fbox)\s*(\{)?", text):
+        rest = text[match.end() :]
+        if not match[1]:
+            contents.append(re.split(r"[$\n]", rest, maxsplit=1)[0].strip())
+            continue
+        depth = 1
+        for place, character in enumerate(rest):
+            depth += (character == "{") - (character == "}")
+            if depth == 0:
+                contents.append(rest[:place].strip())
+                break
+    return contents
+
+
+def answer_parts(answer: str) -> list[str]:
+    """Split a text of several answers at commas outside brackets, and remove dollar signs."""
+    parts, depth = [""], 0
+    for character in answer:
+        depth = max(0, depth + (character in "([{") - (character in ")]}"))
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.replace("$", "").strip() for part in parts]
+
+
+SELECTIONS = Path(__file__).parents[1] / "data" / "selections"
+
+
+def text_hash(text: str) -> str:
+    """Return 16 hex digits over the text of a problem with its blanks collapsed."""
+    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
+
+
+def listed(name: str) -> list[str]:
+    """Return the hashes of a selection in its order."""
+    lines = (SELECTIONS / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def part(name: str, problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems that the selection lists, in its order; those that the copy lacks are left out.
+
+    They keep their ids, so that runs on the whole benchmark can be paired with runs on the part.
+    """
+    found = {text_hash(problem.text): problem for problem in problems}
+    return [replace(found[key], dataset=name) for key in listed(name) if key in found]
+
+
+_FORMS = "valid: rows (3), ranges (10-15) or ids"
+
+
+def select(problems: Sequence[Problem], limit: int | None = None, ids: str | None = None) -> list[Problem]:
+    """Return the problems named by `ids` ("3,7,10-15", or ids), and of these the first `limit`, in their order.
+
+    A number is the row at the end of a problem's id, or its place where no id ends in one. Raises ValueError for
+    unknown problems.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"the limit must be at least 1, not {limit}")
+    chosen = list(problems)
+    if ids is not None:
+        places = _numbered(problems) | {p.id: i for i, p in enumerate(problems)}
+        tokens = [token.strip() for token in ids.split(",") if token.strip()]
+        try:
+            selected = {place for token in tokens for place in _places(token, places)}
+        except ValueError as error:
+            raise ValueError(f"--problems {ids[:100]}: {error}") from error
+        if not selected:
+            raise ValueError(f"--problems {ids[:100]}: names no problem; {_FORMS}")
+        chosen = [problems[i] for i in sorted(selected)]
+    return chosen[:limit]
+
+
+def _numbered(problems: Sequence[Problem]) -> dict[str, int]:
+    """Return the places of the problems by the ends of their ids, without ends that several have."""
+    ends = [problem.id.rsplit("/", 1)[-1] for problem in problems]
+    counts = Counter(ends)
+    if not any(end.isdigit() for end in ends):
+        return {str(place): place for place in range(len(ends))}
+    return {end: place for place, end in enumerate(ends) if counts[end] == 1}
+
+
+def _places(token: str, places: Mapping[str, int]) -> Iterator[int]:
+    span = re.fullmatch(r"(\d+)-(\d+)", token)
+    names = [token]
+    if token not in places and span:
+        first, last = int(span[1]), int(span[2])
+        if not first <= last < first + 1_000_000:
+            raise ValueError(f"not a range of problems: {token!r}; {_FORMS}")
+        names = [str(row) for row in range(first, last + 1)]
+    for name in names:
+        if name not in places:
+            raise ValueError(
+                f"unknown problem {name[:100]!r} of {len(set(places.values()))}; {_FORMS}, such as "
+                + " or ".join(dict.fromkeys([next(iter(places)), [*places][-1]]))
+            )
+        yield places[name]
+
 
 DATA_DIR_VARIABLE = "HARNESS_DATA_DIR"
 BUNDLED = Path(__file__).parents[1] / "data"
@@ -52,7 +260,7 @@ class Benchmark:
     hub_count: int | None = None
     """Number of problems in the hub's copy if it differs from `count`."""
     kind: Kind = "math"
-    record: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    record: Callable[[Row], Record] = dict
     """Maps the hub's columns to a record."""
     part_of: str | None = None
     """Name of the benchmark whose problems these are: those that `data/selections` lists, by their contents."""
@@ -74,39 +282,39 @@ class Loaded:
 _TABLE = (
     # Cobbe et al. 2021, arXiv 2110.14168.
     Benchmark("gsm8k", "GSM8K test", 1319, "openai/gsm8k", "main", "test",
-              "740312add88f781978c0658806c59bc2815b9866", record=hub_rows.gsm8k),
+              "740312add88f781978c0658806c59bc2815b9866", record=gsm8k_record),
     Benchmark("gsm8k-train", "GSM8K train (training data, no benchmark)", 7473, "openai/gsm8k", "main", "train",
-              "740312add88f781978c0658806c59bc2815b9866", record=hub_rows.gsm8k, training=True),
-    # Test questions that the authors of SCoT train on: harness.training.questions asks before it takes them.
+              "740312add88f781978c0658806c59bc2815b9866", record=gsm8k_record, training=True),
+    # Test questions that the authors of SCoT train on: harness.training.contamination asks before it takes them.
     Benchmark(SCOT_PROGRAM, "GSM8K test 500 to 999, then train 0 to 999: what SCoT's program trains on", 1500,
               spans=(("gsm8k", 500, 1000), ("gsm8k-train", 0, 1000)), training=True),
     # Hendrycks et al. 2021, arXiv 2103.03874; the hub's row order is its own, so row numbers differ from ToRA's file.
     Benchmark("math", "MATH test", 5000, "DigitalLearningGmbH/MATH-lighteval", "default", "test",
-              "0530c78699ea5e8eb5530600900e1f328b48acad", record=hub_rows.math),
+              "0530c78699ea5e8eb5530600900e1f328b48acad", record=math_record),
     Benchmark("math-scot", "MATH: the 500 problems of SCoT's authors (not MATH-500)", 500, part_of="math"),
     # Lightman et al. 2023, arXiv 2305.20050.
     Benchmark("math500", "MATH-500", 500, "HuggingFaceH4/MATH-500", None, "test",
-              "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be", record=hub_rows.math500),
+              "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be", record=math500_record),
     # MARIO, arXiv 2401.08190. No revision could be confirmed.
     Benchmark("gaokao2023en", "GaoKao-En-2023", 385, "MARIO-Math-Reasoning/Gaokao2023-Math-En", None, "train",
-              record=hub_rows.gaokao),
+              record=gaokao_record),
     # MathScale, arXiv 2403.02884. No canonical hub copy and no revision; this one has the columns of Qwen's file.
     Benchmark("college_math", "CollegeMath", 2818, "di-zhang-fdu/College_Math_Test", None, "test",
-              record=hub_rows.college_math),
+              record=college_math_record),
     # He et al. 2024, arXiv 2402.14008; English, text only, open-ended. Qwen's file has one row more than the hub.
     Benchmark("olympiadbench", "OlympiadBench (OE_TO_maths_en_COMP)", 675, "Hothan/OlympiadBench",
               "OE_TO_maths_en_COMP", "train", "91184b52131e7fc9455fef848035173aea8cc01a", hub_count=674,
-              record=hub_rows.olympiadbench),
+              record=olympiadbench_record),
     Benchmark("olympiadbench-scot", "OlympiadBench: the 500 problems of SCoT's authors", 500, part_of="olympiadbench"),
     Benchmark("amc23", "AMC 2023", 40, "math-ai/amc23", None, "test",
-              "80815d37005feb82cd7f8fbc6901d5d3eff43057", record=hub_rows.integer_answer),
+              "80815d37005feb82cd7f8fbc6901d5d3eff43057", record=integer_answer_record),
     Benchmark("aime24", "AIME 2024", 30, "HuggingFaceH4/aime_2024", None, "train",
-              "2fe88a2f1091d5048c0f36abc874fb997b3dd99a", record=hub_rows.integer_answer),
+              "2fe88a2f1091d5048c0f36abc874fb997b3dd99a", record=integer_answer_record),
     # math-ai/aime25 has lost backslashes in three problems, so MathArena's copy; no revision could be confirmed.
-    Benchmark("aime25", "AIME 2025", 30, "MathArena/aime_2025", None, "train", record=hub_rows.integer_answer),
+    Benchmark("aime25", "AIME 2025", 30, "MathArena/aime_2025", None, "train", record=integer_answer_record),
     # Rein et al. 2023, arXiv 2311.12022. Gated: the user's own access. Copies in plain text pair wrong options.
     Benchmark("gpqa", "GPQA-Diamond", 198, "Idavidrein/gpqa", "gpqa_diamond", "train",
-              "633f5ee89ab8ad4522a9f850766b73f62147ffdd", kind="choice", record=hub_rows.gpqa),
+              "633f5ee89ab8ad4522a9f850766b73f62147ffdd", kind="choice", record=gpqa_record),
     Benchmark("demo", "Demo: 40 stories that the bundled pair never saw", 40),
     Benchmark("demo-train", "Demo: 1,000 more stories (training data, no benchmark)", 1000, split="train",
               training=True),
@@ -153,7 +361,10 @@ def read_file(benchmark: Benchmark, path: Path, seed: int = 0) -> list[Problem]:
         if not line.strip():
             continue
         try:
-            problem = to_problem(benchmark, len(problems), json.loads(line.decode()), seed)
+            record = json.loads(line.decode())
+            if not isinstance(record, dict):
+                raise ValueError("not a JSON object")
+            problem = to_problem(benchmark, len(problems), record, seed)
             if not problem.answer:
                 raise ValueError("the answer is empty")
         except RecursionError as error:
@@ -164,7 +375,7 @@ def read_file(benchmark: Benchmark, path: Path, seed: int = 0) -> list[Problem]:
     return _checked(benchmark, problems, benchmark.count, str(path))
 
 
-def from_hub_rows(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], seed: int = 0) -> list[Problem]:
+def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> list[Problem]:
     """Convert rows with the hub's columns. A row without a gold answer is kept and graded `bad_gold`.
 
     Raises BadDataset.
@@ -180,10 +391,8 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], seed:
     return _checked(benchmark, problems, benchmark.hub_count or benchmark.count, f"{benchmark.hub_id} on the hub")
 
 
-def to_problem(benchmark: Benchmark, index: int, record: Any, seed: int) -> Problem:
+def to_problem(benchmark: Benchmark, index: int, record: Record, seed: int) -> Problem:
     """Return a record as a Problem. Raises ValueError for an invalid one."""
-    if not isinstance(record, dict):
-        raise ValueError("not a JSON object")
     for field in ("problem", "answer"):
         if not isinstance(record.get(field), str):
             raise ValueError(f"no text {field!r}")
@@ -228,7 +437,7 @@ def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tup
 def _part(benchmark: Benchmark, whole: Loaded) -> Loaded:
     """Return a part of a benchmark; it may lack as many problems as the copy of the whole does. Raises BadDataset."""
     assert benchmark.part_of is not None
-    problems = selections.part(benchmark.name, whole.problems)
+    problems = part(benchmark.name, whole.problems)
     lacking = DATASETS[benchmark.part_of].count - len(whole.problems)
     if len(problems) < benchmark.count - lacking:
         found = f"{len(problems)} of the {benchmark.count} problems of {benchmark.name}"
@@ -256,19 +465,19 @@ def _checked(benchmark: Benchmark, problems: list[Problem], expected: int, where
     return problems
 
 
-def _texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
+def _texts(record: Record, field: str) -> tuple[str, ...]:
     value = record.get(field) or []
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise ValueError(f"{field!r} is not a list of texts")
     return tuple(value)
 
 
-def _optional(record: Mapping[str, Any], field: str) -> str | None:
+def _optional(record: Record, field: str) -> str | None:
     value = record.get(field)
     return None if value is None or value == "" else str(value)
 
 
-def _read_hub(benchmark: Benchmark, tried: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
+def _read_hub(benchmark: Benchmark, tried: Sequence[str]) -> tuple[list[Row], str]:
     """Return the hub's rows and their source. Raises DatasetNotFound."""
     reason = "it is not on the hub"
     if benchmark.hub_id is not None:

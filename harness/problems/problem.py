@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from harness.records import NO_UNKNOWN_FIELDS
+from pydantic import ConfigDict
 
 Kind = Literal["math", "choice"]
 
@@ -20,7 +20,7 @@ Kind = Literal["math", "choice"]
 class Problem:
     """One benchmark item with its gold answer."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     id: str
     """`<dataset>/<row>`, stable across machines."""
@@ -58,7 +58,7 @@ class Problem:
 class DatasetOrigin:
     """Where the problems of an own dataset, which is not among the known ones, are from and how they were read."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     source: str
     """`file <path>`, or `hub <id>@<commit>, <configuration>, <split>` with the commit that the revision named."""
@@ -68,7 +68,7 @@ class DatasetOrigin:
     columns: Mapping[str, str | list[str]] = field(default_factory=dict)
     """The column of each field that has another name; for `choices` it may be one for each option."""
     answer_rule: str = "text"
-    """How the gold answer stands in its column (harness.problems.own_dataset)."""
+    """How the gold answer stands in its column (harness.problems.own_problems)."""
     shuffle: bool = False
     """Whether the order of options depends on the seed."""
 

@@ -20,10 +20,9 @@ from harness.engine import Role
 from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_time
 from harness.methods import build
 from harness.methods.references import FORMS, resolve
-from harness.problems import benchmarks, own_dataset, sources
+from harness.problems import benchmarks, own_problems, sources
 from harness.sizing.cards import Card, parse_cards
-from harness.sizing.plan import DoesNotFit, NotPlannable, Plan
-from harness.sizing.refusal import describe_cards
+from harness.sizing.engine_plan import DoesNotFit, NotPlannable, Plan, describe_cards
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,
@@ -86,7 +85,7 @@ Examples:
 @click.option(
     "--dataset",
     metavar="NAME",
-    help=f"Take the tokens of the prompt from the longest problem of a known dataset, or of {own_dataset.VALID}.",
+    help=f"Take the tokens of the prompt from the longest problem of a known dataset, or of {own_problems.VALID}.",
 )
 @click.option("--split", help="Split of a dataset of the hub.  [default: test]")
 @click.option(

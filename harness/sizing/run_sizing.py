@@ -5,19 +5,24 @@ A login node, doctor and the worker fill it in, and get the same plan for the sa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
+from harness.cli.toml_file import read_toml
 from harness.engine import Role
 from harness.engines import placement
-from harness.engines.cores import MOST_BYTES_ON_ONE_CORE
+from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
 from harness.engines.settings import most_requests
+from harness.engines.speculation import config_at_hand
+from harness.environment import accelerator
 from harness.methods import Method
-from harness.sizing.cards import Card
-from harness.sizing.choice import choose
-from harness.sizing.model_files import KnownShape, shape_of
-from harness.sizing.model_shape import ModelShape
-from harness.sizing.plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width
+from harness.sizing.cards import Card, cards_here
+from harness.sizing.engine_memory import Config, ModelShape, read_shape
+from harness.sizing.engine_plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width, choose
+from harness.weights import models
 
 _USUAL_CANDIDATES = 5
 """Candidates of the papers' methods. Room is reserved for as many with every method, so that the shares of a pair do
@@ -172,3 +177,107 @@ def _shape(model: ModelFiles) -> ModelShape:
     if known is None:
         raise NotPlannable(f"the size of {model.name} is unknown: its config.json is not on this machine")
     return known.shape
+
+
+_INDEX = "model.safetensors.index.json"
+_INDEX_LIMIT = 64 << 20
+"""Bytes of the largest index that is read; that of a model with thousands of experts has a tenth of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownShape:
+    """A model's shape, and whether its own files say so."""
+
+    shape: ModelShape
+    is_assumed: bool
+    """True where the figures are this project's, because the model's files are not on this machine."""
+
+
+def shape_of(name: str, path_or_hub_id: str, revision: str | None = None) -> KnownShape | None:
+    """Return the shape of a model in a folder or at the hub; None where nothing about it is known here.
+
+    A config.json in the folder or in the hub's cache decides; without one, the figures in `models.toml` are assumed.
+    Raises ValueError, with one line, where the configuration is not valid.
+    """
+    reference = models.ModelRef(name, path_or_hub_id, revision, None)
+    config = config_at_hand(reference)
+    if config is not None:
+        return KnownShape(
+            read_shape(name, config, _file_bytes(models.files_at_hand(path_or_hub_id, revision))), is_assumed=False
+        )
+    figures = _figures().get(path_or_hub_id)
+    return None if figures is None else KnownShape(read_shape(name, figures), is_assumed=True)
+
+
+@cache
+def _figures() -> Mapping[str, Config]:
+    return read_toml(Path(__file__).with_name("models.toml"))
+
+
+def _file_bytes(folder: Path | None) -> int | None:
+    """Return the bytes of the weight files; None where files are missing and no index tells their size."""
+    if folder is None:
+        return None
+    names, total = _indexed(folder / _INDEX)
+    # A folder may hold the same weights twice: Mistral's have a consolidated file beside the parts.
+    files = [folder / name for name in names] or [
+        path for path in folder.glob("*.safetensors") if not path.name.startswith("consolidated")
+    ]
+    files = files or list(folder.glob("pytorch_model*.bin"))
+    if files and all(path.is_file() for path in files):
+        return sum(path.stat().st_size for path in files) or None
+    return total
+
+
+def _indexed(index: Path) -> tuple[set[str], int | None]:
+    """Return the names of the files that an index lists, and the size that it states; a damaged one states nothing."""
+    try:
+        if not index.is_file() or index.stat().st_size > _INDEX_LIMIT:
+            return set(), None
+        content = json.loads(index.read_bytes())
+        names = {name for name in content["weight_map"].values() if isinstance(name, str) and Path(name).name == name}
+        total = content.get("metadata", {}).get("total_size")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return set(), None
+    return names, int(total) if isinstance(total, int | float) and 0 < total < 1 << 50 else None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What `pair_settings` takes."""
+
+    tensor_parallel: dict[Role, int]
+    memory: dict[Role, float | None]
+    """Memory shares; None: the default."""
+
+
+def chosen_here(kind: str, sizing: RunSizing) -> Chosen:
+    """Return the widths and shares on this machine's GPUs; those that were asked for, without GPUs or a plan.
+
+    Raises DoesNotFit, and ValueError where what was asked for is not possible.
+    """
+    plan = plan_here(kind, sizing)
+    if plan is not None:
+        engines = {role: plan.engines[role] for role in sizing.roles}
+        return Chosen({r: e.width for r, e in engines.items()}, {r: e.share for r, e in engines.items()})
+    return asked_for(sizing)
+
+
+def asked_for(sizing: RunSizing) -> Chosen:
+    """Return the widths and shares that were asked for, and the defaults where nothing was."""
+    named = {role: len(cards) for role, cards in sizing.cards.items() if cards is not None}
+    widths = {role: sizing.widths.get(role) or named.get(role, 1) for role in sizing.roles}
+    return Chosen(widths, {role: sizing.shares.get(role) for role in sizing.roles})
+
+
+def plan_here(kind: str, sizing: RunSizing) -> Plan | None:
+    """Return the plan for this machine's GPUs; None without GPUs, for other engines, and where it is not calculable.
+
+    Raises DoesNotFit, and ValueError where what was asked for is not possible.
+    """
+    if kind != "vllm" or accelerator() != "gpu" or not (cards := cards_here()):
+        return None
+    try:
+        return planned(sizing, cards)
+    except NotPlannable:
+        return None

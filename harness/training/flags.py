@@ -12,10 +12,10 @@ import click
 
 from harness.cli import options
 from harness.launch_options import Launch
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.problems import benchmarks
-from harness.training import settings as training_settings
-from harness.training.settings import Preset, Settings, Task
+from harness.training import hyperparameters
+from harness.training.hyperparameters import Preset, Settings, Task
 
 DATASET = "gsm8k-train"
 _PROBLEMS: Mapping[Task, tuple[int, int]] = {"align": (1500, 0), "select": (500, 1500)}
@@ -75,8 +75,8 @@ def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
     Raises ValueError, also where the output folder holds something else, and click.UsageError where the words behind
     `--` are not flags of harness.launch.
     """
-    preset = training_settings.preset(values["preset"], task)
-    changes = {name: values[name] for name in training_settings.fields() if values[name] is not None}
+    preset = hyperparameters.preset(values["preset"], task)
+    changes = {name: values[name] for name in hyperparameters.fields() if values[name] is not None}
     output: Path = values["output"]
     if output.exists() and not (output.is_dir() and ((output / "training").is_dir() or not any(output.iterdir()))):
         raise ValueError(f"--output {output} exists and has no training in it: give another folder")
@@ -128,7 +128,7 @@ def training_options(task: Task) -> Callable[[_Command], _Command]:
         click.option("--target", help="Target model: a known name, a Hugging Face id, or a folder."),
         click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder to write."),
         click.option(
-            "--preset", type=click.Choice(training_settings.preset_names()), help="Models and settings for a machine."
+            "--preset", type=click.Choice(hyperparameters.preset_names()), help="Models and settings for a machine."
         ),
         click.option(
             "--dataset",
@@ -156,7 +156,7 @@ def training_options(task: Task) -> Callable[[_Command], _Command]:
             help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
         ),
         click.option("--dry-run", is_flag=True, help="Print what would be done, and exit."),
-        *(_setting_option(name, value_type, task) for name, value_type in training_settings.fields().items()),
+        *(_setting_option(name, value_type, task) for name, value_type in hyperparameters.fields().items()),
         click.argument("launch_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- LAUNCH_FLAGS…]"),
     )
 
@@ -169,13 +169,13 @@ def training_options(task: Task) -> Callable[[_Command], _Command]:
 
 
 def _setting_option(name: str, value_type: type, task: Task) -> Callable[[_Command], _Command]:
-    default = getattr(training_settings.DEFAULTS[task], name)
+    default = getattr(hyperparameters.DEFAULTS[task], name)
     if value_type is bool:
         default = ("" if default else "no-") + name.replace("_", "-")
-    text = f"{training_settings.meaning(name)}  [default: {default}]"
+    text = f"{hyperparameters.meaning(name)}  [default: {default}]"
     if value_type is bool:
         return click.option(f"{flag(name)}/--no-{name.replace('_', '-')}", name, default=None, help=text)
-    choices = training_settings.choices(name)
+    choices = hyperparameters.choices(name)
     return click.option(
         flag(name), name, type=click.Choice(choices) if choices else value_type, default=None, help=text
     )

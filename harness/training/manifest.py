@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import environment
-from harness.training.settings import Task
+from harness.training.hyperparameters import Task
 
 NAME = "training.json"
 FORMAT = 1

@@ -18,10 +18,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from harness.engines import adapter as adapters
-from harness.training import data, manifest, merging, tuning
-from harness.training.data import Examples
-from harness.training.settings import Settings, Task
+from harness.training import manifest, tuning
+from harness.training.examples import Examples, Loss, as_lines, sha256
+from harness.training.hyperparameters import Settings, Task
+from harness.weights import adapter as adapters
 from harness.weights import models
 
 
@@ -33,7 +33,7 @@ class Session:
     output: Path
     base: tuning.Base
     settings: Settings
-    loss: tuning.Loss
+    loss: Loss
 
     def run(self, examples: Examples, source: Mapping[str, Any], say: Callable[[str], None]) -> None:
         """Train and write the result; an interrupted training resumes, and a finished one is a no-op.
@@ -46,8 +46,8 @@ class Session:
         work = self.output / "training"
         work.mkdir(parents=True, exist_ok=True)
         with self._exclusive(work):
-            finished, content = manifest.find(self.output), data.as_lines(examples.kept)
-            identity = tuning.identity(self.base, data.sha256(content), self.settings)
+            finished, content = manifest.find(self.output), as_lines(examples.kept)
+            identity = tuning.identity(self.base, sha256(content), self.settings)
             say(f"{self.task}: {len(examples.kept)} examples, left out: {dict(examples.left_out) or 'none'}")
             if finished is not None and finished.identity == identity:
                 say("This training is already finished.")
@@ -57,7 +57,7 @@ class Session:
             adapter = tuning.tune(self.base, examples.kept, self.loss, self.settings, work, identity, say)
             weights = self._merged(adapter) if self.task == "align" else self._copied(adapter)
             about = {
-                "sha256": data.sha256(content),
+                "sha256": sha256(content),
                 "num_examples": len(examples.kept),
                 "num_tokens": sum(len(example.inputs) for example in examples.kept),
                 "left_out": dict(examples.left_out),
@@ -69,7 +69,7 @@ class Session:
             )
 
     def _merged(self, adapter: Path) -> str:
-        merging.merge(self.base, adapter, self.output)
+        tuning.merge(self.base, adapter, self.output)
         return models.folder_fingerprint(self.output)
 
     def _copied(self, adapter: Path) -> str:

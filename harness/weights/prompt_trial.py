@@ -11,7 +11,7 @@ from harness.engine import Role
 from harness.methods import build
 from harness.problems.problem import Problem
 from harness.prompt_file import Prompts
-from harness.weights.conventions import Conventions
+from harness.weights.templates import Conventions
 from harness.weights.tokenizer import HFTokenizer
 
 _PROBLEM = Problem("demo/0", "demo", "1 + 1?", "2")

@@ -1,19 +1,174 @@
-"""What a chat template sends, found out by rendering it: its source does not tell what it means.
+"""How a model is talked to: the tags of its thoughts, what was asked for it, and what its chat template sends.
 
-The generation prompt is what a rendering with `add_generation_prompt` has more than one without. Behind its role header
-it holds nothing, one opened thought or one closed one, and the question stands once before it. Anything else is
-refused: a prompt that is built from it would not be the one that the template means.
+Everywhere outside of a tokenizer a thought stands between `<think>` and `</think>`: in chains, prompts as recorded,
+grading and the warehouse. A tokenizer of another family translates both ways, so that a draft and a target with
+different tags share one chain. The tags are those of the models' own chat templates and of vLLM's reasoning parsers.
+
+What a template sends is found out by rendering it: its source does not tell what it means. The generation prompt is
+what a rendering with `add_generation_prompt` has more than one without. Behind its role header it holds nothing, one
+opened thought or one closed one, and the question stands once before it. Anything else is refused: a prompt that is
+built from it would not be the one that the template means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from harness.weights import conventions, thinking
-from harness.weights.conventions import Conventions
-from harness.weights.thinking import ThinkingTags, Thought
+OPEN, CLOSE = "<think>", "</think>"
+OPENING = "<think>\n"
+"""Opens a reasoning model's reply inside its thought."""
+EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
+"""Opens a reasoning model's reply for plain text."""
+NO_TAGS = "none"
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class ThinkingTags:
+    open: str
+    close: str
+    after_open: str = "\n"
+    """What stands between the opening tag and the thought."""
+    empty: str | None = None
+    """A thought without text, where it is not both tags with blank lines."""
+
+    @property
+    def thought(self) -> Thought:
+        """How prompts open and close a thought where a chat template has no words of its own for it."""
+        opening = OPEN + self.after_open
+        return Thought(opening, self.canonical(self.empty) if self.empty else f"{opening}\n{CLOSE}\n\n")
+
+    def native(self, text: str) -> str:
+        """Return text with `<think>` and `</think>` in the words of the family."""
+        return text.replace(CLOSE, self.close).replace(OPEN, self.open)
+
+    def canonical(self, text: str) -> str:
+        """Return text of the family with its tags as `<think>` and `</think>`."""
+        return text.replace(self.close, CLOSE).replace(self.open, OPEN)
+
+
+@dataclass(frozen=True)
+class Thought:
+    """How prompts open and close a model's thoughts, in the words of its chat template where that has any."""
+
+    opening: str = OPENING
+    """Opens a reply inside its thought."""
+    empty: str = EMPTY_THOUGHT
+    """Opens a reply behind its thought, for plain text."""
+
+    @property
+    def closing(self) -> str:
+        """Closes a thought that `opening` began."""
+        if self.empty.startswith(self.opening):
+            return self.empty.removeprefix(self.opening)
+        _, close, after = self.empty.partition(CLOSE)
+        return (close or CLOSE) + after
+
+
+CANONICAL = ThinkingTags(OPEN, CLOSE)
+FAMILIES: Mapping[str, ThinkingTags] = {
+    "Magistral": ThinkingTags("[THINK]", "[/THINK]", after_open=""),
+    "gpt-oss": ThinkingTags(
+        "<|channel|>analysis<|message|>",
+        "<|end|><|start|>assistant<|channel|>final<|message|>",
+        after_open="",
+        empty="<|channel|>analysis<|message|><|end|><|start|>assistant<|channel|>final<|message|>",
+    ),
+    "EXAONE Deep": ThinkingTags("<thought>", "</thought>"),
+    "Kimi-VL Thinking": ThinkingTags("◁think▷", "◁/think▷", after_open=""),
+    "Seed-OSS": ThinkingTags("<seed:think>", "</seed:think>"),
+    "Command A Reasoning": ThinkingTags("<|START_THINKING|>", "<|END_THINKING|>", after_open=""),
+}
+"""Families whose tags are not `<think>` and `</think>`."""
+
+
+def tags_of_vocabulary(tokens: Collection[str]) -> ThinkingTags | None:
+    """Return the tags that are tokens of a vocabulary, for a model without a chat template; None without any."""
+    return next((tags for tags in (CANONICAL, *FAMILIES.values()) if {tags.open, tags.close} <= set(tokens)), None)
+
+
+def parsed_tags(text: str) -> ThinkingTags | None:
+    """Return the tags of `OPEN,CLOSE`; None for `none`, a plain model. Raises ValueError."""
+    if text == NO_TAGS:
+        return None
+    opening, comma, closing = text.partition(",")
+    known = (CANONICAL, *FAMILIES.values())
+    if not comma or not opening.strip() or not closing.strip() or opening == closing or "," in closing:
+        shown = ", ".join(f"{tags.open},{tags.close}" for tags in known)
+        raise ValueError(f"expected OPEN,CLOSE or none, for example {shown}")
+    if len(text) > _LONGEST or not text.isprintable():
+        raise ValueError(f"expected printable tags of at most {_LONGEST} characters together")
+    return next(
+        (tags for tags in known if (tags.open, tags.close) == (opening, closing)), ThinkingTags(opening, closing)
+    )
+
+
+_LIMIT = 16 << 20
+"""Bytes of the largest tokenizer configuration that is read."""
+_SET_HERE = ("messages", "add_generation_prompt", "tools", "documents", "bos_token", "eos_token", "raise_exception",
+             "strftime_now", "range", "namespace")  # fmt: skip
+"""Names in a template that are not for a user to set."""
+_GENERATION = re.compile(r"\{%-?\s*(end)?generation\s*-?%\}")
+"""Marks of the assistant's text, a statement that transformers adds to Jinja."""
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """What was asked for a model."""
+
+    variables: tuple[tuple[str, str], ...] = ()
+    """Variables of the chat template by name, as JSON."""
+    thinking_tags: str | None = None
+    """`OPEN,CLOSE`, or `none` for a plain model; None: what the chat template has."""
+    date: str = "2024-07-26"
+    """The day that chat templates take for today, as in ISO 8601: a run keeps that of its first launch."""
+
+    @classmethod
+    def of(cls, variables: Mapping[str, Any] | None, thinking_tags: str | None, date: str | None = None) -> Conventions:
+        """Return the conventions for variables by name."""
+        pairs = sorted((variables or {}).items())
+        asked = cls(tuple((name, json.dumps(value, sort_keys=True)) for name, value in pairs), thinking_tags)
+        return asked if date is None else replace(asked, date=date)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The variables' values by name."""
+        return {name: json.loads(value) for name, value in self.variables}
+
+
+NO_CONVENTIONS = Conventions()
+
+
+def variables_of(template: str) -> set[str]:
+    """Return the names of the variables that a chat template reads and a user may set. Raises ValueError."""
+    from jinja2 import Environment, TemplateError, meta
+
+    environment = Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False)
+    try:
+        tree = environment.parse(_GENERATION.sub("", template))
+    except TemplateError as error:
+        raise ValueError(f"its chat template cannot be read: {error}") from error
+    return meta.find_undeclared_variables(tree) - set(_SET_HERE)
+
+
+def has_chat_template(folder: Path) -> bool | None:
+    """Return whether a model's folder has a chat template, without loading its tokenizer; None where it cannot tell."""
+    if any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
+        return True
+    file = folder / "tokenizer_config.json"
+    try:
+        if not file.is_file() or file.stat().st_size > _LIMIT:
+            return None
+        return bool(json.loads(file.read_bytes()).get("chat_template"))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+
 
 Content = str | list[dict[str, str]]
 Messages = list[dict[str, Content]]
@@ -81,12 +236,12 @@ class ChatTemplate:
 
     def __init__(self, render: Render, source: str, asked: Conventions) -> None:
         """Nothing is rendered yet. Raises ValueError where the template does not read a variable that was asked for."""
-        self._render_with, self._asked, self.readable = render, asked, conventions.read_by(source)
+        self._render_with, self._asked, self.readable = render, asked, variables_of(source)
         if unread := sorted(set(asked.values) - self.readable):
             valid = f"it reads {', '.join(sorted(self.readable))}" if self.readable else "it reads none"
             raise ValueError(f"its chat template does not read {', '.join(unread)}; {valid}")
-        self._requested = None if asked.thinking_tags is None else thinking.parsed(asked.thinking_tags)
-        self._is_plain_by_request = asked.thinking_tags == thinking.NONE
+        self._requested = None if asked.thinking_tags is None else parsed_tags(asked.thinking_tags)
+        self._is_plain_by_request = asked.thinking_tags == NO_TAGS
 
     @cached_property
     def reply(self) -> Reply:
@@ -105,10 +260,10 @@ class ChatTemplate:
         tags = self._requested or mark.tags or (closed.tags if closed else None) or channel
         if not self._thinks(mark, closed, channel):
             if mark.is_closed:
-                return Reply(mark.header + mark.text, mark.tags or thinking.CANONICAL, None)
-            return Reply(mark.header + rest, tags or thinking.CANONICAL, None)
+                return Reply(mark.header + mark.text, mark.tags or CANONICAL, None)
+            return Reply(mark.header + rest, tags or CANONICAL, None)
         own = mark if mark.is_closed else closed or self._closed_in_replies(frame, mark)
-        return _thinking_reply(mark, own, rest, tags or thinking.CANONICAL)
+        return _thinking_reply(mark, own, rest, tags or CANONICAL)
 
     def opening(self, question: str, system: str = "") -> str:
         """Return a dialogue's beginning up to the generation prompt.
@@ -281,7 +436,7 @@ class ChatTemplate:
 def _thinking_reply(mark: _Mark, closed: _Mark | None, rest: str, tags: ThinkingTags) -> Reply:
     """Return how a reasoning model's reply is opened: in the template's own words, where it has any."""
     is_own = mark.tags is tags and not mark.is_closed
-    if is_own and tags is not thinking.CANONICAL:
+    if is_own and tags is not CANONICAL:
         tags = replace(tags, after_open=mark.text.removeprefix(tags.open))
     opening = tags.canonical(mark.text) if is_own else tags.thought.opening
     empty = tags.thought.empty
@@ -295,7 +450,7 @@ def _thinking_reply(mark: _Mark, closed: _Mark | None, rest: str, tags: Thinking
 
 
 def _families() -> Iterator[ThinkingTags]:
-    yield from (thinking.CANONICAL, *thinking.FAMILIES.values())
+    yield from (CANONICAL, *FAMILIES.values())
 
 
 def _marks(generation: str, families: Sequence[ThinkingTags]) -> _Mark | None:

@@ -2,7 +2,7 @@
 
 Text by a model or a benchmark is data: whatever looks like a control token in it is encoded as plain text, so that a
 problem cannot close the user's turn. `<think>` and `</think>` are the exception, because they are part of a chain; a
-model with other tags (harness.weights.thinking) reads and writes its own, which are translated here.
+model with other tags (harness.weights.templates) reads and writes its own, which are translated here.
 """
 
 from __future__ import annotations
@@ -15,14 +15,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from harness import characters
+from harness import engine
 from harness.engine import Tokenizer
-from harness.weights import conventions, thinking
-from harness.weights.conventions import Conventions
-from harness.weights.templates import NO_SYSTEM, BadTemplate, ChatTemplate, Messages, Reply
-from harness.weights.thinking import ThinkingTags, Thought
+from harness.weights import templates
+from harness.weights.templates import (
+    NO_SYSTEM,
+    BadTemplate,
+    ChatTemplate,
+    Conventions,
+    Messages,
+    Reply,
+    ThinkingTags,
+    Thought,
+)
 
-THINK_TAGS = (thinking.OPEN, thinking.CLOSE)
+THINK_TAGS = (templates.OPEN, templates.CLOSE)
 _CONTROL = re.compile(r"<.+>|\[.+\]", re.DOTALL)
 """Added tokens of this shape steer a model even where the tokenizer does not call them special (`<｜User｜>`)."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
@@ -53,7 +60,7 @@ _BYTES_SHOWN = _bytes_shown()
 class HFTokenizer:
     """The tokenizer in a model's folder, or of a hub id that the cache holds."""
 
-    def __init__(self, path: str, revision: str | None = None, asked: Conventions = conventions.DEFAULT) -> None:
+    def __init__(self, path: str, revision: str | None = None, asked: Conventions = templates.NO_CONVENTIONS) -> None:
         """Load the tokenizer. `asked`: how the model is talked to.
 
         Raises ValueError where the chat template does not read a variable, or the tokenizer is no fast one. A chat
@@ -75,7 +82,7 @@ class HFTokenizer:
         self._has_own_date = True
         self._chat = self._chat_template(asked)
         self._reply: Reply | BadTemplate = self._replies(asked)
-        self._thinking = thinking.CANONICAL if isinstance(self._reply, BadTemplate) else self._reply.tags
+        self._thinking = templates.CANONICAL if isinstance(self._reply, BadTemplate) else self._reply.tags
         self._think_ids = self._ids_of_tags()
         self._tags = _alternatives(list(self._think_ids))
         self._controls = _alternatives(self._unmarked_controls())
@@ -127,7 +134,7 @@ class HFTokenizer:
 
     @property
     def thought(self) -> Thought:
-        """See Tokenizer.thought. Raises BadTemplate."""
+        """Raises BadTemplate."""
         return self.reply.thought or Thought()
 
     @property
@@ -155,11 +162,9 @@ class HFTokenizer:
 
     @property
     def opening(self) -> list[int]:
-        """See Tokenizer.opening."""
         return self.encode_template(self._bos())
 
     def encode(self, text: str) -> list[int]:
-        """See Tokenizer.encode."""
         ids: list[int] = []
         for piece in self._tags.split(text) if self._tags else [text]:
             if piece in self._think_ids:
@@ -170,26 +175,23 @@ class HFTokenizer:
         return ids
 
     def encode_template(self, text: str) -> list[int]:
-        """See Tokenizer.encode_template."""
         return list(self._backend.encode(self.native(text), add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See Tokenizer.decode."""
         return self._canonical(str(self._backend.decode(list(ids), skip_special_tokens=False)))
 
     def native(self, text: str) -> str:
         """Return text as the model itself writes it: with its own tags around thoughts."""
-        return text if self._thinking is thinking.CANONICAL else self._thinking.native(text)
+        return text if self._thinking is templates.CANONICAL else self._thinking.native(text)
 
     def _canonical(self, text: str) -> str:
-        return text if self._thinking is thinking.CANONICAL else self._thinking.canonical(text)
+        return text if self._thinking is templates.CANONICAL else self._thinking.canonical(text)
 
     def num_unfinished(self, ids: Sequence[int]) -> int:
-        """See Tokenizer.num_unfinished."""
-        return characters.num_unfinished([self._bytes(i) for i in ids[-characters.LOOKED_AT :]])
+        return engine.num_unfinished([self._bytes(i) for i in ids[-engine.LOOKED_AT :]])
 
     def open_reply(self, question: str, system: str = "") -> str:
-        """See Tokenizer.open_reply. Without a chat template: a plain dialogue after the tokenizer's own BOS."""
+        """Without a chat template: a plain dialogue after the tokenizer's own BOS."""
         reply = self.reply
         if self._chat is not None:
             text = self._chat.opening(question, system)
@@ -200,7 +202,6 @@ class HFTokenizer:
         return self._canonical(text + reply.header) + (reply.thought.opening if reply.thought else "")
 
     def ask_again(self, question: str) -> str:
-        """See Tokenizer.ask_again."""
         reply = self.reply
         text = f"\n\nUser: {question}\n\n" if self._chat is None else self._chat.following(question)
         return self._canonical(text + reply.header) + (reply.thought.empty if reply.thought else "")
@@ -231,15 +232,19 @@ class HFTokenizer:
                 return self._chat.reply
             except BadTemplate as error:
                 return error
-        chosen = self._tags_of_vocabulary() if asked.thinking_tags is None else thinking.parsed(asked.thinking_tags)
-        return Reply("Assistant: ", chosen or thinking.CANONICAL, chosen.thought if chosen else None)
+        chosen = (
+            self._tags_of_vocabulary() if asked.thinking_tags is None else templates.parsed_tags(asked.thinking_tags)
+        )
+        return Reply("Assistant: ", chosen or templates.CANONICAL, chosen.thought if chosen else None)
 
     def _tags_of_vocabulary(self) -> ThinkingTags | None:
-        return thinking.of_vocabulary([tag for tag in _known_tags() if self._backend.token_to_id(tag) is not None])
+        return templates.tags_of_vocabulary(
+            [tag for tag in _known_tags() if self._backend.token_to_id(tag) is not None]
+        )
 
     def _ids_of_tags(self) -> dict[str, list[int]]:
         """Return the ids of `<think>` and `</think>`; without a tag that is text for this model."""
-        if self._thinking is thinking.CANONICAL:
+        if self._thinking is templates.CANONICAL:
             ids = {tag: self._backend.token_to_id(tag) for tag in THINK_TAGS}
             return {tag: [i] for tag, i in ids.items() if i is not None}
         return {
@@ -248,7 +253,6 @@ class HFTokenizer:
         }
 
     def _render(self, messages: Messages, is_open: bool, variables: Mapping[str, object]) -> str:
-        """See templates.Render."""
         from jinja2 import TemplateError
 
         given = {**self._dated(self._today), **variables}
@@ -312,7 +316,7 @@ def _alternatives(literals: list[str]) -> re.Pattern[str] | None:
 
 
 def _known_tags() -> set[str]:
-    return {tag for tags in (thinking.CANONICAL, *thinking.FAMILIES.values()) for tag in (tags.open, tags.close)}
+    return {tag for tags in (templates.CANONICAL, *templates.FAMILIES.values()) for tag in (tags.open, tags.close)}
 
 
 def _template_text(tokenizer: Any) -> str | None:

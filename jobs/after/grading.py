@@ -20,7 +20,7 @@ from filelock import Timeout
 
 from grading import Gold, GraderFailed, Submission, Ungraded, grade_many, grader_version
 from grading import grade as grade_one
-from grading.pool import GradeOne
+from grading.grader_pool import GradeOne
 from harness import environment
 from harness.cli.program import typed
 from harness.code_hash import running_code

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import cast
 
-from harness import rewards
+from harness.chain import chain_scores
+from harness.chain.chain_scores import Form, RewardModel, Written
 from harness.engine import RequestRefused, Role, Tokenizer, VerdictUnavailable
-from harness.engines.factory import open_engines
+from harness.engines.registry import open_engines
 from harness.engines.settings import Kind, pair_settings
 from harness.plural import counted
-from harness.rewards import Form, RewardModel, Written
-from harness.sizing.here import chosen_here
-from harness.sizing.run_sizing import ModelFiles, RunSizing
+from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
 from harness.weights.models import ModelRef
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import own_files, trace_files
@@ -66,7 +65,7 @@ class Source:
 def source(ref: ModelRef) -> Source:
     """Return the location and the scorer's name of a reward model."""
     content = (ref.fingerprint or ref.revision or "unpinned")[:16]
-    return Source(ref.path_or_hub_id, ref.revision, f"{ref.name}@{content}/{rewards.VERSION}")
+    return Source(ref.path_or_hub_id, ref.revision, f"{ref.name}@{content}/{chain_scores.REWARDS_VERSION}")
 
 
 def score_run(
@@ -175,7 +174,7 @@ def _unscored(run: RunFolder, scored: Collection[_Place]) -> Iterator[list[_Judg
 
 def _judgments(sample: SampleRow, separator: str) -> Iterator[_Judgment]:
     steps = list(takewhile(lambda step: step["role"] not in _UNSCORED_ROLES, sample["steps"]))
-    whole = rewards.whole_steps([Written(step["text"], step["finish"]) for step in steps], separator)
+    whole = chain_scores.whole_steps([Written(step["text"], step["finish"]) for step in steps], separator)
     for number, (step, shown) in enumerate(zip(steps, whole, strict=True)):
         texts = [(None, step["text"] + shown.rest), *enumerate(candidate["text"] for candidate in step["candidates"])]
         for candidate, text in texts:

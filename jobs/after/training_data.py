@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from shlex import quote
 
 from harness.plural import counted
-from harness.training.data import Draft, Drafts, TargetChain
+from harness.training.examples import Draft, Drafts, TargetChain
 from jobs.run import endings, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name

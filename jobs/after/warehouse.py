@@ -39,7 +39,7 @@ class WarehouseFailed(RuntimeError):
 @contextmanager
 def _warehouse_errors() -> Iterator[None]:
     from warehouse.database import DatabaseError, WarehouseError
-    from warehouse.errors import one_line
+    from warehouse.formatting import one_line
     from warehouse.summary import UnknownRun
 
     try:
@@ -87,9 +87,9 @@ def check(database: Path) -> None:
 
 def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
     """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
-    from warehouse import history
+    from warehouse import run_cost
 
-    return history.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
+    return run_cost.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
 
 
 def forecast(
@@ -174,7 +174,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     from warehouse.comparison.named_runs import compare_runs
     from warehouse.comparison.written import write_short
     from warehouse.options import default_database
-    from warehouse.report.write import make_report
+    from warehouse.report.page import make_report
 
     folders = list(dict.fromkeys(str(run.path) for run in runs))
     with _warehouse_errors():

@@ -16,8 +16,8 @@ from rich.console import Console
 from harness.cli.program import typed
 from harness.engine import Role
 from harness.launch_options import Launch
+from harness.methods.parameters import method_parameters
 from harness.methods.references import resolve
-from harness.methods.values import method_parameters
 from harness.plural import counted
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 from jobs import launching

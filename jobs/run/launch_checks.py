@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from harness.checks.model_files import WORKERS_MAY, findings
+from harness.checks.inputs import WORKERS_MAY, findings
 from harness.context import Text, needs, required_context_tokens
 from harness.engine import Role
 from harness.engines.scripted import ByteTokenizer
@@ -18,12 +18,12 @@ from harness.engines.speculation import proposing_roles
 from harness.launch_options import PartialLaunch
 from harness.methods import build
 from harness.methods import defaults as method_defaults
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
 from harness.prompt_file import demo_prompts
-from harness.sizing.model_files import shape_of
+from harness.sizing.run_sizing import shape_of
 from harness.weights import prompt_trial
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.engine import Role
-from harness.engines import arguments
+from harness.engines import libraries
 from harness.launch_flags import pairs
 from harness.launch_options import PartialLaunch
-from harness.methods.ranges import flag
-from harness.weights.conventions import DEFAULT, Conventions, has_chat_template
+from harness.methods.method import flag
 from harness.weights.models import files_at_hand
+from harness.weights.templates import NO_CONVENTIONS, Conventions, has_chat_template
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run.spec import EngineSpec, ModelSpec
 
@@ -62,7 +62,7 @@ def conventions_of(launch: PartialLaunch, role: Role) -> Conventions:
     Raises ValueError where a variable is given twice.
     """
     if role not in _ROLES:
-        return DEFAULT
+        return NO_CONVENTIONS
     return Conventions.of(_variables(launch, role), getattr(launch, f"{role}_thinking_tags"))
 
 
@@ -75,14 +75,14 @@ def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | N
         if model is None:
             continue
         asked = conventions_of(launch, role)
-        if asked != DEFAULT and launch.engine == "scripted":
+        if asked != NO_CONVENTIONS and launch.engine == "scripted":
             raise ValueError(
                 f"{_asked(launch, role)}: scripted engines have no chat template and no tags; leave it out"
             )
         folder = local_folder(model)
-        if asked != DEFAULT and folder is None:
+        if asked != NO_CONVENTIONS and folder is None:
             yield f"CHAT TEMPLATE: {model.name} is not on this machine: the workers check {_asked(launch, role)}."
-        elif asked != DEFAULT:
+        elif asked != NO_CONVENTIONS:
             try:
                 HFTokenizer(str(folder), None, asked)
             except ValueError as error:
@@ -113,13 +113,13 @@ def engine_arguments(launch: PartialLaunch, roles: Collection[Role], kind: str) 
     for role, table in given.items():
         if table and kind != "vllm":
             raise ValueError(f"{flag(f'{role}_engine')} {next(iter(table))}: needs --engine vllm, not {kind}")
-        arguments.check(role, table)
+        libraries.check(role, table)
     return {f"{role}_arguments": table for role, table in given.items() if table}
 
 
 def unchecked_notice(engine: EngineSpec) -> list[str]:
     """Return a line where the arguments of engines are not checked here, because vLLM is not installed."""
-    if not any(engine.arguments.values()) or arguments.is_known_here():
+    if not any(engine.arguments.values()) or libraries.is_known_here():
         return []
     return [
         "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft-engine and --target-engine."

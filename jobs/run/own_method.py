@@ -16,9 +16,8 @@ from pathlib import Path
 
 from harness.code_hash import Code
 from harness.methods import plugins
-from harness.methods.archives import load_packed, packed
-from harness.methods.own_code import BadMethod
-from harness.methods.plugins import PlugIn, recorded_hash
+from harness.methods.plugins import BadMethod, PlugIn, recorded_hash
+from harness.methods.references import load_packed, packed
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.run.spec import RunSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.engine import Role
 from harness.launch_options import PartialLaunch
-from harness.methods.ranges import flag
+from harness.methods.method import flag
 from harness.prompt_file import Prompts
 from harness.prompts import equivalence_question, reward_question
 from harness.weights.models import read_config

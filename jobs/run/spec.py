@@ -15,16 +15,15 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from harness.engine import Role
 from harness.methods import run_identity, sample_identity
+from harness.methods.method import Parameter
 from harness.methods.plugins import MethodSource
-from harness.methods.values import Parameter
 from harness.problems.problem import DatasetOrigin, Problem
 from harness.prompt_file import BUILT_IN, Prompts
-from harness.records import NO_UNKNOWN_FIELDS
-from harness.weights.conventions import Conventions
+from harness.weights.templates import Conventions
 from jobs.run.digest import FORMAT, check_format
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def identity_of(record: DataclassInstance) -> dict[str, object]:
 class ModelSpec:
     """A model as the run names it and as the nodes find it."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
     path: str
@@ -77,7 +76,7 @@ class ModelSpec:
 class AdapterSpec:
     """LoRA weights that the target chooses drafts with (SCoT, section 3.4)."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
     path: str
@@ -93,7 +92,7 @@ class AdapterSpec:
 class EngineSpec:
     """How the engines are started; part of the run because speed depends on it."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     kind: str
     """`vllm`, `transformers` or `scripted`, of the engines that the worker starts; `served` where it starts none."""
@@ -158,7 +157,7 @@ class EngineSpec:
 class RunSpec:
     """Everything that a result depends on."""
 
-    __pydantic_config__ = NO_UNKNOWN_FIELDS
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     method: str
     params: Mapping[str, Parameter]

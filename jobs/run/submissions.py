@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from harness.sizing.job_cards import num_tasks
+from harness.sizing.cards import num_tasks
 from jobs.run.files import append_record, read_records, records_of
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from harness import chain_likelihood
+from harness.chain import chain_scores
 from jobs.run import own_files, trace_files
 from jobs.run.digest import FileDamaged, WrongFormat, say_once
 from jobs.run.files import files_in
@@ -41,7 +41,7 @@ class Scorer:
     engine: str
     """The engine that read the chains; numbers of two engines differ by rounding."""
     dtype: str
-    version: int = chain_likelihood.VERSION
+    version: int = chain_scores.LIKELIHOOD_VERSION
     temperature: float = 1.0
     """The distribution is the model's own, before any truncation, whatever the run's samples were drawn by."""
 

@@ -278,9 +278,9 @@ TARGET_LOGPROBS = pa.schema(
         "target": _text,
     }
 )
-"""The target's log-probability (nats) of the generated tokens of each step (harness.chain_likelihood). num_characters:
-length of the step's text, by which a row is told from one of another chain. target: fingerprint of the model. Metadata
-key `scorer` holds the JSON of jobs.run.target_logprobs.Scorer."""
+"""The target's log-probability (nats) of the generated tokens of each step (harness.chain.chain_scores).
+num_characters: length of the step's text, by which a row is told from one of another chain. target: fingerprint of the
+model. Metadata key `scorer` holds the JSON of jobs.run.target_logprobs.Scorer."""
 
 
 def write_table(

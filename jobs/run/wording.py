@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harness.methods import build
-from harness.methods.values import Parameter
+from harness.methods.method import Parameter
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.prompts import prompt_hash
 from jobs.run.spec import RunSpec

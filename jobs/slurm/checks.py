@@ -8,11 +8,10 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.plural import counted
-from harness.sizing.job_cards import GPU_MEMORY
+from harness.sizing.cards import GPU_MEMORY, Option
 from jobs.slurm import client, profiles, python_command
-from jobs.slurm.client import Option
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
 """Commands without which nothing can be submitted or watched; runs can do without sacct."""

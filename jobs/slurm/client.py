@@ -13,10 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias, Union
 
-Option: TypeAlias = Union[bool, int, float, str, "Sequence[Option]", "Mapping[str, Option]", None]
-"""The value of an option of sbatch, as a profile or a flag gives it."""
 ANSWER_SECONDS = 30.0
 _PING_SECONDS = 10.0
 _RESOLVER_OPTIONS = "timeout:1 attempts:4"

@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.toml_file import read_toml
-from harness.sizing.job_cards import GPU_MEMORY, cards_of_job, without_replaced
+from harness.sizing.cards import GPU_MEMORY, Option, cards_of_job, without_replaced
 from jobs.slurm import client, python_command
-from jobs.slurm.client import Option
 
 FINALIZE = "finalize"
 """Table of a profile: options of sbatch for the job that grades, loads and reports."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from jobs.slurm.client import Option
+from harness.sizing.cards import Option
 
 KEY = "python"
 """The key of a profile."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from harness.cli.program import typed
 from harness.plural import counted
-from harness.sizing.job_cards import num_tasks
+from harness.sizing.cards import Option, num_tasks
 from jobs.run import codes, lag, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -23,7 +23,6 @@ from jobs.run.spec import RunSpec
 from jobs.run.submissions import Submission
 from jobs.run.wording import check_prompts
 from jobs.slurm import client, profiles
-from jobs.slurm.client import Option
 from jobs.slurm.python_command import PythonCommand
 from jobs.submission import old_logs, snapshot, submit
 

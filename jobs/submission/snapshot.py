@@ -20,7 +20,7 @@ from harness import environment
 from harness.code_hash import read as read_code
 from harness.code_hash import running_code
 from harness.methods import plugins
-from harness.methods.archives import packed
+from harness.methods.references import packed
 from harness.weights import models
 from jobs.run import own_method
 from jobs.run.files import write_atomically

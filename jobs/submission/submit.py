@@ -21,13 +21,13 @@ from harness.engines.processes import output_to
 from harness.environment import accelerator
 from harness.launch_options import Cluster
 from harness.methods import build
+from harness.sizing.cards import Option
 from jobs.after.conclude import conclude
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from jobs.run.submissions import Submission
 from jobs.slurm import client
-from jobs.slurm.client import Option
 from jobs.submission import in_process, old_logs, snapshot
 from jobs.submission.in_process import InProcessJob
 from jobs.work.side_by_side import run_share, run_side_by_side

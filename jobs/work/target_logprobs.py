@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from harness.chain_likelihood import ReadChain, StepLikelihood, read_chain, step_likelihoods
+from harness.chain.chain_scores import ReadChain, StepLikelihood, read_chain, step_likelihoods
 from harness.engine import Engine, RequestRefused, Role, Tokenizer, VerdictUnavailable
 from harness.plural import counted
 from harness.trace import Step

@@ -9,12 +9,11 @@ import time
 import pytest
 
 from grading.bounds import why_not_parsed
-from grading.equivalence import equivalent
+from grading.equivalence import compare_special_forms, equivalent
 from grading.grade import Gold, Submission, grade
-from grading.reading.clean import clean, split_list
-from grading.reading.numbers import read_number
-from grading.reading.pair import Pair
-from grading.reading.special import compare_special_forms
+from grading.reading import Match, Pair, best_match
+from grading.reading.notation import clean, split_list
+from grading.reading.quantities import read_number
 
 
 def verdict(gold: Gold | str, answer: str) -> str:
@@ -72,41 +71,15 @@ EQUAL = [
     ("10^{10^{10}}", "10^{10^{10}}"),
 ]
 DIFFERENT = [
-    ("42", "41"),
-    ("5", "-5"),
-    ("5", r"500\%"),
-    ("3", "3xyz"),
-    ("2", "2i"),
-    ("42", r"\{0,1,42\}"),
-    ("18", "18 dollars and 50 cents"),
-    (r"\frac{1}{3}", "0.33"),
-    ("x^2+121=0", "x^2+1=0"),
-    (r"\log_2 32=5", "x^2+121=0"),
-    ("0", "3x+4y=0"),
-    ("1", "2x+3y=1"),
-    ("stop", "post"),
-    ("even", "neve"),
-    ("no", "on"),
-    ("52_8", "52_9"),
-    ("52_8", "52"),
-    (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"),
-    ("1/2004!", "1/2006!"),
-    (".0000672", ".0000673"),
-    ("0.1", "0.1000001"),
-    (r"1-1/\mathrm{e}", r"1+1/\mathrm{e}"),
-    (r"1,2,\ldots,n", r"1,3,5,\ldots,2n-1"),
-    ("(1,2)", r"\{1,2\}"),
-    (r"\{1,2\}", "(1,2)"),
-    ("(1,2)", "(2,1)"),
-    ("(3,4]", "[3,4]"),
-    ("13 n, 5 d", "13 n, 6 d"),
-    ("25", "There is no extra taler 25"),
-    ("1,1,2", "1,2,2"),
-    ("1,1,2", "1,2"),
-    ("y=2x+3", "y=2x+4"),
-    (r"\text{Evelyn}", r"\text{Navin}"),
-    ("-1", "e^{i}"),
-]
+    ("42", "41"), ("5", "-5"), ("5", r"500\%"), ("3", "3xyz"), ("2", "2i"), ("42", r"\{0,1,42\}"),
+    ("18", "18 dollars and 50 cents"), (r"\frac{1}{3}", "0.33"), ("x^2+121=0", "x^2+1=0"),
+    (r"\log_2 32=5", "x^2+121=0"), ("0", "3x+4y=0"), ("1", "2x+3y=1"), ("stop", "post"), ("even", "neve"),
+    ("no", "on"), ("52_8", "52_9"), ("52_8", "52"), (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"),
+    ("1/2004!", "1/2006!"), (".0000672", ".0000673"), ("0.1", "0.1000001"), (r"1-1/\mathrm{e}", r"1+1/\mathrm{e}"),
+    (r"1,2,\ldots,n", r"1,3,5,\ldots,2n-1"), ("(1,2)", r"\{1,2\}"), (r"\{1,2\}", "(1,2)"), ("(1,2)", "(2,1)"),
+    ("(3,4]", "[3,4]"), ("13 n, 5 d", "13 n, 6 d"), ("25", "There is no extra taler 25"), ("1,1,2", "1,2,2"),
+    ("1,1,2", "1,2"), ("y=2x+3", "y=2x+4"), (r"\text{Evelyn}", r"\text{Navin}"), ("-1", "e^{i}"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("gold", "answer"), EQUAL)
@@ -178,3 +151,71 @@ def test_what_the_symbolic_libraries_cannot_settle_costs_little(gold: str, answe
     started = time.process_time()
     assert verdict(gold, answer) in ("wrong", "unparsable")
     assert time.process_time() - started < 3
+
+
+@pytest.mark.parametrize(
+    ("gold", "prediction", "expected"),
+    [
+        ("52_8", "52_{8}", Match(True, "digits and base")),
+        ("52_8", "52_{\\text{eight}}", Match(True, "digits and base")),
+        ("52_8", "52", Match(False, "digits and base")),
+        ("52_8", "x", None),
+        ("4:30", "04:30", Match(True, "times")),
+        (r"4:30 \text{ pm}", "4:30 am", Match(False, "times")),
+        (r"4:30 \text{ pm}", "5", Match(False, "a time")),
+        ("3:4", "6:8", Match(True, "ratios")),
+        ("3:4", r"\frac{3}{4}", Match(True, "ratios")),
+        ("1:2:3", "2:4:6", Match(True, "ratios")),
+        ("1:2:3", "2:4", Match(False, "ratios")),
+        ("1:2:3", "5", Match(False, "ratios")),
+        ("1:0", "2:3", None),
+        (r"\{x|x:y\}", "1:2", None),
+        ("A, C", "(A) and (C)", Match(True, "option letters")),
+        ("A", "(B) 12", Match(False, "option letters")),
+        ("7", "seven", Match(True, "a number in words")),
+        ("even", "Even", Match(True, "words")),
+        ("even", "odd", Match(False, "words")),
+        (r"\mathbb{R}", r"\text{all real numbers}", Match(True, "words")),
+        (r"\mathbb{R}", "R", None),
+        ("dne", r"\text{undefined}", Match(True, "words")),
+        (r"1,2,\ldots,n", "1,2,...,n", Match(True, "compared as a string only")),
+        (r"1,2,\ldots,n", "1,2", Match(False, "compared as a string only")),
+        ("1,2", r"1,2,\ldots,n", Match(None, "compared as a string only")),
+        ("5, 6", r"\text{5 apples}, \text{6 pears}", None),
+        ("5", r"\text{number of apples} = 5", None),
+        ("x", "y", None),
+    ],
+)
+def test_special_forms(gold: str, prediction: str, expected: Match | None) -> None:
+    def compare(pair: Pair) -> Match:
+        return equivalent(*pair.texts)
+
+    assert compare_special_forms(Pair(gold, prediction), compare) == expected
+
+
+NONE, NO, YES = Match(None, "a"), Match(False, "b"), Match(True, "c")
+
+
+def test_other_texts_keep_tolerance_and_unit() -> None:
+    assert Pair("1", "2", 0.5, "cm").with_texts("3", "4") == Pair("3", "4", 0.5, "cm")
+
+
+@pytest.mark.parametrize(
+    ("gold", "prediction", "expected"),
+    [(r"1 \pm 2", "3", True), ("3", "1+-2", True), ("3", "1-2", False), ("", "", False)],
+)
+def test_plus_minus_is_noticed_on_either_side(gold: str, prediction: str, expected: bool) -> None:
+    assert Pair(gold, prediction).has_plus_minus is expected
+
+
+@pytest.mark.parametrize(
+    ("matches", "expected"),
+    [
+        ([NONE, NO, YES], YES),
+        ([NONE, NO], NO),
+        ([NONE], NONE),
+        ([NO, Match(False, "later")], NO),
+    ],
+)
+def test_an_equal_match_is_best_and_an_unequal_one_better_than_none(matches: list[Match], expected: Match) -> None:
+    assert best_match(matches) == expected

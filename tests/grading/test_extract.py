@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from grading.extract import extract, final_part
+from grading.extract import chosen_letter, extract, final_part
 
 MATH_CASES = [
     (r"so \boxed{42}.", "42", "boxed"),
@@ -48,15 +48,12 @@ def test_the_most_explicit_rule_finds_the_answer(text: str, answer: str, rule: s
 @pytest.mark.parametrize(
     ("text", "answer", "rule"),
     [
-        (r"\boxed{B}", "B", "boxed"),
-        ("Answer: B", "B", "answer_is"),
-        ("The correct option is (C).", "(C)", "answer_is"),
-        ("I choose **B**", "B", "bold_letter"),
-        ("I choose **(B) 12 metres**", "B", "bold_letter"),
-        ("It must be that one:\nC", "C", "letter_line"),
+        (r"\boxed{B}", "B", "boxed"), ("Answer: B", "B", "answer_is"),
+        ("The correct option is (C).", "(C)", "answer_is"), ("I choose **B**", "B", "bold_letter"),
+        ("I choose **(B) 12 metres**", "B", "bold_letter"), ("It must be that one:\nC", "C", "letter_line"),
         ("(A) is too small, so (D)", "D", "paren_letter"),
     ],
-)
+)  # fmt: skip
 def test_letters_are_found_in_their_usual_forms(text: str, answer: str, rule: str) -> None:
     extraction = extract(text, is_choice=True, is_finished=True)
     assert extraction is not None
@@ -66,15 +63,10 @@ def test_letters_are_found_in_their_usual_forms(text: str, answer: str, rule: st
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "I have no idea",
-        r"\boxed{}",
-        r"x = 5, so \boxed{42",
-        r"\boxed{" * 1000,
-        r"\boxed{41}, no: \boxed{",
+        "", "I have no idea", r"\boxed{}", r"x = 5, so \boxed{42", r"\boxed{" * 1000, r"\boxed{41}, no: \boxed{",
         r"\boxed{41}, no: \boxed{ }",
     ],
-)
+)  # fmt: skip
 def test_nothing_is_guessed_without_an_answer(text: str) -> None:
     assert extract(text, is_choice=False, is_finished=True) is None
 
@@ -112,3 +104,24 @@ def test_extraction_is_linear_in_repeated_pieces(piece: str) -> None:
     for is_choice in (False, True):
         extract(text, is_choice, is_finished=True)
     assert time.process_time() - started < 2
+
+
+OPTIONS = ("12 metres", r"$\frac{1}{2}$", "a good idea", "a good idea", "none of these")
+
+
+@pytest.mark.parametrize(
+    ("answer", "letter"),
+    [
+        ("B", "B"), ("b", "B"), ("(B)", "B"), ("B.", "B"), ("**B**", "B"), (r"\text{B}", "B"), (r"\text{(B)}", "B"),
+        (r"\textbf{(B)}", "B"), ("$B$", "B"), ("Option B", "B"), ("B) one half", "B"), ("(A) 12 metres", "A"),
+        ("A: 12 metres", "A"), ("12 metres", "A"), ("12 Metres.", "A"), (r"\frac{1}{2}", "B"), ("none of these", "E"),
+        (r"\textbf{(A)}\ 12", "A"),
+    ],
+)  # fmt: skip
+def test_a_letter_or_the_text_of_exactly_one_option_names_it(answer: str, letter: str) -> None:
+    assert chosen_letter(answer, OPTIONS) == letter
+
+
+@pytest.mark.parametrize("answer", ["F", "a good idea", "A good guess", "B or C", "13 metres", "", "12"])
+def test_anything_else_names_no_option(answer: str) -> None:
+    assert chosen_letter(answer, OPTIONS) is None

@@ -10,7 +10,104 @@ from pathlib import Path
 import pytest
 
 from grading import VERDICTS, Gold, Submission, grade_many, graded
-from tests.grading.hostile import boxed, hostile_texts
+
+ROWS = r"\\".join("&".join(f"a_{{{i}{j}}}" for j in range(9)) for i in range(9))
+MATRIX = r"\\".join("&".join(str(i * j % 7) for j in range(200)) for i in range(200))
+
+
+def boxed(answer: str) -> str:
+    return rf"So \boxed{{{answer}}}"
+
+
+def hostile_texts(target: str) -> dict[str, str]:
+    """Return all texts by name; code in them would write the file `target`."""
+    answers = {
+        "tower of tens": "10^{10^{10}}",
+        "tower in plain text": "10**10**10",
+        "tower of nines": "9^{9^9}",
+        "tower of fives": "5^{5^{5^{5^{5}}}}",
+        "tower in brackets": "(10^{10})^{10^{10}}",
+        "tower of twos": "2^{2^{2^{49}}}",
+        "large power": "7^{99999999}",
+        "power of a power": "((2^{9999})^{9999})^{9999}",
+        "factorial": "10000000!",
+        "factorial of a factorial": "((9!)!)!",
+        "triple factorial": "100000!!!",
+        "large binomial": r"\binom{10000000}{5000000}",
+        "gamma": r"\Gamma(10^7)",
+        "sum": r"\sum_{k=1}^{100000000} \frac{1}{k}",
+        "nested sum": r"\sum_{k=1}^{9999}\sum_{j=1}^{9999}\sin(kj)",
+        "product": r"\prod_{k=1}^{10000000} k",
+        "integral": r"\int_0^{1} e^{e^{e^{x^x}}} dx",
+        "large sine": r"\sin(10^{10^9})",
+        "large multinomial": "(x+y+z+w+1)^{60}",
+        "powers of sums": "(x+1)^{9999}-(x+2)^{9998}",
+        "determinant": rf"\det\begin{{pmatrix}}{ROWS}\end{{pmatrix}}",
+        "nested fractions": r"\frac{1}{" * 10_000 + "1" + "}" * 10_000,
+        "fewer nested fractions": r"\frac{1}{1+" * 29 + "1" + "}" * 29,
+        "nested roots": r"\sqrt{2+" * 200 + "1" + "}" * 200,
+        "nested brackets": "(" * 10_000 + "1" + ")" * 10_000,
+        "open braces": "{" * 1_000_000,
+        "open boxes": r"\boxed{" * 100_000,
+        "open text": r"\text{" * 20_000,
+        "unclosed fraction": r"\frac{1}{2",
+        "closing braces": "}" * 1_000,
+        "one side of a bracket": r"\left(1,2",
+        "hundred thousand digits": "9" * 100_000,
+        "a million digits": "7" * 1_000_000,
+        "long decimal": "0." + "3" * 100_000,
+        "many powers": "x^" * 900 + "9",
+        "many signs": "-" * 1_900 + "1",
+        "many products": "x" * 1_999,
+        "many sums": "1+" * 900 + "1",
+        "many equalities": "x=" * 900 + "1",
+        "many pluses or minuses": r"\pm" * 300 + "1",
+        "large set": r"\{" + ",".join(map(str, range(100_000))) + r"\}",
+        "set of hundreds": r"\{" + ",".join(map(str, range(400))) + r"\}",
+        "tuple of hundreds": "(" + ",".join(map(str, range(500))) + ")",
+        "large matrix": rf"\begin{{pmatrix}}{MATRIX}\end{{pmatrix}}",
+        "union of hundreds": r"\cup".join(f"({2 * k},{2 * k + 1})" for k in range(180)),
+        "all numbers": r"0,1,\ldots,99",
+        "everything": r"\mathbb{R}",
+        "nothing": r"\emptyset",
+        "interval around it": "[41,43]",
+        "a variable": "x",
+        "zero by zero": r"\frac{0}{0}",
+        "one by zero": "1/0",
+        "infinity": r"\infty",
+        "not a number": "nan",
+        "import": f"__import__('os').system('touch {target}')",
+        "exec": f"exec(open('{target}','w').write('x'))",
+        "dunder": "().__class__.__bases__[0].__subclasses__()",
+        "lambda": f"(lambda: open('{target}','w'))()",
+        "code in text": rf"\text{{__import__('os').system('touch {target}')}}",
+        "format": "{0.__class__}",
+        "shell": f"$(touch {target})",
+        "input": rf"\input{{{target}}}",
+        "def": r"\def\x{\x\x}\x",
+        "lone surrogate": "\ud800",
+        "zero byte": "\x00",
+        "right to left": "\u202e24\u202c",
+        "arabic digits": "٤١",
+        "other digits": "४१",
+        "zero width": "4\u200b1",
+        "combining": "4" + "\u0301" * 1_900,
+        "emoji": "🧮" * 500,
+    }
+    texts = {name: boxed(answer) for name, answer in answers.items()}
+    texts |= {
+        "megabyte of babble": "so 5 and " * 120_000,
+        "ten megabytes and a box": "x" * 10_000_000 + boxed("41"),
+        "a thousand boxes": " ".join(boxed(str(k)) for k in range(41)) * 25 + boxed("43"),
+        "dollars": "$" * 50_000,
+        "answers": "the answer is " * 5_000,
+        "stars": "**" * 25_000,
+        "code unboxed": f"__import__('os').system('touch {target}')",
+        "code as the answer": f"The answer is __import__('os').system('touch {target}')",
+        "unclosed thought": "<think>" + boxed("42"),
+    }
+    return texts
+
 
 TIME_LIMIT_SECONDS = 2
 MEMORY_LIMIT_BYTES = 1024**3

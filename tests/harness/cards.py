@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.sizing.job_cards import cards_here
+from harness.sizing.cards import cards_here
 
 _VARIABLES = (
     *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),

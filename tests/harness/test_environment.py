@@ -82,7 +82,7 @@ def test_versions_and_hardware_are_plain_data_and_import_nothing_heavy() -> None
 
 def test_a_commit_is_dirty_where_untracked_code_lies_among_the_code(tmp_path: Path) -> None:
     (tmp_path / "harness").mkdir()
-    for name in ("__init__.py", "environment.py", "gpus.py", "gpu_queries.py", "plural.py"):
+    for name in ("__init__.py", "environment.py", "gpus.py"):
         (tmp_path / "harness" / name).write_bytes((ROOT / "harness" / name).read_bytes())
     identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
     for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "-m", "all"]):

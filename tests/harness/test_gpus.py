@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import gpu_queries, gpus
+from harness import gpus
 from tests.harness.cards import card, put_nvidia_smi, put_tool
 
 EIGHT = [card(i) for i in range(8)]
@@ -181,7 +181,7 @@ def test_a_card_that_two_engines_share_is_held_once(tmp_path: Path, monkeypatch:
 
 
 def test_a_tool_that_did_not_answer_is_not_asked_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_queries, "_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(gpus, "_TIMEOUT_SECONDS", 0.5)
     asked = tmp_path / "asked"
     put_tool(tmp_path / "bin", monkeypatch, "nvidia-smi", f"#!/bin/sh\necho >> {asked}\nexec sleep 60\n")
     for _ in range(3):

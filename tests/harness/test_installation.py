@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from harness import drivers, environment, installation
+from harness import environment, gpus, installation
 from tests.harness.cards import card, put_nvidia_smi
 from tests.requirements import skip_without
 
@@ -108,7 +108,7 @@ def project(tmp_path: Path, environment_with_pip: Path) -> Path:
     """A checkout with the module and an environment of its own."""
     checkout = tmp_path / "checkout"
     (checkout / "harness").mkdir(parents=True)
-    for name in ("__init__.py", "environment.py", "gpus.py", "gpu_queries.py", "drivers.py"):
+    for name in ("__init__.py", "environment.py", "gpus.py"):
         shutil.copy(ROOT / "harness" / name, checkout / "harness")
     (checkout / "harness" / "data").mkdir()
     shutil.copy(ROOT / "harness" / "data" / "vllm_builds.toml", checkout / "harness" / "data")
@@ -179,17 +179,6 @@ def test_a_driver_is_for_the_build_for_gpus_only(
     assert "--driver is for --engine gpu" in capsys.readouterr().err
 
 
-def test_without_a_card_the_build_and_how_to_choose_another_are_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(environment, "installed_version", lambda package: None)
-    monkeypatch.setattr(environment, "accelerator", lambda: "cpu")
-    assert installation._usual_engine() == "cpu"
-    printed = capsys.readouterr().out
-    assert "no GPU is visible here" in printed
-    assert "make venv ENGINE=gpu" in printed
-
-
 @pytest.mark.parametrize(
     ("driver", "version"), [("535.183", None), ("550.90", None), ("570.86", None), ("580.65", "0.32.0")]
 )
@@ -208,7 +197,7 @@ def test_the_table_of_builds_covers_what_the_project_admits() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     [requirement] = project["optional-dependencies"]["gpu"]
     admitted = Requirement(requirement).specifier
-    assert all(admitted.contains(build.vllm) for build in drivers.builds())
+    assert all(admitted.contains(build.vllm) for build in gpus.vllm_builds())
     assert not admitted.contains("0.33.0"), "its driver is not in the table"
 
 

@@ -1,17 +1,29 @@
-"""Files for --prompts: what they may hold, what they are refused for, and that they are the whole wording of a run."""
+"""Files for --prompts: what they may hold, and what they are refused for; and the hashes of published wordings."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from harness import prompts
 from harness.context import required_context_tokens
 from harness.engines.scripted import ByteTokenizer
+from harness.launch import main
 from harness.problems.problem import Problem
-from harness.prompt_file import BUILT_IN, MAX_FILE_BYTES, load, parse
-from harness.prompt_texts import render
+from harness.prompt_file import (
+    BUILT_IN,
+    MAX_FILE_BYTES,
+    Piece,
+    Published,
+    load,
+    parse,
+    piece_hashes,
+    published,
+    render,
+    unlike,
+)
 from harness.prompts import prompt_hash
 
 PLAIN, THINKING = ByteTokenizer(), ByteTokenizer(thinks=True)
@@ -33,6 +45,7 @@ CHOICE = Problem("demo/1", "demo", "Which is a prime?", "B", "choice", choices=(
         ("[step_choice]\nitem = '{label}'", "step_choice.item: lacks {text}"),
         ("[chain_choice]\nrejection = 'None'", "chain_choice.rejection: lacks {reject}"),
         ("[chain_choice]\nafter = 'x'", "before and after go together"),
+        ("[step_choice]\nclosing = 'ends </think>'", "step_choice.closing: must not contain </think>"),
         (
             "[instruction.thinking]\nmath = '{problem} {options}'",
             "unknown placeholder {options}; valid here: {problem}",
@@ -163,9 +176,47 @@ def test_longer_texts_need_a_longer_context() -> None:
     assert needed[1] - needed[0] == 2000
 
 
-def test_a_spec_that_is_nested_too_deeply_is_refused_in_one_line(tmp_path: Path) -> None:
-    """At this depth the JSON parser still succeeds, and what walks the tables afterwards does not."""
-    file = tmp_path / "spec.json"
-    file.write_text('{"prompt_hash": "x", "prompts": ' + '{"a":' * 950 + "1" + "}" * 951)
-    with pytest.raises(ValueError, match=r"^--prompts .*spec\.json: (nested too deeply|not readable as JSON)$"):
-        load(file)
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("[instruction.thinking]\nmath = 'x'", {"opening.math"}),
+        ("[instruction.thinking]\nchoice = 'x'", {"opening.choice"}),
+        ("system = 'x'", {"opening.math", "opening.choice"}),
+        ("[options]\nseparator = 'x'", {"opening.choice"}),
+        ("step_separator = 'x'", {"steps"}),
+        ("[score]\nthought = 'x'", {"score"}),
+        ("[separate_score]\nrubric = 'x'", {"separate_score"}),
+        ("[step_choice]\nblank = 'x'", {"step_choice"}),
+        ("[chain_choice]\nbefore = ''\nafter = ''", {"chain_choice"}),
+        ("[reward]\nquestion = 'x'", {"reward"}),
+        ("[equivalence]\nclosing = 'x'", {"equivalence"}),
+    ],
+)
+def test_a_piece_changes_with_its_own_texts_alone(text: str, pieces: set[Piece]) -> None:
+    own, built_in = piece_hashes(parse(text, "f")), piece_hashes(BUILT_IN)
+    assert {piece for piece in own if own[piece] != built_in[piece]} == pieces
+
+
+def test_the_pieces_of_published_wordings_are_well_formed_and_not_the_harnesss_own() -> None:
+    assert set(published()) == {"scot", "specreason"}, "SpecCoT published neither prompts nor a program"
+    for paper, told in published().items():
+        assert isinstance(told, Published)
+        shared = {piece for piece in told.pieces if told.pieces[piece] == piece_hashes(BUILT_IN)[piece]}
+        assert shared <= {"steps"}, "SpecReason's steps end at a blank line too"
+        assert "commit" in told.source, paper
+
+
+def test_a_method_needs_the_pieces_that_it_uses() -> None:
+    assert unlike(BUILT_IN, "specreason", "specreason", "math") == ["opening.math", "score"]
+    assert unlike(BUILT_IN, "specreason", "vanilla", "choice") == ["opening.choice"]
+    assert unlike(BUILT_IN, "scot", "scot", "math") == ["opening.math", "chain_choice"]
+    bare = parse("[instruction.thinking]\nmath = ''", "f")
+    assert unlike(bare, "scot", "scot", "math") == ["chain_choice"], "SCoT's program asks the bare question"
+    assert unlike(bare, "scot", "vanilla", "math") == []
+
+
+def test_the_listing_shows_which_pieces_are_the_papers() -> None:
+    listed = CliRunner().invoke(main, ["--list", "prompts"]).output.splitlines()
+    steps = piece_hashes(BUILT_IN)["steps"]
+    assert f"#   steps          {steps}  (specreason's)" in listed
+    assert any(line.endswith(f"(scot's is {published()['scot'].pieces['chain_choice']})") for line in listed)

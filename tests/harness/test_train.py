@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.engines import adapter
 from harness.launch_options import Launch
 from harness.train import main
 from harness.training import manifest
-from harness.weights import models
+from harness.weights import adapter, models
 from jobs.run.folder import RunFolder
 from jobs.run.plan import _model, plan
 from tests.harness.training import folders

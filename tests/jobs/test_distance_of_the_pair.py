@@ -68,7 +68,7 @@ def distances(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, f
     with reader(where / "w.duckdb") as connection:
         found = rows(connection, "FROM distance_from_target")
     by_run = {folder.path.name: name for folder, name in zip(folders, ("target", "specdecode", "draft"), strict=True)}
-    return {by_run[str(row["run_id"])]: row for row in found}  # type: ignore[misc]
+    return {by_run[str(row["run_id"])]: row for row in found}
 
 
 def test_the_same_distribution_is_at_distance_zero_within_its_interval(distances: dict[str, dict[str, float]]) -> None:

@@ -22,10 +22,10 @@ import duckdb
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.chain.chain_scores import RewardModel
 from harness.engine import EngineDied, EngineError, RequestRefused
 from harness.engines.scripted import ScriptedEngine
 from harness.problems.problem import Problem
-from harness.rewards import RewardModel
 from jobs.after.score import score
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.candidates import as_candidates
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates
 from harness.engine import Completion
 from harness.methods import METHODS
 from harness.methods.method import Method, parameter

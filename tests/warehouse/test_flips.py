@@ -12,7 +12,7 @@ from tests.warehouse import runs
 from warehouse.database import reader, rows
 from warehouse.load import load_run
 from warehouse.report.facts import flips, report_facts
-from warehouse.report.samples import _flipped, read_samples
+from warehouse.report.traces import _flipped, read_samples
 
 
 def test_flips_name_problem_runs_and_samples_and_bring_both_traces(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from warehouse.nightly.history import read_nights
 from warehouse.nightly.measures import read_totals
 from warehouse.nightly.metrics import FALLBACK, SPEED_UP
 from warehouse.report.facts import report_facts
-from warehouse.report.write import make_report
+from warehouse.report.page import make_report
 from warehouse.summary import summaries
 
 Printed = Iterator[tuple[str, str, float | None]]
@@ -70,7 +70,7 @@ def in_rates(connection: Connection, run: str) -> Printed:
     """Rates over decisions, and latency: the views, the report, the papers' tables and the nights."""
     for row in rows(connection, "FROM fallback_rate WHERE run_id = $run_id", {"run_id": run}):
         for name, column in (("value", "fallback_rate"), ("low", "low_95"), ("high", "high_95")):
-            yield f"fallback {name}", "view fallback_rate", row[column]  # type: ignore[misc]
+            yield f"fallback {name}", "view fallback_rate", row[column]
     yield "fallback value", "nights", read_totals(connection)[run].get(FALLBACK.name)
     [facts] = report_facts(connection, [run])
     for number, found in (("fallback", facts.fallback), ("latency", facts.latency)):
@@ -80,7 +80,7 @@ def in_rates(connection: Connection, run: str) -> Printed:
         yield f"acceptance at step {acceptance.step_index}", "report", acceptance.rate.value
     sql = "FROM acceptance_by_position WHERE run_id = $run_id"
     for row in rows(connection, sql, {"run_id": run}):
-        yield f"acceptance at step {row['step_index']}", "view", row["acceptance_rate"]  # type: ignore[misc]
+        yield f"acceptance at step {row['step_index']}", "view", row["acceptance_rate"]
     measured = (("fallback", "fallback_rate", 100), ("latency", "latency_seconds", 1), ("result@1", "accuracy", 100))
     for number, measure_name, unit in measured:
         of_paper = measure(connection, measure_name, run)
@@ -222,4 +222,4 @@ def test_all_right_has_an_interval_of_some_width(made: Callable[[str], Made]) ->
             connection, "SELECT low_95, high_95 FROM pass_at_1 UNION ALL FROM (SELECT low_95, high_95 FROM pass_at_k)"
         )
     assert len(found) == 10
-    assert {(row["low_95"] < 0.81, row["high_95"]) for row in found} == {(True, 1.0)}  # type: ignore[operator]
+    assert {(row["low_95"] < 0.81, row["high_95"]) for row in found} == {(True, 1.0)}

@@ -63,7 +63,7 @@ def test_intervals_of_rates_and_times_are_those_of_the_table_of_estimates(loaded
             "WHERE run_id = $run_id AND metric = $metric",
             {"run_id": run_id, "metric": metric},
         )
-    assert _interval(found, metric) == Interval(**row)  # type: ignore[arg-type]
+    assert _interval(found, metric) == Interval(**row)
     assert found[metric] is not None
     assert found[f"{metric}_low_95"] < found[metric] < found[f"{metric}_high_95"]
 

@@ -15,7 +15,7 @@ from harness.trace import Call, Candidate, Decision, Step, Verdict
 from jobs.run.spec import Attempt
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
-from warehouse import column_comments, database
+from warehouse import database, schema
 from warehouse.database import (
     Connection,
     WarehouseBusy,
@@ -48,16 +48,16 @@ def test_every_table_column_view_and_macro_has_a_comment(loaded: Loaded) -> None
     assert missing == []
 
 
-def commented(connection: Connection) -> list[column_comments.Column]:
-    return [column_comments.Column(*row) for row in connection.execute(column_comments.COLUMNS).fetchall()]
+def commented(connection: Connection) -> list[schema.Column]:
+    return [schema.Column(*row) for row in connection.execute(schema.COLUMNS).fetchall()]
 
 
 def test_every_column_of_numbers_or_times_has_a_unit_in_its_comment(loaded: Loaded) -> None:
     with reader(loaded.database) as connection:
         numbers = [c for c in commented(connection) if re.match("INTEGER|BIGINT|HUGEINT|DOUBLE|DECIMAL|TIME", c.type)]
     assert {"step", "pass_at_1", "wide_step"} <= {column.table for column in numbers}
-    assert [c for c in numbers if column_comments.unit_of(c) is None] == []
-    assert [c for c in numbers if str(column_comments.unit_of(c)) not in str(c.comment)] == []
+    assert [c for c in numbers if schema.unit_of(c) is None] == []
+    assert [c for c in numbers if str(schema.unit_of(c)) not in str(c.comment)] == []
     shown = {(c.table, c.name): c.comment for c in numbers}
     assert shown["step", "elapsed_seconds"] == "Active time of the sample until this step was accepted [s]"
     assert shown["wide_step", "elapsed_seconds"] == shown["step", "elapsed_seconds"]
@@ -69,7 +69,7 @@ def test_every_described_column_exists(loaded: Loaded) -> None:
     with reader(loaded.database) as connection:
         columns = commented(connection)
     names, both = {c.name for c in columns}, {f"{c.table}.{c.name}" for c in columns}
-    described = tomllib.loads(column_comments.text())
+    described = tomllib.loads(schema.text())
     assert set(described["column"]) <= names
     assert set(described["unit"]) <= names | both
     assert {f"{view}.{name}" for view, named in described["view"].items() for name in named} <= both

@@ -17,12 +17,11 @@ from harness import environment
 from harness.cli.command import OneLineErrors, OutputFile
 from harness.context import required_context_tokens
 from harness.engine import Role
-from harness.engines.factory import open_engines
+from harness.engines.registry import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.problems import benchmarks
-from harness.sizing.here import chosen_here
-from harness.sizing.run_sizing import ModelFiles, RunSizing
-from harness.weights import models, smollm
+from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
+from harness.weights import models
 from tools.bench import cache, flight, own, single_sample, vanilla, verdict
 from tools.bench.bare_vllm import BareVLLM
 from tools.bench.setting import MEASURED, Bench, say
@@ -64,8 +63,8 @@ _SIZE = click.IntRange(1)
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
-@click.option("--draft", default=smollm.NAME, help="Draft model: a short name, a hub id, or a folder.")
-@click.option("--target", default=smollm.NAME, help="Target model, in the same forms.")
+@click.option("--draft", default=models.SMOLLM, help="Draft model: a short name, a hub id, or a folder.")
+@click.option("--target", default=models.SMOLLM, help="Target model, in the same forms.")
 @click.option("--dataset", type=click.Choice(list(benchmarks.DATASETS)), default="gsm8k", help="Dataset.")
 @click.option(
     "--data-dir",

@@ -23,13 +23,13 @@ from harness import environment
 from harness.chain import Limits
 from harness.cli.command import OneLineErrors, OutputFile
 from harness.engine import Engine, Role, Tokenizer
-from harness.engines.factory import open_engines
+from harness.engines.registry import open_engines
 from harness.engines.settings import EngineSettings
 from harness.methods import Method, build, defaults
 from harness.problems.problem import Problem
 from harness.sample import run_sample
 from harness.trace import Step, Trace
-from harness.weights import models, smollm
+from harness.weights import models
 from tools.bench.instant_core import Script, instant_cores
 from tools.bench.setting import MEASURED, say
 from tools.bench.table import Cell, Table, measured_on
@@ -232,7 +232,7 @@ def _methods(context: click.Context, parameter: click.Parameter, text: str) -> l
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
-@click.option("--model", default=smollm.NAME, help="Model whose tokenizer is used: a known name, or a folder.")
+@click.option("--model", default=models.SMOLLM, help="Model whose tokenizer is used: a known name, or a folder.")
 @click.option("--methods", default="speccot,specreason", callback=_methods, help="Methods, separated by commas.")
 @click.option(
     "--contexts",

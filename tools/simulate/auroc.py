@@ -18,7 +18,7 @@ import pyarrow as pa
 from scipy import special, stats
 
 from tools.simulate.intervals import ABILITIES, SPREAD, Rng
-from warehouse.estimates.judges import judges
+from warehouse.estimates.rates import judges
 from warehouse.estimates.row import insert
 from warehouse.schema import tables_sql, views_sql
 from warehouse.statistics.intervals import Floats
@@ -53,7 +53,7 @@ class Verdicts:
 
     def table(self) -> pa.Table:
         """Return the verdicts as the macro clustered_auroc takes them."""
-        texts = {"grader_version": "1", "verdict_kind": "choice", "unit": "verdicts"}
+        texts = {"grader_version": "1", "kind": "choice"}
         return pa.table(
             {
                 "run_id": self.run.astype(str),

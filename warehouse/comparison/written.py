@@ -17,9 +17,8 @@ from warehouse.comparison import show, show_brief, show_regimes, show_warnings
 from warehouse.comparison.contrasts import Comparison
 from warehouse.comparison.manifests import differences
 from warehouse.comparison.show_regimes import Regime
-from warehouse.display import asks_for_width, fits, plain, print_item, print_table, printable
-from warehouse.formats import ComparisonFormat
-from warehouse.markup import aligned, markdown
+from warehouse.display import aligned, asks_for_width, fits, markdown, plain, print_item, print_table, printable
+from warehouse.options import ComparisonFormat
 
 _LEAST_NAME_WIDTH = 8
 """Characters to which the names of runs are wrapped so that their numbers fit on a terminal."""

@@ -16,7 +16,7 @@ from warehouse import latency_at_one
 from warehouse.database import Connection, columns, rows
 from warehouse.estimates.row import NO_INTERVAL, Estimate, Subject, insert
 from warehouse.latency_at_one import TimedRun
-from warehouse.repeated_runs import run_factors
+from warehouse.pairs import run_factors
 from warehouse.statistics.intervals import Floats, Interval
 from warehouse.statistics.ratios import geometric_mean_ratio, mean_of, ratio_of_means
 from warehouse.statistics.run_factor import between_runs
@@ -132,7 +132,7 @@ def _widen(connection: Connection) -> None:
     for row in pairs:
         factor = factors.get(str(row["run_id"]))
         if row.pop("former_factor") != (factor.standard_deviation if factor else None):
-            within = Estimate(**row)  # type: ignore[arg-type]
+            within = Estimate(**row)
             interval = Interval(
                 within.estimate, within.low_95, within.high_95, within.standard_error, within.interval_kind
             )

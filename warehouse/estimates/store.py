@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from warehouse.database import Connection, rows, transaction
-from warehouse.estimates import distances, speed_ups
+from warehouse.estimates import speed_ups
 from warehouse.estimates.accuracies import accuracies
-from warehouse.estimates.judges import judges
-from warehouse.estimates.probed import probed
-from warehouse.estimates.rates import rates
+from warehouse.estimates.rates import bring_distances_up_to_date, distances, judges, probed, rates
 from warehouse.estimates.row import insert
 
 _RUNS_AT_ONCE = 50
@@ -33,8 +31,8 @@ def bring_up_to_date(connection: Connection) -> None:
                     *judges(connection, some),
                     *rates(connection, some),
                     *probed(connection, some),
-                    *distances.of_runs(connection, some),
+                    *distances(connection, some),
                 ],
             )
         speed_ups.bring_up_to_date(connection)
-        distances.bring_up_to_date(connection)
+        bring_distances_up_to_date(connection)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
@@ -17,13 +17,34 @@ from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
 from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
-from warehouse.loading.run_files import LoadedFile
 
 Row = dict[str, object]
 TABLES = tuple(
     name.format(role) for role in ("draft", "target") for name in ("{}_sampling", "{}_template", "engine_{}_arguments")
 )
 """Columns of `run` that hold a table of the specification as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFile:
+    """A file of a run folder that could not be read and was left out."""
+
+    name: str
+    """Path within the run folder."""
+    reason: str
+    """One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile:
+    """The fingerprint of one file of a run folder and what was read from it; a row of `loaded_file`."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+    load_order: int
+    num_rows: int = 0
+    error: str | None = None
 
 
 def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:

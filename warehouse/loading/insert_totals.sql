@@ -232,29 +232,9 @@ FROM graded_decision GROUP BY ALL;
 
 -- Of a decision that accepts low numbers the negative is rated, so that a higher value always speaks for the draft.
 CREATE OR REPLACE TEMP TABLE rated AS
-WITH value AS (
-    SELECT run_id, grader_version, problem_id, is_correct, kind,
-        unnest(CASE WHEN is_verdict THEN ['verdicts', 'expected ratings'] ELSE ['decisions'] END) AS unit,
-        unnest(CASE
-            WHEN is_verdict THEN [rating, expected_rating] WHEN accepts_below THEN [-rating] ELSE [rating] END) AS value
-    FROM graded_decision
-    UNION ALL
-    SELECT run_id, grader_version, problem_id, graded.verdict = 'correct', kind, unnest(units), unnest(numbers)
-    FROM (
-        SELECT run_id, sample_id, 'score' AS kind, ['samples, mean score', 'samples, lowest score'] AS units,
-            [round(mean_score, 6), lowest_score] AS numbers
-        FROM sample_verdicts WHERE run_id = getvariable('loading_run')
-        UNION ALL
-        SELECT run_id, sample_id, kind, ['samples, mean number', 'samples, worst number'],
-            [CASE WHEN accepts_below THEN -rounded(mean_value) ELSE rounded(mean_value) END,
-            CASE WHEN accepts_below THEN -rounded(worst_value) ELSE rounded(worst_value) END]
-        FROM sample_decisions WHERE run_id = getvariable('loading_run')
-    ) JOIN graded_sample AS graded USING (run_id, sample_id)
-    WHERE graded.graded AND graded.grader_version IS NOT NULL
-)
-SELECT run_id, grader_version, kind AS verdict_kind, unit, problem_id, value,
+SELECT run_id, grader_version, kind, problem_id, CASE WHEN NOT is_verdict AND accepts_below THEN -rating ELSE rating END AS value,
     count(*) FILTER (is_correct) AS num_correct, count(*) FILTER (NOT is_correct) AS num_incorrect
-FROM value GROUP BY ALL;
+FROM graded_decision GROUP BY ALL;
 
 INSERT INTO auroc_total BY NAME SELECT * FROM clustered_auroc('rated');
 

@@ -9,7 +9,7 @@ from shlex import quote
 from jobs.run.endings import num_only_in_journals
 from jobs.run.folder import RunDamaged, RunFolder
 from warehouse.database import Connection
-from warehouse.loading.run_files import SkippedFile
+from warehouse.loading.convert import SkippedFile
 from warehouse.loading.staging import Staged
 
 

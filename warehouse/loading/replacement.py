@@ -9,10 +9,10 @@ from jobs.run.folder import RunFolder
 from jobs.run.folder import RunForbidden as PlanForbidden
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, WarehouseError, rows, run_tables, transaction
-from warehouse.errors import one_line
+from warehouse.formatting import one_line
 from warehouse.loading import convert
+from warehouse.loading.convert import LoadedFile
 from warehouse.loading.load_report import LoadReport, report_on
-from warehouse.loading.run_files import LoadedFile
 from warehouse.loading.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
 from warehouse.schema import FILLING, sql_of
 

@@ -24,9 +24,9 @@ from warehouse.database import (
     writer,
 )
 from warehouse.estimates.store import bring_up_to_date
+from warehouse.loading.convert import LoadedFile
 from warehouse.loading.load_report import LoadReport, describe, report_on
 from warehouse.loading.replacement import RunUnreadable, check_folder, load_into
-from warehouse.loading.run_files import LoadedFile
 from warehouse.loading.staging import UNREADABLE, Staged, fingerprints
 
 __all__ = [

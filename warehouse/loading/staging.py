@@ -25,10 +25,9 @@ from jobs.run.records import FAILED
 from jobs.run.spec import RunSpec
 from jobs.timing import folder as timings
 from warehouse.database import Connection, DatabaseError, literal
-from warehouse.errors import one_line
+from warehouse.formatting import one_line
 from warehouse.loading import convert
-from warehouse.loading.convert import Row
-from warehouse.loading.run_files import LoadedFile, SkippedFile
+from warehouse.loading.convert import LoadedFile, Row, SkippedFile
 from warehouse.loading.timings import StagedTimings
 
 UNREADABLE = (DatabaseError, OSError, ValueError, TypeError, KeyError)

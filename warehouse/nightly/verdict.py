@@ -13,16 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.plural import counted
-from warehouse.database import WAIT_SECONDS, WarehouseError
-from warehouse.display import plain, print_table
-from warehouse.formats import VerdictFormat
+from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
+from warehouse.display import aligned, markdown, plain, print_table
 from warehouse.formatting import NOTHING
-from warehouse.graders import reader_for_grader
-from warehouse.markup import aligned, markdown
 from warehouse.nightly.cells import CellNight
 from warehouse.nightly.history import kept_nights, read_nights
 from warehouse.nightly.judge import CellVerdict, NightVerdict, judge_last
 from warehouse.nightly.words import as_record, remarks
+from warehouse.options import VerdictFormat
 
 _HEADERS = ("verdict", "cell", "%", "baseline %", "nights", "p (Holm)", "detectable drop", "why")
 _STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "INCONCLUSIVE": "magenta"}

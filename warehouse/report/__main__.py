@@ -12,8 +12,8 @@ import click
 
 from harness.plural import counted
 from jobs.arguments import RunName
-from warehouse.formats import ReportFormat
 from warehouse.options import (
+    ReportFormat,
     WarehouseCommand,
     baseline_option,
     choose_format,
@@ -80,8 +80,8 @@ def main(
     """
     from warehouse.comparison.contrasts import Settings
     from warehouse.display import printable
-    from warehouse.report.charts.paper import check_installed, write_charts
-    from warehouse.report.write import make_report
+    from warehouse.report.page import make_report
+    from warehouse.report.paper_charts import check_installed, write_charts
 
     if figures_folder is not None:
         check_installed()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from shlex import quote
 
-from warehouse.comparison import show
+from warehouse.comparison import show, show_regimes
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.named_runs import read_runs
@@ -14,10 +14,9 @@ from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.comparison.show_warnings import pairing_warnings
 from warehouse.database import Connection, WarehouseError
 from warehouse.report import queries
-from warehouse.report.charts.points import Dot, Dots, Reference
-from warehouse.report.facts import RunFacts
-from warehouse.report.section import Figure, Section
-from warehouse.report.tables import Table, limited_label
+from warehouse.report.charts import Dot, Dots, Reference
+from warehouse.report.facts import Flips, RunFacts, by_regime, over_the_same_problems
+from warehouse.report.tables import Figure, Section, Table, limited_label
 
 _CELLS = slice(show.HEADERS.index("difference"), show.HEADERS.index("MDE") + 1)
 
@@ -166,3 +165,51 @@ def _table(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row]
     caption = caption.replace("Non-inferior:", "Not worse (non-inferior):")
     places = [place for row in rows for place, run in enumerate(runs) if run.summary.run_id == row.run.run_id]
     return Table("differences", "Differences from the baseline", columns, cells, caption, places=places)
+
+
+def overview(compared: Differences) -> Section:
+    """Return the section with one line per setting and its speed-up in both regimes; empty without both."""
+    found_tables: list[Table] = []
+    for comparison in compared.comparisons:
+        if found := show_regimes.regimes(comparison):
+            columns = [header.replace("\n", " ") for header in show_regimes.headers(found)]
+            caption = " ".join([*(regime.heading for regime in found), show_regimes.legend(found)])
+            name = f"regimes-{len(found_tables) + 1}" if found_tables else "regimes"
+            found_tables.append(Table(name, "Latency and throughput", columns, show_regimes.cells(found), caption))
+    return Section("regimes", "Latency and throughput", "Regimes", (), found_tables)
+
+
+def drawn_together(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
+    """Return the runs in groups of one regime over the same problems, by a short name; a figure has one group's."""
+    regimes = by_regime(runs)
+    if len(regimes) == 1:
+        return over_the_same_problems(runs)
+    return {
+        f"{regime}: {name}": members
+        for regime, group in regimes.items()
+        for name, members in over_the_same_problems(group).items()
+    }
+
+
+def within(pairs: Sequence[Flips], runs: Sequence[RunFacts]) -> list[Flips]:
+    """Return the pairs of runs of one regime."""
+    regimes = [{run.place for run in group} for group in by_regime(runs).values()]
+    return [pair for pair in pairs if any({pair.first, pair.second} <= regime for regime in regimes)]
+
+
+def tables_by_regime(make: Callable[[Sequence[RunFacts]], Table | None], runs: Sequence[RunFacts]) -> list[Table]:
+    """Return a table of the runs, or one for each regime."""
+    regimes = by_regime(runs)
+    made = [(regime, group, make(group)) for regime, group in regimes.items()]
+    return [
+        table
+        if len(regimes) == 1
+        else replace(
+            table,
+            name=f"{table.name}-{regime}",
+            title=f"{table.title}: {regime}",
+            places=[group[place].place for place in table.places],
+        )
+        for regime, group, table in made
+        if table is not None
+    ]

@@ -6,29 +6,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from warehouse.formatting import percent, span
-from warehouse.report import differences, distance, probes, queries, regimes, speculation, tables, verdicts
-from warehouse.report.at_one import latencies_at_one
-from warehouse.report.charts.bars import Bar, StackedBars
-from warehouse.report.charts.points import Dot, Dots, Point, Scatter
-from warehouse.report.conditions import conditions
-from warehouse.report.differences import Differences
-from warehouse.report.distance_settings import Distances
+from warehouse.report import differences, distance, queries, tables, token_figures
+from warehouse.report.charts import Bar, Dot, Dots, Point, Scatter, StackedBars
+from warehouse.report.differences import Differences, drawn_together
+from warehouse.report.distance import Distances
 from warehouse.report.facts import Flips, RunFacts
-from warehouse.report.regimes import drawn_together
-from warehouse.report.section import Figure, Section, behind
-from warehouse.report.tables import Table
+from warehouse.report.tables import Figure, Section, Table, behind, conditions, latencies_at_one
 
 
 def sections(
     runs: Sequence[RunFacts], flips: Sequence[Flips], compared: Differences, distances: Distances
 ) -> list[Section]:
     """Return everything above the trace viewer, without sections that would be empty."""
-    speed = [*regimes.tables(tables.latency, runs), *regimes.tables(tables.speed_ups, runs)]
+    speed = [*differences.tables_by_regime(tables.latency, runs), *differences.tables_by_regime(tables.speed_ups, runs)]
     speed += [table for table in (latencies_at_one(runs),) if table is not None]
     costs = tables.costs(runs)
     candidates = [
-        regimes.overview(compared),
-        Section("results", "Results", "Results", _by_problems(_accuracy, runs), regimes.tables(tables.results, runs)),
+        differences.overview(compared),
+        Section(
+            "results",
+            "Results",
+            "Results",
+            _by_problems(_accuracy, runs),
+            differences.tables_by_regime(tables.results, runs),
+        ),
         differences.section(runs, compared),
         Section("trade-off", "Accuracy against latency", "Trade-off", _by_problems(_trade_offs, runs), speed),
         distance.section(runs, distances, compared),
@@ -36,19 +37,19 @@ def sections(
             "speculation",
             "Fallback and tokens",
             "Speculation",
-            [*_by_problems(speculation.fallback, runs), *_by_problems(speculation.tokens, runs)],
-            regimes.tables(tables.efficiency, runs),
+            [*_by_problems(token_figures.fallback, runs), *_by_problems(token_figures.tokens, runs)],
+            differences.tables_by_regime(tables.efficiency, runs),
         ),
-        Section("time", "Where the time goes", "Time", _by_problems(speculation.latency_parts, runs)),
+        Section("time", "Where the time goes", "Time", _by_problems(token_figures.latency_parts, runs)),
         Section(
             "acceptance",
             "Acceptance along the chain",
             "Acceptance",
-            _by_problems(speculation.acceptance, runs),
-            probes.tables(runs),
+            _by_problems(token_figures.acceptance, runs),
+            tables.probe_tables(runs),
         ),
         Section("cost", "Cost", "Cost", (), [costs] if costs.rows else ()),
-        Section("verdicts", "Verdicts", "Verdicts", _by_problems(_verdicts, runs), [verdicts.table(runs)]),
+        Section("verdicts", "Verdicts", "Verdicts", _by_problems(_verdicts, runs), [tables.verdict_table(runs)]),
         Section("flips", "Flips", "Flips", (), [tables.flip_counts(runs, flips)] if flips else ()),
         Section("conditions", "Settings and environment", "Settings", (), [conditions(runs)]),
     ]
@@ -153,7 +154,7 @@ def _point(run: RunFacts) -> Point:
 
 
 def _verdicts(runs: Sequence[RunFacts]) -> list[Figure]:
-    kinds = verdicts.ordered_verdicts(runs)
+    kinds = tables.ordered_verdicts(runs)
     totals = [sum(run.summary.verdicts.values()) for run in runs]
     bars = [
         Bar(run.label, {k: 100 * n / total for k, n in run.summary.verdicts.items()}, f"of {total:,}")
@@ -163,7 +164,7 @@ def _verdicts(runs: Sequence[RunFacts]) -> list[Figure]:
     chart = StackedBars(bars, "samples (%)", "Samples by verdict", "% of samples", names, whole=100.0)
     caption = (
         "Every planned sample has exactly one verdict, including samples that were not run. The number of samples is "
-        f"to the right of each bar.{verdicts.ungraded(runs)}"
+        f"to the right of each bar.{tables.ungraded(runs)}"
     )
     return [Figure("Samples by verdict", {"verdicts": chart}, caption, sql=behind(queries.VERDICTS, runs))]
 

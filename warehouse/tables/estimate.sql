@@ -24,8 +24,8 @@ COMMENT ON COLUMN estimate.baseline_run_id IS 'The run of the target alone that 
 COMMENT ON COLUMN estimate.grader_version IS 'Whose grades they are; NULL: nobody''s, or no grade counts in this metric';
 COMMENT ON COLUMN estimate.metric IS 'pass_at_1 (missing samples count as not correct: a lower bound), graded_pass_at_1, pass_at_k and maj_at_k (over samples with a result alone), accuracy and graded_accuracy (pass@1 of a group), judge_auroc, fallback_rate, acceptance_rate (of a place in the chain), latency_seconds (mean over problems), latency_at_one (with one sample in flight, from timing samples), speed_up, ratio_of_means and speed_up_at_one (over the baseline, each also …_within_runs without the run factor), rate_ratio, chain_length_ratio, target_nats_per_token (of the accepted text under the target), distance_from_target (that minus the baseline''s); of a probe probe_false_acceptance, probe_false_rejection, probe_loss_of_accepted, probe_loss_of_refused, probe_auroc';
 COMMENT ON COLUMN estimate.k IS 'Samples that the metric takes of a problem; NULL: it has none';
-COMMENT ON COLUMN estimate.group_kind IS 'level, for acceptance_rate step (index from 0), for judge_auroc which kind of decision is rated, for a probe third (of the chain, 1 to 3) or threshold; NULL: the whole run';
-COMMENT ON COLUMN estimate.group_value IS 'The level, the third or step, the threshold, or for judge_auroc the unit; NULL: the whole run, or problems without a level';
+COMMENT ON COLUMN estimate.group_kind IS 'level, for acceptance_rate step (index from 0), for judge_auroc kind (of decision), for a probe third (of the chain, 1 to 3) or threshold; NULL: the whole run';
+COMMENT ON COLUMN estimate.group_value IS 'The level, the third or step, the threshold, or the kind of decision; NULL: the whole run, or problems without a level';
 COMMENT ON COLUMN estimate.n IS 'Problems that the estimate is over [count]';
 COMMENT ON COLUMN estimate.num_samples IS 'Samples that it is over; NULL: the metric does not count samples [count]';
 COMMENT ON COLUMN estimate.estimate IS 'Its value [0 to 1, ratio, s, nats]';

@@ -298,7 +298,6 @@ CREATE TABLE auroc_total (
     grader_version VARCHAR NOT NULL,
     kind VARCHAR NOT NULL,
     verdict_kind VARCHAR,
-    unit VARCHAR NOT NULL,
     num_problems BIGINT NOT NULL,
     num_correct BIGINT NOT NULL,
     num_incorrect BIGINT NOT NULL,
@@ -306,15 +305,14 @@ CREATE TABLE auroc_total (
     standard_error DOUBLE,
     degrees DOUBLE
 );
-COMMENT ON TABLE auroc_total IS 'How well ratings separate correct from incorrect answers, for every grader version; see the view judge_auroc. Key: run_id, grader_version, kind, unit';
+COMMENT ON TABLE auroc_total IS 'How well the number of a decision separates correct from incorrect answers, for every grader version; see the view judge_auroc. Key: run_id, grader_version, kind';
 COMMENT ON COLUMN auroc_total.run_id IS 'The run';
 COMMENT ON COLUMN auroc_total.grader_version IS 'Whose grades they are';
 COMMENT ON COLUMN auroc_total.kind IS 'What decided, as in step.decision_kind';
 COMMENT ON COLUMN auroc_total.verdict_kind IS 'choice or score; NULL: no verdict decided';
-COMMENT ON COLUMN auroc_total.unit IS 'What is rated: verdicts, expected ratings, or samples by their mean or their lowest score; of other kinds decisions, or samples by the mean or the worst number';
-COMMENT ON COLUMN auroc_total.num_problems IS 'Problems with a rating of a graded sample';
-COMMENT ON COLUMN auroc_total.num_correct IS 'Ratings whose sample ended correct';
-COMMENT ON COLUMN auroc_total.num_incorrect IS 'The other ratings';
+COMMENT ON COLUMN auroc_total.num_problems IS 'Problems with a decision of a graded sample';
+COMMENT ON COLUMN auroc_total.num_correct IS 'Decisions whose sample ended correct';
+COMMENT ON COLUMN auroc_total.num_incorrect IS 'The other decisions';
 COMMENT ON COLUMN auroc_total.auroc IS 'Area under the ROC curve; NULL where every answer is correct, or none';
 COMMENT ON COLUMN auroc_total.standard_error IS 'Over problems; NULL where there is one problem, or no area';
 COMMENT ON COLUMN auroc_total.degrees IS 'Degrees of freedom of the standard error, rounded down';

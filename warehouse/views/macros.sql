@@ -37,37 +37,36 @@ COMMENT ON MACRO first_changed IS 'Index of the first step that a score compared
 -- Degrees of freedom as Satterthwaite's: a few problems with most of the verdicts count as few.
 CREATE OR REPLACE MACRO clustered_auroc(rated) AS TABLE
 WITH counted AS (
-    SELECT run_id, grader_version, verdict_kind, unit, value, problem_id,
+    SELECT run_id, grader_version, kind, value, problem_id,
         sum(num_correct)::BIGINT AS correct, sum(num_incorrect)::BIGINT AS incorrect
     FROM query_table(rated) GROUP BY ALL
 ), placed AS (
-    SELECT run_id, grader_version, verdict_kind, unit, value,
+    SELECT run_id, grader_version, kind, value,
         sum(sum(correct)) OVER everything AS num_correct, sum(sum(incorrect)) OVER everything AS num_incorrect,
         (sum(sum(incorrect)) OVER up_to - sum(incorrect) / 2) / nullif(num_incorrect, 0) AS share_below,
         1 - (sum(sum(correct)) OVER up_to - sum(correct) / 2) / nullif(num_correct, 0) AS share_above
-    FROM counted GROUP BY run_id, grader_version, verdict_kind, unit, value
-    WINDOW everything AS (PARTITION BY run_id, grader_version, verdict_kind, unit),
-        up_to AS (PARTITION BY run_id, grader_version, verdict_kind, unit ORDER BY value)
+    FROM counted GROUP BY run_id, grader_version, kind, value
+    WINDOW everything AS (PARTITION BY run_id, grader_version, kind),
+        up_to AS (PARTITION BY run_id, grader_version, kind ORDER BY value)
 ), contribution AS (
-    SELECT run_id, grader_version, verdict_kind, unit, problem_id,
+    SELECT run_id, grader_version, kind, problem_id,
         any_value(num_correct) AS num_correct, any_value(num_incorrect) AS num_incorrect,
         sum(correct) / nullif(any_value(num_correct), 0) AS share_of_correct,
         sum(incorrect) / nullif(any_value(num_incorrect), 0) AS share_of_incorrect,
         sum(correct * share_below ORDER BY value) / nullif(any_value(num_correct), 0) AS below,
         sum(incorrect * share_above ORDER BY value) / nullif(any_value(num_incorrect), 0) AS above
-    FROM counted JOIN placed USING (run_id, grader_version, verdict_kind, unit, value)
-    GROUP BY run_id, grader_version, verdict_kind, unit, problem_id
+    FROM counted JOIN placed USING (run_id, grader_version, kind, value)
+    GROUP BY run_id, grader_version, kind, problem_id
 ), influence AS (
-    SELECT *, sum(below ORDER BY problem_id) OVER (PARTITION BY run_id, grader_version, verdict_kind, unit) AS auroc,
+    SELECT *, sum(below ORDER BY problem_id) OVER (PARTITION BY run_id, grader_version, kind) AS auroc,
         below + above - (share_of_correct + share_of_incorrect) * auroc AS influence
     FROM contribution
 )
-SELECT run_id, grader_version, verdict_kind AS kind,
-    CASE WHEN influence.verdict_kind IN ('choice', 'score') THEN influence.verdict_kind END AS verdict_kind, unit,
+SELECT run_id, grader_version, kind, CASE WHEN kind IN ('choice', 'score') THEN kind END AS verdict_kind,
     count(*) AS num_problems, any_value(num_correct)::BIGINT AS num_correct, any_value(num_incorrect)::BIGINT AS num_incorrect,
     any_value(auroc) AS auroc,
     sqrt(sum(influence ** 2 ORDER BY problem_id) * count(*) / nullif(count(*) - 1, 0)) AS standard_error,
     floor(sum(influence ** 2 ORDER BY problem_id) ** 2 / nullif(sum(influence ** 4 ORDER BY problem_id), 0) - 1)
         AS degrees
-FROM influence GROUP BY run_id, grader_version, influence.verdict_kind, unit;
-COMMENT ON MACRO TABLE clustered_auroc IS 'Area under the ROC curve of a table of ratings (run_id, grader_version, verdict_kind, unit, problem_id, value, num_correct, num_incorrect; verdict_kind: any kind of decision), with the standard error and the degrees of freedom that problems as clusters give it';
+FROM influence GROUP BY run_id, grader_version, kind;
+COMMENT ON MACRO TABLE clustered_auroc IS 'Area under the ROC curve of a table of ratings (run_id, grader_version, kind, problem_id, value, num_correct, num_incorrect), with the standard error and the degrees of freedom that problems as clusters give it';

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grading.reading.pair import Match, Pair
+from grading.reading import Match, Pair
 from grading.reading.symbolic import compare_symbols, load
 
 

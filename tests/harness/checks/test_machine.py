@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import environment, gpu_queries, installation
+from harness import environment, gpus, installation
 from harness.checks import every, hardware, packages, storage
-from harness.checks.check import Check, Status
+from harness.checks.finding import Check, Status
 from jobs.slurm.checks import check_slurm
 from tests.harness.cards import card, put_nvidia_smi, put_tool
 from tests.harness.checks.question import QUESTION, ROOT, problem_texts, worst_status
@@ -105,7 +105,7 @@ _CHECK = """
 import json, sys
 from dataclasses import asdict
 from harness.checks import storage
-from harness.checks.check import Question
+from harness.checks.finding import Question
 print(json.dumps([asdict(check) for check in storage.check_storage(Question("vllm", sys.argv[1], {}, {}))]))
 """
 
@@ -252,7 +252,7 @@ def test_a_driver_that_fails_is_a_failure_with_its_message(tmp_path: Path, monke
 def test_where_no_gpu_is_found_the_reason_of_the_driver_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
-    monkeypatch.setattr(gpu_queries, "_TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(gpus, "_TIMEOUT_SECONDS", 1.0)
     put_tool(tmp_path, monkeypatch, "nvidia-smi", f"#!/bin/sh\n{script}\n")
     first = next(iter(hardware.check_devices(QUESTION)))
     assert first.status == "warning"

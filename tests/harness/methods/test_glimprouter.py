@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from harness.methods import build
 from harness.trace import Trace
 from tests.harness.scripts import Script, solve
 
@@ -84,12 +83,3 @@ async def test_a_draft_that_ends_with_its_first_token_is_not_continued() -> None
     trace = await route(Script(["S", "o\n\n", ""]), Script())
     assert [s.text for s in trace.steps] == ["So\n\n", ""]
     assert (trace.steps[1].finish, trace.steps[1].num_tokens) == ("eos", 1)
-
-
-@pytest.mark.parametrize(
-    ("params", "reason"),
-    [({"tau": -0.1}, "--tau must be at least 0, not -0.1"), ({"step_tokens": 1}, "--step-tokens must be at least 2")],
-)
-def test_an_invalid_parameter_is_refused_by_its_flag(params: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        build("glimprouter", params)

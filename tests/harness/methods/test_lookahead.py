@@ -8,7 +8,7 @@ import pytest
 
 from harness.methods import build
 from harness.trace import Decision, Trace
-from tests.harness.scripts import OtherTokenizer, Script, new_trace, solve
+from tests.harness.scripts import OtherTokenizer, Script, solve
 
 YES, NO = "1", "0"
 
@@ -131,16 +131,6 @@ async def test_no_more_than_the_budget_is_emitted_and_what_was_drafted_within_it
     assert trace.output_text == "".join(steps)[:budget]
 
 
-@pytest.mark.parametrize("kept", [1, 2, 3])
-async def test_a_sample_resumed_inside_a_wave_ends_like_one_that_was_not_interrupted(kept: int) -> None:
-    draft, target = ["a\n\n", "b\n\n", "\\boxed{5}"], ["a\n\n", "b\n\n", "so\n\n", "\\boxed{5}"]
-    whole = await look(Script(draft), Script(target), gamma=2)
-    trace = new_trace()
-    trace.steps = whole.steps[:kept]
-    again = await look(Script(draft[min(kept, 2) :]), Script(target[kept:]), trace, gamma=2)
-    assert [(s.author, s.text) for s in again.steps] == [(s.author, s.text) for s in whole.steps]
-
-
 async def test_models_with_different_vocabularies_and_thoughts_are_read_as_text() -> None:
     draft = Script(["a\n\n", "b</think>\n\n", "\\boxed{5}"])
     target = Script(["a\n\n", "b</think>\n\n", "\\boxed{5}"])
@@ -169,17 +159,3 @@ def test_the_steps_behind_all_prefixes_and_the_questions_have_room() -> None:
     assert method.verdict_tokens(1000) == 200
     assert [method.cached_tokens(role, 1000) for role in ("draft", "target")] == [1000, 1000 + 200 + 300]
     assert build("lookahead", {"verifier": "similarity"}).parallel_verdicts == 1
-
-
-@pytest.mark.parametrize(
-    ("params", "reason"),
-    [
-        ({"gamma": 0}, "--gamma must be from 1 to 32, not 0"),
-        ({"threshold": 1.5}, "--threshold must be from 0 to 1, not 1.5"),
-        ({"verifier": "similarity", "judge": "reward"}, "--judge belongs to --verifier judge"),
-        ({"step_tokens": 0}, "--step-tokens must be at least 1, not 0"),
-    ],
-)
-def test_an_invalid_parameter_is_refused_by_its_flag(params: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        build("lookahead", params)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import pytest
 
 from harness.methods import METHODS, build, defaults, parameter_fields, speed_only_parameters
-from harness.methods.method import ParameterField, parameter
+from harness.methods.method import ParameterField, fields_of, parameter
+from harness.methods.specdecode import SpecDecode
+from harness.methods.vanilla import Vanilla
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -46,20 +48,38 @@ def test_a_method_that_is_not_there_has_no_speed_only_parameters() -> None:
 
 def test_a_field_declared_without_help_is_an_error() -> None:
     @dataclass(frozen=True)
-    class Undocumented:
+    class Undocumented(Vanilla):
         drafts: int = 5
 
     with pytest.raises(KeyError, match="help"):
-        ParameterField.read(fields(Undocumented)[0], int)
+        fields_of(Undocumented)
 
 
 def test_a_parameter_is_an_ordinary_dataclass_field() -> None:
     @dataclass(frozen=True)
-    class Documented:
+    class Documented(SpecDecode):
         drafts: int = parameter(5, help="Number of drafts.", changes_text=False)
 
-    assert Documented().drafts == 5
-    assert Documented.drafts == 5
-    assert ParameterField.read(fields(Documented)[0], int) == ParameterField(
-        "drafts", int, 5, "Number of drafts.", changes_text=False
-    )
+    assert Documented().drafts == Documented.drafts == 5
+    assert fields_of(Documented) == (ParameterField("drafts", int, 5, "Number of drafts.", changes_text=False),)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "reason"),
+    [
+        ("rsd", {"delta": 1.1}, "--delta must be from 0 to 1, not 1.1"),
+        ("rsd", {"weighting": "clipping", "delta": 0.5}, "--delta belongs to --weighting binary"),
+        ("lookahead", {"gamma": 0}, "--gamma must be from 1 to 32, not 0"),
+        ("lookahead", {"verifier": "similarity", "judge": "reward"}, "--judge belongs to --verifier judge"),
+        ("spec_thinking", {"n1": 0}, "--n1 must be at least 1, not 0"),
+        ("spec_thinking", {"recap": "x" * 1001}, "--recap must have at most 1000 characters and no </think>"),
+        ("spec_thinking", {"reflection_words": "a,</think>"}, "--reflection-words must have at most 1000 characters"),
+        ("glimprouter", {"tau": -0.1}, "--tau must be at least 0, not -0.1"),
+        ("specguard", {"k": 0}, "--k must be from 1 to 64, not 0"),
+        ("specguard", {"l_min": 0.0}, "--l-min must be from -1000 to -0.01, not 0.0"),
+        ("speccot", {"verdict": "none"}, "--verdict none needs --drafts 1"),
+    ],
+)
+def test_a_value_that_is_not_valid_is_refused_by_its_flag(method: str, params: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        build(method, params)

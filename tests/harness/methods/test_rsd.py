@@ -109,16 +109,6 @@ async def test_under_clipping_a_step_is_kept_with_the_probability_of_its_reward(
     assert {step.author for step in sure.steps} == {"draft"}
 
 
-async def test_under_clipping_a_resumed_step_is_decided_as_it_was() -> None:
-    whole, _ = await rated(["a\n\n", "\\boxed{5}"], [1.0, 1.0], weighting="clipping")
-    trace = new_trace()
-    trace.steps = whole.steps[:1]
-    resumed, _ = await rated(["\\boxed{5}"], [1.0], weighting="clipping", trace=trace)
-    drawn = [step.decision.threshold for step in whole.steps if step.decision]
-    assert [step.decision.threshold for step in resumed.steps if step.decision] == drawn
-    assert len(set(drawn)) == 2, "each step has a number of its own"
-
-
 async def test_the_thought_and_the_answer_after_it_are_rated_alike() -> None:
     asked: list[str] = []
     draft = Script(["so five\n</think>\n\n", "It is \\boxed{5}."])
@@ -130,20 +120,6 @@ async def test_the_thought_and_the_answer_after_it_are_rated_alike() -> None:
     trace = await solve("rsd", engines)
     assert len(asked) == 2
     assert trace.output_text == "so five\n</think>\n\nIt is \\boxed{5}."
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"delta": 1.1}, "--delta must be from 0 to 1, not 1.1"),
-        ({"delta": -0.1}, "--delta must be from 0 to 1"),
-        ({"step_tokens": 0}, "--step-tokens must be at least 1"),
-        ({"weighting": "clipping", "delta": 0.5}, "--delta belongs to --weighting binary"),
-    ],
-)
-def test_a_value_out_of_range_is_refused_by_its_flag(params: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        RSD(**params)
 
 
 def test_rsd_needs_three_models() -> None:

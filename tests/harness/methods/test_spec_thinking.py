@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.methods import build
 from harness.trace import Trace
-from tests.harness.scripts import Script, new_trace, solve
+from tests.harness.scripts import Script, solve
 
 
 async def think(draft: Script, target: Script, trace: Trace | None = None, **params: Any) -> Trace:
@@ -87,20 +86,6 @@ async def test_a_search_for_mistakes_sets_the_count_back_and_makes_the_next_one_
     assert [s.max_tokens for s in target.samplings if s.max_tokens != 20] == [30, 55]
 
 
-@pytest.mark.parametrize("kept", range(1, 6))
-async def test_a_resumed_sample_ends_like_one_that_was_not_interrupted(kept: int) -> None:
-    draft = ["a\n\n", "Wait, b\n\n", "Wait, c\n\n", "d\n\n", "\\boxed{5}"]
-    target = [thought("Wait, b"), thought("Wait, c"), thought(" none", 125)]
-    whole = await think(Script(draft), Script(target), c=2)
-    asked = [step.author == "draft" or bool(step.candidates) for step in whole.steps[:kept]]
-    trace = new_trace()
-    trace.steps = whole.steps[:kept]
-    written = sum(step.author == "target" for step in trace.steps)
-    again = await think(Script(draft[sum(asked) :]), Script(target[written:]), trace, c=2)
-    assert [s.text for s in again.steps] == [s.text for s in whole.steps]
-    assert [s.decision for s in again.steps] == [s.decision for s in whole.steps]
-
-
 async def test_a_draft_that_does_not_reason_can_be_opened_and_taken_over_everywhere() -> None:
     draft = Script(["a\n\n", "b\n\n", "c\n\n"])
     target = Script(["Let us see", thought("see"), "\\boxed{5}"])
@@ -118,18 +103,3 @@ async def test_a_thought_that_its_budget_cuts_is_kept() -> None:
     draft, target = Script(["a\n\n", "b" * 30]), Script()
     trace = await solve("spec_thinking", {"draft": draft.engine(), "target": target.engine()}, budget=13, n1=10)
     assert (trace.stop_reason, trace.output_text, trace.emitted_tokens) == ("budget", "a\n\n" + "b" * 10, 13)
-
-
-@pytest.mark.parametrize(
-    ("params", "reason"),
-    [
-        ({"n1": 0}, "--n1 must be at least 1, not 0"),
-        ({"n2": -1}, "--n2 must be at least 0, not -1"),
-        ({"c": 0}, "--c must be at least 1, not 0"),
-        ({"recap": "x" * 1001}, "--recap must have at most 1000 characters and no </think>"),
-        ({"reflection_words": "a,</think>"}, "--reflection-words must have at most 1000 characters and no </think>"),
-    ],
-)
-def test_an_invalid_parameter_is_refused_by_its_flag(params: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        build("spec_thinking", params)

@@ -71,18 +71,5 @@ def test_candidates_of_both_models_have_room() -> None:
     assert [method.cached_tokens(role, 1000) for role in ("draft", "target")] == [1300, 1300]
 
 
-@pytest.mark.parametrize(
-    ("params", "reason"),
-    [
-        ({"k": 0}, "--k must be from 1 to 64, not 0"),
-        ({"tau": 1.1}, "--tau must be from 0 to 1, not 1.1"),
-        ({"l_min": 0.0}, "--l-min must be from -1000 to -0.01, not 0.0"),
-    ],
-)
-def test_an_invalid_parameter_is_refused_by_its_flag(params: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        build("specguard", params)
-
-
 def test_a_step_without_a_token_is_as_sure_as_can_be() -> None:
     assert SpecGuard().confidence(Completion((), "", "eos", 0, token_logprobs=())) == 1

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.problems import hub, selections
+from harness.problems import benchmarks, hub
 from harness.problems.benchmarks import (
     DATASETS,
     BadDataset,
@@ -26,7 +26,9 @@ from harness.problems.benchmarks import (
     load_recorded,
     read_file,
     select,
+    shuffled_choices,
 )
+from harness.problems.problem import Problem
 from tests.shared import SHARED, shared_rows
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -60,7 +62,7 @@ def _no_data_dir(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_lists_as_many_different_problems_as_it_has(name: str) -> None:
-    hashes = selections.listed(name)
+    hashes = benchmarks.listed(name)
     assert len(set(hashes)) == len(hashes) == DATASETS[name].count
     assert all(re.fullmatch("[0-9a-f]{16}", key) for key in hashes)
 
@@ -71,9 +73,9 @@ def test_a_part_of_a_benchmark_is_found_by_the_texts_of_its_problems(
     """In the order of the list, whatever the order and the blanks of the copy; ids stay those of the whole."""
     monkeypatch.setitem(DATASETS, "whole", Benchmark("whole", "w", 4))
     monkeypatch.setitem(DATASETS, "few", Benchmark("few", "f", 2, part_of="whole"))
-    monkeypatch.setattr(selections, "FOLDER", tmp_path)
+    monkeypatch.setattr(benchmarks, "SELECTIONS", tmp_path)
     texts = ["one  thing", "two", "three", "four"]
-    lines = "".join(f"{selections.text_hash(text)}\n" for text in ("three", "one thing"))
+    lines = "".join(f"{benchmarks.text_hash(text)}\n" for text in ("three", "one thing"))
     (tmp_path / "few.txt").write_text(f"# two of four\n{lines}")
     write(tmp_path / "whole.jsonl", [{"problem": text, "answer": "1"} for text in texts])
     loaded = load_recorded("few", tmp_path)
@@ -90,9 +92,9 @@ def test_a_part_of_a_benchmark_is_found_by_the_texts_of_its_problems(
 def test_the_problems_of_scots_authors_are_in_the_benchmarks_that_they_are_of() -> None:
     """51 of their MATH problems are in MATH-500; of OlympiadBench they took the first 500."""
     shared_rows("math")
-    theirs = {selections.text_hash(p.text) for p in load("math-scot", SHARED)}
+    theirs = {benchmarks.text_hash(p.text) for p in load("math-scot", SHARED)}
     assert len(theirs) == 500
-    assert len(theirs & {selections.text_hash(p.text) for p in load("math500", SHARED)}) == 51
+    assert len(theirs & {benchmarks.text_hash(p.text) for p in load("math500", SHARED)}) == 51
     assert [p.id for p in load("olympiadbench-scot", SHARED)] == [f"olympiadbench/{i}" for i in range(500)]
 
 
@@ -269,13 +271,6 @@ def test_a_hub_row_without_gold_stays_in_the_denominator() -> None:
     assert [p.answer for p in from_hub_rows(DATASETS["gaokao2023en"], rows)] == [""] * 385
 
 
-def test_converters_take_the_rows_of_a_real_dataset() -> None:
-    import datasets
-
-    table = datasets.Dataset.from_list([gpqa_row(i) for i in range(198)])
-    assert len(from_hub_rows(DATASETS["gpqa"], list(table))) == 198
-
-
 @pytest.mark.parametrize(
     ("limit", "ids", "rows"),
     [
@@ -309,10 +304,6 @@ def test_select_refuses_what_is_not_there(limit: int | None, ids: str | None, co
     assert "\n" not in str(e.value)
 
 
-def test_not_found_is_not_mistaken_for_a_bad_dataset() -> None:
-    assert not issubclass(DatasetNotFound, ValueError)
-
-
 def test_importing_benchmarks_and_models_is_light() -> None:
     program = (
         "import sys, harness.problems.benchmarks, harness.weights.models\n"
@@ -339,3 +330,109 @@ def test_a_hub_that_does_not_answer_turns_the_libraries_own_switch_on_and_back(m
     monkeypatch.setattr(hub, "is_reachable", lambda seconds: True)
     with hub.quick_failure():
         assert not hub.is_offline()
+
+
+@pytest.mark.parametrize(
+    ("convert", "row", "expected"),
+    [
+        (benchmarks.gsm8k_record, {"question": "q", "answer": "a #### b\n#### 1,234 "}, {"answer": "1234"}),
+        (benchmarks.integer_answer_record, {"problem": "q", "answer": "025"}, {"answer": "25"}),
+        (benchmarks.integer_answer_record, {"question": "q", "answer": 27.0}, {"problem": "q", "answer": "27"}),
+        (benchmarks.integer_answer_record, {"problem": "q", "answer": 336}, {"answer": "336"}),
+        (benchmarks.integer_answer_record, {"problem": "q", "answer": "$336^\\circ$"}, {"answer": "336"}),
+        (benchmarks.gaokao_record, {"question": "q", "answer": "$145$solution:"}, {"answer": "$145$"}),
+        (
+            benchmarks.gaokao_record,
+            {"question": "Find it. Answer: A", "answer": ""},
+            {"problem": "Find it.", "answer": "A"},
+        ),
+        (
+            benchmarks.gaokao_record,
+            {"question": "How many answers: two", "answer": "2"},
+            {"problem": "How many answers: two"},
+        ),
+        (
+            benchmarks.college_math_record,
+            {"question": "q", "answer": "$x$", "data_topic": "algebra"},
+            {"subject": "algebra"},
+        ),
+        (
+            benchmarks.math500_record,
+            {"problem": "q", "answer": "1", "level": 5, "subject": "Algebra", "solution": "s", "unique_id": "u"},
+            {"problem": "q", "answer": "1", "level": 5, "subject": "Algebra"},
+        ),
+        (
+            benchmarks.olympiadbench_record,
+            {"question": "q", "final_answer": ["$(1,2), [3,4)$"], "is_multiple_answer": True, "error": "1e-1"},
+            {"answers": ["(1,2)", "[3,4)"], "answer": "$(1,2), [3,4)$", "tolerance": "1e-1"},
+        ),
+    ],
+)
+def test_hub_columns_become_records(convert: Any, row: dict[str, Any], expected: dict[str, Any]) -> None:
+    record = convert(row)
+    assert {field: record[field] for field in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "contents"),
+    [
+        (r"so $\boxed{\frac{1}{2}}$", [r"\frac{1}{2}"]),
+        (r"\boxed{1} and \fbox{2}", ["1", "2"]),
+        (r"$\boxed 7$.", ["7"]),
+        (r"\boxed{never closed", []),
+    ],
+)
+def test_boxes_are_matched_with_their_braces(text: str, contents: list[str]) -> None:
+    assert benchmarks.boxes(text) == contents
+
+
+def test_math_answers_from_solutions_equal_the_checked_file() -> None:
+    for row in shared_rows("math"):
+        hub = {"problem": row["problem"], "solution": row["solution"], "level": f"Level {row['level']}", "type": "x"}
+        record = benchmarks.math_record(hub)
+        for field in ("answer", "answers", "alternatives", "level"):
+            assert record.get(field) == row.get(field), row["id"]
+
+
+def test_olympiadbench_parts_equal_the_checked_file() -> None:
+    for row in shared_rows("olympiadbench"):
+        hub = {"question": "q", "final_answer": [row["answer"]], "is_multiple_answer": "answers" in row}
+        assert (
+            benchmarks.olympiadbench_record(hub).get("answers") == row.get("answers") or row["id"] == "olympiadbench/73"
+        )
+
+
+def right_option(problem: Problem) -> str:
+    return problem.choices["ABCD".index(problem.answer)]
+
+
+def test_gpqa_letters_vary_and_always_name_the_right_option() -> None:
+    rows = [gpqa_row(i) for i in range(198)]
+    first, second = from_hub_rows(DATASETS["gpqa"], rows), from_hub_rows(DATASETS["gpqa"], rows, seed=1)
+    for problems in (first, second):
+        assert {right_option(p) for p in problems} == {RIGHT}
+        assert all(sorted(p.choices) == sorted([RIGHT, "wrong 1", "wrong 2", "wrong 3"]) for p in problems)
+        assert all(30 < count < 70 for count in Counter(p.answer for p in problems).values())
+    assert 100 < sum(a.answer != b.answer for a, b in zip(first, second, strict=True)) < 198
+    assert first == from_hub_rows(DATASETS["gpqa"], rows)
+    assert first[0].kind == "choice"
+
+
+def test_a_local_gpqa_file_gives_the_same_problems_as_the_hub(tmp_path: Path) -> None:
+    rows = [gpqa_row(i) for i in range(198)]
+    hub = from_hub_rows(DATASETS["gpqa"], rows, seed=3)
+    # As the hub's rows come out under another seed: other letters, another order of the options, other rows first.
+    local = [
+        {"id": p.id, "problem": p.text, "choices": list(p.choices), "answer": p.answer, "subject": p.subject}
+        for p in from_hub_rows(DATASETS["gpqa"], rows, seed=8)
+    ]
+    write(tmp_path / "gpqa.jsonl", local[::-1])
+    assert load("gpqa", tmp_path, seed=3) == hub[::-1]
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer"), [((), "A"), (("x", "y"), "C"), (("x", "y"), ""), (("x", "y"), "AB"), (("x", "y"), "x")]
+)
+def test_an_answer_that_names_no_option_is_refused(choices: tuple[str, ...], answer: str) -> None:
+    with pytest.raises(ValueError, match=r"choices|is not one of the letters"):
+        shuffled_choices(choices, answer, "key")

@@ -1,18 +1,26 @@
-"""Problems of one's own: what a file may hold, and the line that each wrong one gets."""
+"""Problems of one's own: what flags, a TOML file and a file may say, the line that each wrong one gets, and the hub."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from grading.bounds import MAX_ANSWER_CHARACTERS
+from harness.launch_options import BadLaunch, Launch
 from harness.problems import own_problems, sources
 from harness.problems.benchmarks import BadDataset
+from harness.problems.own_problems import HubSource, describe, is_own
 from harness.problems.problem import Problem, dataset_hash
+from tests.harness.problems.local_hub import LocalHub, local_hub
 
 GOOD = '{"problem": "What is 2 + 3?", "answer": 5}\n'
 
@@ -45,15 +53,6 @@ def test_the_same_problems_in_other_files_and_formats_have_equal_ids_and_content
     assert [[p.id for p in each] for each in read] == [["row/0", "row/1"]] * 4
     assert len({dataset_hash(each) for each in read}) == 1
     assert [each[0].dataset for each in read] == ["a", "b", "b", "c"]
-
-
-def test_the_content_is_the_identity_not_the_path(tmp_path: Path) -> None:
-    (tmp_path / "one.jsonl").write_text(GOOD)
-    (tmp_path / "two.jsonl").write_text(GOOD.replace("5", '"5"'))
-    (tmp_path / "three.jsonl").write_text(GOOD.replace("5", "6"))
-    origins = [sources.load(str(tmp_path / f"{name}.jsonl")).origin for name in ("one", "two", "three")]
-    one, two, three = (origin.content for origin in origins if origin)
-    assert one == two != three
 
 
 BROKEN: dict[str, tuple[str | bytes, str]] = {
@@ -224,3 +223,219 @@ def test_an_index_may_count_from_0_or_1(tmp_path: Path) -> None:
 
 def test_the_longest_answer_is_what_the_grader_reads() -> None:
     assert own_problems.MAX_ANSWER_CHARACTERS == MAX_ANSWER_CHARACTERS
+
+
+FLAGS = {"method": "vanilla", "engine": "scripted"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("my.jsonl", "amc23.jsonl", "a name.jsonl"):
+        (tmp_path / name).write_text('{"problem": "What is 2 + 3?", "answer": 5}')
+    return tmp_path
+
+
+def test_known_names_stay_what_they_were() -> None:
+    assert not is_own("demo")
+    demo = sources.load("demo")
+    assert (demo.name, demo.source, demo.origin, len(demo.problems)) == ("demo", "bundled", None, 40)
+
+
+@pytest.mark.parametrize(
+    ("text", "split", "source", "name"),
+    [
+        ("hf:org/set", None, HubSource("org/set"), "set"),
+        ("hf:org/set@v2", "train", HubSource("org/set", None, "v2", "train"), "set-train"),
+        ("hf:org/a.b:The Config@refs/pr/1", None, HubSource("org/a.b", "The Config", "refs/pr/1"), "a.b-The-Config"),
+    ],
+)
+def test_a_dataset_of_the_hub_is_named_with_its_parts(
+    text: str, split: str | None, source: HubSource, name: str
+) -> None:
+    own = describe(text, split)
+    assert (own.source, own.name) == (source, name)
+
+
+def test_a_toml_file_says_it_once_and_flags_override_it(folder: Path) -> None:
+    (folder / "told.toml").write_text(
+        'hub = "org/set:main"\nsplit = "dev"\nname = "told"\ntitle = "T"\nkind = "choice"\ncount = 7\n'
+        '[columns]\nproblem = "q"\nchoices = ["a", "b"]\n'
+    )
+    own = describe(str(folder / "told.toml"), columns=("problem=question",))
+    assert (own.name, own.title, own.kind, own.count) == ("told", "T", "choice", 7)
+    assert own.source == HubSource("org/set", "main", None, "dev")
+    assert own.columns == {"problem": "question", "choices": ["a", "b"]}
+    assert describe(str(folder / "told.toml"), "test").source == HubSource("org/set", "main", None, "test")
+
+
+def test_the_file_of_a_toml_file_is_beside_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "sub").mkdir()
+    monkeypatch.chdir(folder / "sub")
+    (folder / "told.toml").write_text('file = "my.jsonl"\ncount = 1')
+    assert [problem.dataset for problem in sources.load("../told.toml").problems] == ["told"]
+    (folder / "told.toml").write_text('file = "my.jsonl"\ncount = 2')
+    with pytest.raises(ValueError, match=r"my\.jsonl: 1 problems, but count = 2"):
+        sources.load("../told.toml")
+
+
+WRONG = [
+    ({"dataset": "my"}, "--dataset my: unknown; valid: gsm8k, "),
+    ({"dataset": "my.txt"}, "a file (.jsonl, .csv, .parquet, .toml) or hf:ORG/NAME"),
+    ({"dataset": "org/set"}, "--dataset org/set: unknown; valid: a file"),
+    ({"dataset": "no.jsonl"}, "no.jsonl: no such file"),
+    ({"dataset": "."}, "--dataset .: unknown"),
+    ({"dataset": "hf:set"}, "--dataset hf:set: expected ORG/NAME[:CONFIG][@REVISION]"),
+    ({"dataset": "amc23.jsonl"}, "amc23 is the name of a known dataset: rename the file"),
+    ({"dataset": "a name.jsonl"}, "'a name' cannot name a run's dataset"),
+    ({"dataset": "my.jsonl", "split": "test"}, "my.jsonl is one file and has no splits"),
+    ({"dataset": "demo", "split": "test"}, "--split: demo has its own"),
+    ({"dataset": "demo", "columns": "problem=x"}, "--columns: demo has its own"),
+    ({"dataset": "my.jsonl", "columns": "problem"}, "expected FIELD=COLUMN,FIELD=COLUMN"),
+    ({"dataset": "my.jsonl", "columns": "question=problem"}, "unknown field 'question'; valid: problem, answer, id"),
+    ({"dataset": "my.jsonl", "columns": "problem=a,problem=b"}, "problem is given twice"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), WRONG)
+def test_wrong_flags_are_one_line(
+    flags: dict[str, str], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(BadLaunch) as error:
+        Launch.from_flags({**FLAGS, **flags})
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+WRONG_FILES = [
+    ('file = "my.jsonl"\nkind = "maths"', "kind: Input should be 'math' or 'choice'"),
+    ('fil = "my.jsonl"', "unknown key 'fil'; valid: file, hub, split, name"),
+    ('title = "x"', "say where the problems are"),
+    ('file = "my.jsonl"\nhub = "org/set"', "one of them"),
+    ('file = "no.jsonl"', "no.jsonl: no such file"),
+    ('file = "my.jsonl"\ncount = true', "count: Input should be a valid integer"),
+    ('file = "my.jsonl"\nsplit = "test"', "a file has no splits"),
+    ('file = "my.jsonl"\nanswer_rule = "last"', "answer_rule 'last': unknown; valid: text, integer, boxed"),
+    ('file = "my.jsonl"\nkind = "math"\nshuffle = true', "shuffle: for choices, not for kind math"),
+    ('file = "my.jsonl"\nname = "a/b"', "'a/b' cannot name a run's dataset"),
+    ('file = "my.jsonl"\nname = "demo"', "demo is the name of a known dataset"),
+    ('file = "my.jsonl"\n[columns]\nproblm = "x"', "unknown field 'problm'"),
+    ('file = "my.jsonl"\n[columns]\nproblem = ["a", "b"]', "problem is one column; only choices may be several"),
+    ('hub = "set"', "hub = set: expected ORG/NAME"),
+    ("=", "not a readable TOML file"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG_FILES)
+def test_a_wrong_toml_file_is_one_line(text: str, message: str, folder: Path) -> None:
+    (folder / "told.toml").write_text(text)
+    with pytest.raises(BadLaunch) as error:
+        Launch.from_flags({**FLAGS, "dataset": str(folder / "told.toml")})
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_columns_may_be_a_table_of_a_configuration_file(folder: Path) -> None:
+    (folder / "two.csv").write_text("q,f,a,b\nx,1,2,3\n")
+    columns = {"problem": "q", "answer": "f", "choices": ["a", "b"]}
+    launch = Launch.from_flags({**FLAGS, "dataset": str(folder / "two.csv"), "columns": columns})
+    assert launch.columns == ("problem=q", "answer=f", "choices=a+b")
+
+
+OLD, NEW = "a" * 40, "b" * 40
+ROWS = [{"question": f"What is {i} + 1?", "final": i + 1} for i in range(3)]
+PROGRAM = """
+import json, sys
+from harness.problems import sources
+for dataset, split in json.loads(sys.argv[1]):
+    try:
+        read = sources.load(dataset, split=split, columns=("problem=question", "answer=final"))
+        answers = [problem.answer for problem in read.problems]
+        print(json.dumps({"source": read.source, "answers": answers, "name": read.name, "notices": read.notices}))
+    except Exception as error:
+        print(json.dumps({"error": type(error).__name__, "line": str(error)}))
+"""
+
+
+def lines(rows: list[dict[str, Any]]) -> bytes:
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
+@pytest.fixture
+def hub() -> Iterator[LocalHub]:
+    with local_hub() as served:
+        served.add("org/sums", OLD, {"test.jsonl": lines(ROWS), "README.md": b"# Sums\n"})
+        yield served
+
+
+def loaded(
+    address: str, home: Path, *wanted: tuple[str, str | None], variables: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Load datasets in a process of its own, because the hub's libraries read its address when they are imported."""
+    own = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    own |= {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **(variables or {})}
+    words = [sys.executable, "-c", PROGRAM, json.dumps(wanted)]
+    ended = subprocess.run(words, env=own, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def test_a_revision_is_the_commit_that_it_names_also_from_the_cache(hub: LocalHub, tmp_path: Path) -> None:
+    [first] = loaded(hub.address, tmp_path, ("hf:org/sums", None))
+    assert first == {"source": f"hub org/sums@{OLD}, test", "answers": ["1", "2", "3"], "name": "sums", "notices": []}
+
+    [offline] = loaded("http://127.0.0.1:9", tmp_path, ("hf:org/sums", None))
+    assert (offline["source"], offline["answers"]) == (first["source"], first["answers"])
+    assert offline["notices"] == [f"THE HUB CANNOT BE REACHED: org/sums is the newest commit in its cache, {OLD}."]
+
+    hub.add("org/sums", NEW, {"test.jsonl": lines(ROWS[:2])})
+    moved, pinned, tagged, split, config, missing = loaded(
+        hub.address,
+        tmp_path,
+        ("hf:org/sums", None),
+        (f"hf:org/sums@{OLD}", None),
+        ("hf:org/sums@v9", None),
+        ("hf:org/sums", "train"),
+        ("hf:org/sums:hard", None),
+        ("hf:org/none", None),
+    )
+    assert (moved["source"], len(moved["answers"])) == (f"hub org/sums@{NEW}, test", 2)
+    assert (pinned["source"], len(pinned["answers"])) == (f"hub org/sums@{OLD}, test", 3)
+    for refused, words in (
+        (tagged, "hub org/sums@v9: RevisionNotFoundError"),
+        (split, 'Unknown split "train". Should be one of'),
+        (config, "BuilderConfig 'hard' not found"),
+        (missing, "hub org/none@main: RepositoryNotFoundError"),
+    ):
+        assert refused["error"] == "DatasetNotFound"
+        assert words in refused["line"]
+        assert "\n" not in refused["line"]
+
+    named, newest, other = loaded(
+        "http://127.0.0.1:9",
+        tmp_path,
+        ("hf:org/sums@v9", None),
+        ("hf:org/sums", None),
+        (f"hf:org/sums@{'c' * 40}", None),
+    )
+    assert "its cache does not know which commit that is" in named["line"]
+    assert newest["source"] in (f"hub org/sums@{OLD}, test", f"hub org/sums@{NEW}, test")
+    assert len(newest["answers"]) == (3 if OLD in newest["source"] else 2)
+    assert f"not {'c' * 40}" in other["line"]
+
+
+def test_rows_of_the_hub_are_checked_as_those_of_a_file_are(hub: LocalHub, tmp_path: Path) -> None:
+    hub.add("org/twice", OLD, {"test.jsonl": lines([*ROWS, ROWS[0]])})
+    hub.add("org/other", OLD, {"test.jsonl": lines([{"problem": "1 + 1?", "answer": 2}])})
+    twice, other = loaded(hub.address, tmp_path, ("hf:org/twice", None), ("hf:org/other", None))
+    assert twice == {"error": "BadDataset", "line": "org/twice on the hub, row 3: the same problem as row 0"}
+    assert other["line"].startswith("org/other on the hub, row 0: no field 'question'; it has problem, answer")
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"])
+def test_a_dataset_that_is_not_in_the_cache_names_the_variable_that_keeps_it_away(
+    hub: LocalHub, tmp_path: Path, variable: str
+) -> None:
+    [answer] = loaded(hub.address, tmp_path, ("hf:org/sums", None), variables={variable: "1"})
+    assert answer["error"] == "DatasetNotFound"
+    remedy = f"; {variable} is set: run once without it where the hub answers, or give a file"
+    assert answer["line"].endswith(remedy)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import pytest
 
-from harness.sizing import job_cards
-from harness.sizing.cards import card, known_card, of_memory, parse_cards
-from harness.sizing.job_cards import cards_of_job, cards_of_worker
+from harness.sizing.cards import (
+    Options,
+    card,
+    cards_of_job,
+    cards_of_worker,
+    known_card,
+    num_tasks,
+    of_memory,
+    parse_cards,
+    without_replaced,
+)
 
 GIB = 1 << 30
 
@@ -58,7 +66,7 @@ def test_a_type_that_is_not_known_is_not_guessed(type_name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "count", "name", "num_tasks"),
+    ("options", "count", "name", "expected"),
     [
         # What Slurm 22.05 gave a job on one node with 4 H100 and 4 A100, and the tasks that it started.
         ("gpus-per-node=4", 4, None, 1), ("gpus-per-node=h100:4", 4, "H100", 1), ("gpus-per-node=h100", 1, "H100", 1),
@@ -80,13 +88,13 @@ def test_a_type_that_is_not_known_is_not_guessed(type_name: str) -> None:
     ],
 )  # fmt: skip
 def test_a_worker_has_the_gpus_that_slurm_gives_its_task(
-    options: str, count: int, name: str | None, num_tasks: int
+    options: str, count: int, name: str | None, expected: int
 ) -> None:
     sbatch = dict(option.split("=") for option in options.split())
     asked = cards_of_worker(sbatch)
     assert asked is not None
     assert (asked.count, asked.card and asked.card.name) == (count, name)
-    assert job_cards.num_tasks(sbatch) == num_tasks
+    assert num_tasks(sbatch) == expected
 
 
 @pytest.mark.parametrize(
@@ -118,19 +126,19 @@ PROFILE = {"partition": "gpu", "gpus-per-node": "h100:2", "gpu-memory": "94GB", 
     ],
 )
 def test_asking_for_gpus_or_memory_replaces_whatever_else_asks_for_some(
-    profile: Mapping[str, object], typed: Mapping[str, object], left: Collection[str]
+    profile: Options, typed: Options, left: Collection[str]
 ) -> None:
-    assert job_cards.without_replaced(profile, typed).keys() == set(left)
+    assert without_replaced(profile, typed).keys() == set(left)
 
 
 def test_other_resources_stay_where_the_gpus_among_them_are_replaced() -> None:
-    assert job_cards.without_replaced({"gres": "nvme:1,gpu:h100:2"}, {"gpus": 4}) == {"gres": "nvme:1"}
+    assert without_replaced({"gres": "nvme:1,gpu:h100:2"}, {"gpus": 4}) == {"gres": "nvme:1"}
 
 
 def test_parts_of_a_gpu_and_whole_ones_replace_each_other() -> None:
-    assert job_cards.without_replaced({"gpus-per-node": 2, "mem": "9G"}, {"gres": "shard:4"}) == {"mem": "9G"}
-    assert job_cards.without_replaced({"gres": "nvme:1,shard:4"}, {"gpus": 4}) == {"gres": "nvme:1"}
-    assert job_cards.without_replaced({"gpus-per-node": 2}, {"gres": "nvme:1"}) == {"gpus-per-node": 2}
+    assert without_replaced({"gpus-per-node": 2, "mem": "9G"}, {"gres": "shard:4"}) == {"mem": "9G"}
+    assert without_replaced({"gres": "nvme:1,shard:4"}, {"gpus": 4}) == {"gres": "nvme:1"}
+    assert without_replaced({"gpus-per-node": 2}, {"gres": "nvme:1"}) == {"gpus-per-node": 2}
 
 
 def test_the_memory_that_a_profile_names_decides() -> None:

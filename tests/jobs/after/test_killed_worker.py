@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from harness.chain.chain_scores import RewardModel
 from harness.engines.scripted import ScriptedEngine
-from harness.rewards import RewardModel
 from jobs.__main__ import main
 from jobs.after import target_logprobs
 from jobs.after.score import score

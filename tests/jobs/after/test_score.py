@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.chain.chain_scores import RewardModel
 from harness.engine import EngineDied
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
-from harness.rewards import RewardModel
 from jobs.after.score import longest_judgment, score
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder

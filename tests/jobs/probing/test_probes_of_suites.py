@@ -17,8 +17,8 @@ from jobs.run import trace_files
 from jobs.run.folder import RunFolder, run_folders
 from jobs.suite import BadSuite
 from warehouse.database import reader, rows
-from warehouse.report import probes as report_of_probes
 from warehouse.report.facts import report_facts
+from warehouse.report.tables import probe_tables
 
 SUITE = """
 output = "{output}"
@@ -144,7 +144,7 @@ def test_an_edited_probe_is_a_second_one_and_the_report_and_its_sql_are_of_the_n
     database = tmp_path / "runs" / "warehouse.duckdb"
     source = first.path.name.removeprefix("probe-").partition("-vanilla-")[0]
     with reader(database) as connection:
-        [table] = report_of_probes.tables(report_facts(connection, [source]))
+        [table] = probe_tables(report_facts(connection, [source]))
         found = rows(connection, table.sql, {})
     assert {row["probe_run_id"] for row in found} == {newest.path.name}
     assert (

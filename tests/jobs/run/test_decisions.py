@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.candidates import as_candidates
 from harness.chain import Chain, Limits
+from harness.chain.step_candidates import as_candidates
 from harness.engine import Completion
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.recording import Model

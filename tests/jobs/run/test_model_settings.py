@@ -13,8 +13,8 @@ import pytest
 
 from harness.launch_flags import BadLaunch
 from harness.launch_options import Launch
-from harness.weights.conventions import Conventions
 from harness.weights.models import pair_folder
+from harness.weights.templates import Conventions
 from jobs.run.plan import RunPlan, plan
 from jobs.run.spec import RunSpec
 from tests.warehouse.runs import PROBLEMS, SPEC

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from harness.chain.chain_scores import RewardModel
 from harness.engines.scripted import ScriptedEngine
-from harness.rewards import RewardModel
 from jobs.after.lossless import compare
 from jobs.after.score import score
 from jobs.run import trace_files

@@ -14,7 +14,7 @@ from harness import methods
 from harness.chain import Chain
 from harness.engine import Role
 from harness.engines import settings as engine_settings
-from harness.engines.cores import core_lists
+from harness.engines.placement import core_lists
 from harness.launch_options import BadLaunch, Launch
 from harness.methods.method import Method, parameter
 from harness.prompts import prompt_hash
@@ -27,9 +27,9 @@ from jobs.run.spec import ModelSpec, RunSpec
 from tests.harness.conftest import save_tiny_model
 from warehouse.database import reader, rows
 from warehouse.render import lines
-from warehouse.report.charts.bars import StackedBars
+from warehouse.report.charts import StackedBars
 from warehouse.report.facts import report_facts
-from warehouse.report.speculation import tokens
+from warehouse.report.token_figures import tokens
 from warehouse.summary import summaries
 
 REWARD = ModelSpec("r", "/models/r", None, "f" * 16)

@@ -124,7 +124,7 @@ def in_process(golds: Sequence[Gold], samples: int) -> dict[str, Any]:
 
 def pool(golds: Sequence[Gold], samples: int, workers: int, time_limit_seconds: float) -> dict[str, Any]:
     """Measure `grading.grade_many`: throughput, processor time of the workers, memory, and the longest gap."""
-    from grading.pool import grade_many, graded
+    from grading.grader_pool import grade_many, graded
 
     items = answers(golds, samples)
     memory = _Memory()

@@ -21,12 +21,12 @@ from harness import prompts
 from harness.engine import Role, Sampling
 from harness.engines.served.address import ServedModel, ServerAddress
 from harness.engines.served.connection import Connection
-from harness.engines.served.engine import ServedEngine
 from harness.engines.served.probe import find
+from harness.engines.served.served_engine import ServedEngine
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.problems import benchmarks
-from harness.weights import models, smollm
+from harness.weights import models
 from tests.requirements import skip_by_design
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
@@ -35,7 +35,7 @@ _VLLM = (
     "--dtype float32 --enforce-eager --max-model-len 2048 --block-size 32 --no-enable-chunked-prefill "
     "--max-num-batched-tokens 2048 --enable-prompt-tokens-details"
 )
-"""As the harness starts engines on a CPU (harness.engines.vllm_arguments)."""
+"""As the harness starts engines on a CPU (harness.engines.vllm)."""
 
 
 @contextlib.contextmanager
@@ -131,12 +131,12 @@ async def test_llama_cpps_server_writes_and_judges_like_the_same_weights_in_proc
     if shutil.which("llama-server") is None:
         skip_by_design("no llama-server: building llama.cpp takes ten minutes")
     port = _free_port()
-    command = [str(shutil.which("llama-server")), "-m", str(smollm.gguf_file()), "--port", str(port), "-c", "4096"]
+    command = [str(shutil.which("llama-server")), "-m", str(models.gguf_file()), "--port", str(port), "-c", "4096"]
     command += ["--host", "127.0.0.1", "-np", "2"]
     settings = EngineSettings(kind="transformers", dtype="float32", max_context=1000, mean_logprobs=True)
     with server(command, port, tmp_path / "log", {}) as address:
-        served = await connected(address, "target", str(smollm.model_folder()))
-        own = await TransformersEngine.start(str(smollm.model_folder()), "target", settings)
+        served = await connected(address, "target", str(models.smollm_folder()))
+        own = await TransformersEngine.start(str(models.smollm_folder()), "target", settings)
         problem = benchmarks.load("demo")[0]
         ids, _ = prompts.opening(own.tokenizer, problem)
         question = prompts.score_question(own.tokenizer)

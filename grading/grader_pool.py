@@ -1,0 +1,448 @@
+"""Grading of many answers in processes that can be killed: no answer can delay, crash or change another's grade.
+
+The limit counts processor seconds of the answer's own process, so a verdict does not depend on how busy the machine is.
+`grader_timeout` is the verdict on an answer that exceeded a limit or ended its process twice, alone in a fresh process
+each time that had graded a control answer just before. Where the machine
+failed (a process killed from outside, no memory to start one, no processor time), there is no verdict but `Ungraded`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import multiprocessing
+import os
+import resource
+import signal
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Literal, cast
+
+from grading.grade import FAILED, Gold, Grade, Submission, grade
+
+WALL_TIME_FACTOR = 4
+"""A process is stalled if it gets next to no processor time for this multiple of the limit on processor time."""
+_LEAST_PROGRESS = 0.05
+"""Processor time, as a share of the limit, that a process which is not stalled gets in that time."""
+_MEMORY_EXIT = 75
+"""Exit status of a process that reached a negative verdict after memory had run short."""
+_LITTLE_MEMORY_EXIT = 76
+"""The same, where the shell allows less memory than the grader."""
+_LOST_EXIT = 255
+"""Exit code that multiprocessing gives to a process whose end it did not see, because its own helper was killed."""
+_FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS})
+"""Signals that code raises by what it does; all others are sent by somebody, such as the kernel out of memory."""
+_EXIT_SECONDS = 5.0
+
+Item = tuple[Submission, Gold]
+GradeOne = Callable[[Submission, Gold], Grade]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one answer."""
+
+    processor_seconds: float
+    memory_bytes: int
+    """Address space, on top of what the process has when it starts: it imports what the program's main module does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Why a process gave no grade."""
+
+    reason: str
+    by_answer: bool
+    """Whether the answer itself can be the cause; False where somebody else or the machine ended the process."""
+    seconds: float = 0.0
+
+
+class GraderProcess:
+    """A process that grades one item after the other. It is forked from a clean parent that has the libraries loaded.
+
+    This process, which may have threads or a GPU, is never forked.
+    """
+
+    def __init__(self, grade_one: GradeOne, limits: Limits) -> None:
+        """Start it. Raises OSError and EOFError where the machine has no process or memory for it."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["grading.warm"])
+        self._limits, self._patience = limits, limits.processor_seconds * WALL_TIME_FACTOR
+        self.connection, other_end = context.Pipe()
+        with other_end:
+            self._process = context.Process(target=_work, args=(other_end, grade_one, limits.memory_bytes), daemon=True)
+            self._process.start()
+        self.num_items = 0
+        self._seconds = 0.0
+        self._used = 0.0
+        self.looks_at = 0.0
+        """When `stalled` has something to say, on the monotonic clock."""
+
+    def send(self, items: Sequence[Item], processor_seconds: float) -> None:
+        """Have it grade items, each within this processor time. Raises OSError where the process has ended."""
+        self.num_items += len(items)
+        self._seconds = processor_seconds
+        self.looks_at = time.monotonic() + self._patience
+        self.connection.send((items, processor_seconds))
+
+    def receive(self) -> Grade | Ended:
+        """Return the next grade, or why there is none; after an `Ended` the process is of no use."""
+        self.looks_at = time.monotonic() + self._patience
+        try:
+            return cast(Grade | Ended, self.connection.recv())
+        except (EOFError, OSError):
+            return self._ended()
+
+    def stalled(self) -> Ended | None:
+        """Return an end if the process got no processor time since the last look; the time it needs is not limited."""
+        import psutil
+
+        if time.monotonic() < self.looks_at:
+            return None
+        used = self._used
+        with contextlib.suppress(psutil.Error):
+            used = sum(psutil.Process(self._process.pid).cpu_times()[:2])  # of user and system
+        has_worked = used - self._used >= _LEAST_PROGRESS * self._limits.processor_seconds
+        self._used, self.looks_at = used, time.monotonic() + self._patience
+        reason = f"a grader process got no processor time for {self._patience:g} s"
+        return None if has_worked else Ended(reason, by_answer=False)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.connection.close()
+        self._process.kill()
+
+    def _ended(self) -> Ended:
+        self._process.join(_EXIT_SECONDS)
+        code = self._process.exitcode
+        if code == _LITTLE_MEMORY_EXIT:
+            return Ended("processes here may use less memory than a grade needs (ulimit -v)", by_answer=False)
+        if code == -signal.SIGXCPU:
+            return Ended(f"more than {self._seconds:g} s of processor time", by_answer=True, seconds=self._seconds)
+        if code == _MEMORY_EXIT:
+            return Ended(f"more memory than {self._limits.memory_bytes} bytes", by_answer=True)
+        if code is None or code == _LOST_EXIT:
+            return Ended("a grader process was lost", by_answer=False)
+        if code >= 0:
+            return Ended(f"its process ended with exit status {code}", by_answer=True)
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        if -code in _FAULTS:
+            return Ended(f"its process ended with {name}", by_answer=True)
+        cause = ", probably for lack of memory" if -code == signal.SIGKILL else ""
+        return Ended(f"a grader process was killed by {name}{cause}", by_answer=False)
+
+
+def _hard_limit(name: str) -> float:
+    hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1]
+    return math.inf if hard == resource.RLIM_INFINITY else hard
+
+
+def _work(connection: Connection, grade_one: GradeOne, memory_limit_bytes: int) -> None:
+    """Grade what comes through the connection until it is closed."""
+    from grading.reading import symbolic
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    symbolic.load()  # before any item's clock starts
+    at_start = _address_space("VmSize")
+    memory = _Memory(
+        limit=int(min(at_start + memory_limit_bytes, _hard_limit("AS"))),
+        suspicious=max(at_start + memory_limit_bytes // 2, _address_space("VmPeak")),
+        exit_status=_MEMORY_EXIT if at_start + memory_limit_bytes <= _hard_limit("AS") else _LITTLE_MEMORY_EXIT,
+    )
+    resource.setrlimit(resource.RLIMIT_AS, (memory.limit, memory.limit))
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            items, seconds = connection.recv()
+            for submission, gold in items:
+                connection.send(_grade_limited(grade_one, submission, gold, seconds, memory))
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """Limits on the address space of this process, in bytes."""
+
+    limit: int
+    suspicious: int
+    """A peak above it is taken for a lack of memory, unless the answer is right."""
+    exit_status: int
+    """What a lack of memory ends the process with."""
+
+
+def _grade_limited(
+    grade_one: GradeOne, submission: Submission, gold: Gold, processor_seconds: float, memory: _Memory
+) -> Grade | Ended:
+    """Grade one item. The kernel ends the process with SIGXCPU when its processor time is used up."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    limit = int(min(math.ceil(used.ru_utime + used.ru_stime + processor_seconds), _hard_limit("CPU")))
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, hard))
+    try:
+        result = grade_one(submission, gold)
+    except MemoryError:
+        os._exit(memory.exit_status)
+    except (OSError, ImportError) as error:  # of the machine: a file that is away, no memory for a library
+        return Ended(f"a grader process failed: {type(error).__name__}: {str(error)[:200]}", by_answer=False)
+    except Exception as error:  # noqa: BLE001  the process's boundary: one answer must never end a run over many
+        result = Grade("unparsable", None, None, f"{FAILED} {type(error).__name__}: {str(error)[:200]}", 0.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
+    if result.verdict != "correct" and _address_space("VmPeak") > memory.suspicious:
+        # The libraries swallow MemoryError and call the answer wrong, so neither verdict nor process can be trusted.
+        os._exit(memory.exit_status)
+    return replace(result, detail=result.detail.encode("utf-8", "replace").decode())
+
+
+def _address_space(which: Literal["VmSize", "VmPeak"]) -> int:
+    """Return the address space of this process, now or at most so far, in bytes; 0 where the kernel does not say."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{which}:")), 0)
+
+
+ITEMS_PER_PROCESS = 1_600
+"""Items after which a process is replaced, because the caches of the symbolic libraries grow."""
+WINDOW_PER_WORKER = 64
+"""Submissions in progress per worker; the window keeps memory from growing with the number of items."""
+ITEMS_PER_BATCH = 16
+BATCH_ITEM_SECONDS = 2.0
+"""Processor seconds that an item may take in a batch; slower items are graded by themselves."""
+REMEMBERED_GRADES = 4_096
+ATTEMPTS = 2
+"""Attempts alone, in a fresh process each, before an item has a verdict or is left ungraded."""
+MOST_FAILURES = 3
+"""Failures of the machine in a row, without a single grade in between, after which nothing more is tried."""
+CONTROL: Item = (Submission(r"\boxed{1}", "answered", thinks=False), Gold("1"))
+"""An answer that every grader process survives unless the machine or the grader is at fault."""
+
+Key = tuple[bytes, str | None, bool, Gold]
+"""Identity of an item, with a digest in place of its text, so that remembering an item costs little memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ungraded:
+    """No verdict, because the machine failed and not the answer; it can be graded later."""
+
+    reason: str
+    """One line."""
+
+
+class GraderFailed(RuntimeError):
+    """The machine could not grade answers, which have no verdict for that; the message is one line."""
+
+
+def graded(grades: Iterable[Grade | Ungraded]) -> list[Grade]:
+    """Return the grades. Raises GraderFailed where one is missing."""
+    everything = list(grades)
+    reasons = Counter(one.reason for one in everything if isinstance(one, Ungraded))
+    if reasons:
+        number = reasons.total()
+        answers = f"{number} answer{'s were' if number != 1 else ' was'} not graded"
+        raise GraderFailed(f"{answers}: {reasons.most_common(1)[0][0]}")
+    return [one for one in everything if isinstance(one, Grade)]
+
+
+def grade_many(
+    items: Iterable[Item],
+    workers: int | None = None,
+    time_limit_seconds: float = 10,
+    memory_limit_bytes: int = 2 * 1024**3,
+    grade_one: GradeOne = grade,
+) -> Iterator[Grade | Ungraded]:
+    """Grade the items and yield their grades in the same order; `Ungraded` where the machine failed.
+
+    `workers` is the number of processes (default: one per processor, at most 16). The limits hold for each item: its
+    processor time from the moment its work starts, and its process's address space. Equal items are graded once. Items
+    are sent in batches; an item that takes longer than ordinary answers, or whose process ends, is graded again by
+    itself. Processes run `grade_one`, a function that can be imported by name.
+    """
+    workers = workers or min(len(os.sched_getaffinity(0)), 16)
+    grader = _Grader(workers, Limits(time_limit_seconds, memory_limit_bytes), grade_one)
+    window: deque[_Pending] = deque()
+    try:
+        for item in items:
+            window.append(grader.submit(item))
+            if len(window) >= workers * WINDOW_PER_WORKER:
+                yield grader.result(window.popleft())
+        while window:
+            yield grader.result(window.popleft())
+    finally:
+        grader.close()
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    item: Item
+    key: Key
+    outcome: Grade | Ungraded | None = None
+
+
+@dataclass(slots=True)
+class _Case:
+    """An item that is graded by itself, in a process that grades the control first."""
+
+    pending: _Pending
+    is_control_graded: bool = False
+    endings: Counter[bool] = field(default_factory=Counter)
+    """How often the process ended, by the item itself (True) or by others."""
+
+
+class _Grader:
+    """Processes at work on batches and on single items, recent grades, and the items in progress."""
+
+    def __init__(self, workers: int, limits: Limits, grade_one: GradeOne) -> None:
+        self._workers, self._limits, self._grade_one = workers, limits, grade_one
+        self._known: dict[Key, _Pending] = {}
+        self._remembered: dict[Key, Grade] = {}
+        self._queue: deque[_Pending] = deque()
+        self._cases: deque[_Case] = deque()
+        self._busy: dict[GraderProcess, deque[_Pending] | _Case] = {}
+        self._idle: list[GraderProcess] = []
+        self._num_failures = 0
+        self._given_up: Ungraded | None = None
+
+    def submit(self, item: Item) -> _Pending:
+        submission, gold = item
+        text = hashlib.blake2b(submission.text.encode("utf-8", "surrogatepass")).digest()
+        key = (text, submission.stop_reason, submission.thinks, gold)
+        if (earlier := self._known.get(key)) is not None:
+            return earlier
+        pending = _Pending(item, key, self._remembered.get(key) or self._given_up)
+        if pending.outcome is None:
+            self._known[key] = pending
+            self._queue.append(pending)
+            if len(self._queue) % ITEMS_PER_BATCH == 0:
+                self._go_on(waits=False)
+        return pending
+
+    def result(self, pending: _Pending) -> Grade | Ungraded:
+        while pending.outcome is None:
+            self._go_on(waits=True)
+        if self._known.pop(pending.key, None) is not None and isinstance(pending.outcome, Grade):
+            self._remembered[pending.key] = pending.outcome
+            if len(self._remembered) > REMEMBERED_GRADES:
+                del self._remembered[next(iter(self._remembered))]
+        return pending.outcome
+
+    def close(self) -> None:
+        for process in [*self._busy, *self._idle]:
+            process.kill()
+        self._busy, self._idle = {}, []
+
+    def _go_on(self, *, waits: bool) -> None:
+        """Give work to free processes, and take in what the others have done; `waits`: until one has done something."""
+        while self._given_up is None and len(self._busy) < self._workers and self._start(whole_batches=not waits):
+            pass
+        if self._given_up is not None:
+            self.close()
+            for pending in self._known.values():
+                pending.outcome = pending.outcome or self._given_up
+            return
+        next_look = min((process.looks_at for process in self._busy), default=0.0)
+        seconds = max(0.0, next_look - time.monotonic()) if waits else 0.0
+        ready = connection.wait([process.connection for process in self._busy], seconds)
+        for process in list(self._busy):
+            if process.connection in ready:
+                self._take(process, process.receive())
+            elif (end := process.stalled()) is not None:
+                self._take(process, end)
+
+    def _start(self, *, whole_batches: bool) -> bool:
+        """Give the next work to a process; returns whether there was some, and a process for it."""
+        if self._cases:
+            return self._start_case(self._cases.popleft())
+        free = self._workers - len(self._busy)
+        size = min(ITEMS_PER_BATCH, math.ceil(len(self._queue) / free))
+        if not size or (whole_batches and len(self._queue) < ITEMS_PER_BATCH):
+            return False
+        try:
+            process = self._idle.pop() if self._idle else GraderProcess(self._grade_one, self._limits)
+        except (OSError, EOFError) as error:
+            if not self._busy:
+                self._fail(_not_started(error).reason)
+            return not self._busy  # those that run grade the rest
+        batch = deque(self._queue.popleft() for _ in range(size))
+        seconds = min(BATCH_ITEM_SECONDS, self._limits.processor_seconds)
+        try:
+            process.send([pending.item for pending in batch], seconds)
+        except OSError:  # it was killed while it had no work, or is stopped
+            process.kill()
+            self._queue.extendleft(reversed(batch))
+            self._fail("grader processes end before they get work")
+        else:
+            self._busy[process] = batch
+        return True
+
+    def _start_case(self, case: _Case) -> bool:
+        try:
+            process = GraderProcess(self._grade_one, self._limits)
+            process.send([CONTROL, case.pending.item], self._limits.processor_seconds)
+        except (OSError, EOFError) as error:
+            self._decide(case, _not_started(error))
+        else:
+            self._busy[process] = case
+        return True
+
+    def _take(self, process: GraderProcess, outcome: Grade | Ended) -> None:
+        work = self._busy[process]
+        if isinstance(outcome, Grade):
+            self._num_failures = 0
+        else:
+            process.kill()
+        if isinstance(work, _Case):
+            if isinstance(outcome, Grade) and not work.is_control_graded:
+                work.is_control_graded = True
+                return
+            process.connection.close()
+            del self._busy[process]
+            self._decide(work, outcome)
+            return
+        first = work.popleft()
+        if isinstance(outcome, Grade):
+            first.outcome = outcome
+        else:
+            self._cases.append(_Case(first))
+            self._queue.extendleft(reversed(work))
+            work.clear()
+        if not work:
+            del self._busy[process]
+            if isinstance(outcome, Grade) and process.num_items < ITEMS_PER_PROCESS:
+                self._idle.append(process)
+            else:
+                process.connection.close()  # it ends by itself
+
+    def _decide(self, case: _Case, outcome: Grade | Ended) -> None:
+        """Take in how the process of an item ended, and try the item again unless that was enough."""
+        if isinstance(outcome, Grade):
+            case.pending.outcome = outcome
+            return
+        case.endings[outcome.by_answer] += 1
+        if outcome.by_answer and not case.is_control_graded:
+            case.pending.outcome = Ungraded(f"a control answer got no grade either: {outcome.reason}")
+        elif case.endings[outcome.by_answer] < ATTEMPTS:
+            case.is_control_graded = False
+            self._cases.appendleft(case)
+            return
+        elif outcome.by_answer:
+            detail = f"{outcome.reason}, {ATTEMPTS} times alone in a fresh process; a control answer survived"
+            case.pending.outcome = Grade("grader_timeout", None, None, detail, outcome.seconds)
+        else:
+            case.pending.outcome = Ungraded(outcome.reason)
+        if isinstance(case.pending.outcome, Ungraded):
+            self._fail(case.pending.outcome.reason)
+
+    def _fail(self, reason: str) -> None:
+        self._num_failures += 1
+        if self._num_failures >= MOST_FAILURES:
+            self._given_up = Ungraded(reason)
+
+
+def _not_started(error: OSError | EOFError) -> Ended:
+    why = (error.strerror if isinstance(error, OSError) else None) or "the machine has no process or memory left"
+    return Ended(f"no grader process can be started: {why}", by_answer=False)

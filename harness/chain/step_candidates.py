@@ -1,0 +1,101 @@
+"""The candidates for a step: what a verdict is asked about, what is recorded of them, and how similar texts are."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from harness.engine import Completion
+from harness.prompts import THINK_END
+from harness.trace import Candidate, Verdict
+
+
+def as_candidates(completions: Sequence[Completion]) -> list[Candidate]:
+    """Return the record of each completion as a candidate.
+
+    Texts that are equal up to surrounding whitespace share an option, so that a verdict never splits its probability
+    between them. The whitespace before `</think>`, which no judge is shown, counts as such.
+    """
+    options: dict[tuple[str, bool], int] = {}
+    return [
+        Candidate(
+            text=c.text,
+            num_tokens=c.num_tokens,
+            finish=c.finish,
+            mean_logprob=c.mean_logprob,
+            option=options.setdefault(_as_shown(c.text), len(options)),
+        )
+        for c in completions
+    ]
+
+
+def _as_shown(text: str) -> tuple[str, bool]:
+    """Return what a verdict's question shows of a text, and whether the text closes the thought."""
+    return text.replace(THINK_END, "").strip(), THINK_END in text
+
+
+def offered_texts(candidates: Sequence[Candidate]) -> list[str]:
+    """Return the distinct texts that a verdict is asked about, in the order of their options."""
+    texts: dict[int, str] = {}
+    for candidate in candidates:
+        if candidate.option is not None:
+            texts.setdefault(candidate.option, candidate.text)
+    return [texts[i] for i in sorted(texts)]
+
+
+def mark_accepted(candidates: Sequence[Candidate], option: int) -> int:
+    """Mark the first candidate of an option as accepted and return its index.
+
+    Raises StopIteration where no candidate has that option.
+    """
+    index = next(i for i, c in enumerate(candidates) if c.option == option)
+    candidates[index].accepted = True
+    return index
+
+
+def mean_score(verdict: Verdict) -> float:
+    """Return the probability-weighted mean of a score verdict's digits (the SpecReason code's second mode)."""
+    return sum(int(digit) * p for digit, p in zip(verdict.options, verdict.probabilities, strict=True))
+
+
+_PIECE = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]")
+
+
+def cosine(one: str, other: str) -> float:
+    """Return the cosine, from 0 to 1, between the counts of words, numbers and signs of two texts.
+
+    Case and whitespace do not count. Two texts without any of these are alike, and are like no other text.
+    """
+    return _cosine(_counts(one), _counts(other))
+
+
+def _cosine(a: Counter[str], b: Counter[str]) -> float:
+    if not a or not b:
+        return float(a == b)
+    if a == b:
+        return 1.0
+    return sum(n * b[piece] for piece, n in a.items()) / (_norm(a) * _norm(b))
+
+
+def most_consistent(texts: Sequence[str]) -> int:
+    """Return the index of the text that is most like the others; the first one of a tie.
+
+    SpecGuard's self-consistency selector: a softmax over each row of the similarities; the text with the least weight
+    on itself is chosen. As every text is equally similar to itself, that is the largest sum of exponentials of a row.
+    """
+    num_equal = Counter(texts)
+    counts = {text: _counts(text) for text in num_equal}
+    sums = {
+        one: sum(n * math.exp(_cosine(counts[one], counts[other])) for other, n in num_equal.items()) for one in counts
+    }
+    return max(range(len(texts)), key=lambda i: round(sums[texts[i]], 9))
+
+
+def _counts(text: str) -> Counter[str]:
+    return Counter(_PIECE.findall(text.lower()))
+
+
+def _norm(counts: Counter[str]) -> float:
+    return math.sqrt(sum(n * n for n in counts.values()))

@@ -1,0 +1,361 @@
+"""What a model's `config.json` says about the memory that its weights and its KV cache take on a card.
+
+Only what vLLM splits in a known way is counted. A model whose cache does not grow with every token alike (sliding
+windows, compressed caches, states of a fixed size) has `kv_unknown`, and nothing is guessed.
+
+What one engine takes on each of its cards follows vLLM 0.32 on CUDA (vllm/v1/worker/gpu_worker.py,
+vllm/utils/mem_utils.py): a worker sets up CUDA and NCCL, then measures what is free, then loads the weights and runs
+one batch of `max_num_batched_tokens` to see the peak, then captures two graphs to estimate all of them.
+`gpu_memory_utilization` × the card's memory, less everything since that measurement, is the KV cache. So there are two
+kinds of bytes:
+
+- inside the share: weights, the peak of the activations, kernels and workspaces, CUDA graphs, the KV cache;
+- outside of it: CUDA's context and NCCL's buffers from before the measurement, and what grows after it.
+
+Shares are given to vLLM, and not the size of the cache (`kv_cache_memory_bytes`), which skips the measurement: where an
+estimate here is too small, an engine with a share has a smaller cache or says so at its start; an engine with a fixed
+cache would run out of memory in the middle of a run.
+
+The constants are on the safe side, because none was measured by this project. Their sources stand beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+Config = Mapping[str, Any]
+"""The content of a config.json, or a part of it."""
+_VOCABULARY_PADDING = 64
+"""vLLM pads vocabularies to a multiple of this (vllm/model_executor/layers/vocab_parallel_embedding.py)."""
+_MOST = 1 << 24
+"""Sizes above this are no model's: a configuration is not trusted."""
+_BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
+_GROUPED = frozenset({"awq", "gptq"})
+"""Kinds of quantization that have one scale for a group of a row's weights."""
+_DENSE = frozenset({"llama", "qwen2", "qwen3", "mistral", "phi3", "olmo2", "granite"})
+_EXPERTS = frozenset({"mixtral", "qwen2_moe", "qwen3_moe"})
+"""Families whose layers are attention with grouped heads and a gated feed-forward part, with one or many experts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """The sizes of a decoder."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocabulary: int
+    tied: bool = False
+    """True where input and output embeddings are one matrix."""
+    experts: int = 0
+    expert_intermediate: int = 0
+    experts_per_token: int = 0
+    shared_intermediate: int = 0
+    """Width of an expert that sees every token."""
+    max_positions: int | None = None
+    stored_dtype_bytes: int = 2
+    is_quantized: bool = False
+    quantized_inputs: int = 1
+    """Inputs of a linear layer that share a scale: a card must hold whole groups of them."""
+    quantized_outputs: int = 1
+    """Outputs that share a scale."""
+    file_bytes: int | None = None
+    """Bytes of the weight files; None where they are not at hand."""
+    kv_unknown: str | None = None
+    """Why the cache's size is not known; None where it is."""
+    weights_unknown: str | None = None
+    """Why the weights are not known from the configuration; the size of the files still tells them."""
+
+    @property
+    def padded_vocabulary(self) -> int:
+        """Number of rows of the embeddings as vLLM lays them out."""
+        return -(-self.vocabulary // _VOCABULARY_PADDING) * _VOCABULARY_PADDING
+
+    def widths(self, most: int) -> list[int]:
+        """Return the tensor parallel sizes that vLLM accepts, up to `most`, the smallest first.
+
+        Attention heads, feed-forward parts and the padded vocabulary are divided; heads of keys and values are divided
+        or, where there are fewer of them than cards, repeated (`QKVParallelLinear` asserts both).
+        """
+        return [width for width in range(1, most + 1) if self.refusal(width) is None]
+
+    def refusal(self, width: int) -> str | None:
+        """Return why the model cannot be split over so many cards; None where it can."""
+        divided = {"attention heads": self.heads, "feed-forward columns": self.intermediate}
+        if self.experts:
+            divided["feed-forward columns"] = self.expert_intermediate
+        divided["rows of the padded vocabulary"] = self.padded_vocabulary
+        for what, number in divided.items():
+            if number % width:
+                return f"{number} {what} cannot be divided by {width}"
+        if self.kv_heads % width and width % self.kv_heads:
+            return f"{self.kv_heads} heads of keys and values can neither be divided nor repeated over {width}"
+        return self._splits_a_group(width) if width > 1 else None
+
+    def _splits_a_group(self, width: int) -> str | None:
+        """Return why the scales of quantized weights cannot be divided over so many cards; None where they can.
+
+        vLLM refuses parts of a layer's inputs (of blocks of weights also of its outputs) that are not whole groups
+        (validate_fp8_block_shape, verify_group_size_divides_partition). For experts it has other ways.
+        """
+        both = math.lcm(self.quantized_inputs, self.quantized_outputs)
+        columns = self.shared_intermediate if self.experts else self.intermediate
+        attention, keys = self.heads * self.head_dim // width, self._kv_heads_on_card(width) * self.head_dim
+        for what, part, group in (
+            ("feed-forward columns", columns // width, both),
+            ("columns of attention", attention, both),
+            ("columns of keys", keys, self.quantized_outputs),
+        ):
+            if part % group:
+                return f"the {part} {what} on each of {width} cards do not fill groups of {group} quantized weights"
+        return None
+
+    def parameters(self, width: int) -> int:
+        """Return the number of parameters that each of `width` cards holds; experts are all counted."""
+        heads = self.heads // width + 2 * self._kv_heads_on_card(width)
+        attention = self.hidden * self.head_dim * (heads + self.heads // width)
+        feed_forward = self.hidden * (self.experts + 3 * self._feed_forward_columns // width)
+        norms = 2 * self.hidden + (heads + 2) * self.head_dim
+        embeddings = (1 if self.tied else 2) * self.padded_vocabulary * self.hidden // width
+        return self.layers * (attention + feed_forward + norms) + embeddings + self.hidden
+
+    def weight_bytes(self, width: int, dtype: str = "auto") -> int:
+        """Return the bytes of the weights on each of `width` cards.
+
+        The files decide where they are at hand: the sizes in the configuration then only tell how they are divided.
+        Unquantized weights are counted as they are loaded: `auto` loads float32 in two bytes, as vLLM does.
+        """
+        loaded = self._loaded_bytes(dtype)
+        if self.file_bytes is None:
+            return int(self.parameters(width) * loaded)
+        as_loaded = 1.0 if self.is_quantized else loaded / self.stored_dtype_bytes
+        if self.weights_unknown is not None:
+            return int(self.file_bytes * as_loaded / width)
+        # Padding and repeated heads make the parts add up to more than the files.
+        return int(self.file_bytes * as_loaded * self.parameters(width) / self._stored_parameters())
+
+    def kv_bytes_per_token(self, width: int, dtype: str = "auto") -> int:
+        """Return the bytes that one token takes in the cache of each of `width` cards: keys and values of all layers.
+
+        They have the type that the weights are loaded in; where these are quantized, the type they are calculated in.
+        Beyond as many cards as there are heads of keys and values, the heads are repeated and this gets no smaller
+        (vllm/config/model.py, get_num_kv_heads).
+        """
+        return 2 * self.layers * self._kv_heads_on_card(width) * self.head_dim * self._loaded_bytes(dtype)
+
+    def _loaded_bytes(self, dtype: str) -> int:
+        return _BYTES.get(dtype, min(2, self.stored_dtype_bytes))
+
+    def _kv_heads_on_card(self, width: int) -> int:
+        return max(1, self.kv_heads // width)
+
+    @property
+    def _feed_forward_columns(self) -> int:
+        if not self.experts:
+            return self.intermediate
+        return self.experts * self.expert_intermediate + self.shared_intermediate
+
+    def _stored_parameters(self) -> int:
+        padding = (self.padded_vocabulary - self.vocabulary) * self.hidden * (1 if self.tied else 2)
+        return self.parameters(1) - padding
+
+
+def read_shape(name: str, config: Config, file_bytes: int | None = None) -> ModelShape:
+    """Return the shape that a configuration in Hugging Face's format describes.
+
+    Raises ValueError, with one line, where a size is missing or is no size.
+    """
+    text = config.get("text_config")
+    own = text if isinstance(text, dict) else config
+    heads = _size(name, own, "num_attention_heads")
+    hidden = _size(name, own, "hidden_size")
+    family = str(own.get("model_type", config.get("model_type", "")))
+    head_dim = _optional(own, "head_dim") or hidden // heads
+    if head_dim == 0:
+        raise ValueError(f"{name}: config.json has {heads} attention heads and a hidden size of only {hidden}")
+    experts = _optional(own, "num_experts") or _optional(own, "num_local_experts")
+    quantized_outputs, quantized_inputs = _quantized_groups(config.get("quantization_config"))
+    dtype = str(own.get("dtype") or own.get("torch_dtype") or config.get("torch_dtype") or "bfloat16")
+    shape = ModelShape(
+        name=name,
+        layers=_size(name, own, "num_hidden_layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_optional(own, "num_key_value_heads") or heads,
+        head_dim=head_dim,
+        intermediate=_optional(own, "intermediate_size") or 4 * hidden,
+        vocabulary=_size(name, own, "vocab_size"),
+        tied=own.get("tie_word_embeddings", config.get("tie_word_embeddings")) is True,
+        experts=experts,
+        expert_intermediate=_optional(own, "moe_intermediate_size") or _optional(own, "intermediate_size"),
+        experts_per_token=_optional(own, "num_experts_per_tok") or 1,
+        shared_intermediate=_optional(own, "shared_expert_intermediate_size"),
+        max_positions=_optional(own, "max_position_embeddings") or None,
+        stored_dtype_bytes=_BYTES.get(dtype.removeprefix("torch."), 2),
+        is_quantized=isinstance(config.get("quantization_config"), dict),
+        quantized_inputs=quantized_inputs,
+        quantized_outputs=quantized_outputs,
+        file_bytes=file_bytes,
+        kv_unknown=_kv_unknown(family, own),
+        weights_unknown=None if family in _DENSE | _EXPERTS else _unfamiliar(family),
+    )
+    return replace(shape, experts=0) if family in _DENSE else shape
+
+
+def _quantized_groups(quantization: Config | None) -> tuple[int, int]:
+    """Return how many outputs and how many inputs of a linear layer share a scale; 1 where none do or nothing says."""
+    if not isinstance(quantization, dict):
+        return 1, 1
+    method = quantization.get("quant_method")
+    if method in _GROUPED and not quantization.get("desc_act"):
+        return 1, _optional(quantization, "group_size") or _optional(quantization, "q_group_size") or 1
+    block: object = quantization.get("weight_block_size")
+    if method == "compressed-tensors":
+        groups = quantization.get("config_groups")
+        schemes = list(groups.values()) if isinstance(groups, dict) else []
+        weights = [one["weights"] for one in schemes if isinstance(one, dict) and isinstance(one.get("weights"), dict)]
+        if len(weights) != 1:
+            return 1, 1
+        if weights[0].get("strategy") == "group":
+            return 1, _optional(weights[0], "group_size") or 1
+        block = weights[0].get("block_structure")
+    if isinstance(block, list) and len(block) == 2:
+        sizes = {"outputs": block[0], "inputs": block[1]}
+        return _optional(sizes, "outputs") or 1, _optional(sizes, "inputs") or 1
+    return 1, 1
+
+
+def _kv_unknown(family: str, config: Config) -> str | None:
+    """Return why a cache is not the same number of bytes for every token."""
+    kinds = config.get("layer_types")
+    if config.get("kv_lora_rank") is not None:
+        return "it compresses keys and values (multi-head latent attention)"
+    if isinstance(kinds, list) and any(kind != "full_attention" for kind in kinds):
+        return "not all of its layers attend to the whole text"
+    window, positions = config.get("sliding_window"), config.get("max_position_embeddings")
+    slides = config.get("use_sliding_window", not family.startswith("qwen")) is not False
+    if isinstance(window, int) and slides and not (isinstance(positions, int) and window >= positions):
+        return f"it attends to a window of {window} tokens"
+    return None if family in _DENSE | _EXPERTS else _unfamiliar(family)
+
+
+def _unfamiliar(family: str) -> str:
+    return f"models of the type {family[:40]!r} are not known here" if family else "config.json names no model_type"
+
+
+def _size(name: str, config: Config, key: str) -> int:
+    value = _optional(config, key)
+    if not value:
+        raise ValueError(f"{name}: config.json has no valid {key}")
+    return value
+
+
+def _optional(config: Config, key: str) -> int:
+    """Return a size; 0 where there is none. A truth value is no size, and neither is what no model can have."""
+    value = config.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST else 0
+
+
+GIB = 1 << 30
+BATCHED_TOKENS = 2048
+"""Tokens of one batch, prompts included (`max_num_batched_tokens`). vLLM's server takes 8192 on an H100 and 2048 on an
+A100. From about a thousand tokens on, a model of 1.5 billion parameters or more is limited by arithmetic, so larger
+batches read prompts no faster; but a verdict or a token then waits for the whole batch (2048 tokens of a 32B model:
+0.3 s on one H100), and the activations of 8192 tokens take 1.3 GiB more of it."""
+
+_CONTEXT_BYTES = int(0.75 * GIB)
+"""CUDA's context with the kernels that PyTorch loads at once: 0.4 to 0.6 GiB on A100 and H100."""
+_COMMUNICATION_BYTES = int(1.5 * GIB)
+"""NCCL and custom all-reduce of an engine over several cards, before the measurement: 1.5 GiB on an L4 (2.28 GiB with
+the context, pytorch/pytorch#175666), 1.8 GiB on an H100 (3.58 GiB on two cards, 1.79 on one, vllm-project/vllm#10511,
+where kernels are part of both)."""
+_GROWTH_BYTES = int(0.5 * GIB)
+"""What is allocated after the measurement: kernels loaded later, fragments, graphs above their estimate (0.13 GiB in
+vllm-project/vllm#57475; vLLM itself leaves 0.15 GiB when it advises on a cache size)."""
+_KERNEL_BYTES = int(0.75 * GIB)
+"""Kernels and workspaces that are loaded between the measurement and the end of the profile, and what weights take
+beyond their sizes: 0.3 GiB (vllm-project/vllm#15815) to 1 GiB (vllm-project/vllm#10511, the context subtracted)."""
+_GRAPH_BYTES = GIB // 4
+_GRAPH_BYTES_PER_LAYER = 10 << 20
+"""CUDA graphs of all batch sizes: 0.44 to 0.73 GiB for models of some 30 layers (vllm-project/vllm#48214, #39559)."""
+_LOGIT_BYTES_PROFILED = 6
+"""Bytes per logit of a batch in the profile: one copy in two bytes and one in four."""
+_LOGIT_BYTES_LATER = 8
+"""Bytes per logit outside of the profile: its sampler may skip top-p and log-probabilities (a note in
+vllm/v1/worker/gpu/model_runner.py, _dummy_sampler_run), which copy the logits in four bytes."""
+_ADAPTER_SLOTS = 2
+"""Slots of harness.engines.vllm_process, each with room for the largest rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """Bytes of one engine on each of its cards."""
+
+    weights: int
+    activations: int
+    """Peak beyond the weights, kernels and workspaces included."""
+    graphs: int
+    outside: int
+    """Beside the share: context, communication, and growth after vLLM's measurement."""
+    kv_per_token: int
+
+    @property
+    def fixed(self) -> int:
+        """What the share holds apart from the KV cache."""
+        return self.weights + self.activations + self.graphs
+
+
+def engine_memory(
+    shape: ModelShape,
+    width: int,
+    *,
+    num_logits: int,
+    dtype: str = "auto",
+    companions: Sequence[ModelShape] = (),
+    adapter_rank: int = 0,
+    batched_tokens: int = BATCHED_TOKENS,
+) -> EngineMemory:
+    """Return what an engine takes on each of `width` cards.
+
+    `num_logits` is the most rows of logits in one batch. `companions` are models that the same engine loads to propose
+    tokens: their weights and caches lie beside the model's. `adapter_rank` is the largest rank of LoRA weights; 0 for
+    none.
+    """
+    models = (shape, *companions)
+    layers = sum(model.layers for model in models)
+    logits = num_logits * shape.padded_vocabulary
+    communication = _COMMUNICATION_BYTES if width > 1 else 0
+    tokens = max(batched_tokens, num_logits)
+    forward = max(_forward_bytes(model, width, tokens) for model in models)
+    return EngineMemory(
+        weights=sum(model.weight_bytes(width, dtype) for model in models) + _adapter_bytes(shape, adapter_rank),
+        activations=max(forward, logits * _LOGIT_BYTES_PROFILED) + _KERNEL_BYTES,
+        graphs=_GRAPH_BYTES + layers * _GRAPH_BYTES_PER_LAYER,
+        outside=_CONTEXT_BYTES + communication + _GROWTH_BYTES + logits * _LOGIT_BYTES_LATER,
+        kv_per_token=sum(model.kv_bytes_per_token(width, dtype) for model in models),
+    )
+
+
+def _forward_bytes(shape: ModelShape, width: int, batched_tokens: int) -> int:
+    """Return the largest activations of a batch: the feed-forward part of a layer, and copies of the hidden states.
+
+    Checked against vLLM's log for Llama-3-8B with 8192 tokens: 1.22 GiB calculated, 1.26 GiB measured.
+    """
+    columns = shape.intermediate
+    if shape.experts:
+        columns = max(columns, shape.experts_per_token * shape.expert_intermediate + shape.shared_intermediate)
+    hidden = 6 + (shape.experts_per_token if shape.experts else 0)
+    return batched_tokens * (3 * columns // width + hidden * shape.hidden) * 2
+
+
+def _adapter_bytes(shape: ModelShape, rank: int) -> int:
+    """Return the bytes of LoRA's slots for all linear layers, two bytes each, as if they were not divided."""
+    attention = 2 * (shape.hidden + shape.heads * shape.head_dim) + 2 * (shape.hidden + shape.kv_heads * shape.head_dim)
+    return _ADAPTER_SLOTS * rank * shape.layers * (attention + 3 * (shape.hidden + shape.intermediate)) * 2

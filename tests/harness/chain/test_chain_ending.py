@@ -1,0 +1,283 @@
+"""No step ends inside a character; whether a step ends the thought, the chain, or neither; who writes the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grading import Gold, grade
+from harness.chain.chain_ending import ends_chain, ends_thought, has_boxed, is_repeat, kept_open
+from harness.engine import Completion, Finish, Generation, Sampling, Timing
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.trace import Step, StepRole, Trace
+from harness.weights.tokenizer import HFTokenizer
+from jobs.after.grading import FinishedSample, _submission
+from tests.harness import multibyte
+from tests.harness.conftest import save_tokenizer
+from tests.harness.scripts import OtherTokenizer, Script, solve
+
+
+def step(text: str, role: StepRole = "draft", finish: Finish = "stop") -> Step:
+    return Step("draft", role, text, 1, (1,), finish)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\\boxed{5}", True),
+        ("so \\boxed{\\frac{1}{2}} it is", True),
+        ("\\boxed{}", True),
+        ("\\boxed{5", False),
+        ("\\boxed{\\frac{1}{2}", False),
+        ("\\boxed 5", False),
+        ("boxed{5}", False),
+        ("", False),
+        ("\\boxed{1} or \\boxed{2", False),  # the last one is still being written
+        ("\\boxed{1 and \\boxed{2}", True),
+    ],
+)
+def test_a_box_has_balanced_braces(text: str, expected: bool) -> None:
+    assert has_boxed(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("ended", "expected"),
+    [
+        (step("We add.\n\n"), False),
+        (step("We add.\n\n", finish="length"), False),
+        (step("So it is 5.</think>"), True),
+        (step("So it is 5.", finish="eos"), True),
+        (step("So it is 5.", "chain"), True),
+        (step("So it is 5.", "rethink", "length"), True),
+        (step("5", "answer"), True),
+        (step("Let me think", "guidance", "length"), False),
+        (step("\\boxed{5}"), False),
+    ],
+)
+def test_a_thought_ends_with_its_tag_or_its_author_or_a_whole_reply(ended: Step, expected: bool) -> None:
+    assert ends_thought(ended) is expected
+
+
+@pytest.mark.parametrize(
+    ("ended", "in_thought", "expected"),
+    [
+        (step("so \\boxed{5}\n\n"), False, True),
+        (step("so \\boxed{5}\n\n"), True, False),  # an intermediate result
+        (step("so \\boxed{5}</think>\n\n"), True, False),  # the box is inside the thought
+        (step("so</think>\n\nIt is \\boxed{5}."), True, True),
+        (step("It is 5.", finish="eos"), False, True),
+        (step("It is 5.", finish="eos"), True, False),
+        (step("so</think>\n\nIt is 5.", finish="eos"), True, True),
+        (step("so</think>\n\n", finish="eos"), True, False),  # the answer is still missing
+        (step("", finish="eos"), False, True),
+        (step("We add.\n\n"), False, False),
+        (step("5", "answer", "length"), True, True),
+        (step("no box", "chain", "length"), True, True),
+    ],
+)
+def test_a_chain_ends_with_its_answer(ended: Step, in_thought: bool, expected: bool) -> None:
+    assert ends_chain(ended, in_thought=in_thought) is expected
+
+
+def test_a_repeat_has_the_same_text_whoever_wrote_it() -> None:
+    assert is_repeat(step("We add.\n\n"), step("We add.", "fallback"))
+    assert not is_repeat(step("We add 2."), step("We add."))
+
+
+TEXT = "首先🙂 x²=4\n\n因此\ufffd x=±2 👩\u200d🚀\n\nSo \\boxed{2}. "
+LIMITS = range(1, 9)
+METHODS: dict[str, list[str]] = {
+    "speccot": ["guidance_tokens", "step_tokens"],
+    "specreason": ["step_tokens"],
+    "vanilla": [],
+}
+
+
+class Writer(ScriptedEngine):
+    """Continues a text byte by byte from where the prompt ends, also inside a character."""
+
+    def __init__(self, text: str, tokenizer: ByteTokenizer) -> None:
+        super().__init__(lambda prompt, sampling: [], judge, tokenizer)
+        self.ids = tokenizer.encode(text)
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        opening = self.tokenizer.encode("Assistant: ")
+        begun = next(i for i in range(len(prompt)) if list(prompt[i : i + len(opening)]) == opening) + len(opening)
+        rest = self.ids[len(prompt) - begun :]
+        finish: Finish = "eos"
+        for end in range(1, len(rest) + 1):
+            if any(stop in self.tokenizer.decode(rest[:end]) for stop in sampling.stop):
+                rest, finish = rest[:end], "stop"
+                break
+        num_tokens = len(rest) + (finish == "eos")
+        if num_tokens > sampling.max_tokens:
+            rest, finish, num_tokens = rest[: sampling.max_tokens], "length", sampling.max_tokens
+        completion = Completion(tuple(rest), self.tokenizer.decode(rest), finish, num_tokens)
+        return Generation((completion,) * sampling.n, len(prompt), 0, Timing(0.0, 0.0, 0.0, 0.0, 1))
+
+
+def judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
+    """The first candidate, or the best score."""
+    chosen = len(labels) - 1 if labels[0] == "0" else 0
+    return [0.9 if i == chosen else 0.01 for i in range(len(labels))]
+
+
+async def run(
+    method: str, limit: int, *, text: str = TEXT, trace: Trace | None = None, alike: bool = True, **options: Any
+) -> Trace:
+    draft = Writer(text, ByteTokenizer() if alike else OtherTokenizer())
+    target = Writer(text, ByteTokenizer())
+    params = dict.fromkeys(METHODS[method], limit) | ({"drafts": 2} if method == "speccot" else {})
+    return await solve(method, {"draft": draft, "target": target}, trace=trace, **params, **options)
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["same tokenizer", "other tokenizer"])
+@pytest.mark.parametrize("method", ["speccot", "specreason"])
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_steps_of_any_limit_are_whole_characters_and_together_the_text(
+    method: str, limit: int, alike: bool
+) -> None:
+    text = TEXT if limit > 1 else TEXT.replace("\n\n", " ")  # two steps of one line break each would repeat
+    trace = await run(method, limit, text=text, alike=alike)
+    assert trace.stop_reason == "answered"
+    assert trace.output_text.removesuffix(". ") == text.removesuffix(". ")
+    for step in trace.steps:
+        assert step.text or step.finish == "eos"
+        assert step.text == ByteTokenizer().decode(step.token_ids) or not alike
+        assert step.num_tokens <= max(limit, 4)
+        for candidate in step.candidates:
+            assert candidate.text in text, "shown to the judge"
+    assert trace.emitted_tokens <= trace.spent_tokens()
+
+
+@pytest.mark.parametrize("budget", range(1, 40))
+async def test_a_budget_is_kept_and_ends_with_a_whole_character(budget: int) -> None:
+    for method in METHODS:
+        trace = await run(method, 4, budget=budget)
+        assert trace.emitted_tokens == budget
+        assert trace.stop_reason == "budget"
+        assert TEXT.startswith(trace.output_text)
+
+
+@pytest.mark.parametrize("room", range(1, 9))
+async def test_a_context_without_room_for_a_character_is_full(room: int) -> None:
+    """Not a chain of empty steps, which would count as repeated."""
+    text = "".join(chr(0x1F600 + i) for i in range(20))
+    for method in ("speccot", "specreason"):
+        whole = await run(method, 2, text=text)
+        draft = Writer(text, ByteTokenizer())
+        draft.context_tokens = len(draft.tokenizer.encode(whole.draft_prompt)) + 12 + room
+        params: dict[str, Any] = dict.fromkeys(METHODS[method], 2) | ({"drafts": 2} if method == "speccot" else {})
+        trace = await solve(method, {"draft": draft, "target": Writer(text, ByteTokenizer())}, **params)
+        assert trace.stop_reason == "context"
+        assert trace.output_text == text[: 3 + room // 4]
+        assert all(step.text for step in trace.steps)
+
+
+def tokenizers(folder: Path) -> dict[str, HFTokenizer]:
+    from transformers import PreTrainedTokenizerFast
+
+    from harness.weights import models
+
+    (folder / "bytes").mkdir()
+    save_tokenizer(folder / "bytes")
+    pieces = PreTrainedTokenizerFast(tokenizer_object=multibyte.sentence_piece(), eos_token="</s>")
+    pieces.save_pretrained(folder / "pieces")
+    return {
+        "byte level": HFTokenizer(str(folder / "bytes")),
+        "sentence piece": HFTokenizer(str(folder / "pieces")),
+        "bundled pair": HFTokenizer(models.resolve("demo-target").path_or_hub_id),
+    }
+
+
+def test_tokenizers_know_which_ids_are_half_a_character(tmp_path: Path) -> None:
+    for name, tokenizer in tokenizers(tmp_path).items():
+        ids = tokenizer.encode(multibyte.TEXT)
+        assert tokenizer.decode(ids).strip() == multibyte.TEXT.strip(), name
+        whole = [0]
+        for i in range(1, len(ids) + 1):
+            count = tokenizer.num_unfinished(ids[:i])
+            assert i - count == (i if not count else whole[-1]), f"{name}: {i}"
+            if not count:
+                whole.append(i)
+                assert multibyte.TEXT.startswith(tokenizer.decode(ids[:i]).lstrip("▁")), f"{name}: {i}"
+        assert 100 < len(whole) < len(ids), name
+        assert tokenizer.num_unfinished(tokenizer.encode("so \ufffd")) == 0, f"{name}: a real replacement character"
+        assert tokenizer.num_unfinished([]) == 0
+
+
+@pytest.mark.parametrize("author", ["target", "draft"])
+async def test_speccot_lets_the_chosen_model_write_the_final_answer(author: str) -> None:
+    closing = [["done</think>\n\n"]]
+    draft = Script([*closing, "It is \\boxed{5}."])
+    target = Script(["It is \\boxed{5}."], decides=["1"])
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0, answer_by=author)
+    assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), (author, "answer")]
+    assert trace.stop_reason == "answered"
+
+
+THOUGHT = [["maybe \\boxed{4}\n\n"], ["no\n\n"], ["5</think>\n\n"], ["\\boxed{5}"]]
+
+
+@pytest.mark.parametrize(("ends_at", "num_steps"), [("answer", 4), ("boxed", 1)])
+async def test_specreason_may_end_at_a_box_inside_the_thought(ends_at: str, num_steps: int) -> None:
+    engines = {
+        "draft": Script(THOUGHT).engine(thinks=True),
+        "target": Script([], decides=["9"] * 4).engine(thinks=True),
+    }
+    trace = await solve("specreason", engines, ends_at=ends_at)
+    assert len(trace.steps) == num_steps
+    assert trace.stop_reason == "answered"
+
+
+@pytest.mark.parametrize("answer", ["Answer: 5\n\n", "ANSWER: 5\n\n", "the boxed one\n\n"])
+async def test_what_the_authors_program_takes_for_an_answer_ends_the_chain(answer: str) -> None:
+    engines = {
+        "draft": Script([["two\n\n"], [answer]]).engine(thinks=True),
+        "target": Script([], decides=["9"] * 2).engine(thinks=True),
+    }
+    trace = await solve("specreason", engines, ends_at="boxed")
+    assert trace.output_text == "two\n\n" + answer
+    assert trace.stop_reason == "answered"
+
+
+async def test_a_thought_that_closes_without_an_answer_continues() -> None:
+    draft = Script([["so</think>\n\n"], ["it is"], ["\\boxed{5}"]])
+    target = Script([], decides=["9"] * 3)
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
+    trace = await solve("specreason", engines, ends_at="boxed")
+    assert trace.output_text == "so\n\nit is\n\n\\boxed{5}"
+    assert draft.prompts[-1].endswith("so\n\nit is\n\n")
+    assert "so</think>" in target.prompts[0], "the target scores the step as it was written"
+
+
+def test_a_step_with_an_answer_is_kept_as_it_is() -> None:
+    assert kept_open("</think>\n\n\\boxed{5}", "eos") == "</think>\n\n\\boxed{5}"
+
+
+async def test_every_step_ends_with_the_separator_also_one_that_was_cut() -> None:
+    draft = Script([["so it is\n\n"], ["\\boxed"]])
+    target = Script([], decides=["9"] * 2)
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
+    trace = await solve("specreason", engines, ends_at="boxed", step_tokens=6)
+    assert [step.finish for step in trace.steps] == ["length", "length"]
+    assert trace.output_text == "so it \n\n\\boxed"
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\n</think>\n\n"])
+def test_an_answer_inside_the_thought_is_graded_also_where_its_step_closes_the_thought(end: str) -> None:
+    sample: FinishedSample = {
+        "sample_id": "s",
+        "problem_id": "p",
+        "text": "2 + 3\n\n\\boxed{5}" + end,
+        "stop_reason": "answered",
+        "draft_prompt": "<think>\n",
+        "target_prompt": "<think>\n",
+    }
+    gold = Gold("5")
+    assert grade(_submission(sample, answers_in_thought=True), gold).verdict == "correct"
+    assert grade(_submission(sample, answers_in_thought=False), gold).verdict == "no_answer"

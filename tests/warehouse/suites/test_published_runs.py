@@ -1,0 +1,81 @@
+"""The way of timing: one for all columns of a suite that is launched, and what is there where its table is read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness import reproduce
+from tests.warehouse import runs
+from tests.warehouse.suites.timed_runs import PLAIN, SPECULATIVE, finished, time
+from warehouse.load import load_run
+from warehouse.suites import published_runs
+
+MODELS = ("--draft", "org/small", "--target", "org/large", "--drafts", "2", "--scale", "3x2")
+ALONE = replace(PLAIN, concurrency=1)
+MATH = {"dataset": "math500", "dataset_size": 500}
+
+
+@pytest.fixture
+def large_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three problems × 2 samples count as enough for a latency sample."""
+    monkeypatch.setattr(published_runs, "LEAST_SAMPLES", 1)
+
+
+def asked(output: Path, *more: str) -> str:
+    command = ["speccot-table2", *MODELS, "--output", str(output), *more]
+    result = CliRunner(env={"COLUMNS": "220"}).invoke(reproduce.main, command)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def row(told: str, label: str) -> str:
+    """The lines of a row, one for each column that is shown."""
+    return "\n".join(line for line in told.splitlines() if line.strip().startswith(label))
+
+
+@pytest.mark.usefixtures("large_plan")
+def test_columns_that_are_launched_later_are_measured_as_the_suite_was_begun(tmp_path: Path) -> None:
+    run = finished(tmp_path, ALONE, runs.vanilla, 20.0)
+    for columns in ((), ("--column", "gsm8k"), ("--column", "math500")):
+        told = asked(tmp_path, "--dry-run", *columns)
+        assert f"Every sample runs alone, because this suite was begun so ({run.path.name})" in told
+        assert "timed one at a time" not in told
+
+
+@pytest.mark.usefixtures("large_plan")
+def test_a_table_has_the_runs_of_a_column_whichever_way_they_were_measured(tmp_path: Path) -> None:
+    load_run(finished(tmp_path, ALONE, runs.vanilla, 20.0), tmp_path / "warehouse.duckdb")
+    sampled = finished(tmp_path, replace(PLAIN, **MATH), runs.vanilla, 200.0)  # type: ignore[arg-type]
+    time(sampled, runs.vanilla, (29.0, 30.0, 31.0, 30.0))
+    load_run(sampled, tmp_path / "warehouse.duckdb")
+    target = row(asked(tmp_path, "--table"), "QwQ-32B")
+    assert "20.0 (20.0–20.0)" in target
+    assert "30.0 (" in target
+    assert "200.0" not in target
+
+
+@pytest.mark.usefixtures("large_plan")
+def test_a_column_is_read_in_the_way_that_has_most_samples_so_that_its_ratios_have_a_baseline(tmp_path: Path) -> None:
+    for spec, trace, seconds in (
+        (ALONE, runs.vanilla, 20.0),
+        (replace(SPECULATIVE, concurrency=1), runs.speculative, 10.0),
+    ):
+        load_run(finished(tmp_path, spec, trace, seconds), tmp_path / "warehouse.duckdb")
+    sampled = finished(tmp_path, PLAIN, runs.vanilla, 200.0)
+    time(sampled, runs.vanilla, (59.0, 60.0, 61.0, 60.0))
+    load_run(sampled, tmp_path / "warehouse.duckdb")
+    told = asked(tmp_path, "--table", "--column", "gsm8k")
+    assert "2.4 (" in row(told, "SpecCoT, QwQ-32B"), "20 s alone / (10 s - 1.5 s of the answer)"
+    assert "60.0 (" not in row(told, "QwQ-32B")
+
+
+def test_a_small_run_with_a_latency_sample_stands_in_the_table_of_its_scale(tmp_path: Path) -> None:
+    """A run of so few samples is planned with every sample alone, unless a latency sample is asked for."""
+    run = finished(tmp_path, PLAIN, runs.vanilla, 200.0)
+    time(run, runs.vanilla, (19.0, 20.0, 21.0, 20.0))
+    load_run(run, tmp_path / "warehouse.duckdb")
+    assert "20.0 (" in row(asked(tmp_path, "--table"), "QwQ-32B")

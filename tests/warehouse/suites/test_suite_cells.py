@@ -1,0 +1,201 @@
+"""Every published value has a measure that can be computed, and every ratio the baseline that its paper has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.methods import defaults
+from harness.trace import Candidate, Trace, Verdict
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.spec import EngineSpec, RunSpec, Unit
+from tests.warehouse import runs
+from warehouse.database import Connection, reader
+from warehouse.load import load_run
+from warehouse.measures import measure
+from warehouse.suites import published_suites
+
+SAMPLES = 10
+VLLM = EngineSpec("vllm")
+SHEPHERD = "math-shepherd-mistral-7b-prm@r1/1"
+
+
+def planned_spec(method: str, **changes: Any) -> RunSpec:
+    """The same problems, models and engine for every method."""
+    params = {**defaults(method), **({"model": "target"} if method == "vanilla" else {})}
+    return replace(runs.SPEC, method=method, params=params, samples=SAMPLES, engine=VLLM, **changes)
+
+
+def scored(unit: Unit, score: int, latency: float) -> Trace:
+    """SpecReason: a drafted step with a score, which is the number of its reward in tenths, and an answer."""
+    trace = runs.speculative(unit, latency=latency)
+    trace.steps[1].candidates = trace.steps[1].candidates[:1]
+    digits = tuple(map(str, range(10)))
+    logprobs = tuple(math.log(0.91 if digit == score else 0.01) for digit in range(10))
+    trace.steps[1].verdict = Verdict("score", "How good?", digits, logprobs, score, float(score), True)
+    return trace
+
+
+def chosen(unit: Unit, latency: float) -> Trace:
+    """SCoT: two whole chains, the first is chosen, and an answer."""
+    trace = runs.speculative(unit, latency=latency)
+    del trace.steps[0], trace.calls[0]
+    trace.steps[0].candidates = [
+        Candidate("It is 2.", 6, "eos", -0.5, 0, accepted=True),
+        Candidate("3", 5, "eos", -1.5, 1),
+    ]
+    for call in trace.calls:
+        call.step -= 1
+    return trace
+
+
+def traces(run: RunFolder, method: str) -> list[Trace]:
+    units = runs.planned(run)
+    if method in ("vanilla", "specdecode"):
+        alone = [runs.vanilla(unit, 40 + i, 20.0 + i) for i, unit in enumerate(units)]
+        for trace in alone:
+            trace.steps[0].text = "Long.</think>It is 2."
+        return alone
+    if method == "specreason":
+        return [scored(unit, i % 10, 9.0 + i) for i, unit in enumerate(units)]
+    if method == "scot":
+        return [chosen(unit, 7.0 + i) for i, unit in enumerate(units)]
+    return [runs.speculative(unit, refused=i % 5 == 0, latency=10.0 + i) for i, unit in enumerate(units)]
+
+
+def write_rewards(run: RunFolder, written: list[Trace]) -> None:
+    """A reward in tenths for every candidate: the score of its verdict, and for a second candidate 0.1."""
+    rows = [
+        {
+            "sample_id": trace.sample_id,
+            "step_index": index,
+            "candidate_index": place,
+            "scorer": SHEPHERD,
+            "score": 0.1 if place else (step.verdict.decision if step.verdict else 0) / 10,
+        }
+        for trace in written
+        for index, step in enumerate(trace.steps)
+        for place, _ in enumerate(step.candidates)
+    ]
+    trace_files.write_table(run.scores_dir / "shepherd.parquet", trace_files.SCORES, rows)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("cells")
+    specs = {method: planned_spec(method) for method in ("specdecode", "speccot", "specreason", "scot")}
+    specs |= {"vanilla": planned_spec("vanilla", draft=None)}
+    specs |= {"greedy": planned_spec("vanilla", draft=None, temperature=0.0)}
+    specs |= {"elsewhere": planned_spec("vanilla", draft=None, seed=9)}
+    for name, spec in specs.items():
+        run = runs.create(where, spec, name)
+        written = traces(run, spec.method)
+        runs.write_part(run, written, device="NVIDIA H100" if name == "elsewhere" else "NVIDIA A100")
+        runs.write_grades(run, {trace.sample_id: "correct" for trace in written})
+        if spec.method in ("speccot", "specreason"):
+            write_rewards(run, written)
+        load_run(run, where / "w.duckdb")
+    return where / "w.duckdb"
+
+
+@pytest.fixture
+def connection(database: Path) -> Iterator[Connection]:
+    with reader(database) as opened:
+        yield opened
+
+
+def recorded(plan: published_suites.Planned) -> str:
+    """The run of the synthetic warehouse that stands for a suite's."""
+    is_greedy = plan.flags["method"] == "vanilla" and plan.flags["temperature"] == 0
+    return "greedy" if is_greedy else str(plan.flags["method"])
+
+
+@pytest.mark.parametrize("name", published_suites.names())
+def test_every_published_value_has_a_measure_that_can_be_computed(name: str, connection: Connection) -> None:
+    table = published_suites.load(name)
+    plans = {(plan.row.label, plan.column): plan for plan in published_suites.planned(table)}
+    for plan in plans.values():
+        for key in plan.row.values.get(plan.column, {}):
+            metric = table.metrics[key]
+            assert metric.measure is not None, (plan.row.label, key)
+            baseline = plans.get((table.baseline(plan.row, key) or "", plan.column))
+            assert (baseline is not None) == (metric.measure in published_suites.RATIOS), (plan.row.label, key)
+            base = None if baseline is None else recorded(baseline)
+            measured = measure(connection, metric.measure, recorded(plan), base, metric.stopwatch)
+            assert measured is not None, (plan.row.label, key)
+            if baseline is plan:
+                assert measured.value == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", published_suites.names())
+def test_no_metric_waits_for_what_the_harness_has(name: str) -> None:
+    assert [key for key, metric in published_suites.load(name).metrics.items() if metric.awaits] == []
+
+
+def test_a_greedy_baseline_gives_a_ratio(connection: Connection) -> None:
+    """SCoT, table 1: the target is greedy, the drafts are sampled."""
+    assert measure(connection, "ratio_of_means", "scot", "greedy") is not None
+
+
+@pytest.mark.parametrize("name", ["ratio_of_means", "speed_up", "latency_saved", "latency_saved_seconds"])
+def test_runs_on_other_devices_have_no_ratio(name: str, connection: Connection) -> None:
+    assert measure(connection, name, "speccot", "vanilla") is not None
+    assert measure(connection, name, "speccot", "elsewhere") is None
+
+
+def test_the_ratio_of_means_and_what_is_saved_are_the_same_number(connection: Connection) -> None:
+    """Samples in planned order: latencies 20 to 49 of the target, 10 to 39 of speccot."""
+    ratio = measure(connection, "ratio_of_means", "speccot", "vanilla")
+    saved = measure(connection, "latency_saved", "speccot", "vanilla")
+    seconds = measure(connection, "latency_saved_seconds", "speccot", "vanilla")
+    assert ratio is not None
+    assert saved is not None
+    assert seconds is not None
+    assert ratio.value == pytest.approx(34.5 / 24.5)
+    assert saved.value == pytest.approx(100 * 10 / 34.5)
+    assert seconds.value == pytest.approx(10)
+    assert saved.low == pytest.approx(100 - 100 / (ratio.low or 0))
+
+
+def test_rewards_agree_with_the_view_and_correlate_with_the_scores_that_they_are(connection: Connection) -> None:
+    quality = measure(connection, "draft_quality", "speccot")
+    selected = measure(connection, "selected_quality", "speccot")
+    [view] = connection.execute(
+        "SELECT draft_quality, selected_quality FROM step_quality WHERE run_id = 'speccot'"
+    ).fetchall()
+    assert quality is not None
+    assert selected is not None
+    assert (quality.value, selected.value) == pytest.approx(view)
+    correlation = measure(connection, "score_reward_correlation", "specreason")
+    assert correlation is not None
+    assert correlation.value == pytest.approx(1)
+    assert correlation.low == pytest.approx(1)
+    assert correlation.n == 3
+    assert measure(connection, "score_reward_correlation", "vanilla") is None
+
+
+@pytest.mark.parametrize("name", ["specreason-figure3", "specreason-figure4", "specreason-figure5"])
+def test_only_the_modelled_latency_of_specreason_is_comparable(name: str) -> None:
+    """Its author models latencies (issue 8 of its repository); the measured ones stand beside them with the reason."""
+    table = published_suites.load(name)
+    against = {metric for unlike in table.unlike for metric in unlike.metrics}
+    for key, metric in table.metrics.items():
+        if metric.measure in published_suites.TIMES:
+            published = any(plan.published(table, key) is not None for plan in published_suites.planned(table))
+            assert not published or (metric.stopwatch == "specreason") == (key not in against), key
+    assert {table.metrics[key].stopwatch for key in against} == {"measured"}
+
+
+@pytest.mark.parametrize("name", published_suites.names())
+def test_a_published_speed_up_is_read_beside_a_ratio_of_means_with_the_geometric_mean_after_it(name: str) -> None:
+    metrics = published_suites.load(name).metrics
+    published = {key for row in published_suites.load(name).rows for cell in row.values.values() for key in cell}
+    assert not [key for key in published if metrics[key].measure == "speed_up"]
+    if any(metrics[key].measure == "ratio_of_means" for key in published):
+        assert any(metric.measure == "speed_up" for metric in metrics.values())

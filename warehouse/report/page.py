@@ -1,0 +1,261 @@
+"""Write a report on runs: an HTML page, or its tables as Markdown or LaTeX."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness.plural import counted
+from warehouse.comparison.contrasts import Settings
+from warehouse.comparison.outcomes import resolve
+from warehouse.database import WAIT_SECONDS, Connection, reader_for_grader
+from warehouse.display import aligned, latex, markdown, printable
+from warehouse.options import ReportFormat
+from warehouse.report import svg
+from warehouse.report.differences import read_differences, within
+from warehouse.report.distance import read_distances
+from warehouse.report.facts import Flips, RunFacts, dataset_titles, flips, report_facts, titled_datasets
+from warehouse.report.figures import all_figures, all_tables, sections
+from warehouse.report.svg import Chart
+from warehouse.report.tables import Section, Table, report_warnings
+from warehouse.report.traces import Chunks, index, pack, pack_traces, read_samples, viewing_order
+
+MAX_MEGABYTES = 19.0
+"""Default size limit of the HTML page."""
+_MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Report:
+    """A finished report."""
+
+    content: str
+    coverage: str
+    """Which traces the page contains, or the number of tables, in one line."""
+    charts: Mapping[str, Chart]
+    """By the name of the chart's file without its ending."""
+
+    def write(self, path: Path) -> str:
+        """Write the report to a file and return one line that describes the file. Raises OSError."""
+        path.write_text(self.content, encoding="utf-8")
+        return f"{path}: {len(self.content.encode()) / _MEGABYTE:.1f} MB. {self.coverage}"
+
+
+def make_report(
+    runs: Sequence[str],
+    database: Path,
+    output_format: ReportFormat = "html",
+    *,
+    title: str | None = None,
+    max_megabytes: float = MAX_MEGABYTES,
+    settings: Settings | None = None,
+    baseline: str | None = None,
+    grader: str | None = None,
+    absurd_nats: float | None = None,
+    wait_seconds: float = WAIT_SECONDS,
+) -> Report:
+    """Make a report on runs of a database.
+
+    runs: run ids, prefixes of run ids, or paths of run folders. max_megabytes: size limit of the HTML page, which
+    leaves out traces that do not fit. settings, baseline: of the differences between runs, as for `compare_runs`.
+    absurd_nats: from how many nats of a token on a step is absurd to the target; None: as the database has it. Raises
+    WarehouseError and DatabaseError.
+    """
+    with reader_for_grader(database, grader, wait_seconds) as connection:
+        run_ids = list(dict.fromkeys(resolve(connection, run) for run in runs))
+        facts = report_facts(connection, run_ids)
+        pair_flips, title = within(flips(facts), facts), title or _title(facts)
+        baseline_id = resolve(connection, baseline) if baseline else None
+        compared = read_differences(connection, run_ids, settings or Settings(), baseline_id)
+        distances = read_distances(connection, run_ids, absurd_nats)
+        contents = sections(facts, pair_flips, compared, distances)
+        charts = {name: chart for figure in all_figures(contents) for name, chart in figure.charts.items()}
+        if output_format != "html":
+            tables = all_tables(contents)
+            warnings = [*report_warnings(facts), *(line for section in contents for line in section.warnings)]
+            content = document(title, warnings, tables, output_format)
+            return Report(content, f"{len(tables)} tables", charts)
+        content, chunks = page(connection, facts, pair_flips, contents, title, int(max_megabytes * _MEGABYTE))
+        return Report(content, coverage(chunks), charts)
+
+
+def _title(facts: Sequence[RunFacts]) -> str:
+    return f"Speculative reasoning on {', '.join(dataset_titles(facts))}"
+
+
+_HERE = Path(__file__).parent
+_KATEX = _HERE / "vendor" / "katex"
+_VIEWER = ("load.js", "math.js", "trace.js", "list.js", "search.js", "link.js", "copy.js", "tables.js")
+_RESERVE_BYTES = 200_000
+"""Room reserved for the page's own text."""
+
+
+def page(
+    connection: Connection,
+    runs: Sequence[RunFacts],
+    flips: Sequence[Flips],
+    sections: Sequence[Section],
+    title: str,
+    max_bytes: int,
+) -> tuple[str, Chunks]:
+    """Return the HTML and the traces in it; it stays below max_bytes as long as the page without traces does."""
+    samples = read_samples(connection, runs)
+    run_ids = [run.summary.run_id for run in runs]
+    fixed = len(_styles()) + len(_katex_script()) + len(pack(index(samples, {}))) + _RESERVE_BYTES
+    # The index also stores the chunk of each trace, in at most about three bytes per sample.
+    room = max_bytes - fixed - 3 * sum(map(len, samples.runs))
+    chunks = pack_traces(connection, run_ids, samples, viewing_order(samples), room)
+    content = index(samples, chunks.places)
+    content["runs"] = [{"run_id": run.summary.run_id, "label": run.label} for run in runs]
+    return _rendered(runs, flips, sections, title, pack(content), chunks, _options(connection)), chunks
+
+
+def coverage(chunks: Chunks) -> str:
+    """Return how many and which of the traces are in the file."""
+    num_included = len(chunks.places)
+    if num_included == chunks.num_finished:
+        return f"This file contains all {num_included:,} traces of finished samples."
+    return (
+        f"SAMPLED: This file contains {num_included:,} of {chunks.num_finished:,} traces of finished samples, to limit "
+        "its size. A right and a wrong sample of each problem on which runs differ come first, then the first sample "
+        "of every problem, then the second, and so on, with the problems in random order. Lists and numbers cover all "
+        "samples. The other traces are in the warehouse."
+    )
+
+
+def _rendered(
+    runs: Sequence[RunFacts],
+    flips: Sequence[Flips],
+    sections: Sequence[Section],
+    title: str,
+    packed: str,
+    chunks: Chunks,
+    options: str,
+) -> str:
+    scripts = {
+        "katex": _katex_script(),
+        "viewer": "'use strict';\n" + "\n".join(_asset(f"viewer/{name}") for name in _VIEWER),
+        "start": "'use strict';\n" + _asset("viewer/start.js"),
+    }
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.globals["swatch"] = _swatch
+    return environment.get_template("report.html.j2").render(
+        title=title,
+        subtitle=_subtitle(runs),
+        runs=runs,
+        flips=flips,
+        sections=sections,
+        warnings=[*report_warnings(runs), *(line for section in sections for line in section.warnings)],
+        limited=_limited(runs),
+        coverage=coverage(chunks),
+        options=options,
+        policy=_policy(scripts.values()),
+        styles=Markup(_styles()),
+        index=packed,
+        chunks=chunks.packed,
+        **{name: Markup(script) for name, script in scripts.items()},
+    )
+
+
+def _options(connection: Connection) -> str:
+    """Return the options of commands for this database: the name of its file, because a page is passed on."""
+    [(path, version)] = connection.execute(
+        "SELECT path, getvariable('grader_version') FROM duckdb_databases() WHERE database_name = current_database()"
+    ).fetchall()
+    grader = f" --grader {quote(version)}" if version else ""
+    return f" --database {quote(Path(path).name)}{grader}"
+
+
+def _subtitle(runs: Sequence[RunFacts]) -> str:
+    loaded = max(run.conditions["loaded_at"] for run in runs)
+    when = f"{loaded:%Y-%m-%d at %H:%M} UTC"
+    return (
+        f"{counted(len(runs), 'run')} on {', '.join(titled_datasets(runs))}, last loaded into the warehouse on {when}."
+    )
+
+
+def _limited(runs: Sequence[RunFacts]) -> str:
+    labels = [run.label for run in runs if run.summary.limited]
+    names = "all runs" if len(labels) == len(runs) else ", ".join(labels)
+    return f"LIMITED, not a benchmark result: {names}." if labels else ""
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    rest = "style-src 'unsafe-inline'; font-src data:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {allowed}; {rest}"
+
+
+def _swatch(place: int) -> Markup:
+    return svg.tag("svg", svg.mark(8, 8, place, 5.5), viewBox="0 0 16 16", class_="swatch-mark", aria_hidden="true")
+
+
+def _styles() -> str:
+    katex = re.sub(r"src:url\(fonts/([\w-]+\.woff2)\)[^}]*", _inlined, (_KATEX / "katex.min.css").read_text("utf-8"))
+    return "\n".join((katex, _asset("page/report.css"), _asset("viewer/viewer.css")))
+
+
+def _inlined(source: re.Match[str]) -> str:
+    font = base64.b64encode((_KATEX / "fonts" / source[1]).read_bytes()).decode("ascii")
+    return f'src:url(data:font/woff2;base64,{font}) format("woff2")'
+
+
+def _katex_script() -> str:
+    return f"/* KaTeX. {_asset('vendor/katex/LICENSE')} */\n{_asset('vendor/katex/katex.min.js')}"
+
+
+def _asset(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+TextFormat = Literal["md", "latex"]
+
+
+def document(title: str, warnings: Sequence[str], tables: Sequence[Table], shape: TextFormat) -> str:
+    """Return all tables as one document, with the warnings first."""
+    if shape == "md":
+        head = [f"# {markdown(title)}", *(f"**{markdown(line)}**" for line in warnings)]
+        return "\n\n".join([*head, *map(_markdown_table, tables)]) + "\n"
+    head = [
+        f"% {printable(title)}; needs \\usepackage{{booktabs}}",
+        *(f"\\textbf{{{latex(line)}}}\n" for line in warnings),
+    ]
+    return "\n\n".join([*head, *map(_latex_table, tables)]) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    grid = aligned(table.columns, table.rows, "markdown", _alignment(table))
+    return f"## {markdown(table.title)}\n\n{grid}\n\n{markdown(table.caption)}"
+
+
+def _latex_table(table: Table) -> str:
+    grid = aligned(table.columns, table.rows, "latex", _alignment(table))
+    for rule in ("\\toprule", "\\midrule", "\\bottomrule"):
+        grid = grid.replace("\\hline", rule, 1)
+    return "\n".join(
+        (
+            "\\begin{table}[t]",
+            "\\centering",
+            f"\\caption{{{latex(table.title)}. {latex(table.caption)}}}",
+            f"\\label{{tab:{table.name}}}",
+            grid,
+            "\\end{table}",
+        )
+    )
+
+
+def _alignment(table: Table) -> list[str]:
+    is_numeric = table.name != "conditions"
+    return ["left", *("right" if is_numeric else "left" for _ in table.columns[1:])]

@@ -1,0 +1,247 @@
+"""Charts as files for a paper, SVG and PDF, one column wide; the only module that imports matplotlib.
+
+The colors are those of the page in its light scheme; marks, dashes and hatches tell the same in gray print. Text is
+drawn as it is: no formula in it is set, and letters are outlines in an SVG and an embedded font in a PDF, so that both
+look alike everywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warehouse.database import WarehouseError
+from warehouse.display import printable
+from warehouse.report import svg
+from warehouse.report.charts import Dots, Lines, Scatter, StackedBars
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN_INCHES = 3.3
+"""Width of a figure: a column of the ACL, ICML and IEEE layouts."""
+ENDINGS = ("svg", "pdf")
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "grid.color": "#dfe3e8",
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 6.5,
+    "legend.handlelength": 1.8,
+    "legend.columnspacing": 1.0,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 4,
+    "text.parse_math": False,
+    "text.usetex": False,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "report",
+    "hatch.linewidth": 0.5,
+}
+_MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^"}
+_HATCHES = (
+    "",
+    "//////",
+    "......",
+    "\\\\\\\\\\\\",
+    "xxxxxx",
+    "------",
+    "||||||",
+    "oooo",
+    "++++++",
+    "//////...",
+    "O",
+    "-----|...",
+    "*",
+)
+"""Of the parts of a bar, so that they differ in gray print too; white on the part's color."""
+_DASHES = ("-", "--", "-.", ":")
+"""Of lines, by the run's place, for the same reason."""
+_LONGEST_LABEL = 40
+"""Characters of a label; longer ones would leave no room for the values."""
+
+
+def check_installed() -> None:
+    """Raise WarehouseError where matplotlib is not installed."""
+    try:
+        import matplotlib as matplotlib  # the question is whether it is there
+    except ImportError as error:
+        remedy = "pip install 'speculative-reasoning-harness[figures]'"
+        raise WarehouseError(f"figures in files need matplotlib: {remedy}") from error
+
+
+def write_charts(charts: Mapping[str, svg.Chart], folder: Path) -> list[Path]:
+    """Write each chart as an SVG and a PDF into a folder, which is made, and return the files.
+
+    charts: by file name without ending; a file of that name is replaced. Raises WarehouseError without matplotlib, and
+    OSError.
+    """
+    check_installed()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    # Finding its fonts for the first time, and letters that they lack, are no news to whoever wants a figure.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    files = []
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, chart in charts.items():
+            figure = Figure(figsize=(COLUMN_INCHES, 2.2), layout="constrained")
+            _draw(chart, figure)
+            for ending in ENDINGS:
+                file = folder / f"{name}.{ending}"
+                # Without a date the same runs give the same file.
+                figure.savefig(file, metadata={"Date" if ending == "svg" else "CreationDate": None})
+                files.append(file)
+    return files
+
+
+def _draw(chart: svg.Chart, figure: Figure) -> None:
+    axes = figure.subplots()
+    if isinstance(chart, Dots):
+        _dots(chart, figure, axes)
+    elif isinstance(chart, Scatter):
+        _scatter(chart, figure, axes)
+    elif isinstance(chart, StackedBars):
+        _bars(chart, figure, axes)
+    elif isinstance(chart, Lines):
+        _lines(chart, figure, axes)
+    else:
+        raise TypeError(f"{type(chart).__name__} has no form for files")
+
+
+def _dots(chart: Dots, figure: Figure, axes: Axes) -> None:
+    figure.set_figheight(0.55 + 0.2 * len(chart.rows))
+    for row, dot in enumerate(chart.rows):
+        error = None if dot.low is None or dot.high is None else [[dot.value - dot.low], [dot.high - dot.value]]
+        axes.errorbar(dot.value, row, xerr=error, capsize=2, **_look(dot.index))
+    for reference in chart.references:
+        axes.axvline(reference.value, color="#5c6570", linewidth=0.7, linestyle="--" if reference.is_dashed else "-")
+    scale = svg.padded_scale(chart.ends, 0, 1, low=chart.low, high=chart.high)
+    axes.set_xlim(scale.low, scale.high)
+    axes.set_ylim(len(chart.rows) - 0.4, -0.6)
+    axes.set_yticks(range(len(chart.rows)), [_label(dot.label) for dot in chart.rows])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(_label(chart.axis))
+    axes.grid(axis="x")
+
+
+def _scatter(chart: Scatter, figure: Figure, axes: Axes) -> None:
+    named = {p.index: p.label for p in reversed(chart.points)}
+    for p in chart.points:
+        x_error = None if p.x_low is None or p.x_high is None else [[p.x - p.x_low], [p.x_high - p.x]]
+        y_error = None if p.y_low is None or p.y_high is None else [[p.y - p.y_low], [p.y_high - p.y]]
+        label = _label(named.pop(p.index)) if p.index in named else None
+        fill = {"markerfacecolor": "white"} if p.is_hollow else {}
+        axes.errorbar(p.x, p.y, xerr=x_error, yerr=y_error, label=label, capsize=2, **_look(p.index), **fill)
+    for one, other in chart.joined:
+        axes.plot([one.x, other.x], [one.y, other.y], color=_look(one.index)["color"], linewidth=0.6, linestyle=":")
+    if chart.key is not None:
+        hollow, filled = (_label(name) for name in chart.key)
+        axes.set_title(f"hollow: {hollow}; filled: {filled}", fontsize=6.5)
+    if chart.has_root_axis:
+        ends = [y for p in chart.points for y in (p.y, p.y_low, p.y_high) if y is not None]
+        scale = svg.padded_root_scale(ends, 0, 1)
+        axes.set_yscale("function", functions=(lambda y: np.copysign(np.sqrt(np.abs(y)), y), lambda y: y * np.abs(y)))
+        axes.set_ylim(scale.low, scale.high)
+        axes.set_yticks(scale.ticks(), [svg.short(tick) for tick in scale.ticks()])
+    axes.set_xlim(left=0)
+    axes.set_xlabel(_label(chart.x_axis))
+    axes.set_ylabel(_label(chart.y_axis))
+    axes.grid()
+    _legend(figure, axes, list({p.index: p.label for p in reversed(chart.points)}.values()))
+
+
+def _bars(chart: StackedBars, figure: Figure, axes: Axes) -> None:
+    places, place = [], 0.0
+    for i, bar in enumerate(chart.bars):
+        place += 0.0 if not i else 1.4 if bar.opens_group else 1.0
+        places.append(place)
+    figure.set_figheight(0.85 + 0.16 * (places[-1] + 1))
+    done = [0.0] * len(chart.bars)
+    for number, kind in enumerate(chart.kinds):
+        amounts = [max(0.0, bar.parts.get(kind, 0.0)) for bar in chart.bars]
+        look = {"color": _part_color(kind), "hatch": _HATCHES[number % len(_HATCHES)]}
+        axes.barh(places, amounts, 0.8, done, **look, edgecolor="white", linewidth=0.4, label=_label(chart.names[kind]))
+        done = [before + amount for before, amount in zip(done, amounts, strict=True)]
+    for y, end, bar in zip(places, done, chart.bars, strict=True):
+        axes.annotate(_label(bar.value_text), (end, y), (2, 0), textcoords="offset points", va="center", fontsize=6)
+    axes.set_xlim(0, chart.whole or 1.12 * max(done))
+    axes.set_ylim(places[-1] + 0.6, -0.6)
+    axes.set_yticks(places, [_label(bar.label) for bar in chart.bars])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(_label(chart.axis))
+    axes.grid(axis="x")
+    _legend(figure, axes, [chart.names[kind] for kind in chart.kinds])
+
+
+def _lines(chart: Lines, figure: Figure, axes: Axes) -> None:
+    for line in chart.lines:
+        look = _look(line.index)
+        dashes = {"linestyle": _DASHES[line.index % len(_DASHES)], "clip_on": False}  # a mark at 100 % is drawn whole
+        axes.plot(
+            [p.x for p in line.places], [p.value for p in line.places], label=_label(line.label), **look, **dashes
+        )
+        ends = [(p.x, p.low, p.high) for p in line.places if p.low is not None and p.high is not None]
+        if len(ends) > 1:
+            axes.fill_between(*zip(*ends, strict=True), color=look["color"], alpha=0.12, linewidth=0)
+    axes.set_ylim(0, 100)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel(_label(chart.x_axis))
+    axes.set_ylabel(_label(chart.y_axis))
+    axes.grid()
+    _legend(figure, axes, [line.label for line in chart.lines])
+
+
+def _legend(figure: Figure, axes: Axes, labels: Sequence[str]) -> None:
+    """Draw the legend above the axes, in as many columns as its longest label leaves room for."""
+    longest = max(len(_label(label)) for label in labels)
+    columns = max(1, min(len(labels), 52 // (longest + 6)))
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=columns)
+    figure.set_figheight(figure.get_figheight() + 0.14 * (-(-len(labels) // columns) - 1))
+
+
+def _look(index: int) -> dict[str, str]:
+    """Return color and mark of a run, as `svg.mark` draws it."""
+    return {"color": _colors()[f"s{index % 8}"], "marker": _MARKERS[svg.shape(index)]}
+
+
+def _label(text: str) -> str:
+    """Return a label without control characters, cut where it would leave no room for the values."""
+    harmless = printable(text)
+    return harmless if len(harmless) <= _LONGEST_LABEL else f"{harmless[: _LONGEST_LABEL - 1]}…"
+
+
+@cache
+def _style_sheet() -> str:
+    return (Path(__file__).parent / "page" / "report.css").read_text(encoding="utf-8")
+
+
+@cache
+def _colors() -> dict[str, str]:
+    """Return the page's colors in its light scheme, by name."""
+    [light, *_] = _style_sheet().split("@media")
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light))
+
+
+def _part_color(kind: str) -> str:
+    """Return the color of a part of a bar; gray for a kind that the page has none for."""
+    found = re.search(rf"\.part-{re.escape(kind)}\b[^{{}}]*\{{ fill: (?:var\(--([\w-]+)\)|(#\w+)); \}}", _style_sheet())
+    return (_colors()[found[1]] if found[1] else found[2]) if found else _colors()["queueing"]

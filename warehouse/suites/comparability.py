@@ -1,0 +1,395 @@
+"""Decide whether a run is comparable with a published value, with the reasons where it is not.
+
+Every condition of a run stands beside the one that the suite has, under the name of `published_suites.CONDITIONS`. The
+rule: what the paper leaves unstated is a choice of whoever repeats the measurement, and never a reason; what it states
+(or its authors' program fixes and the suite holds for stated) and the run does otherwise always is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import prompt_file
+from harness.engine import Role
+from harness.engines import placement, speculation
+from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
+from harness.launch_options import Launch
+from harness.methods import build, defaults, speed_only_parameters
+from harness.problems import benchmarks
+from harness.training import manifest
+from harness.weights import adapter, models
+from warehouse.database import Record
+from warehouse.suites.published_suites import OF_REWARDS, TIMES, Planned, Suite, Unstated
+
+Timed = tuple[int, int, int]
+"""How many samples of a run were timed one at a time, were to be timed, and are there."""
+_PROGRAM_DRAFT_TOKENS = 1000
+"""Longest draft that SCoT's program learns its selection on."""
+TIMES_ONLY = "for the times: "
+"""Begins a reason that holds against times and ratios of times, not against accuracies and token counts."""
+
+
+def why_not(
+    suite: Suite, plan: Planned, paper: Launch, run: Record, metric: str, timed: Timed | None = None
+) -> list[str]:
+    """Return the reasons against a comparison; empty: comparable as far as the paper states its conditions.
+
+    `paper` is the launch of the suite's own flags for the row and column of `plan`, `run` a row of the warehouse's
+    table `run` as `warehouse.measures.runs_like` returns it, `metric` a key of the suite's metrics. `timed`: the run's
+    times are of samples that were timed one at a time.
+    """
+    is_time = suite.metrics[metric].measure in TIMES
+    reasons = _untimed(timed) if is_time else []
+    for condition in conditions(suite, paper, run):
+        if timed is not None and condition.name == "concurrency":
+            continue
+        difference = _difference(suite, plan, condition)
+        if difference is not None and (is_time or not condition.times_only):
+            reasons.append((TIMES_ONLY if condition.times_only else "") + difference)
+    unlike = [
+        told.why
+        for told in suite.unlike
+        if told.holds_for(plan.row.label, plan.column) and (not told.metrics or metric in told.metrics)
+    ]
+    return [*reasons, *_unfinished(run), *_untrained(plan, run), *_other_rewards(suite, metric, run), *unlike]
+
+
+def choices(suite: Suite, plan: Planned, paper: Launch, run: Record, timed: Timed | None = None) -> list[str]:
+    """Return what was chosen for this run where the paper states nothing, e.g. `drafts 3`.
+
+    What changes times alone is left out where the suite has none.
+    """
+    has_times = any(metric.measure in TIMES for metric in suite.metrics.values())
+    return [
+        f"{timed[0]:,} of {timed[2]:,} samples timed, 1 in flight"
+        if timed is not None and condition.name == "concurrency"
+        else condition.choice
+        for condition in conditions(suite, paper, run)
+        if _is_open(suite, plan, condition) and (has_times or not condition.times_only)
+    ]
+
+
+def _untimed(timed: Timed | None) -> list[str]:
+    """Return the reason where some of the samples that were drawn to be timed are not, or failed."""
+    if timed is None or timed[0] == timed[1]:
+        return []
+    return [f"{TIMES_ONLY}only {timed[0]} of {timed[1]} timing samples are finished"]
+
+
+def aligned_from_another(folder: str, draft_name: str) -> list[str]:
+    """Return the reason why the aligned draft in `folder` is not comparable: its base is not the paper's `draft_name`.
+
+    The list is empty if the base is the paper's draft.
+    """
+    made = manifest.find(Path(folder))
+    if made is None:
+        return [f"draft {folder} does not say what it was aligned from"]
+    base = str(made.base["path"])
+    same = base == models.resolve(draft_name).path_or_hub_id
+    return [] if same else [f"draft aligned from {base.rstrip('/').rpartition('/')[2]} instead of {draft_name}"]
+
+
+def _difference(suite: Suite, plan: Planned, condition: Condition) -> str | None:
+    """Return how the run differs in this condition from what the paper states; None: it does not."""
+    if condition.name == "draft" and "draft" in _trained(plan):
+        return None  # an aligned draft has a name of its own; _untrained judges it
+    told = _unstated(suite, plan, condition)
+    if told is None:
+        return condition.difference
+    if told.among and condition.ours not in told.among:
+        return condition.difference or f"{condition.choice}, and the paper leaves open only {told.what}"
+    return None
+
+
+def _unstated(suite: Suite, plan: Planned, condition: Condition) -> Unstated | None:
+    """Return the statement that the paper leaves this condition open, if it does."""
+    told = (t for t in suite.unstated if condition.name in t.covers and t.holds_for(plan.row.label, plan.column))
+    return next(told, None)
+
+
+def _is_open(suite: Suite, plan: Planned, condition: Condition) -> bool:
+    """Return whether the paper leaves this condition open and our value is one of those that it leaves."""
+    told = _unstated(suite, plan, condition)
+    return told is not None and (not told.among or condition.ours in told.among)
+
+
+def _trained(plan: Planned) -> tuple[str, ...]:
+    return (*plan.row.trained, *(["draft"] if plan.row.model_of == "aligned" else []))
+
+
+def _other_rewards(suite: Suite, metric: str, run: Record) -> list[str]:
+    """Both papers judge steps with Math-Shepherd (Wang et al. 2023), and every one of them."""
+    scorers = run.get("scorers") or []
+    if suite.metrics[metric].measure not in OF_REWARDS:
+        return []
+    if not scorers:
+        return ["not scored by a reward model yet"]
+    reasons = []
+    if not any("shepherd" in name.lower() for name in scorers):
+        reasons.append(f"reward model {scorers[0]} instead of Math-Shepherd")
+    if unscored := run.get("num_unscored"):
+        why = "".join(f" ({reason})" for reason in run["why_unscored"] or ())
+        reasons.append(f"{unscored} of {run['num_candidates']} candidates have no score by the reward model{why}")
+    return reasons
+
+
+def _unfinished(run: Record) -> list[str]:
+    """An unfinished run is no choice: the samples that are missing are the slow ones."""
+    total = run["num_problems"] * run["samples"]
+    if run.get("decision") is not None and run["num_finished"] < total:
+        return [f"stopped by decision after {run['num_finished']} of {total} samples"]
+    return [f"only {run['num_finished']} of {total} samples are finished"] if run["num_finished"] < total else []
+
+
+def _untrained(plan: Planned, run: Record) -> list[str]:
+    """Return which of the models that the paper had trained this run had not."""
+    reasons, trained = [], _trained(plan)
+    if "draft" in trained:
+        paper_draft = str(plan.flags["draft"])
+        if run["draft_name"] == models.resolve(paper_draft).name:
+            reasons.append("the draft is not aligned: give SCoT's aligned draft by --draft")
+        else:
+            reasons += aligned_from_another(str(run["draft_path"]), paper_draft)
+            reasons += _other_data("draft aligned", str(run["draft_path"]), 1500)
+    if "selector" in trained and not run["selection_fingerprint"]:
+        reasons.append("the selector is not tuned: give it by --selection-adapter")
+    elif "selector" in trained:
+        reasons += _other_data("selector tuned", str(run.get("selection_path")), 500)
+    return reasons
+
+
+def _other_data(trained: str, folder: str, num_problems: int) -> list[str]:
+    """Return how the data of a training differ from those of SCoT's program, as far as the folder tells."""
+    made = manifest.find(Path(folder))
+    spec = {} if made is None else made.data.get("run_spec", {})
+    if not spec:
+        return []
+    reasons = []
+    if (spec["dataset"], spec["num_problems"]) != (benchmarks.SCOT_PROGRAM, num_problems):
+        theirs = "test 500 to 999" + (" and train 0 to 999" if trained == "draft aligned" else "")
+        reasons.append(
+            f"{trained} on {spec['num_problems']} problems of {spec['dataset']}, not on GSM8K's {theirs} (code)"
+        )
+    if trained == "selector tuned":
+        tokens, offers_cut = spec["params"].get("draft_tokens"), spec["params"].get("offer_cut_drafts", False)
+        if tokens != _PROGRAM_DRAFT_TOKENS or not offers_cut or spec["draft"]["training"]:
+            how = f"not by the unaligned draft with at most {_PROGRAM_DRAFT_TOKENS:,} tokens, cut ones included (code)"
+            reasons.append(f"{trained} on other drafts, {how}")
+    return reasons
+
+
+_CHOICES = {
+    "problems": "{} problems",
+    "samples": "{} samples a problem",
+    "concurrency": "{} in flight",
+    "devices": "{}",
+}
+"""The words of a choice, where the name of the condition before its value would not be enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of a run and of the suite's launch."""
+
+    name: str
+    ours: object
+    theirs: object
+    """What the suite's flags say: the paper's value, or the choice of ours where the paper states none."""
+    difference: str | None
+    """What is different, in words; None: nothing."""
+    times_only: bool = False
+    """Whether it changes only times and ratios of times, not accuracies and token counts."""
+
+    @property
+    def choice(self) -> str:
+        """Our value in a few words."""
+        return _CHOICES.get(self.name, f"{_in_words(self.name)} {{}}").format(self.ours)
+
+
+def run_columns(launch: Launch) -> Record:
+    """Return what a run of this launch has in the warehouse's table `run`, except for its size."""
+    proposing = proposer(launch.method, launch.spec_decode)
+    roles = {*build(launch.method, dict(launch.parameters)).roles, *proposing_roles(proposing, launch.spec_model)}
+    names = {
+        f"{role}_name": models.resolve(name).name if role in roles and name else None
+        for role, name in (("draft", launch.draft), ("target", launch.target))
+    }
+    adapter_path = launch.selection_adapter and adapter.read(launch.selection_adapter).path
+    return {
+        "method": launch.method,
+        "dataset": launch.dataset,
+        "params": dict(launch.parameters),
+        "temperature": launch.temperature,
+        "top_p": launch.top_p,
+        "token_budget": launch.token_budget,
+        "concurrency": launch.concurrency,
+        "seed": launch.seed,
+        **names,
+        "engine_spec_decode": proposing,
+        "engine_spec_sampling": draft_sampling(proposing, launch.spec_sampling),
+        "speculator_name": speculation.resolve(launch.spec_model).name if launch.spec_model else None,
+        "engine_take_turns": launch.take_turns,
+        "prompts": prompt_file.load(launch.prompts).stored if launch.prompts else None,
+        "selection_fingerprint": adapter_path and adapter.fingerprint(Path(adapter_path)),
+    }
+
+
+def num_problems(launch: Launch) -> int:
+    """Return how many problems the launch runs."""
+    count = benchmarks.DATASETS[launch.dataset].count
+    return min(count, launch.limit or count)
+
+
+def conditions(suite: Suite, paper: Launch, run: Record) -> list[Condition]:
+    """Return every condition of a run beside that of the suite's own launch `paper`.
+
+    `run` is a row of the warehouse's table `run` with its `devices`, `num_finished` and `first_problems`.
+    """
+    return [
+        *_models(paper, run),
+        *_parameters(paper, run),
+        *_sampling(paper, run),
+        _prompts(suite, paper, run),
+        *_speculation(paper, run),
+        *_size(paper, run),
+        *_machine(suite, paper, run),
+    ]
+
+
+def _models(paper: Launch, run: Record) -> Iterator[Condition]:
+    columns = run_columns(paper)
+    for role in ("draft", "target"):
+        yield _compared(role, run[f"{role}_name"] or "none", columns[f"{role}_name"] or "none")
+
+
+def _parameters(paper: Launch, run: Record) -> Iterator[Condition]:
+    """A run of an older version lacks the parameters that were added since; its method did what their defaults do."""
+    speed_only = speed_only_parameters(paper.method)
+    ours = {**defaults(paper.method), **run["params"]}
+    for name, theirs in paper.parameters.items():
+        yield _compared(name.replace("_", "-"), ours[name], theirs, times_only=name in speed_only)
+
+
+def _sampling(paper: Launch, run: Record) -> Iterator[Condition]:
+    for name, theirs in (
+        ("temperature", paper.temperature),
+        ("top-p", paper.top_p),
+        ("token-budget", paper.token_budget),
+    ):
+        yield _compared(name, run[name.replace("-", "_")], theirs)
+
+
+def _prompts(suite: Suite, paper: Launch, run: Record) -> Condition:
+    """The wording of a run of ours beside the published one; only the pieces that the method uses count."""
+    wording = prompt_file.of_stored(run["prompts"])
+    ours = "of a file" if wording.changes else "of this harness"
+    published = prompt_file.published().get(suite.paper)
+    if published is None:
+        return Condition("prompts", ours, "unpublished", "own wording (the paper publishes none)")
+    kind = benchmarks.DATASETS[paper.dataset].kind
+    pieces = ", ".join(prompt_file.unlike(wording, suite.paper, paper.method, kind))
+    difference = f"own wording ({pieces}; the paper's: {published.source})" if pieces else None
+    return Condition("prompts", ours, published.source, difference)
+
+
+def _speculation(paper: Launch, run: Record) -> Iterator[Condition]:
+    """Token-level speculation leaves the distribution of the texts as it is (Leviathan et al. 2023), so only times."""
+    ours, theirs = run["engine_spec_decode"], proposer(paper.method, paper.spec_decode)
+    yield _compared("spec-decode", ours or "none", theirs or "none", times_only=True)
+    if ours and theirs:
+        tokens = tokens_at_a_time(proposer(paper.method, paper.spec_decode), paper.spec_tokens)
+        yield _compared("spec-tokens", run["engine_spec_tokens"], tokens, times_only=True)
+    columns = {"spec-sampling": "engine_spec_sampling", "spec-model": "speculator_name"}
+    of_paper = run_columns(paper)
+    for name, column in columns.items():
+        if ours and theirs and run[column] != of_paper[column]:
+            yield _compared(name, run[column] or "none", of_paper[column] or "none", times_only=True)
+
+
+def _size(paper: Launch, run: Record) -> Iterator[Condition]:
+    ours, theirs = run["num_problems"], num_problems(paper)
+    difference = f"{ours} of {theirs} problems" if ours != theirs else None
+    if ours == theirs and paper.limit is not None and run["first_problems"] is False:
+        difference = f"{ours} problems that are not the first {theirs}"
+    whole = run["dataset_size"]
+    yield Condition("problems", f"limited to {ours} of {whole}" if ours < whole else f"all {whole}", theirs, difference)
+    yield Condition(
+        "samples",
+        run["samples"],
+        paper.samples,
+        f"{run['samples']} samples a problem instead of {paper.samples}" if run["samples"] != paper.samples else None,
+    )
+
+
+def _machine(suite: Suite, paper: Launch, run: Record) -> Iterator[Condition]:
+    devices = run["devices"] or "an unknown device"
+    alike = _same_devices(suite, paper, run)
+    yield Condition(
+        "devices",
+        devices,
+        suite.devices,
+        None if alike else f"on {devices} instead of {suite.devices}",
+        times_only=True,
+    )
+    yield Condition(
+        "engine",
+        run["engine_kind"],
+        suite.engine,
+        None if run["engine_kind"] in suite.engine.lower() else f"{run['engine_kind']} instead of {suite.engine}",
+        times_only=True,
+    )
+    in_flight = f"{run['concurrency']} samples in flight instead of {paper.concurrency}"
+    yield Condition(
+        "concurrency",
+        run["concurrency"],
+        paper.concurrency,
+        in_flight if run["concurrency"] != paper.concurrency else None,
+        times_only=True,
+    )
+    for role, theirs in (("draft", paper.draft_tensor_parallel), ("target", paper.target_tensor_parallel)):
+        if run[f"{role}_name"] and theirs is not None:
+            yield _compared(f"{role}-tensor-parallel", run[f"engine_{role}_tensor_parallel"], theirs, times_only=True)
+    if len(_roles(run)) > 1:
+        named = {"engine_draft_gpus": paper.draft_gpus, "engine_target_gpus": paper.target_gpus}
+        yield _compared("placement", _placed({**run}), _placed({**run, **named}), times_only=True)
+
+
+def _roles(run: Record) -> list[Role]:
+    roles: tuple[Role, ...] = ("draft", "target")
+    return [role for role in roles if run[f"{role}_name"]]
+
+
+def _cards(run: Record) -> dict[Role, tuple[int, ...] | None]:
+    texts = {role: run[f"engine_{role}_gpus"] for role in _roles(run)}
+    return {role: placement.parse(text) if text else None for role, text in texts.items()}
+
+
+def _placed(run: Record) -> str:
+    """Return in words whether the engines of a run share GPUs."""
+    cards = _cards(run)
+    return "on the same GPUs" if placement.shares_a_card("draft", cards) else "each on its own GPUs"
+
+
+def _same_devices(suite: Suite, paper: Launch, run: Record) -> bool:
+    """Return whether every worker had the paper's kind of GPU, at least as many of them, and used no more."""
+    words = re.findall(r"[AH]\d{2,4}[\w-]*", suite.devices)[0].lower().split("-")
+    count = int(paper.sbatch.get("gpus-per-node", 1))
+    widths = {role: int(run[f"engine_{role}_tensor_parallel"]) for role in _roles(run)}
+    used = placement.num_cards(_cards(run), widths)
+    workers = [worker.partition(" × ") for worker in str(run["devices"] or "").split(", ")]
+    return used <= count and all(
+        number.isdigit() and int(number) >= count and all(word in device.lower() for word in words)
+        for number, _, device in workers
+    )
+
+
+def _compared(name: str, ours: object, theirs: object, *, times_only: bool = False) -> Condition:
+    words = f"{_in_words(name)} {ours} instead of {theirs}" if ours != theirs else None
+    return Condition(name, ours, theirs, words, times_only)
+
+
+def _in_words(name: str) -> str:
+    return name if name == "top-p" else name.replace("-", " ")

@@ -1,0 +1,228 @@
+"""The runs of an own suite: the row and the column that each belongs to, how far it is, and its id in the warehouse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from jobs import suite as suites
+from jobs.preparation import PreparedLaunch
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.spec import RunSpec
+from jobs.timing import request
+from warehouse.database import Connection, Record, rows
+from warehouse.loading import convert
+from warehouse.loading.convert import spec_columns
+
+State = Literal["done", "partly done", "missing"]
+
+
+@dataclass(frozen=True)
+class OwnRun:
+    """One run of the suite."""
+
+    number: int
+    """Place of its launch in the suite."""
+    prepared: PreparedLaunch
+    row: str
+    finished: int
+    """Samples that have ended, by the run folder."""
+    to_time: int = 0
+    """Samples that are still to be timed one at a time (`latency-sample`)."""
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run folder, whether or not it exists."""
+        return self.prepared.run.path.name
+
+    @property
+    def dataset(self) -> str:
+        """The column of the run."""
+        return self.prepared.plan.spec.dataset
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples of the run."""
+        return self.prepared.plan.spec.num_samples
+
+    @property
+    def state(self) -> State:
+        """How far the run is."""
+        return state_of([self])
+
+
+def own_runs(suite: suites.Suite, columns: Sequence[str] = ()) -> list[OwnRun]:
+    """Return every run of a suite once, in the order of the file; columns: only these datasets, or all.
+
+    Writes nothing. Raises ValueError for an unknown column, and what planning a launch raises.
+    """
+    distinct: dict[str, tuple[int, PreparedLaunch]] = {}
+    for number, prepared in enumerate(suites.prepare(suite, None, accept_code_change=True)):
+        distinct.setdefault(prepared.run.path.name, (number, prepared))
+    named = suite.rows or (None,) * len(suite.launches)
+    specs = [prepared.plan.spec for _, prepared in distinct.values()]
+    labels = row_labels(specs, [named[number] for number, _ in distinct.values()])
+    datasets = list(dict.fromkeys(spec.dataset for spec in specs))
+    if unknown := sorted(set(columns) - set(datasets)):
+        raise ValueError(f"--column {unknown[0]}: {suite.name} has {', '.join(datasets)}")
+    return [
+        OwnRun(
+            number,
+            prepared,
+            label,
+            _finished(prepared),
+            request.num_left(prepared.launch.latency_sample, prepared.run),
+        )
+        for (number, prepared), label in zip(distinct.values(), labels, strict=True)
+        if not columns or prepared.plan.spec.dataset in columns
+    ]
+
+
+def state_of(runs: Sequence[OwnRun]) -> State:
+    """Return how far several runs are together, such as those of a row."""
+    if all(run.finished >= run.num_samples and not run.to_time for run in runs):
+        return "done"
+    return "partly done" if any(run.finished for run in runs) else "missing"
+
+
+def by_row(runs: Sequence[OwnRun]) -> dict[str, list[OwnRun]]:
+    """Return the runs of each row, in order."""
+    rows: dict[str, list[OwnRun]] = {}
+    for run in runs:
+        rows.setdefault(run.row, []).append(run)
+    return rows
+
+
+def _finished(prepared: PreparedLaunch) -> int:
+    run = prepared.run
+    return sum(by_shard(run, read_endings(run, whole=False)).finished) if run.exists() else 0
+
+
+_Aspect = Callable[[RunSpec], str]
+
+
+def _models(spec: RunSpec) -> str:
+    named = " → ".join(model.name for model in (spec.draft, spec.target) if model)
+    return f"{named} with {spec.reward.name}" if spec.reward else named
+
+
+_MORE: tuple[_Aspect, ...] = (
+    lambda spec: f"with {spec.engine.spec_decode}" if spec.engine.spec_decode else "",
+    lambda spec: f"with {spec.selection.name}" if spec.selection else "",
+    lambda spec: f"(prompts {spec.prompt_hash[:8]})",
+    lambda spec: f"(temperature {spec.temperature:g})",
+    lambda spec: f"(top-p {spec.top_p:g})",
+    lambda spec: f"(budget {spec.token_budget})",
+    lambda spec: f"({spec.concurrency} in flight)",
+    lambda spec: "(taking turns)" if spec.engine.take_turns else "",
+    lambda spec: f"({spec.samples} samples)",
+    lambda spec: f"({spec.num_problems} problems)",
+    lambda spec: f"(tag {spec.tag})" if spec.tag else "",
+    lambda spec: spec.digest,
+)
+"""What names a row only where two runs on one dataset would otherwise be in the same cell: a budget may differ from
+dataset to dataset within a row."""
+
+
+def row_labels(specs: Sequence[RunSpec], named: Sequence[str | None]) -> list[str]:
+    """Return the name of each run's row; runs of one dataset have different ones.
+
+    named: what the suite's file calls the row. Otherwise it is the method. Hyper-parameters and models follow where
+    runs of one such name differ in them, and further settings where that is not enough.
+    """
+    labels = [name or _method(spec) for spec, name in zip(specs, named, strict=True)]
+    for aspect in (_differing_parameters(specs, labels), _models):
+        labels = _with(aspect, specs, labels, within=lambda spec: "")
+    for aspect in _MORE:
+        labels = _with(aspect, specs, labels, within=lambda spec: spec.dataset)
+    return labels
+
+
+def _with(aspect: _Aspect, specs: Sequence[RunSpec], labels: Sequence[str], within: _Aspect) -> list[str]:
+    """Return the labels, with the aspect behind those whose runs differ in it `within` one group."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for spec, label in zip(specs, labels, strict=True):
+        values.setdefault((label, within(spec)), set()).add(aspect(spec))
+    ambiguous = {label for (label, _), found in values.items() if len(found) > 1}
+    return [
+        f"{label} {aspect(spec)}".rstrip() if label in ambiguous else label
+        for spec, label in zip(specs, labels, strict=True)
+    ]
+
+
+def _method(spec: RunSpec) -> str:
+    return f"vanilla {spec.params['model']}" if spec.method == "vanilla" and "model" in spec.params else spec.method
+
+
+def _differing_parameters(specs: Sequence[RunSpec], labels: Sequence[str]) -> _Aspect:
+    """Return a function of a run that gives the parameters in which runs of its label differ, with their values."""
+    values: dict[tuple[str, str], set[str]] = {}
+    of_method: dict[str, set[str]] = {}
+    for spec, label in zip(specs, labels, strict=True):
+        of_method.setdefault(label, set()).add(spec.method)
+        for name, value in spec.params.items():
+            values.setdefault((label, name), set()).add(json.dumps(value))
+    by_run = {id(spec): label for spec, label in zip(specs, labels, strict=True)}
+
+    def differing(spec: RunSpec) -> str:
+        label = by_run[id(spec)]
+        method = [spec.method] if len(of_method[label]) > 1 else []
+        changed = [f"{name} {_shown(v)}" for name, v in spec.params.items() if len(values[label, name]) > 1]
+        return " ".join([*method, ", ".join(changed).replace("_", " ")]).strip()
+
+    return differing
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_HELD = "SELECT run_id, spec_id FROM run WHERE spec_id IN (SELECT unnest($ids)) ORDER BY created_at, run_id"
+_CANDIDATES = """
+SELECT * FROM run WHERE method = $method AND dataset_hash = $hash ORDER BY created_at DESC, run_id
+"""
+_NO_IDENTITY = {
+    "spec_id", "prompts", "dataset_source", "dataset_title", "method_source", "method_code",
+    *(f"{model}_{name}" for model in ("draft", "target", "reward", "speculator", "selection")
+      for name in ("path", "training")),
+}  # fmt: skip
+"""Columns that are no part of what is run, and where the models lay. A width that the nodes chose is none either."""
+_JSON = {"params", *convert.TABLES}
+
+
+def recorded_ids(connection: Connection, runs: Sequence[OwnRun]) -> dict[str, str]:
+    """Return the id in the warehouse for each of these runs that it holds, by the id that the suite's run has here.
+
+    The ids differ where the models lay elsewhere, such as in another checkout: a model's path is part of a run id.
+    """
+    specified = {run.run_id: run.prepared.plan.spec.run_id for run in runs}
+    held = {row["run_id"]: row["spec_id"] for row in rows(connection, _HELD, {"ids": [*specified.values()]})}
+    renamed = {spec_id: run_id for run_id, spec_id in held.items()}
+    ids: dict[str, str] = {}
+    for run in runs:
+        if run.run_id in held:
+            ids[run.run_id] = run.run_id
+        elif former := renamed.get(specified[run.run_id]):
+            ids[run.run_id] = former
+        elif other := _elsewhere(connection, run.prepared.plan.spec):
+            ids[run.run_id] = other
+    return ids
+
+
+def _elsewhere(connection: Connection, spec: RunSpec) -> str | None:
+    """Return the run that is this one in everything but the paths of its models, whose files are the same."""
+    candidates = rows(connection, _CANDIDATES, {"method": spec.method, "hash": spec.dataset_hash})
+    own = {
+        name: value
+        for name, value in spec_columns(spec).items()
+        if name not in _NO_IDENTITY and not (value is None and name.endswith("_tensor_parallel"))
+    }
+    sought = _plain(own)
+    return next((str(row["run_id"]) for row in candidates if _plain({name: row[name] for name in own}) == sought), None)
+
+
+def _plain(columns: Record) -> Record:
+    """Return columns with their JSON parsed, in which the order of keys means nothing."""
+    return {name: json.loads(str(value)) if name in _JSON and value else value for name, value in columns.items()}

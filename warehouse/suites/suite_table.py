@@ -1,0 +1,298 @@
+"""A suite's table: rows are methods, columns data sets, and each cell has our numbers, with published ones beside them.
+
+On a terminal, and as Markdown, LaTeX and CSV. Nothing in a text acts as markup.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from warehouse.display import aligned, latex, markdown, plain, print_table, printable
+from warehouse.formatting import MINUS, NOTHING
+from warehouse.measures import Measured
+from warehouse.options import TableFormat
+
+_COLUMN_NUMBERS = 4
+"""Numbers in a row of LaTeX up to which the table fits one column of a two-column paper."""
+_PAGE_NUMBERS = 8
+"""Numbers up to which it fits the page; a wider one is made smaller."""
+_INTERVALS = "In parentheses: 95 % interval over problems."
+_UNFINISHED = f"{NOTHING}: no run yet, or no such number of it."
+
+
+@dataclass(frozen=True)
+class Heading:
+    """One number of every cell, as it is shown."""
+
+    label: str
+    digits: int
+    is_percent: bool = False
+    """Whether the number is a fraction that is shown in percent, or in percentage points."""
+    suffix: str = ""
+
+    def shown(self, value: float, digits: int | None = None) -> str:
+        """Return a value as text, without its suffix."""
+        factor = 100.0 if self.is_percent else 1.0
+        return f"{factor * value:,.{self.digits if digits is None else digits}f}".replace("-", MINUS)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run in the table."""
+
+    run_id: str | None
+    """The run's id in the warehouse; None: a published table has no run here yet."""
+    numbers: Mapping[str, Measured | None]
+    """Ours by metric, as fractions where shown in percent; empty if the warehouse lacks the run."""
+    published: Mapping[str, float] = field(default_factory=dict)
+    """What a paper prints, by metric."""
+    notes: Sequence[int] = ()
+    """Numbers of the notes on this run, from 1."""
+    comparable: str = ""
+    """Whether ours may be read beside what is published, in a few words."""
+    num_finished: int = 0
+    """Samples that have ended, by the warehouse, or by the run folder where the warehouse lacks the run."""
+    num_samples: int = 0
+    num_ungraded: int | None = None
+    """Samples that have ended and are not graded."""
+
+
+@dataclass(frozen=True)
+class SuiteTable:
+    """The runs of a suite, laid out in rows and columns."""
+
+    name: str
+    head: Sequence[str]
+    """Lines above the table."""
+    rows: Mapping[str, tuple[str | None, str | None]]
+    """The draft and the target of each row."""
+    columns: Mapping[str, str]
+    """The headings by data set, or by column of a published table."""
+    metrics: Mapping[str, Heading]
+    cells: Mapping[tuple[str, str], Cell]
+    """The cells by row and column. A row may lack a column."""
+    notes: Sequence[str]
+    """What limits the validity of the numbers, or keeps them from being compared."""
+    about: Sequence[str]
+    """How to read the table, in paragraphs."""
+    is_published: bool = False
+    """Whether the cells have published values beside ours."""
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A part of the table as it is shown on a terminal and in Markdown."""
+
+    title: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def write(table: SuiteTable, out: IO[str], shape: TableFormat, *, has_intervals: bool = True) -> None:
+    """Write a table; CSV has every number in full with its interval, shares as fractions."""
+    if shape == "csv":
+        out.write(_csv(table))
+    elif shape == "latex":
+        out.write(_latex(table, has_intervals=has_intervals))
+    elif shape == "markdown":
+        out.write(_markdown(table, has_intervals=has_intervals))
+    else:
+        _print(table, out, has_intervals=has_intervals)
+
+
+def _print(table: SuiteTable, out: IO[str], *, has_intervals: bool) -> None:
+    console = Console(file=out)
+    for line in table.head:
+        console.print(plain(line, style="bold"), soft_wrap=not console.is_terminal)
+    for block in _blocks(table, "\n", has_intervals=has_intervals):
+        if block.title:
+            console.print()
+            console.print(plain(block.title), soft_wrap=not console.is_terminal)
+        grid = Table(box=box.SIMPLE_HEAD)
+        for place, header in enumerate(block.headers):
+            grid.add_column(plain(header, keep="\n"), justify="right" if place else "left", overflow="fold")
+        for row in block.rows:
+            grid.add_row(*(plain(cell, keep="\n") for cell in row))
+        print_table(grid, out)
+    for line in _lines(table, has_intervals=has_intervals):
+        console.print(plain(line), soft_wrap=not console.is_terminal)
+
+
+def _markdown(table: SuiteTable, *, has_intervals: bool) -> str:
+    parts = [f"**{markdown(line)}**" for line in table.head]
+    for block in _blocks(table, "; published ", has_intervals=has_intervals):
+        alignment = ["left", *("right" for _ in block.headers[1:])]
+        parts += [f"**{markdown(block.title)}**"] if block.title else []
+        parts.append(aligned(block.headers, block.rows, "markdown", alignment))
+    lines = "\n".join(f"- {markdown(line)}" for line in _lines(table, has_intervals=has_intervals))
+    return "\n\n".join([*parts, lines]) + "\n"
+
+
+def _blocks(table: SuiteTable, between: str, *, has_intervals: bool) -> list[_Block]:
+    """Return all in one block; with published values a block for each column, or for the only row.
+
+    between: what stands between a number of ours and the published one.
+    """
+
+    def numbers(cell: Cell | None) -> list[str]:
+        return [_number(table, cell, metric, between, has_intervals) for metric in table.metrics]
+
+    labels = [heading.label for heading in table.metrics.values()]
+    if not table.is_published:
+        headers = ["", *(f"{heading} {label}" for heading in table.columns.values() for label in labels)]
+        rows = [
+            [row, *(text for column in table.columns for text in numbers(table.cells.get((row, column))))]
+            for row in table.rows
+        ]
+        return [_Block("", headers, rows)]
+    by_title: dict[str, list[tuple[str, Cell]]] = {}
+    for column, heading in table.columns.items():
+        for row in table.rows:
+            title, label = (row, heading) if len(table.rows) == 1 else (heading, row)
+            by_title.setdefault(title, []).append((label, table.cells[row, column]))
+    return [
+        _Block(
+            title,
+            ["", *labels, "comparable"],
+            [[label, *numbers(cell), f"{cell.comparable}{_marks(cell)}"] for label, cell in lines],
+        )
+        for title, lines in by_title.items()
+    ]
+
+
+def _marks(cell: Cell) -> str:
+    return "".join(f" [{number}]" for number in cell.notes)
+
+
+def _lines(table: SuiteTable, *, has_intervals: bool) -> list[str]:
+    """Return what stands under the table: the notes, then how to read it."""
+    notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
+    return [*notes, *table.about, " ".join(_signs(has_intervals=has_intervals))]
+
+
+def _signs(*, has_intervals: bool) -> list[str]:
+    return [*([_INTERVALS] if has_intervals else []), _UNFINISHED]
+
+
+def _number(table: SuiteTable, cell: Cell | None, metric: str, between: str, has_intervals: bool) -> str:
+    """Return a number of a cell with its interval, and with the marks of the run where no column is left for these."""
+    value, interval = _value(table, cell, metric), _interval(table, cell, metric) if has_intervals else ""
+    text = f"{value} ({interval})" if interval else value
+    if table.is_published:
+        return f"{text}{between}{_published(table, cell, metric)}"
+    return text + (_marks(cell) if cell is not None and _is_first(table, metric) else "")
+
+
+def _is_first(table: SuiteTable, metric: str) -> bool:
+    return metric == next(iter(table.metrics))
+
+
+def _value(table: SuiteTable, cell: Cell | None, metric: str) -> str:
+    number, heading = (cell.numbers.get(metric) if cell else None), table.metrics[metric]
+    return f"{heading.shown(number.value)}{heading.suffix}" if number else NOTHING
+
+
+def _interval(table: SuiteTable, cell: Cell | None, metric: str) -> str:
+    number, heading = (cell.numbers.get(metric) if cell else None), table.metrics[metric]
+    if number is None or number.low is None or number.high is None:
+        return ""
+    return f"{heading.shown(number.low)}{' to ' if number.low < 0 else '–'}{heading.shown(number.high)}"
+
+
+def _published(table: SuiteTable, cell: Cell | None, metric: str) -> str:
+    """Return a published value with as many decimals as it is printed with, and no fewer than ours."""
+    value, heading = (cell.published.get(metric) if cell else None), table.metrics[metric]
+    if value is None:
+        return NOTHING
+    printed = len(repr(value).rpartition(".")[2]) if "." in repr(value) else 0
+    return heading.shown(value, max(heading.digits, printed))
+
+
+def _csv(table: SuiteTable) -> str:
+    names = ["row", "draft", "target"]
+    ends = ("", " low_95", " high_95", *([" published"] if table.is_published else []))
+    for column in table.columns:
+        names += [f"{column} {name}" for name in ("run_id", "num_finished", "num_samples", "num_ungraded")]
+        names += [f"{column} {metric}{end}" for metric in table.metrics for end in ends]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([printable(name) for name in names])
+    for row, models in table.rows.items():
+        values: list[str | float | None] = [row, *models]
+        for column in table.columns:
+            cell = table.cells.get((row, column)) or Cell(None, {})
+            told = (cell.run_id, cell.num_finished, cell.num_samples, cell.num_ungraded)
+            values += told if cell.num_samples else [None] * 4
+            for metric in table.metrics:
+                number = cell.numbers.get(metric)
+                values += [None] * 3 if number is None else [number.value, number.low, number.high]
+                values += [cell.published.get(metric)] if table.is_published else []
+        writer.writerow([printable(value) if isinstance(value, str) else value for value in values])
+    return text.getvalue()
+
+
+def _latex(table: SuiteTable, *, has_intervals: bool) -> str:
+    places = [(column, metric) for column in table.columns for metric in table.metrics]
+    star, is_wide = "*" if len(places) > _COLUMN_NUMBERS else "", len(places) > _PAGE_NUMBERS
+    caption = [*(table.head or [f"{table.name}."]), *table.about, *_signs(has_intervals=has_intervals)]
+    lines = [
+        f"% needs \\usepackage{{booktabs{',graphicx' if is_wide else ''}}}",
+        f"\\begin{{table{star}}}[t]",
+        "\\centering",
+        "\\small\\setlength{\\tabcolsep}{3pt}",
+        f"\\caption{{{latex(' '.join(caption))}}}",
+        f"\\label{{tab:{re.sub('[^A-Za-z0-9]+', '-', table.name).strip('-') or 'suite'}}}",
+        "\\smallskip" + ("\\resizebox{\\linewidth}{!}{%" if is_wide else ""),
+        f"\\begin{{tabular}}{{@{{}}l{'r' * len(places)}@{{}}}}",
+        "\\toprule",
+        *_latex_head(table),
+        "\\midrule",
+    ]
+    for number, row in enumerate(table.rows):
+        cells = [(table.cells.get((row, column)), metric) for column, metric in places]
+        lines += ["\\addlinespace[2pt]"] if number and has_intervals else []
+        lines.append(_latex_row(row, [_latex_value(table, cell, metric) for cell, metric in cells]))
+        intervals = [_interval(table, cell, metric) if has_intervals else "" for cell, metric in cells]
+        if any(intervals):
+            small = [f"{{\\scriptsize ({latex(interval)})}}" if interval else "" for interval in intervals]
+            lines.append(_latex_row("", small))
+        if table.is_published:
+            values = [latex(_published(table, cell, metric)) for cell, metric in cells]
+            lines.append(_latex_row("", [f"{{\\footnotesize {value}}}" for value in values]))
+    lines += ["\\bottomrule", "\\end{tabular}" + ("}" if is_wide else "")]
+    lines += [
+        f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize $^{{{number}}}$ {latex(note)}}}"
+        for number, note in enumerate(table.notes, 1)
+    ]
+    return "\n".join([*lines, f"\\end{{table{star}}}"]) + "\n"
+
+
+def _latex_head(table: SuiteTable) -> list[str]:
+    """Return the columns above the metrics, or in one line where there is one metric."""
+    width = len(table.metrics)
+    if width == 1:
+        return [_latex_row("", [latex(heading) for heading in table.columns.values()])]
+    headers = [latex(heading.label) for _ in table.columns for heading in table.metrics.values()]
+    groups = [f"\\multicolumn{{{width}}}{{c}}{{{latex(heading)}}}" for heading in table.columns.values()]
+    starts = range(2, 2 + width * len(groups), width)
+    rules = " ".join(f"\\cmidrule(lr){{{start}-{start + width - 1}}}" for start in starts)
+    return [_latex_row("", groups), rules, _latex_row("", headers)]
+
+
+def _latex_row(label: str, cells: Sequence[str]) -> str:
+    # After a rule or the end of a line, [ and * would be an argument.
+    return f"{{}}{' & '.join([latex(label), *cells])} \\\\"
+
+
+def _latex_value(table: SuiteTable, cell: Cell | None, metric: str) -> str:
+    marks = ",".join(map(str, cell.notes if cell is not None and _is_first(table, metric) else ()))
+    return latex(_value(table, cell, metric)) + (f"$^{{{marks}}}$" if marks else "")
