@@ -13,9 +13,8 @@ from harness.plural import counted
 from jobs import costs
 from jobs.preparation import PreparedLaunch
 from jobs.run import served
-from jobs.run.model_spec import ModelSpec
 from jobs.run.sizing import planned_widths
-from jobs.run.spec import RunSpec
+from jobs.run.spec import ModelSpec, RunSpec
 from jobs.timing import request
 
 _PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.engines import placement, stall
+from harness.engines import calls, placement
 from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
 from harness.sizing.cards import cards_of_worker
@@ -96,7 +96,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     one line.
     """
     _check_output(launch.output)
-    stall.limit_seconds()  # of the engines, which start long after this
+    calls.limit_seconds()  # of the engines, which start long after this
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
     planned = plan(launch, cluster, is_own_python=names_own_python(sbatch))

@@ -79,16 +79,14 @@ def _built_in_fields(name: str) -> tuple[ParameterField, ...]:
 def run_identity(
     method: str, params: Mapping[str, Parameter], source: MethodSource | None = None
 ) -> dict[str, Parameter]:
-    """Return the hyper-parameters that tell a run from another, by the metadata of their fields (see `parameter`).
+    """Return the hyper-parameters that tell a run from another, those that do not stand at their default.
 
-    Left out while they are at their default: parameters that change no text, and those that were added later. `source`
-    says which they are for a method that is not built in. A method that this version does not have keeps all, so that
-    the ids of its recorded runs can still be computed.
+    `source` says which do for a method that is not built in.
     """
     if source is not None:
-        return {name: value for name, value in params.items() if name not in source.left_out}
-    optional = {p.name: p.default for p in _fields_if_built_in(method) if p.left_out_at_default or not p.changes_text}
-    return {name: value for name, value in params.items() if name not in optional or value != optional[name]}
+        return {name: value for name, value in params.items() if name not in source.at_default}
+    at_default = {p.name for p in _fields_if_built_in(method) if params.get(p.name) == p.default}
+    return {name: value for name, value in params.items() if name not in at_default}
 
 
 def sample_identity(

@@ -100,18 +100,15 @@ def parameter(
     help: str,  # noqa: A002 - click's word for it
     *,
     changes_text: bool = True,
-    left_out_at_default: bool = False,
 ) -> _T:
     """Declare a hyper-parameter: a dataclass field of a method that carries its own documentation.
 
     `help` is one or two plain sentences with the unit and the paper's section; the launcher's `--help` prints it.
     `changes_text=False` marks a parameter that changes the speed only: a sample with it is the same sample, drawn with
-    the same seed. Such a parameter is left out of sample ids, and out of the run id while it is at its default.
-
-    `left_out_at_default=True` is for a parameter that is added to a method of which runs exist: at its default the
-    method does what it did before, so that runs and samples keep their ids.
+    the same seed. What stands at its default is left out of the ids of runs and samples, so that a new parameter
+    changes none; the default of a parameter is therefore never changed, a new name is.
     """
-    metadata = {"help": help, "changes_text": changes_text, "left_out_at_default": left_out_at_default}
+    metadata = {"help": help, "changes_text": changes_text}
     declared: _T = field(default=default, metadata=metadata)
     return declared
 
@@ -126,7 +123,6 @@ class ParameterField:
     default: Any
     help: str
     changes_text: bool
-    left_out_at_default: bool
 
 
 def fields_of(method: type[Method]) -> tuple[ParameterField, ...]:
@@ -139,7 +135,6 @@ def fields_of(method: type[Method]) -> tuple[ParameterField, ...]:
             default=declared.default,
             help=declared.metadata["help"],
             changes_text=declared.metadata["changes_text"],
-            left_out_at_default=declared.metadata["left_out_at_default"],
         )
         for declared in fields(method)
     )

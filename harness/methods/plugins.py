@@ -44,8 +44,8 @@ class MethodSource:
     """Hash of the code that began the run, 16 hex digits (`PlugIn.code_hash`)."""
     distribution: str | None = None
     """Name and version of the distribution that it was installed with; None: it belongs to none."""
-    left_out: tuple[str, ...] = ()
-    """Hyper-parameters that are not part of the run id, so that it can be computed without the method's code."""
+    at_default: tuple[str, ...] = ()
+    """Hyper-parameters that stand at their default, so that ids can be computed without the method's code."""
     speed_only: tuple[str, ...] = ()
     """Hyper-parameters that change no text, and so are not part of sample ids."""
 

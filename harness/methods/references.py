@@ -83,14 +83,11 @@ def source_of(name: str, params: Mapping[str, Parameter]) -> MethodSource | None
     if name in METHODS or plugin is None:
         return None
     declared = fields_of(plugin.type)
-    at_default = {p.name for p in declared if params.get(p.name, p.default) == p.default}
     return MethodSource(
         reference=plugin.reference,
         code_hash=plugin.code_hash,
         distribution=plugin.distribution,
-        left_out=tuple(
-            p.name for p in declared if p.name in at_default and (p.left_out_at_default or not p.changes_text)
-        ),
+        at_default=tuple(p.name for p in declared if params.get(p.name, p.default) == p.default),
         speed_only=tuple(p.name for p in declared if not p.changes_text),
     )
 

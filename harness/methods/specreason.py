@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates, mean_score
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
-from harness.step_candidates import as_candidates, mean_score
 from harness.trace import Verdict
 
 
@@ -62,7 +62,6 @@ class SpecReason(Method):
         help="answer: the chain ends with the answer after the thought. "
         "boxed: it ends with the first step that contains 'boxed' or 'Answer:', also inside the thought, and a "
         "</think> without an answer is removed (SpecReason authors' code).",
-        left_out_at_default=True,
     )
 
     def __post_init__(self) -> None:

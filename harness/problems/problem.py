@@ -49,7 +49,7 @@ class Problem:
     def content_hash(self) -> str:
         """16 hex digits over everything that a model or a grader sees, so without id, dataset, level and subject."""
         content = {k: v for k, v in asdict(self).items() if k not in {"id", "dataset", "level", "subject"}}
-        if not self.beginning:  # as before this field existed
+        if not self.beginning:  # the benchmarks' hashes are of their problems without one
             del content["beginning"]
         return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Any
 
-from harness import chain_scores
-from harness.chain_scores import Form, RewardModel, Written
+from harness.chain import chain_scores
+from harness.chain.chain_scores import Form, RewardModel, Written
 from harness.engine import RequestRefused, Role, Tokenizer, VerdictUnavailable
-from harness.engines.factory import open_engines
+from harness.engines.registry import open_engines
 from harness.engines.settings import Kind, pair_settings
 from harness.plural import counted
 from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here

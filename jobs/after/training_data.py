@@ -7,7 +7,7 @@ from shlex import quote
 from typing import Any
 
 from harness.plural import counted
-from harness.training.examples import Draft, Drafts, TargetChain
+from harness.training.training_examples import Draft, Drafts, TargetChain
 from jobs.run import endings, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name

@@ -2,13 +2,12 @@
 
 A Parquet file is read from its end: the last bytes say where its footer begins, and the footer where each column is.
 What lies between the columns and the footer is never looked at, so the digests stand there, in the file that they are
-of: no second file, and every reader that does not know them reads the file as before.
+of: no second file.
 
     PAR1 | columns | magic number, SHA-256 of the footer, SHA-256 of what comes before | footer | its length | PAR1
 
 The footer's digest alone is checked in little time; together with the checksums that Parquet has of every page it
-covers what a reader of two columns reads. The other one needs the whole file. The footer names the format (`format`),
-so a file that should have digests and has none is damaged too.
+covers what a reader of two columns reads. The other one needs the whole file.
 
 A line of JSON has its checksum (CRC-32) as the last field of its object. A single flipped bit always changes it. The
 checksum begins with what the line belongs to, its attempt or run, so that a line of another file is recognized too.
@@ -21,12 +20,11 @@ import hashlib
 import logging
 import os
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 
-FORMAT = 2
-"""Version of the format of trace files, plans, grades and journals that this code writes. Files without one have
-version 1: no digests, and otherwise the same."""
+FORMAT = 1
+"""Version of the format of run folders: of specifications, plans, trace files, grades, timings and journals, each of
+which names it. No other one is read."""
 FORMAT_KEY = "format"
 CHECKSUM_KEY = b"crc32"
 """Name of a line's checksum."""
@@ -46,8 +44,8 @@ class FileDamaged(ValueError):
     """A file of a run folder cannot be used; the message is one line that names the file and says why."""
 
 
-class FileTooNew(FileDamaged):
-    """A file was written in a newer version of the format."""
+class WrongFormat(FileDamaged):
+    """A file was written in another format than this version's."""
 
 
 @functools.cache
@@ -64,8 +62,8 @@ def with_digests(parquet: memoryview) -> bytes:
     return b"".join((columns, block, footer))
 
 
-def check(path: Path, *, whole: bool) -> bool:
-    """Compare a Parquet file with its digests; returns whether it has any.
+def check(path: Path, *, whole: bool) -> None:
+    """Compare a Parquet file with its digests.
 
     `whole`: the columns too, otherwise the footer alone. Raises FileDamaged, and OSError where the file cannot be read.
     """
@@ -76,12 +74,10 @@ def check(path: Path, *, whole: bool) -> bool:
         if size < len(_PARQUET) + _TAIL_BYTES or not tail.endswith(_PARQUET):
             raise FileDamaged(f"{path} is damaged: it does not end like a Parquet file (Parquet magic bytes)")
         start = size - _TAIL_BYTES - _footer_bytes(tail) - _BLOCK_BYTES
-        if start < len(_PARQUET):
-            return False
-        file.seek(start)
+        file.seek(max(0, start))
         block = file.read(_BLOCK_BYTES)
-        if not block.startswith(_MAGIC):
-            return False
+        if start < len(_PARQUET) or not block.startswith(_MAGIC):
+            raise FileDamaged(f"{path} is damaged: it has lost its digest, or was changed by another program")
         footer_digest, columns_digest = block[len(_MAGIC) : -_HASH_BYTES], block[-_HASH_BYTES:]
         if hashlib.sha256(file.read()).digest() != footer_digest:
             raise FileDamaged(f"{path} is damaged: its footer does not match its digest")
@@ -93,26 +89,16 @@ def check(path: Path, *, whole: bool) -> bool:
                 start -= len(piece)
             if found.digest() != columns_digest:
                 raise FileDamaged(f"{path} is damaged: its content does not match its digest")
-    return True
 
 
-def check_format(path: Path, metadata: Mapping[bytes, bytes], *, has_digests: bool) -> None:
-    """Raise FileTooNew where a file's metadata names a newer format, and FileDamaged where it has lost its digests."""
-    written = metadata.get(FORMAT_KEY.encode(), b"1")
-    if not written.isdigit():
-        raise FileDamaged(f"{path} is damaged: its format has no number")
-    if int(written) > FORMAT:
-        raise FileTooNew(too_new(path, int(written)))
-    if int(written) > 1 and not has_digests:
-        raise FileDamaged(f"{path} is damaged: it has lost its digest, or was changed by another program")
-
-
-def too_new(path: Path, written: int) -> str:
-    """Return the message about a file in a newer format."""
-    return (
-        f"{path} was written by a newer version of the harness (format {written}; this one knows {FORMAT}): "
-        "use that version or a later one"
-    )
+def check_format(file: str | Path, written: object) -> None:
+    """Raise WrongFormat where a file names another format than `FORMAT`, or none."""
+    if written != FORMAT:
+        named = "no format" if written is None else f"format {str(written)[:20]}"
+        raise WrongFormat(
+            f"{file} has {named}, and this version of the harness reads format {FORMAT} alone: "
+            "use the version that wrote it, or launch a new run"
+        )
 
 
 def checksum(content: bytes, owner: str) -> bytes:
@@ -126,13 +112,11 @@ def with_checksum(record: bytes, owner: str) -> bytes:
     return b'%b%b%b"}\n' % (body, _CHECKSUM_START, checksum(body, owner))
 
 
-def has_right_checksum(line: bytes, owner: str) -> bool | None:
-    """Compare a line of JSON, with or without its newline, with its checksum; None where it has none."""
+def has_right_checksum(line: bytes, owner: str) -> bool:
+    """Return whether a line of JSON, with or without its newline, ends with its checksum."""
     line = line.removesuffix(b"\n")
     body, end = line[:-_CHECKSUM_BYTES], line[-_CHECKSUM_BYTES:]
-    if not (end.startswith(_CHECKSUM_START) and end.endswith(b'"}')):
-        return None
-    return end[len(_CHECKSUM_START) : -2] == checksum(body, owner)
+    return end == b'%b%b"}' % (_CHECKSUM_START, checksum(body, owner))
 
 
 def is_longer_than_its_checksum(line: bytes) -> bool:

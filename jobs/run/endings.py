@@ -177,7 +177,7 @@ def endings_in_journal(path: Path, content: bytes, ids: frozenset[str], *, whole
     """Return the ids of the samples that ended in a journal, each with True where it ended in an error.
 
     `ids` are those of its run (jobs.run.own_files); another run's journal has no samples. Where `whole` finds a line
-    that is damaged, only samples count of which every line is right. Raises FileTooNew.
+    that is damaged, only samples count of which every line is right. Raises WrongFormat.
     """
     attempt = attempt_in(path, content[: content.find(b"\n") + 1])
     if not own_files.is_own_journal(path, attempt, ids):
@@ -185,18 +185,14 @@ def endings_in_journal(path: Path, content: bytes, ids: frozenset[str], *, whole
     owner = owner_of(path, attempt)
     ended: dict[str, bool] = {}
     kinds: set[bytes] = set()
-    is_checked = False
     for line in content.split(b"\n"):
         is_end = line.startswith(b'{"event":"end"') and line.endswith(b"}")
-        if is_end or whole:
-            is_right = has_right_checksum(line, owner)
-            is_checked |= is_right is not None
-            if is_right is False or (is_checked and not is_right and line):
-                return _endings_without_bad_lines(path, content)
+        if (is_end or whole) and line and not has_right_checksum(line, owner):
+            return _endings_without_bad_lines(path, content)
         try:
             if whole and line and (kind := line[:_KIND_BYTES]) not in kinds:
                 kinds.add(kind)
-                apply(Journal(), orjson.loads(line))  # of another version of the code are all lines or none
+                apply(Journal(), orjson.loads(line))  # where one line of a kind can be read, all can
             if is_end:
                 event = orjson.loads(line)
                 ended[event["sample_id"]] = event["stop_reason"] == FAILED

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +25,6 @@ from jobs.run.spec import RunSpec, Unit
 _PROBLEMS = TypeAdapter(list[Problem])
 _RECORDED_DIGESTS = ("spec_sha256", "problems_sha256")
 """Metadata of shards.parquet: digests of the two files that were written before it."""
-_DIGITS_OF_ID = 8
 _logger = logging.getLogger(__name__)
 __all__ = [
     "RunBusyError",
@@ -71,7 +69,7 @@ class RunFolder(RunPaths):
 
         `digests` are those of the specification and the problems; None: as the plan before had them.
         """
-        digests = self._recorded_digests() if digests is None else digests
+        digests = digests or {key: self._recorded_digest(key) for key in _RECORDED_DIGESTS}
         columns = {name: [getattr(unit, name) for shard in shards for unit in shard] for name in Unit.__annotations__}
         columns["shard"] = [number for number, shard in enumerate(shards) for _ in shard]
         metadata = {"shards": str(len(shards)), "deal": str(assignment), **digests}
@@ -95,15 +93,10 @@ class RunFolder(RunPaths):
         """Read the run's specification, which nobody may have changed since the run was made."""
         with damage_named(self.spec_path):
             spec = RunSpec.read(self.spec_path)
-        recorded = self._recorded_digests().get("spec_sha256")
-        if recorded is not None and recorded != _sha256(self.spec_path):
+        if self.exists() and self._recorded_digest("spec_sha256") != _sha256(self.spec_path):
             raise RunDamaged(
                 f"{self.spec_path} was changed after the run was made: restore it, or launch a new run with what you "
                 "want to change"
-            )
-        if recorded is None and self._is_named_as_another_run(spec):
-            raise RunDamaged(
-                f"{self.spec_path} is the specification of {spec.run_id}: undo the change of it, or rename the folder"
             )
         return spec
 
@@ -114,25 +107,15 @@ class RunFolder(RunPaths):
         except RunDamaged:
             return None
 
-    def _is_named_as_another_run(self, spec: RunSpec) -> bool:
-        """True where the folder has the id of another run of the same method and dataset."""
-        name = rf"{re.escape(f'{spec.dataset}-{spec.method}')}-[0-9a-f]{{{_DIGITS_OF_ID}}}"
-        return bool(re.fullmatch(name, self.path.name)) and self.path.name != spec.run_id
-
-    def _recorded_digests(self) -> dict[str, str]:
-        """Return the digests in shards.parquet; empty before it is written and in a plan of format 1."""
-        if not self.exists():
-            return {}
+    def _recorded_digest(self, key: str) -> str:
         with damage_named(self.shards_path):
-            metadata = trace_files.read_metadata(self.shards_path)
-        return {key: metadata[key] for key in _RECORDED_DIGESTS if key in metadata}
+            return trace_files.read_metadata(self.shards_path)[key]
 
     def problems(self) -> list[Problem]:
         """Read the run's problems, in order."""
         with damage_named(self.problems_path):
             problems = read_problems(self.problems_path)
-        recorded = self._recorded_digests().get("problems_sha256")
-        if recorded is not None and recorded != _sha256(self.problems_path):
+        if self.exists() and self._recorded_digest("problems_sha256") != _sha256(self.problems_path):
             raise RunDamaged(f"{self.problems_path} is not the file that the run was made with: restore it")
         return problems
 
@@ -196,15 +179,12 @@ def is_readable_run(path: Path) -> bool:
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:
     """Write problems as Parquet."""
-    written = list(problems)
-    schema = trace_files.schema_of_problems(written)
-    trace_files.write_table(path, schema, [{name: asdict(p)[name] for name in schema.names} for p in written])
+    trace_files.write_table(path, trace_files.PROBLEMS, [asdict(problem) for problem in problems])
 
 
 def read_problems(path: Path) -> list[Problem]:
     """Read the problems that `write_problems` wrote; raises ValueError where the file has an unknown column."""
-    rows = trace_files.read_rows(path)
-    return _PROBLEMS.validate_python([{n: v for n, v in row.items() if n != "beginning" or v} for row in rows])
+    return _PROBLEMS.validate_python(trace_files.read_rows(path))
 
 
 def _sha256(path: Path) -> str:

@@ -2,8 +2,8 @@
 
     runs/demo-speccot-demo-draft_demo-target-947bf651    dataset, method, draft, target (and reward model), hash
 
-Only the hash tells specifications apart; what stands before it is for people. Earlier versions named no models, and
-such a folder is found and resumed by its hash.
+Only the hash tells specifications apart; what stands before it is for people, who may rename it: a folder is found and
+resumed by its hash.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ def run_folder(output: Path, spec: RunSpec) -> RunFolder:
 
 
 def _with_hash_of(spec: RunSpec, output: Path) -> Iterator[Path]:
-    """Yield the folders that an earlier version, or a user who renamed one, gave the specification."""
+    """Yield the folders of the specification that a user has renamed."""
     beginning, ending = f"{spec.dataset}-{spec.method}-", f"-{spec.digest}"
     try:
         names = sorted(entry.name for entry in os.scandir(output) if entry.name.endswith(ending))
     except OSError:  # there is no such folder yet, or what makes it unusable is said where it is written
         return
-    yield from (output / name for name in names if name == spec.run_id)
     yield from (output / name for name in names if name.startswith(beginning) and RunFolder(output / name).exists())
 
 

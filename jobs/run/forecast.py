@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from harness.plural import counted
 from jobs.run import own_files, trace_files
-from jobs.run.digest import FileTooNew
 from jobs.run.folder import RunFolder
 from jobs.run.journal import attempt_in
 from jobs.timing import folder as timings
@@ -118,7 +117,7 @@ def _of_journal(path: Path, ids: frozenset[str]) -> _Attempt | None:
             return None
         ends = (float(submitted) + float(seconds) for submitted, seconds in _TIMES.findall(tail))
         return _of_record(attempt, max(ends, default=0.0))
-    except (FileTooNew, ValueError):
+    except ValueError:
         return None
 
 
@@ -131,7 +130,7 @@ def _of_trace_file(path: Path, ids: frozenset[str]) -> _Attempt | None:
             return _of_record(own_files.attempt_of(path, metadata), _last_end(calls))
     except FileNotFoundError:
         raise
-    except (*trace_files.DAMAGED, FileTooNew, ValueError):
+    except (*trace_files.DAMAGED, ValueError):
         return None
 
 

@@ -1,6 +1,6 @@
 """The journal: what a worker has done so far, append-only, as JSON lines, one file per worker attempt.
 
-    {"event": "attempt", "format": 2, …}          the first line: the attempt that writes this file
+    {"event": "attempt", "format": 1, …}          the first line: the attempt that writes this file
     {"event": "start", "trace": {…}}              a sample begins; steps of an earlier attempt are carried over
     {"event": "step", "sample_id", "step", "num_steps", "calls"}
                                                 an accepted step with the calls since the step before
@@ -13,7 +13,7 @@ Because earlier steps are carried over, every finished sample is complete in the
 A log-probability of -inf, which JSON cannot hold, is written as null and read back as -inf.
 
 Every line ends with its checksum (`crc32`, jobs.run.digest). A line that does not match it, or that is no event, is
-skipped and named. Journals of format 1 have no checksums and no `format`; a journal of a newer format is refused.
+skipped and named. A journal of another format is refused.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ from pydantic import TypeAdapter, ValidationError
 from harness.trace import Call, Step, StopReason, Trace
 from jobs.run.digest import (
     CHECKSUM_KEY,
-    FORMAT,
     FORMAT_KEY,
-    FileTooNew,
+    WrongFormat,
+    check_format,
     has_right_checksum,
     is_longer_than_its_checksum,
     say_once,
-    too_new,
 )
 
 _NOT_OF_ATTEMPT = frozenset({"event", FORMAT_KEY, CHECKSUM_KEY.decode()})
 """Fields of the first line that are not the attempt's."""
 NO_EVENT = (ValueError, LookupError, TypeError, AttributeError)
-"""What a line raises that is no event of this version."""
+"""What a line raises that is no event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +77,21 @@ class Journal:
     """Number of lines that followed a lost one of the same sample."""
     problem: str = ""
     """What is wrong with the first of these lines."""
-    is_checked: bool = False
-    """True where every line must have a checksum, because one has or because the attempt names the format."""
 
 
 def read_journal(path: Path) -> Journal:
-    """Read a journal, whatever its writer left of it; what cannot be used is named. Raises FileTooNew."""
+    """Read a journal, whatever its writer left of it; what cannot be used is named. Raises WrongFormat."""
     with path.open("rb") as lines:
         return parse_journal(path, lines)
 
 
 def parse_journal(path: Path, lines: Iterable[bytes]) -> Journal:
-    """Read the lines of a journal. Raises FileTooNew."""
+    """Read the lines of a journal. Raises WrongFormat."""
     journal, number = Journal(), 0
     for number, line in enumerate(lines, 1):
         try:
             apply(journal, _event(path, journal, line), number)
-        except FileTooNew:
+        except WrongFormat:
             raise
         except NO_EVENT as error:
             if _is_torn(line):
@@ -113,11 +110,11 @@ def owner_of(path: Path, attempt: Mapping[str, Any] | None) -> str:
 
 
 def attempt_in(path: Path, first_line: bytes) -> dict[str, Any] | None:
-    """Return the attempt in the first line of a journal; None where it cannot be read. Raises FileTooNew."""
+    """Return the attempt in the first line of a journal; None where it cannot be read. Raises WrongFormat."""
     journal = Journal()
     try:
         apply(journal, _event(path, journal, first_line))
-    except FileTooNew:
+    except WrongFormat:
         raise
     except NO_EVENT:
         return None
@@ -140,7 +137,7 @@ def apply(journal: Journal, event: dict[str, Any], number: int = 0) -> None:
     elif kind == "end":
         _apply_end(journal, _END.validate_python(event), number)
     else:
-        raise ValueError("not an event that this version knows")
+        raise ValueError("not an event")
 
 
 def _apply_step(journal: Journal, event: dict[str, Any], number: int) -> None:
@@ -170,23 +167,17 @@ def _ignore(journal: Journal, number: int) -> None:
 
 
 def _event(path: Path, journal: Journal, line: bytes) -> dict[str, Any]:
-    """Return the event in a line. Raises FileTooNew, and ValueError where the line cannot be used."""
+    """Return the event in a line. Raises WrongFormat, and ValueError where the line cannot be used."""
     owner = owner_of(path, journal.attempt)
     if journal.attempt is None and line.startswith(b'{"event":"attempt"'):
         owner = owner_of(path, orjson.loads(line))
-    is_right = has_right_checksum(line, owner)
-    journal.is_checked |= is_right is not None
-    if is_right is False:
+    if not has_right_checksum(line, owner):
         raise ValueError("it does not match its checksum")
     event = orjson.loads(line)
     if not isinstance(event, dict) or "event" not in event:
         raise ValueError("not an event")
-    written = event.get(FORMAT_KEY, 1) if event["event"] == "attempt" else 1
-    if isinstance(written, int) and written > FORMAT:
-        raise FileTooNew(too_new(path, written))
-    journal.is_checked |= written != 1
-    if journal.is_checked and not is_right:
-        raise ValueError("it has lost its checksum")
+    if event["event"] == "attempt":
+        check_format(path, event.get(FORMAT_KEY))
     return event
 
 
@@ -198,7 +189,7 @@ def _is_torn(line: bytes) -> bool:
 def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}, perhaps of another version"
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     if isinstance(error, orjson.JSONDecodeError):
         return "not JSON"
     return f"no {error}" if isinstance(error, KeyError) else next(iter(str(error).splitlines()), type(error).__name__)

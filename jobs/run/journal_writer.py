@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ from jobs.run.files import opened
 from jobs.run.spec import Attempt
 
 _SYNC_SECONDS = 1.0
-_TRACE_FIELDS = tuple(field.name for field in fields(Trace))
-_STEP_FIELDS = tuple(field.name for field in fields(Step) if field.name != "decision")
 
 
 class JournalWriter:
@@ -39,7 +37,7 @@ class JournalWriter:
     def start(self, trace: Trace) -> None:
         """Record that a sample begins, with the steps that it already has."""
         self._written_calls[trace.sample_id] = len(trace.calls)
-        self._append({"event": "start", "trace": _as_written(trace)})
+        self._append({"event": "start", "trace": trace})
 
     def step(self, trace: Trace, step: Step) -> None:
         """Record an accepted step, with the calls since the step before."""
@@ -47,7 +45,7 @@ class JournalWriter:
             {
                 "event": "step",
                 "sample_id": trace.sample_id,
-                "step": _step_as_written(step),
+                "step": step,
                 "num_steps": len(trace.steps),
                 "calls": self._new_calls(trace),
             }
@@ -110,16 +108,3 @@ class JournalWriter:
                     self._failure = failure
                     return
                 self._closed.wait(_SYNC_SECONDS)
-
-
-def _as_written(trace: Trace) -> Trace | dict[str, Any]:
-    """Return a trace as its line has it; of one without steps that is the trace itself."""
-    if not trace.steps:
-        return trace
-    written = {name: getattr(trace, name) for name in _TRACE_FIELDS}
-    return written | {"steps": [_step_as_written(step) for step in trace.steps]}
-
-
-def _step_as_written(step: Step) -> Step | dict[str, Any]:
-    """Return a step as its line has it: without `decision` where it has none, so that older versions can read it."""
-    return step if step.decision is not None else {name: getattr(step, name) for name in _STEP_FIELDS}

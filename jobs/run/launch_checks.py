@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from harness.checks.model_files import WORKERS_MAY, findings
+from harness.checks.inputs import WORKERS_MAY, findings
 from harness.context import Text, needs, required_context_tokens
 from harness.engine import Role
 from harness.engines.scripted import ByteTokenizer
@@ -29,8 +29,7 @@ from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cac
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run.model_settings import local_folder, unused
-from jobs.run.model_spec import ModelSpec
-from jobs.run.spec import RunSpec
+from jobs.run.spec import ModelSpec, RunSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_A_MODEL = ("{}", "{}_gpus", "{}_memory", "{}_tensor_parallel")

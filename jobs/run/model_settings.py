@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.engine import Role
-from harness.engines import arguments
+from harness.engines import libraries
 from harness.launch_flags import pairs
 from harness.launch_options import PartialLaunch
 from harness.methods.method import flag
 from harness.weights.models import files_at_hand
 from harness.weights.templates import NO_CONVENTIONS, Conventions, has_chat_template
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run.model_spec import EngineSpec, ModelSpec
+from jobs.run.spec import EngineSpec, ModelSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_ONE_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "engine", "template", "thinking_tags")
@@ -113,13 +113,13 @@ def engine_arguments(launch: PartialLaunch, roles: Collection[Role], kind: str) 
     for role, table in given.items():
         if table and kind != "vllm":
             raise ValueError(f"{flag(f'{role}_engine')} {next(iter(table))}: needs --engine vllm, not {kind}")
-        arguments.check(role, table)
+        libraries.check(role, table)
     return {f"{role}_arguments": table for role, table in given.items() if table}
 
 
 def unchecked_notice(engine: EngineSpec) -> list[str]:
     """Return a line where the arguments of engines are not checked here, because vLLM is not installed."""
-    if not any(engine.arguments.values()) or arguments.is_known_here():
+    if not any(engine.arguments.values()) or libraries.is_known_here():
         return []
     return [
         "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft-engine and --target-engine."

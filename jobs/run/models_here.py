@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs.run.model_spec import ModelSpec
+from jobs.run.spec import ModelSpec
 
 
 class ModelGone(ValueError):

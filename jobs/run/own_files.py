@@ -1,6 +1,6 @@
 """Which trace files and journals of a run folder count: those that are whole and that its own attempts wrote.
 
-A file of another run, a copy under another name and a file in a newer format are named and left as they are.
+A file of another run, a copy under another name and a file in another format are named and left as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.run import trace_files
-from jobs.run.digest import FileDamaged, FileTooNew, say_once
+from jobs.run.digest import FileDamaged, WrongFormat, say_once
 from jobs.run.folder import RunDamaged, RunFolder
 
 ENDINGS = ("sample_id", "stop_reason")
@@ -33,7 +33,7 @@ def endings(path: Path, ids: frozenset[str], *, whole: bool = True) -> pa.Table:
     """Read the columns `sample_id` and `stop_reason` of a trace file; one that does not count has no rows and is named.
 
     `whole`: after comparing all of the file with its digest. Raises PermissionError, and RunDamaged where the file
-    cannot be read at the moment or has a newer format, because its samples may be finished.
+    cannot be read at the moment or has another format, because its samples may be finished.
     """
     try:
         with trace_files.opened(path, whole=whole) as file:
@@ -42,7 +42,7 @@ def endings(path: Path, ids: frozenset[str], *, whole: bool = True) -> pa.Table:
                 raise FileDamaged(f"{path} is no trace file (no column {names}): move it to another folder")
             check_owner(path, trace_files.metadata_of(file), ids)
             return trace_files.columns_of(file, ENDINGS)
-    except FileTooNew as error:
+    except WrongFormat as error:
         raise RunDamaged(str(error)) from error
     except FileDamaged as error:
         say_once(f"{error}; samples in it count as not finished, and the launch command runs them again")
@@ -77,13 +77,13 @@ def rows_to_extend(run: RunFolder, path: Path) -> list[dict[str, Any]]:
     """Return the rows of a file of grades or scores that is going to be replaced by one with more rows.
 
     One that is damaged or of another run is put aside under another name, and named; then there are no rows. Raises
-    RunDamaged where the file has a newer format.
+    RunDamaged where the file has another format.
     """
     try:
         return rows(path, run_ids(run))
     except FileNotFoundError:
         return []
-    except FileTooNew as error:
+    except WrongFormat as error:
         raise RunDamaged(str(error)) from error
     except FileDamaged as error:
         aside = path.with_name(f"{path.name}.left-out")

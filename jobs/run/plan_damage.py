@@ -1,4 +1,4 @@
-"""What is wrong with a file of a run's plan, as one line: missing, forbidden, damaged, or of a newer version."""
+"""What is wrong with a file of a run's plan, as one line: missing, forbidden, damaged, or of another format."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from pydantic import ValidationError
 from harness.cli import permissions
 from jobs.run import trace_files
 from jobs.run.digest import FileDamaged
-
-_UNKNOWN_FIELD = ("unexpected_keyword_argument", "extra_forbidden")
-"""What pydantic calls a field that the record does not have."""
-_SHOWN_CHARACTERS = 200
 
 
 class RunDamaged(FileDamaged):
@@ -37,10 +33,6 @@ def damage_named(path: Path) -> Iterator[None]:
     except FileDamaged as error:
         raise RunDamaged(str(error)) from error
     except ValidationError as error:
-        unknown = [str(found["loc"][-1]) for found in error.errors() if found["type"] in _UNKNOWN_FIELD]
-        if len(unknown) == error.error_count():
-            names = ", ".join(unknown)[:_SHOWN_CHARACTERS]
-            raise RunDamaged(f"{path} was written by a newer version: this one does not know {names}") from error
         first = error.errors()[0]
         place = ".".join(str(key) for key in first["loc"])
         raise RunDamaged(f"{path} is damaged: {place}{': ' if place else ''}{first['msg']}") from error

@@ -13,7 +13,7 @@ from harness.prompts import equivalence_question, reward_question
 from harness.weights.models import read_config
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run.model_spec import ModelSpec
+from jobs.run.spec import ModelSpec
 
 _FLAGS = ("reward", "reward_gpus", "reward_memory", "reward_tensor_parallel")
 

@@ -7,15 +7,14 @@ from typing import Any
 
 from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
-from harness.engines import adapter
-from harness.engines.arguments import UNPLANNED
+from harness.engines.libraries import UNPLANNED
 from harness.environment import accelerator
 from harness.launch_options import Cluster
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
+from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, plan_lines
 from harness.sizing.cards import GPU_MEMORY, cards_here, cards_of_worker
-from harness.sizing.engine_plan import DoesNotFit, NotPlannable, Plan, plan_lines
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,
@@ -25,8 +24,8 @@ from harness.sizing.run_sizing import (
     most_tokens,
     planned,
 )
-from jobs.run.model_spec import ModelSpec
-from jobs.run.spec import RunSpec
+from harness.weights import adapter
+from jobs.run.spec import ModelSpec, RunSpec
 
 
 def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> RunSizing:

@@ -11,9 +11,9 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -24,21 +24,133 @@ from harness.methods.plugins import MethodSource
 from harness.problems.problem import DatasetOrigin, Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.weights.templates import Conventions
-from jobs.run.identity import added_later, derived, digest_of, identity_of
-from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
+from jobs.run.digest import FORMAT, check_format
 
-SPEC_VERSION = 1
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
-_LEFT_OUT = (
-    "prompts", "speculator", "reward", "draft_sampling", "target_sampling", "draft_template", "target_template",
-    "draft_thinking_tags", "target_thinking_tags", "method_source", "dataset_origin", "prompt_date",
-)  # fmt: skip
-_MODELS, _LEFT_OUT_OF_MODEL = ("draft", "target", "speculator"), ("server",)
-_LEFT_OUT_OF_ENGINE = (
-    "spec_sampling", "logprobs", "draft_gpus", "target_gpus", "draft_tensor_parallel", "target_tensor_parallel",
-    "draft_arguments", "target_arguments", "reward_gpus", "reward_memory", "reward_tensor_parallel",
-)  # fmt: skip
-"""Fields that are not written where they are None, because versions that do not know them read the file too."""
+_T = TypeVar("_T")
+
+
+def derived(default: _T) -> _T:
+    """Declare a field that follows from the others or is found at the launch, and so is never part of an id."""
+    declared: _T = field(default=default, metadata={"is_derived": True})
+    return declared
+
+
+def identity_of(record: DataclassInstance) -> dict[str, object]:
+    """Return the fields that tell records apart, by name: those that do not stand at their default and are not derived.
+
+    So a new field changes no id. The default of a field is therefore never changed: what is to mean something else gets
+    a new name.
+    """
+    values = {known.name: getattr(record, known.name) for known in fields(record) if "is_derived" not in known.metadata}
+    defaults = {known.name: known.default for known in fields(record)}
+    return {
+        name: identity_of(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for name, value in values.items()
+        if value != defaults[name]
+    }
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model as the run names it and as the nodes find it."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    name: str
+    path: str
+    """A local folder, or a hub id that the nodes' cache holds."""
+    revision: str | None
+    fingerprint: str
+    """Content hash of a local folder's configuration and tokenizer, or hub id and revision."""
+    training: str | None = derived(None)
+    """Hash of the data that it was trained on, where its folder says so (training.json)."""
+    server: str | None = None
+    """Kind of the server that runs it: `vllm`, `sglang`, `llama.cpp`, or `unknown` until a job has asked it; None: the
+    worker starts an engine. `path` is then that of its tokenizer. The address is no part of the run."""
+
+
+@dataclass(frozen=True)
+class AdapterSpec:
+    """LoRA weights that the target chooses drafts with (SCoT, section 3.4)."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    name: str
+    path: str
+    """A local folder, absolute."""
+    fingerprint: str
+    """Content hash of its weights and configuration."""
+    rank: int
+    training: str | None = derived(None)
+    """Hash of the data that it was trained on, where its folder says so."""
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """How the engines are started; part of the run because speed depends on it."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    kind: str
+    """`vllm`, `transformers` or `scripted`, of the engines that the worker starts; `served` where it starts none."""
+    dtype: str = "auto"
+    max_context: int | None = None
+    """Longest prompt plus completion; None: as much as prompt and token budget need, within the model's limit."""
+    draft_tensor_parallel: int | None = None
+    """GPUs that the draft is split over; None: chosen on the node, and recorded in the attempt."""
+    target_tensor_parallel: int | None = None
+    draft_memory: float | None = None
+    """Share of a GPU's memory (or of the KV-cache memory on a CPU) that the draft engine may use; None: chosen on the
+    node."""
+    target_memory: float | None = None
+    spec_decode: str | None = None
+    """Who proposes tokens to the target: `draft`, `ngram`, `suffix`, `eagle3` or `mtp`; None: no token-level
+    speculation."""
+    spec_tokens: int | None = None
+    """Number of tokens proposed at a time."""
+    spec_sampling: str | None = None
+    """How a model draws the tokens that it proposes, `greedy` or `probabilistic`; None: no model proposes."""
+    logprobs: bool | None = None
+    """Whether the mean log-probability of candidates is asked for; None: where the method reads it."""
+    take_turns: bool = False
+    """True if draft and target never run at the same time."""
+    draft_gpus: tuple[int, ...] | None = None
+    """Numbers of the draft's cards among the worker's; None: both engines on the same cards."""
+    target_gpus: tuple[int, ...] | None = None
+    draft_arguments: Mapping[str, Any] | None = None
+    """Arguments of vLLM's engine for the draft (`--draft-engine`), by vLLM's names; None: none."""
+    target_arguments: Mapping[str, Any] | None = None
+    reward_gpus: tuple[int, ...] | None = None
+    reward_memory: float | None = None
+    """Share of a GPU's memory for the reward model's engine."""
+    reward_tensor_parallel: int | None = None
+
+    @property
+    def cards(self) -> dict[Role, tuple[int, ...] | None]:
+        """Numbers of each engine's cards."""
+        return {"draft": self.draft_gpus, "target": self.target_gpus, "reward": self.reward_gpus}
+
+    @property
+    def memory(self) -> dict[Role, float | None]:
+        """Each engine's share of the memory, as it was asked for."""
+        return {"draft": self.draft_memory, "target": self.target_memory, "reward": self.reward_memory}
+
+    @property
+    def widths(self) -> dict[Role, int | None]:
+        """Each engine's number of GPUs, as it was asked for."""
+        return {
+            "draft": self.draft_tensor_parallel,
+            "target": self.target_tensor_parallel,
+            "reward": self.reward_tensor_parallel,
+        }
+
+    @property
+    def arguments(self) -> dict[Role, Mapping[str, Any]]:
+        """Arguments of vLLM's engine that were given for each model."""
+        return {"draft": self.draft_arguments or {}, "target": self.target_arguments or {}, "reward": {}}
 
 
 @dataclass(frozen=True)
@@ -70,37 +182,37 @@ class RunSpec:
     """Samples in flight at once on one worker."""
     prompt_hash: str
     preset: str | None = None
-    tag: str | None = added_later(None)
+    tag: str | None = None
     """A label that makes runs distinct that are otherwise equal, such as two nights'; it is part of the seeds."""
-    selection: AdapterSpec | None = added_later(None)
+    selection: AdapterSpec | None = None
     """Adapter of the target for choosing among drafts; None: the target chooses without one."""
     prompts: Prompts | None = derived(None)
     """The whole wording of `--prompts`, so that no worker needs the file; None: the built-in one. In the run id,
     `prompt_hash` stands for it."""
-    speculator: ModelSpec | None = added_later(None)
+    speculator: ModelSpec | None = None
     """Weights that propose tokens in the target's engine (`--spec-model`); None: the draft, the target's own layers, or
     no weights at all. They have no part in what is written, and so none in sample ids."""
-    draft_sampling: Mapping[str, int | float] | None = added_later(None)
+    draft_sampling: Mapping[str, int | float] | None = None
     """How the draft draws tokens where it does not by `temperature` and `top_p` alone, by the names of
     harness.engine.Sampling; None: by these."""
-    target_sampling: Mapping[str, int | float] | None = added_later(None)
-    draft_template: Mapping[str, Any] | None = added_later(None)
+    target_sampling: Mapping[str, int | float] | None = None
+    draft_template: Mapping[str, Any] | None = None
     """Variables of the draft's chat template (`--draft-template`); None: none but those that every template gets."""
-    target_template: Mapping[str, Any] | None = added_later(None)
-    draft_thinking_tags: str | None = added_later(None)
+    target_template: Mapping[str, Any] | None = None
+    draft_thinking_tags: str | None = None
     """What opens and closes the draft's thoughts, `OPEN,CLOSE`, or `none` for a plain model; None: what its chat
     template has."""
-    target_thinking_tags: str | None = added_later(None)
+    target_thinking_tags: str | None = None
     method_source: MethodSource | None = derived(None)
     """Where a method that is not built in came from. As other code, its code is no part of the run id."""
-    reward: ModelSpec | None = added_later(None)
+    reward: ModelSpec | None = None
     """The model that rates steps, for methods that have one."""
     dataset_origin: DatasetOrigin | None = derived(None)
     """None: a known dataset. In the run id, name and hash of the problems stand for it, wherever the file lies."""
     prompt_date: str | None = derived(None)
     """The day of the first launch (UTC), which chat templates take for today in all prompts of the run. Attempts record
     which models' prompts hold it."""
-    version: int = SPEC_VERSION
+    format: int = FORMAT
 
     @property
     def limited(self) -> bool:
@@ -159,7 +271,7 @@ class RunSpec:
     def digest(self) -> str:
         """The hash of the specification, 8 hex digits, by which its folder is found (jobs.run.folder_name)."""
         identity = {**identity_of(self), "params": run_identity(self.method, self.params, self.method_source)}
-        return digest_of(identity)[:8]
+        return hashlib.sha256(json.dumps(identity, sort_keys=True, default=dict).encode()).hexdigest()[:8]
 
     def sample_ids(self, problem: Problem) -> list[str]:
         """Return the ids of all samples of a problem, by sample index; 16 hex digits each.
@@ -199,32 +311,24 @@ class RunSpec:
         return replace(self, selection=None, reward=None)
 
     def to_json(self) -> str:
-        """The specification as indented JSON.
-
-        Without prompts of its own, without token-level speculation by a model, and with widths that the node chooses,
-        a run has no key of these, so that versions that do not know them read it too: their workers share the
-        warehouse, and rebuild it from all runs.
-        """
-        record = asdict(self)
-        models = [record[name] for name in _MODELS if record.get(name) is not None]
-        for table, name in [
-            *((model, n) for model in models for n in _LEFT_OUT_OF_MODEL),
-            *((record, n) for n in _LEFT_OUT),
-            *((record["engine"], n) for n in _LEFT_OUT_OF_ENGINE),
-        ]:
-            if table[name] is None:
-                del table[name]
-        return json.dumps(record, indent=2, sort_keys=True, default=dict)
+        """The specification as indented JSON."""
+        return json.dumps(asdict(self), indent=2, sort_keys=True, default=dict)
 
     @classmethod
-    def from_json(cls, text: str) -> RunSpec:
-        """Read what `to_json` wrote; raises ValueError where a field is missing, unknown or of another type."""
-        return _spec_adapter().validate_json(text)
+    def from_json(cls, text: str, name: str | Path = "spec.json") -> RunSpec:
+        """Read what `to_json` wrote; `name` is that of the file, for messages.
+
+        Raises WrongFormat, and ValueError where a field is missing, unknown or of another type.
+        """
+        record = json.loads(text)
+        if isinstance(record, dict):
+            check_format(name, record.get("format"))
+        return _spec_adapter().validate_python(record)
 
     @classmethod
     def read(cls, path: Path) -> RunSpec:
         """Read a run folder's `spec.json`."""
-        return cls.from_json(path.read_text(encoding="utf-8"))
+        return cls.from_json(path.read_text(encoding="utf-8"), path)
 
 
 @functools.cache
@@ -277,7 +381,7 @@ class Attempt:
     (`model_runner`), which start of the engine it used (`engine_start`) and its seconds; `startup_seconds` of the
     starts that this attempt waited for."""
     code_hash: str | None = None
-    """Hash of the code that decides results (harness.code_hash); None where the version did not record it."""
+    """Hash of the code that decides results (harness.code_hash)."""
     code_archive: str | None = None
     """SHA-256 of the archive that the job's code was unpacked from; None where no job ran it."""
     other_codes: Sequence[str] = ()

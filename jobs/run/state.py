@@ -159,8 +159,7 @@ def _write_trace_file(run: RunFolder, path: Path, journal: Journal, *, is_own: b
     # Otherwise what a shared filesystem still shows of a removed journal would replace the trace file made of it.
     if not is_own and not files.is_there(path):
         return 0
-    traces = list(journal.finished.values())
-    rows = [asdict(trace) for trace in traces]
+    rows = [asdict(trace) for trace in journal.finished.values()]
     metadata = {"attempt": orjson.dumps(journal.attempt).decode(), trace_files.RUN_KEY: run.spec().run_id}
-    trace_files.write_table(trace_file, trace_files.schema_of(traces), rows, metadata)
+    trace_files.write_table(trace_file, trace_files.TRACES, rows, metadata)
     return len(rows)

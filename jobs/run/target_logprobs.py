@@ -16,20 +16,19 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from harness import chain_scores
+from harness.chain import chain_scores
 from jobs.run import own_files, trace_files
-from jobs.run.digest import FileDamaged, FileTooNew, say_once
+from jobs.run.digest import FileDamaged, WrongFormat, say_once
 from jobs.run.files import files_in
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import ModelSpec
-from jobs.run.spec import RunSpec
+from jobs.run.spec import ModelSpec, RunSpec
 
 SCORER_KEY = "scorer"
 """Metadata of a file: the JSON of its `Scorer`."""
 
 
 class OtherTarget(ValueError):
-    """The run has log-probabilities of another target, by another definition, or in a newer format; one line."""
+    """The run has log-probabilities of another target, by another definition, or in another format; one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def scored_ids(run: RunFolder, scorer: Scorer | None) -> set[str]:
     """Return the ids of the samples that are scored, by this scorer; None: by any, of a run without a target.
 
     A file that is damaged is named, and its samples are not. Raises OtherTarget where the run was scored by another
-    target, by another version of the definition, or by a version of this code with a newer format.
+    target, by another version of the definition, or in another format.
     """
     ids, sample_ids = own_files.run_ids(run), set[str]()
     for path in files_in(run.target_logprobs_dir, ".parquet"):
@@ -74,7 +73,7 @@ def scored_ids(run: RunFolder, scorer: Scorer | None) -> set[str]:
             rows = own_files.rows(path, ids, ["sample_id"])
             other = json.loads(trace_files.read_metadata(path)[SCORER_KEY])
             theirs, name, version = other["fingerprint"], str(other["target"]), other["version"]
-        except FileTooNew as error:
+        except WrongFormat as error:
             raise OtherTarget(str(error)) from error
         except FileDamaged as error:
             say_once(f"{error}; what it held is scored again")

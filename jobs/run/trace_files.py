@@ -9,15 +9,13 @@ Every file has digests (jobs.run.digest). Whoever reads one compares it with the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.problems.problem import Problem
-from harness.trace import Trace
 from jobs.run import digest
 from jobs.run.digest import FileDamaged
 from jobs.run.files import write_atomically
@@ -48,8 +46,6 @@ PROBLEMS = pa.schema(
         "beginning": _text,
     }
 )
-_BEGINNING = "beginning"
-"""The column of problems that is written only where one has it, so that earlier versions read the other files."""
 SHARDS = pa.schema({"shard": _int, "sample_id": _text, "problem_id": _text, "sample_index": _int})
 """Units in the order in which their shard runs them. Metadata: `shards`, how many; `deal`, earlier assignments."""
 CANDIDATE = pa.struct(
@@ -124,14 +120,9 @@ TRACES = pa.schema(
         "error": _text,
         "latency_seconds": _real,
         "num_attempts": _int,
-        "version": _int,
     }
 )
 """Metadata key `attempt` holds the JSON of jobs.run.spec.Attempt."""
-_STEP_WITHOUT_DECISION = pa.struct([field for field in STEP if field.name != "decision"])
-_TRACES_WITHOUT_DECISIONS = TRACES.set(
-    TRACES.get_field_index("steps"), pa.field("steps", pa.list_(_STEP_WITHOUT_DECISION))
-)
 GRADES = pa.schema(
     {
         "sample_id": _text,
@@ -186,8 +177,7 @@ PROBE_POINTS = pa.schema(
 )
 """The points of a probe (jobs.probing.points.Point), each with the ids of its two problems in the probe's run.
 
-num_ending: how many decisions of the probed run end the reply, the same number in every row; earlier versions wrote
-files without this column."""
+num_ending: how many decisions of the probed run end the reply, the same number in every row."""
 TARGET_LOGPROBS = pa.schema(
     {
         "sample_id": _text,
@@ -199,25 +189,9 @@ TARGET_LOGPROBS = pa.schema(
         "target": _text,
     }
 )
-"""The target's log-probability (nats) of the generated tokens of each step (harness.chain_scores). num_characters:
-length of the step's text, by which a row is told from one of another chain. target: fingerprint of the model. Metadata
-key `scorer` holds the JSON of jobs.run.target_logprobs.Scorer."""
-
-
-def schema_of(traces: Iterable[Trace]) -> pa.Schema:
-    """Return the columns of a file of traces: `TRACES`, without decisions where there are none beyond the verdicts.
-
-    Versions that do not know decisions can then read the file.
-    """
-    has_decisions = any(step.decision is not None for trace in traces for step in trace.steps)
-    return TRACES if has_decisions else _TRACES_WITHOUT_DECISIONS
-
-
-def schema_of_problems(problems: Iterable[Problem]) -> pa.Schema:
-    """Return the columns of a file of problems: `PROBLEMS`, without beginnings where no problem has one."""
-    if any(problem.beginning for problem in problems):
-        return PROBLEMS
-    return pa.schema([field for field in PROBLEMS if field.name != _BEGINNING])
+"""The target's log-probability (nats) of the generated tokens of each step (harness.chain.chain_scores).
+num_characters: length of the step's text, by which a row is told from one of another chain. target: fingerprint of the
+model. Metadata key `scorer` holds the JSON of jobs.run.target_logprobs.Scorer."""
 
 
 def write_table(
@@ -249,15 +223,15 @@ def _write(path: Path, table: pa.Table, metadata: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file that has been compared with its digests, if it has any.
+    """Open a Parquet file that has been compared with its digests.
 
-    `whole`: all of it, otherwise its footer and whatever is read. Raises FileDamaged, FileTooNew among them, and
+    `whole`: all of it, otherwise its footer and whatever is read. Raises FileDamaged, WrongFormat among them, and
     OSError with a number where the file cannot be read, and MemoryError where this process may start no thread.
     """
     try:
-        has_digests = digest.check(path, whole=whole)
+        digest.check(path, whole=whole)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            digest.check_format(path, file.metadata.metadata or {}, has_digests=has_digests)
+            digest.check_format(path, _format_of(file))
             yield file
     except FileDamaged:
         raise
@@ -307,6 +281,11 @@ def read_metadata(path: Path) -> dict[str, str]:
     """Read the file's own metadata, without what every file has."""
     with opened(path, whole=False) as file:
         return {key: value for key, value in metadata_of(file).items() if key not in _OWN_KEYS}
+
+
+def _format_of(file: pq.ParquetFile) -> int | str | None:
+    written = metadata_of(file).get(digest.FORMAT_KEY)
+    return int(written) if written and written.isdigit() else written
 
 
 def metadata_of(file: pq.ParquetFile) -> dict[str, str]:

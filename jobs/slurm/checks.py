@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.plural import counted
 from harness.sizing.cards import GPU_MEMORY
 from jobs.slurm import client, profiles, python_command

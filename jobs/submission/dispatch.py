@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.cli.program import typed
 from harness.plural import counted
-from harness.sizing.cards import GPU_MEMORY, num_tasks
+from harness.sizing.cards import num_tasks
 from jobs.run import codes, lag, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -84,12 +84,10 @@ def dispatch(
         jobs: list[str] = []
         num_taken, refusal = 0, None
         tasks = list(portions(todo, shards_of_task(options, shards_per_task, workers_per_task)))
-        # An earlier version that resumes the run would pass this key to sbatch.
-        recorded = {key: value for key, value in options.items() if key != GPU_MEMORY}
         for number, array in enumerate(portions(tasks, client.max_array_size() - 1), len(submissions.read(run))):
             name = submissions.job_name(run, number)
             submission = Submission(
-                *(number, name, list(array), time.time(), recorded, shards_per_task, code, workers_per_task)
+                *(number, name, list(array), time.time(), options, shards_per_task, code, workers_per_task)
             )
             submissions.record(run, submission)
             lag.mark_submission(run, number)

@@ -83,7 +83,7 @@ def _groups(requests: Sequence[Request]) -> list[list[int]]:
 def _in_common(request: Request) -> object:
     """Return what runs in one job must have in common: the resources, and what decides which engines are started.
 
-    Only a node knows which engines can be shared (harness.engines.sharing); here it is enough that they are likely to
+    Only a node knows which engines can be shared (harness.engines.pool); here it is enough that they are likely to
     be. The number of drafts and the context are left out: they leave at least the target as it is.
     """
     spec = request.run.spec()

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from harness import environment, gpus
 from harness.code_hash import running_code
 from harness.engine import Engine, Role
+from harness.engines.pool import LeasedEngine
 from harness.engines.settings import EngineSettings
-from harness.engines.sharing import LeasedEngine
 from harness.prompts import THINK_END
 from harness.weights.tokenizer import THINK_TAGS
 from jobs.run import codes, own_method

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness.engine import Role
-from harness.engines.pool import EnginePool
-from harness.engines.sharing import LeasedEngine
+from harness.engines.pool import EnginePool, LeasedEngine
 from harness.methods import Method
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec
-from jobs.run.spec import RunSpec
+from jobs.run.spec import EngineSpec, RunSpec
 from jobs.work.engine_settings import engine_needs
 
 _NO_SPECULATION = {"spec_decode": None, "spec_tokens": None, "spec_sampling": None}

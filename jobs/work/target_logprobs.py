@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.chain_scores import ReadChain, StepLikelihood, read_chain, step_likelihoods
+from harness.chain.chain_scores import ReadChain, StepLikelihood, read_chain, step_likelihoods
 from harness.engine import Engine, RequestRefused, Role, Tokenizer, VerdictUnavailable
 from harness.plural import counted
 from harness.trace import Step

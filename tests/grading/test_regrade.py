@@ -14,8 +14,7 @@ from harness.trace import Step, Trace
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import Change, grade_files
-from jobs.run.model_spec import EngineSpec, ModelSpec
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from tests.warehouse.runs import write_part
 
 MODEL = ModelSpec("m", "m", None, "m")

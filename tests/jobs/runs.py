@@ -11,9 +11,8 @@ from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from jobs.after.grading import finished_samples
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec, ModelSpec
 from jobs.run.shards import assign_to_shards
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from jobs.run.wording import current_prompt_hash
 from jobs.watch.progress import Follower
 

@@ -12,9 +12,8 @@ from harness.problems.problem import dataset_hash
 from harness.weights import models
 from jobs.after import target_logprobs
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec, ModelSpec
 from jobs.run.shards import assign_to_shards
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from jobs.run.wording import current_prompt_hash
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan

@@ -243,9 +243,7 @@ def test_a_suite_names_a_method_beside_it(tmp_path: Path) -> None:
 
 
 def test_speed_only_parameters_of_an_own_method_leave_sample_ids_alone(tmp_path: Path) -> None:
-    text = confident().replace('in nats.")', 'in nats.", left_out_at_default=True)').replace(
-        'in tokens.")', 'in tokens.", changes_text=False)'
-    )  # fmt: skip
+    text = confident().replace('in tokens.")', 'in tokens.", changes_text=False)')
     method = f"{write_method(tmp_path, text)}:Confident"
 
     def planned(**flags: object) -> RunSpec:
@@ -256,13 +254,13 @@ def test_speed_only_parameters_of_an_own_method_leave_sample_ids_alone(tmp_path:
     assert base.sample_ids(problem) == fewer.sample_ids(problem) != higher.sample_ids(problem)
     assert len({base.run_id, fewer.run_id, higher.run_id}) == 3
     assert base.method_source is not None
-    assert base.method_source.left_out == ("threshold", "step_tokens")
+    assert base.method_source.at_default == ("threshold", "step_tokens")
     assert RunSpec.from_json(base.to_json()).run_id == base.run_id
 
 
 def test_a_built_in_method_has_no_source_and_no_archive(tmp_path: Path) -> None:
     spec = plan(Launch.from_flags({**FLAGS, "method": "speccot"}), "local").spec
-    assert "method_source" not in spec.to_json()
+    assert spec.method_source is None
     result = CliRunner().invoke(
         launch_command, ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--limit", "1",
                          "--samples", "1", "--cluster", "debug", "--output", str(tmp_path)]

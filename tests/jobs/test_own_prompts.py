@@ -20,10 +20,9 @@ from harness.prompt_file import BUILT_IN, load
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.launch_checks import check_prompts
-from jobs.run.model_spec import EngineSpec, ModelSpec
 from jobs.run.plan import plan
 from jobs.run.shards import assign_to_shards
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from jobs.run.state import compact, read_state
 from jobs.work.worker import run_shard
 from tests.harness.conftest import save_tokenizer

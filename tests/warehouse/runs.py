@@ -16,8 +16,7 @@ from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Call, Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec, ModelSpec
-from jobs.run.spec import Attempt, RunSpec, Unit, units
+from jobs.run.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit, units
 
 PROBLEMS = [
     Problem("toy/0", "toy", "1 + 1?", "2", level="easy"),

@@ -11,8 +11,7 @@ import pytest
 from harness.trace import Candidate, Trace
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec
-from jobs.run.spec import Unit
+from jobs.run.spec import EngineSpec, Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
 from warehouse.candidates import grade_candidates

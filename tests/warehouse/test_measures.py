@@ -11,7 +11,7 @@ import pytest
 
 from harness.trace import Trace
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec
+from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
 from warehouse.load import load_run

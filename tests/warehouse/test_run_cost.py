@@ -12,8 +12,7 @@ from harness.problems.problem import Problem
 from jobs.costs import in_words
 from jobs.run.expected import Recorded
 from jobs.run.forecast import Forecast
-from jobs.run.model_spec import EngineSpec
-from jobs.run.spec import RunSpec
+from jobs.run.spec import EngineSpec, RunSpec
 from tests.warehouse import runs
 from tools.bench.warehouse import makespan
 from warehouse.database import writer

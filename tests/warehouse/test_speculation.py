@@ -13,7 +13,7 @@ from harness.engine import Role
 from harness.trace import Step, Verdict
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec
+from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import reader, rows

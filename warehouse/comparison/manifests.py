@@ -85,7 +85,6 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "seed": ("seed", "note"),
     "tag": ("tag", "note"),
     "preset": ("preset", "note"),
-    "spec_version": ("format of the specification", "note"),
 }
 """Column of `run` → its printed name, and which results a difference in it affects."""
 _DEVICES = "devices"

@@ -16,8 +16,7 @@ from harness.engines import placement
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
-from jobs.run.spec import Attempt, RunSpec
+from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
 
 Row = dict[str, object]
 TABLES = tuple(
@@ -68,7 +67,7 @@ def spec_columns(spec: RunSpec) -> Row:
         "reward": ModelSpec,
         "engine": EngineSpec,
     }
-    left_out = {*nested, "params", "version", "method_source", "dataset_origin"}
+    left_out = {*nested, "params", "format", "method_source", "dataset_origin"}
     row: Row = {k: v for k, v in asdict(spec).items() if k not in left_out}
     for prefix, kind in nested.items():
         nested_spec = getattr(spec, prefix)
@@ -88,7 +87,6 @@ def spec_columns(spec: RunSpec) -> Row:
         "prompts": spec.wording.stored,
         "dataset_source": spec.dataset_origin and spec.dataset_origin.source,
         "dataset_title": spec.dataset_origin and spec.dataset_origin.title,
-        "spec_version": spec.version,
         "limited": spec.limited,
         "is_greedy": spec.is_greedy,
     }
@@ -103,14 +101,12 @@ def _numbers(cards: tuple[int, ...] | None) -> str | None:
 
 
 def attempt_row(run_id: str, trace_file: Path, metadata: Mapping[str, str]) -> Row:
-    """Return the row of `attempt` from a trace file's metadata; without metadata it holds the name alone."""
-    attempt = json.loads(metadata.get("attempt") or "null") or {}
-    row: Row = {k: v for k, v in attempt.items() if k in Attempt.__dataclass_fields__}
-    row |= {k: json.dumps(row[k]) for k in ("versions", "hardware", "engines") if k in row}
-    row["other_codes"] = json.dumps(row["other_codes"]) if row.get("other_codes") else None
-    if "started_at" in row:
-        row["started_at"] = utc(attempt["started_at"]) if attempt["started_at"] else None
-    return row | {"run_id": run_id, "attempt_id": trace_file.stem}
+    """Return the row of `attempt` from a trace file's metadata."""
+    attempt = json.loads(metadata["attempt"])
+    row: Row = {name: attempt[name] for name in Attempt.__dataclass_fields__}
+    row |= {name: json.dumps(attempt[name]) for name in ("versions", "hardware", "engines")}
+    row["other_codes"] = json.dumps(attempt["other_codes"]) if attempt["other_codes"] else None
+    return row | {"started_at": utc(attempt["started_at"]), "run_id": run_id, "attempt_id": trace_file.stem}
 
 
 def chosen_widths(run: Row, attempts: Sequence[Row]) -> Row:

@@ -33,8 +33,6 @@ class LoadReport:
     """Finished samples left out because they are not in the plan."""
     skipped: tuple[SkippedFile, ...]
     seconds: float
-    num_unchecked: int = 0
-    """Files of an earlier version that were loaded now: without a digest, so that damage in them is not recognized."""
     former_names: tuple[str, ...] = ()
     """Names under which the run was loaded before its folder was renamed; their rows are replaced."""
     copies: tuple[str, ...] = ()
@@ -67,7 +65,6 @@ def report_on(connection: Connection, run_id: str, staged: Staged, started: floa
         num_unplanned=staged.num_unplanned,
         skipped=staged.skipped,
         seconds=time.perf_counter() - started,
-        num_unchecked=0 if unchanged else staged.num_unchecked,
         former_names=staged.former_names,
         copies=staged.copies,
     )
@@ -83,7 +80,6 @@ def describe(report: LoadReport) -> str:
             (report.num_finished - report.num_graded, "not graded"),
             (report.num_duplicates, "duplicates left out"),
             (report.num_unplanned, "not in the plan and left out"),
-            (report.num_unchecked, "files of an earlier version have no digest"),
         )
         if number
     ]

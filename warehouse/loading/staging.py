@@ -14,12 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from grading import VERDICTS
 from harness.problems.problem import Problem
 from jobs.run import own_files, trace_files
-from jobs.run.digest import FORMAT_KEY
 from jobs.run.files import files_in
 from jobs.run.folder import RunFolder
 from jobs.run.grades import graded_at
@@ -34,12 +32,7 @@ from warehouse.loading.timings import StagedTimings
 
 UNREADABLE = (DatabaseError, OSError, ValueError, TypeError, KeyError)
 """Exceptions that reading a damaged file raises; those of Arrow and JSON are ValueErrors or OSErrors."""
-_NESTED = ("steps", "calls")
-_TRACE_COLUMNS = ", ".join(
-    # Files of an earlier version lack some fields, which are NULL when they are cast by name.
-    f"{name}::{convert.sql_type(trace_files.TRACES.field(name).type)} AS {name}" if name in _NESTED else name
-    for name in trace_files.TRACES.names
-)
+_TRACE_COLUMNS = ", ".join(trace_files.TRACES.names)
 _GRADED_VERDICTS = tuple(verdict for verdict in VERDICTS if verdict != "not_run")
 """What a grade file may hold."""
 _CHECKED_VERDICT = (
@@ -49,7 +42,7 @@ _CHECKED_VERDICT = (
 _RECORDS_IN_FILES = f"""
 CREATE OR REPLACE TEMP VIEW staged_record AS
 SELECT filename, file_row_number, {_TRACE_COLUMNS}
-FROM read_parquet({{files}}, filename = true, file_row_number = true, union_by_name = true)
+FROM read_parquet({{files}}, filename = true, file_row_number = true)
 WHERE stop_reason IS NOT NULL
 """
 _RECORD_TABLE = """
@@ -92,8 +85,6 @@ _STAGE_DERIVED = {
     "probe_point": "SELECT " + ", ".join(trace_files.PROBE_POINTS.names),
     "target_logprob": f"SELECT {', '.join(trace_files.TARGET_LOGPROBS.names)}",
 }
-_ADDED_TO_PROBES = "num_ending"
-"""Column that files of earlier versions lack."""
 _SCORE_TABLE = (
     "CREATE OR REPLACE TEMP TABLE staged_score AS "
     "SELECT *, NULL::INTEGER AS candidate_index, NULL::INTEGER AS load_order FROM main.step_score LIMIT 0"
@@ -126,8 +117,6 @@ class Staged:
     files: list[LoadedFile] = field(default_factory=list)
     num_duplicates: int = 0
     num_unplanned: int = 0
-    num_unchecked: int = 0
-    """Files without a digest."""
     former_names: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
 
@@ -189,7 +178,7 @@ def stage(
         path = folder.path / file.name
         try:
             if path.suffix == ".parquet":
-                staged.num_unchecked += not _check(path, ids, is_trace_file=path.parent == folder.trace_files_dir)
+                _check(path, ids, is_trace_file=path.parent == folder.trace_files_dir)
             if path.parent == folder.trace_files_dir:
                 traces.append(file)
                 continue
@@ -213,18 +202,13 @@ def stage(
     return staged
 
 
-def _check(path: Path, ids: frozenset[str], *, is_trace_file: bool) -> bool:
-    """Compare a file with its digests, its place and its columns; returns whether it has digests.
-
-    Raises one of UNREADABLE.
-    """
+def _check(path: Path, ids: frozenset[str], *, is_trace_file: bool) -> None:
+    """Compare a file with its digests, its place and its columns. Raises one of UNREADABLE."""
     with trace_files.opened(path) as file:
-        metadata = trace_files.metadata_of(file)
-        own_files.check_owner(path, metadata, ids)
+        own_files.check_owner(path, trace_files.metadata_of(file), ids)
         lacking = sorted(set(trace_files.TRACES.names) - set(file.schema_arrow.names)) if is_trace_file else ()
     if lacking:
         raise ValueError(f"{path} is no trace file: it has no column {', '.join(lacking)}; move it to another folder")
-    return FORMAT_KEY in metadata
 
 
 def _left_out(folder: RunFolder, file: LoadedFile, error: Exception) -> LoadedFile:
@@ -311,11 +295,8 @@ def _stage_traces(connection: Connection, folder: RunFolder, traces: Sequence[Lo
 
 def _stage_derived(connection: Connection, table: str, run_id: str, path: Path, load_order: int) -> int:
     parameters = {"file": glob.escape(str(path)), "run_id": run_id, "load_order": load_order}
-    select = _STAGE_DERIVED[table]
-    if table == "probe_point" and _ADDED_TO_PROBES not in pq.read_schema(path).names:
-        select = select.replace(_ADDED_TO_PROBES, f"NULL AS {_ADDED_TO_PROBES}")
     [(num_rows,)] = connection.execute(
-        f"INSERT INTO staged_{table} BY NAME {select}, $run_id AS run_id, $load_order AS load_order "
+        f"INSERT INTO staged_{table} BY NAME {_STAGE_DERIVED[table]}, $run_id AS run_id, $load_order AS load_order "
         "FROM read_parquet($file)",
         parameters,
     ).fetchall()

@@ -169,7 +169,7 @@ _CANDIDATES = """
 SELECT * FROM run WHERE method = $method AND dataset_hash = $hash ORDER BY created_at DESC, run_id
 """
 _NO_IDENTITY = {
-    "spec_id", "spec_version", "prompts", "dataset_source", "dataset_title", "method_source", "method_code",
+    "spec_id", "prompts", "dataset_source", "dataset_title", "method_source", "method_code",
     *(f"{model}_{name}" for model in ("draft", "target", "reward", "speculator", "selection")
       for name in ("path", "training")),
 }  # fmt: skip

@@ -165,7 +165,7 @@ def setting(loaded: Suite, plan: Planned, launch: Launch) -> Setting:
         (launch.dataset, launch.temperature, launch.top_p, launch.token_budget),
     )
     proposing = proposer(launch.method, launch.spec_decode)
-    # A width that nodes choose counts as 1 here, as in run ids.
+    # A width that nodes choose counts as 1 here.
     parallel = {"draft": launch.draft_tensor_parallel or 1, "target": launch.target_tensor_parallel or 1}
     changed = {name: value for name, value in run_identity(launch.method, params).items() if name not in identity}
     speed = (

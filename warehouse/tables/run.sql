@@ -1,11 +1,9 @@
 -- Tables of the warehouse. Derived from run folders: any of it can be deleted and loaded again.
 -- Times are TIMESTAMP in UTC without a zone, durations are seconds, column names are the trace's field names.
 
-CREATE TABLE schema_version (version INTEGER NOT NULL, tables_hash VARCHAR NOT NULL, views_hash VARCHAR NOT NULL);
-COMMENT ON TABLE schema_version IS 'Which version of the schema this database was made with; one row';
-COMMENT ON COLUMN schema_version.version IS 'Number of the schema, for people';
-COMMENT ON COLUMN schema_version.tables_hash IS 'SHA-256 of the tables'' definition; another one means: made anew by the next load';
-COMMENT ON COLUMN schema_version.views_hash IS 'SHA-256 of the views'' definition; another one means: load again';
+CREATE TABLE schema_version (digest VARCHAR NOT NULL);
+COMMENT ON TABLE schema_version IS 'The format of this database; one row';
+COMMENT ON COLUMN schema_version.digest IS 'SHA-256 of what defines tables and views and fills them; with another one the database is not used';
 
 CREATE TABLE run (
     run_id VARCHAR PRIMARY KEY,
@@ -86,7 +84,6 @@ CREATE TABLE run (
     prompt_date VARCHAR,
     preset VARCHAR,
     tag VARCHAR,
-    spec_version INTEGER NOT NULL,
     limited BOOLEAN NOT NULL,
     is_greedy BOOLEAN NOT NULL,
     created_at TIMESTAMP NOT NULL,
@@ -155,7 +152,7 @@ COMMENT ON COLUMN run.engine_draft_memory IS 'Share of device memory that the dr
 COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory that the target''s engine was given (--target-memory); NULL: chosen on the node, see attempt.engines';
 COMMENT ON COLUMN run.engine_spec_decode IS 'Who proposes tokens to the target: draft, ngram, suffix, eagle3 or mtp; NULL: no token-level speculation';
 COMMENT ON COLUMN run.engine_spec_tokens IS 'Tokens proposed at a time';
-COMMENT ON COLUMN run.engine_spec_sampling IS 'How a model draws the tokens that it proposes, greedy or probabilistic; greedy for runs from before this was recorded; NULL: no model proposes';
+COMMENT ON COLUMN run.engine_spec_sampling IS 'How a model draws the tokens that it proposes, greedy or probabilistic; NULL: no model proposes';
 COMMENT ON COLUMN run.engine_logprobs IS 'Whether the mean log-probability of candidates was asked for (--logprobs); NULL: where the method reads it; runs from before there was this choice always asked';
 COMMENT ON COLUMN run.engine_take_turns IS 'Whether draft and target never worked at once';
 COMMENT ON COLUMN run.engine_draft_gpus IS 'GPUs of the draft''s engine, by their numbers among the worker''s; NULL: all';
@@ -171,7 +168,6 @@ COMMENT ON COLUMN run.prompts IS 'The whole wording of a run with --prompts, by 
 COMMENT ON COLUMN run.prompt_date IS 'Day of the first launch (UTC), which chat templates take for today; attempt.engines says which models'' prompts hold it';
 COMMENT ON COLUMN run.preset IS 'Named preset that the run was made from';
 COMMENT ON COLUMN run.tag IS 'Sets apart runs that are otherwise the same, a night''s for instance';
-COMMENT ON COLUMN run.spec_version IS 'Version of the specification''s format';
 COMMENT ON COLUMN run.is_greedy IS 'True where no model that writes is sampled (temperature 0): every sample of a problem repeats the first, and together they count as one';
 COMMENT ON COLUMN run.limited IS 'True where not every problem of the dataset is run: not a result for the benchmark';
 COMMENT ON COLUMN run.created_at IS 'When spec.json was written (UTC, the file''s time)';

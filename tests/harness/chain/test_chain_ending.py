@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from harness.weights.tokenizer import HFTokenizer
 from jobs.after.grading import _submission
 from tests.harness import multibyte
 from tests.harness.conftest import save_tokenizer
-from tests.harness.scripts import OtherTokenizer, Script, new_trace, solve
+from tests.harness.scripts import OtherTokenizer, Script, solve
 
 
 def step(text: str, role: StepRole = "draft", finish: Finish = "stop") -> Step:
@@ -176,17 +175,6 @@ async def test_a_context_without_room_for_a_character_is_full(room: int) -> None
         assert trace.stop_reason == "context"
         assert trace.output_text == text[: 3 + room // 4]
         assert all(step.text for step in trace.steps)
-
-
-async def test_a_sample_resumed_after_any_step_ends_the_same() -> None:
-    whole = await run("specreason", 3)
-    for kept in range(1, len(whole.steps)):
-        trace = new_trace()
-        trace.steps = [replace(step) for step in whole.steps[:kept]]
-        resumed = await run("specreason", 3, trace=trace)
-        assert [(s.text, s.token_ids, s.num_tokens) for s in resumed.steps] == [
-            (s.text, s.token_ids, s.num_tokens) for s in whole.steps
-        ]
 
 
 def tokenizers(folder: Path) -> dict[str, HFTokenizer]:

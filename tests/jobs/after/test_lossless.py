@@ -12,7 +12,7 @@ from jobs.__main__ import main
 from jobs.after.lossless import first_divergence
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import ModelSpec
+from jobs.run.spec import ModelSpec
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 

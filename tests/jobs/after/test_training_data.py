@@ -10,8 +10,7 @@ import pytest
 from grading import grader_version
 from jobs.after.training_data import NotReady, check, graded_drafts, target_chains
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import AdapterSpec
-from jobs.run.spec import units
+from jobs.run.spec import AdapterSpec, units
 from jobs.work.seeds import seed_of
 from tests.harness.conftest import save_tiny_model
 from tests.harness.training import folders

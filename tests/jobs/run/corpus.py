@@ -13,9 +13,8 @@ from jobs.run.files import append_record
 from jobs.run.folder import RunFolder
 from jobs.run.journal import trace_from_dict
 from jobs.run.journal_writer import JournalWriter
-from jobs.run.model_spec import EngineSpec
 from jobs.run.shared_jobs import SharedJob
-from jobs.run.spec import Attempt
+from jobs.run.spec import Attempt, EngineSpec
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan

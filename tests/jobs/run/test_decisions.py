@@ -1,4 +1,4 @@
-"""Decisions in journals and trace files: kept where a method records one, and no byte of them where none does."""
+"""Decisions in journals and trace files: kept where a method records one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.chain import Chain, Limits
+from harness.chain.step_candidates import as_candidates
 from harness.engine import Completion
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.recording import Model
-from harness.step_candidates import as_candidates
 from harness.trace import Decision, Step, Trace
 from jobs.run import trace_files
 from jobs.run.journal import read_journal
@@ -21,15 +21,10 @@ from jobs.run.state import compact
 from jobs.watch.progress import Follower
 from tests.harness.scripts import PROBLEM, new_trace
 from tests.jobs import runs
-from tests.jobs.run.test_journal import ATTEMPT, a_call, a_step
+from tests.jobs.run.test_journal import ATTEMPT, a_step
 
 CONFIDENT = Decision.at_least("confidence", 0.4, 0.65)
 DECIDED = Step("target", "fallback", "one\n\n", 3, (1, 2, 3), "stop", elapsed_seconds=1.5, decision=CONFIDENT)
-FIELDS = [
-    *("author", "role", "text", "num_tokens", "token_ids", "finish"),
-    *("candidates", "verdict", "elapsed_seconds"),
-]  # fmt: skip
-"""Fields of a step before there were decisions: what an older version accepts."""
 
 
 def journal(path: Path, *steps: Step) -> list[dict[str, object]]:
@@ -42,14 +37,6 @@ def journal(path: Path, *steps: Step) -> list[dict[str, object]]:
         writer.step(trace, step)
     writer.close()
     return [json.loads(line) for line in path.read_bytes().splitlines()][1:]
-
-
-def test_steps_without_a_decision_are_written_as_before_there_were_any(tmp_path: Path) -> None:
-    start, step = journal(tmp_path / "j.jsonl", a_step("one\n\n"), a_step("two\n\n"))
-    [carried_over] = start["trace"]["steps"]  # type: ignore[index]
-    assert list(carried_over) == FIELDS
-    assert list(step["step"]) == FIELDS  # type: ignore[call-overload]
-    assert list(start["trace"]) == list(asdict(Trace("s1", "demo/0", 0, seed=1)))  # type: ignore[call-overload]
 
 
 def test_a_decision_comes_back_from_the_journal_also_where_its_step_was_carried_over(tmp_path: Path) -> None:
@@ -67,17 +54,6 @@ def test_a_journal_with_an_invalid_decision_names_the_line(tmp_path: Path) -> No
     read = read_journal(path)
     assert read.bad_lines == 1
     assert "kind of a decision" in read.problem
-
-
-@pytest.mark.parametrize("has_decision", [False, True])
-def test_a_trace_file_has_the_column_only_where_a_method_decides_by_itself(tmp_path: Path, has_decision: bool) -> None:
-    step = DECIDED if has_decision else a_step("one\n\n")
-    trace = Trace("s1", "demo/0", 0, 1, steps=[step], calls=[a_call()], stop_reason="answered")
-    path = tmp_path / "p.parquet"
-    trace_files.write_table(path, trace_files.schema_of([trace]), [asdict(trace)])
-    [[read]] = [row["steps"] for row in trace_files.read_rows(path)]
-    assert list(read) == ([*FIELDS, "decision"] if has_decision else FIELDS)
-    assert read.get("decision") == (asdict(CONFIDENT) if has_decision else None)
 
 
 def test_progress_counts_decisions(tmp_path: Path) -> None:

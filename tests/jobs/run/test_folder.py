@@ -25,17 +25,13 @@ def test_the_shards_of_a_run_with_workers_are_not_assigned_again(tmp_path: Path)
         run_shard(str(run.path), 1)
 
 
-def test_a_specification_with_unknown_fields_is_of_a_newer_version_not_damaged(tmp_path: Path) -> None:
+def test_a_specification_of_another_format_is_refused_by_name(tmp_path: Path) -> None:
     run = plan(tmp_path)
     text = run.spec_path.read_text(encoding="utf-8")
-    run.spec_path.write_text(text.replace('"seed": 0', '"seed": 0, "judge_gpus": [1]'))
-    with pytest.raises(
-        RunDamaged, match=r"spec\.json was written by a newer version: this one does not know judge_gpus$"
-    ):
-        run.spec()
-    run.spec_path.write_text(text.replace('"seed": 0', '"seed": "x", "judge_gpus": [1]'))
-    with pytest.raises(RunDamaged, match=r"spec\.json is damaged: seed: "):
-        run.spec()
+    for written, named in (('"format": 7', "format 7"), ('"forma": 1', "no format")):
+        run.spec_path.write_text(text.replace('"format": 1', written))
+        with pytest.raises(RunDamaged, match=rf"spec\.json has {named}, and this version of the harness reads"):
+            run.spec()
 
 
 def test_an_unreadable_file_of_the_plan_is_named_with_the_reason(tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from jobs.after.grading import finish
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import GradesError, changes, find, grade_files, read_grades
-from jobs.run.model_spec import EngineSpec, ModelSpec
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from tests.warehouse.runs import write_part
 from warehouse.database import reader
 from warehouse.load import load_run

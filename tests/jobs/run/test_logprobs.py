@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from harness.cli.options import arguments, launch_from, parsed_flags
 from jobs.run import trace_files
-from jobs.run.spec import RunSpec
 from jobs.run.state import compact
 from jobs.work.worker import run_shard
 from tests.jobs.runs import ENGINES, plan, texts
@@ -24,16 +22,6 @@ def test_the_flag_has_three_values(words: list[str], value: bool | None) -> None
     flags = parsed_flags(words)
     assert launch_from(FLAGS | flags).logprobs is value
     assert arguments(flags) == words
-
-
-def test_the_specification_names_them_only_where_the_launch_did(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    spec = run.spec()
-    assert "logprobs" not in json.loads(spec.to_json())["engine"]
-    asked = replace(spec, engine=replace(spec.engine, logprobs=True))
-    assert RunSpec.from_json(asked.to_json()) == asked
-    assert asked.run_id != spec.run_id
-    assert asked.sample_ids(run.problems()[0]) == spec.sample_ids(run.problems()[0])
 
 
 def test_the_column_is_null_unless_they_are_asked_for(tmp_path: Path) -> None:

@@ -52,12 +52,6 @@ def test_what_says_the_same_in_other_words_is_the_same_run() -> None:
     assert planned(draft_top_k=20, target_top_k=20).spec.run_id == planned(top_k=20).spec.run_id
 
 
-def test_a_run_without_settings_of_its_own_has_no_key_of_them() -> None:
-    record = json.loads(SPEC.to_json())
-    names = ("sampling", "template", "thinking_tags", "arguments")
-    assert not [key for key in (*record, *record["engine"]) for name in names if key.endswith(f"_{name}")]
-
-
 def test_sampling_and_conventions_make_other_samples_and_engine_arguments_another_run() -> None:
     ids = SPEC.sample_ids(PROBLEMS[0])
     changed = [

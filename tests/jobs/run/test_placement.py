@@ -1,39 +1,19 @@
-"""Where engines are placed is part of the run; a run that does not say is the run that it was."""
+"""Where engines are placed is part of the run."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.launch_options import Launch
 from jobs import launching
-from jobs.run.model_spec import EngineSpec
 from jobs.run.plan import plan
-from jobs.run.spec import RunSpec
-from tests.jobs.runs import plan as planned_run
 
 
 def launch(tmp_path: Path, **flags: object) -> Launch:
     common = {"method": "speccot", "dataset": "demo", "engine": "scripted", "output": str(tmp_path)}
     return Launch.from_flags({**common, **flags})
-
-
-def test_placement_is_part_of_the_run_and_of_no_sample(tmp_path: Path) -> None:
-    together = planned_run(tmp_path).spec()
-    apart = replace(together, engine=replace(together.engine, draft_gpus=(0,), target_gpus=(1, 2, 3, 4)))
-    assert together.run_id != apart.run_id
-    problem = planned_run(tmp_path / "other").problems()[0]
-    assert together.sample_ids(problem) == apart.sample_ids(problem)
-
-
-def test_a_run_without_placement_writes_no_key_of_it_and_one_with_it_is_read_as_it_was(tmp_path: Path) -> None:
-    spec = planned_run(tmp_path).spec()
-    assert not {"draft_gpus", "target_gpus"} & json.loads(spec.to_json())["engine"].keys()
-    apart = replace(spec, engine=EngineSpec("scripted", draft_gpus=(0,), target_gpus=(1, 2)))
-    assert RunSpec.from_json(apart.to_json()) == apart
 
 
 def test_the_cards_of_an_engine_that_the_method_does_not_have_are_left_out(tmp_path: Path) -> None:

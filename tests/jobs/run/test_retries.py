@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from harness.engine import Role
-from harness.engines import factory
+from harness.engines import registry
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from jobs.after.grading import finish, finished_samples
 from jobs.run import retries, trace_files
+from jobs.run.digest import with_checksum
 from jobs.run.endings import attempt_name, by_shard, files_of_shards, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
@@ -28,7 +29,7 @@ FIRST = benchmarks.load("demo")[0].text
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """While `on`, the engines' context is too small for the first problem: its samples fail."""
-    made, switch = factory._scripted, {"on": True}
+    made, switch = registry._scripted, {"on": True}
 
     def starting(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = made(role, settings)
@@ -41,7 +42,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         monkeypatch.setattr(engine, "_admit", admit)
         return engine
 
-    monkeypatch.setattr(factory, "_scripted", starting)
+    monkeypatch.setattr(registry, "_scripted", starting)
     return switch
 
 
@@ -115,8 +116,11 @@ def test_the_journal_of_a_try_that_was_killed_is_kept(failed_run: RunFolder, nar
     part = failed_run.trace_files()[-1]
     journal = failed_run.journal_dir / f"{part.stem}.jsonl"
     [attempt] = [trace_files.read_metadata(part)["attempt"]]
-    start = '{"event":"start","trace":' + _began(part) + "}\n"
-    journal.write_text('{"event":"attempt",' + attempt[1:] + "\n" + start)
+    lines = (
+        b'{"event":"attempt","format":1,%b' % attempt[1:].encode(),
+        b'{"event":"start","trace":%b}' % _began(part).encode(),
+    )
+    journal.write_bytes(b"".join(with_checksum(line, journal.stem) for line in lines))
     part.unlink()  # as if it had been killed before any of them ended
     compact(failed_run)
     assert journal.exists()

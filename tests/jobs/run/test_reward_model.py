@@ -14,7 +14,7 @@ from harness import methods
 from harness.chain import Chain
 from harness.engine import Role
 from harness.engines import settings as engine_settings
-from harness.engines.cores import core_lists
+from harness.engines.placement import core_lists
 from harness.launch_options import BadLaunch, Launch
 from harness.methods.method import Method, parameter
 from harness.prompts import prompt_hash
@@ -22,9 +22,8 @@ from harness.recording import Model
 from harness.trace import Decision
 from harness.weights import models
 from jobs import launching
-from jobs.run.model_spec import ModelSpec
 from jobs.run.plan import plan
-from jobs.run.spec import RunSpec
+from jobs.run.spec import ModelSpec, RunSpec
 from tests.harness.conftest import save_tiny_model
 from warehouse.database import reader, rows
 from warehouse.render import lines
@@ -102,12 +101,6 @@ def test_a_reward_model_is_part_of_the_run_and_of_its_samples_but_not_of_their_s
     assert spec.sample_ids(problem) != other.sample_ids(problem)
     assert spec.drawn_alike().sample_ids(problem) == other.drawn_alike().sample_ids(problem)
     assert RunSpec.from_json(spec.to_json()) == spec
-
-
-def test_without_a_reward_model_a_specification_does_not_name_one(tmp_path: Path) -> None:
-    written = json.loads(plan(_launch(tmp_path, method="specreason"), "debug").spec.to_json())
-    assert "reward" not in written
-    assert not [name for name in written["engine"] if "reward" in name]
 
 
 def test_a_named_reward_model_is_resolved_like_the_others(tmp_path: Path) -> None:

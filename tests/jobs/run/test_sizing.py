@@ -16,10 +16,9 @@ from harness.engines.settings import EngineSettings
 from harness.launch import main
 from harness.methods import build
 from harness.problems import benchmarks
+from harness.sizing.card_plan import DoesNotFit
 from harness.sizing.cards import cards_here
-from harness.sizing.engine_plan import DoesNotFit
-from jobs.run.model_spec import EngineSpec, ModelSpec
-from jobs.run.spec import RunSpec
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec
 from jobs.work.engine_settings import engine_settings
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import plan
@@ -42,17 +41,6 @@ def spec_of(tmp_path: Path, engine: EngineSpec, **changes: Any) -> RunSpec:
 
 def settings_on_node(spec: RunSpec) -> dict[Role, EngineSettings]:
     return engine_settings(spec, build(spec.method, dict(spec.params)), benchmarks.load("demo")[:8])
-
-
-def test_a_width_that_the_node_chooses_counts_as_1_in_the_run_id_and_is_not_written(tmp_path: Path) -> None:
-    chosen, asked = EngineSpec("vllm"), EngineSpec("vllm", draft_tensor_parallel=1, target_tensor_parallel=1)
-    specs = [replace(plan(tmp_path).spec(), engine=engine) for engine in (chosen, asked)]
-    assert specs[0].run_id == specs[1].run_id
-    assert replace(specs[0], engine=replace(chosen, target_tensor_parallel=2)).run_id != specs[0].run_id
-    written = [json.loads(spec.to_json())["engine"] for spec in specs]
-    assert "draft_tensor_parallel" not in written[0]
-    assert written[1]["target_tensor_parallel"] == 1
-    assert [RunSpec.from_json(spec.to_json()) for spec in specs] == specs
 
 
 def test_a_node_chooses_widths_and_shares_from_its_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,8 @@
-"""Token-level speculation in a launch's plan: what is recorded, what is refused, and which runs keep their ids."""
+"""Token-level speculation in a launch's plan: what is recorded and what is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,9 @@ import pytest
 
 from harness import environment
 from harness.launch_options import Launch
-from jobs.run.model_spec import EngineSpec
 from jobs.run.plan import RunPlan, plan
 from jobs.run.spec import RunSpec
 from tests.harness.engines.heads import EAGLE3_CONFIG, save_config, target_config
-from tests.warehouse.runs import PROBLEMS, SPEC
 
 Planned = Callable[..., RunPlan]
 
@@ -68,14 +65,3 @@ def test_a_head_of_another_target_is_refused_before_anything_is_written(planned:
         planned(spec_decode="eagle3", spec_model=str(head))
     with pytest.raises(ValueError, match="has no layers for multi-token prediction"):
         planned(spec_decode="mtp")
-
-
-def test_runs_from_before_keep_their_ids_and_other_settings_get_their_own() -> None:
-    before = replace(SPEC, engine=EngineSpec("vllm", spec_decode="draft", spec_tokens=5))
-    greedy = replace(before, engine=replace(before.engine, spec_sampling="greedy"))
-    sampled = replace(before, engine=replace(before.engine, spec_sampling="probabilistic"))
-    proposed_by_another = replace(before, speculator=before.target)
-    assert before.run_id == greedy.run_id
-    assert len({before.run_id, sampled.run_id, proposed_by_another.run_id}) == 3
-    ids = [spec.sample_ids(PROBLEMS[0]) for spec in (before, sampled, proposed_by_another)]
-    assert ids[0] == ids[1] == ids[2]

@@ -18,7 +18,7 @@ from jobs.after.grading import finish
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec
+from jobs.run.spec import EngineSpec
 from jobs.run.state import read_state
 from jobs.timing import folder
 from jobs.timing.folder import TimingFolder, timing_id

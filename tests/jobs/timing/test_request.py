@@ -14,7 +14,7 @@ from harness.problems import benchmarks
 from harness.weights import models
 from jobs.__main__ import main as jobs
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec, ModelSpec
+from jobs.run.spec import EngineSpec, ModelSpec
 from jobs.timing import folder, request
 
 COMMON = ("--method", "speccot", "--dataset", "demo", "--limit", "4", "--samples", "2", "--engine", "scripted")

@@ -12,13 +12,14 @@ from click.testing import CliRunner
 
 from harness import launch, reproduce
 from harness.checks import every
-from harness.engines import adapter, speculation
+from harness.engines import speculation
 from harness.launch_options import Launch
+from harness.weights import adapter
 from jobs import preparation
 from jobs.run import engine_installed
 from jobs.run import plan as planning
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec
+from jobs.run.spec import EngineSpec
 from jobs.work.run_part import RunPart
 from jobs.work.worker import run_shards
 from tests.harness.checks.question import QUESTION

@@ -14,8 +14,7 @@ from harness.methods import defaults
 from harness.trace import Candidate, Trace, Verdict
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec
-from jobs.run.spec import RunSpec, Unit
+from jobs.run.spec import EngineSpec, RunSpec, Unit
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
 from warehouse.load import load_run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs import suite as suites
-from jobs.run.model_spec import EngineSpec
+from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from tests.warehouse.suites.made_suites import Made, write_suite
 from warehouse.load import load_run

@@ -11,8 +11,7 @@ from harness.methods import defaults
 from harness.trace import Trace
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec, ModelSpec
-from jobs.run.spec import Unit
+from jobs.run.spec import EngineSpec, ModelSpec, Unit
 from jobs.timing import folder
 from jobs.timing.draw import Drawn
 from jobs.timing.folder import timing_id

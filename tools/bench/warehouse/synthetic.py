@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.problems.problem import Problem, dataset_hash
-from jobs.run import trace_files
+from jobs.run import digest, trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import EngineSpec, ModelSpec
-from jobs.run.spec import Attempt, RunSpec, Unit
+from jobs.run.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit
 from warehouse.database import Connection, scratch
 
 SAMPLES = 16
@@ -156,8 +155,9 @@ def _write_trace_file(
 ) -> None:
     path = run.trace_files_dir / f"attempt-{number:04}.parquet"
     attempt = Attempt(path.stem, run.path.name, 0, "synthetic", 1, 1_700_000_000.0, None)
+    sql = _TRACE_FILE_SQL.read_text(encoding="utf-8")
     connection.execute(
-        _TRACE_FILE_SQL.read_text(encoding="utf-8").replace("{attempt}", json.dumps(asdict(attempt))),
+        sql.replace("{attempt}", json.dumps(asdict(attempt))).replace("{format}", str(digest.FORMAT)),
         {
             "run": run.path.name,
             "dataset": "synthetic",
@@ -174,6 +174,7 @@ def _write_trace_file(
             "file": str(path),
         },
     )
+    path.write_bytes(digest.with_digests(memoryview(path.read_bytes())))
 
 
 def _write_grades(run: RunFolder, units: list[Unit]) -> None:

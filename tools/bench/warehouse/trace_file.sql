@@ -67,9 +67,10 @@ SELECT sample_id, 'synthetic/' || problem AS problem_id, sample_index::INTEGER A
     list(struct_pack(
         author := CASE WHEN accepted THEN 'draft' ELSE 'target' END, role := role, text := text,
         num_tokens := num_tokens, token_ids := list_transform(range(num_tokens), lambda t: ((t * 7919 + i) % 150000)::INTEGER),
-        finish := 'stop', candidates := candidates, verdict := verdict, elapsed_seconds := i * 2.0) ORDER BY i) AS steps,
+        finish := 'stop', candidates := candidates, verdict := verdict, elapsed_seconds := i * 2.0,
+        decision := NULL::STRUCT(kind VARCHAR, value DOUBLE, threshold DOUBLE, accepted BOOLEAN, accepts_below BOOLEAN)) ORDER BY i) AS steps,
     flatten(list(calls ORDER BY i)) AS calls,
     CASE WHEN uniform(sample_id, 'stop') < 0.97 THEN 'answered' ELSE 'budget' END AS stop_reason,
-    NULL::VARCHAR AS error, num_steps * 2.0 + 0.5 AS latency_seconds, 1::INTEGER AS num_attempts, 1::INTEGER AS version
+    NULL::VARCHAR AS error, num_steps * 2.0 + 0.5 AS latency_seconds, 1::INTEGER AS num_attempts
 FROM timed GROUP BY ALL ORDER BY min(place)
-) TO $file (FORMAT parquet, COMPRESSION zstd, KV_METADATA {attempt: '{attempt}'});
+) TO $file (FORMAT parquet, COMPRESSION zstd, KV_METADATA {attempt: '{attempt}', format: '{format}'});
