@@ -20,7 +20,7 @@ import click
 from harness import environment, prompt_file
 from harness.checks.finding import Check, Question, Status
 from harness.engine import Role
-from harness.engines import adapter, speculators
+from harness.engines import speculation
 from harness.engines.served.address import is_address
 from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
 from harness.methods import build
@@ -30,7 +30,7 @@ from harness.settings.declaration import flag
 from harness.settings.launch_settings import Cluster, PartialLaunch
 from harness.settings.layers import merged_flags
 from harness.settings.method_options import LaunchCommand
-from harness.weights import models
+from harness.weights import adapter, models
 
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer
@@ -139,7 +139,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         memory=_given({role: own.memory for role, own in launch.roles.items()}),
         cards={role: own.gpus for role, own in launch.roles.items() if _has(launch, role)},
         selection_adapter=_adapter(launch.target.adapter),
-        speculator=launch.spec_model and _absolute(launch.spec_model, speculators.SPECULATORS),
+        speculator=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
         spec_decode=_proposer(launch),
         spec_sampling=launch.spec_sampling,
         spec_tokens=tokens_at_a_time(_proposer(launch), launch.spec_tokens) or 0,

@@ -164,7 +164,7 @@ def _carry_out(prepared: PreparedLaunch, console: Console, *, is_dry: bool, wait
 
 
 def _print_list(what: str) -> None:
-    from harness.engines import speculators
+    from harness.engines import speculation
     from harness.problems import benchmarks, own_problems
     from harness.weights import models
 
@@ -181,7 +181,7 @@ def _print_list(what: str) -> None:
             click.echo(f"{model.name:28} {model.hub_id}")
         click.echo("or a Hugging Face id org/name, or a folder")
     elif what == "speculators":
-        for speculator in speculators.SPECULATORS.values():
+        for speculator in speculation.SPECULATORS.values():
             click.echo(f"{speculator.name:28} {speculator.proposer:7} for {speculator.target}: {speculator.hub_id}")
         click.echo("seen at the hub, not tried; or a Hugging Face id org/name, or a folder")
     else:

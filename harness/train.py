@@ -83,8 +83,8 @@ def _align(request: TrainingRequest) -> None:
     if run is None:
         return
     data = _checked_data(request, run)
-    from harness.training.examples import alignment_examples, chain_loss
     from harness.training.session import Session
+    from harness.training.training_examples import alignment_examples, chain_loss
     from harness.weights.tokenizer import HFTokenizer
     from jobs.after.training_data import target_chains
 
@@ -112,8 +112,8 @@ def _select(request: TrainingRequest) -> None:
     if base.fingerprint != data.target.fingerprint:
         raise ValueError(f"{base.path} is no longer the target that {run.path.name} ran with")
     from grading import grader_version
-    from harness.training.examples import LOSSES, selection_examples
     from harness.training.session import Session
+    from harness.training.training_examples import LOSSES, selection_examples
     from harness.weights.tokenizer import HFTokenizer
     from jobs.after.training_data import graded_drafts
     from warehouse.candidates import grade_candidates

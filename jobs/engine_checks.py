@@ -31,7 +31,7 @@ import psutil
 from harness import environment
 from harness.checks import engine_answers
 from harness.checks.engine_answers import Machine, Measured, NotPossible
-from harness.engines.factory import SCRIPTED_SECONDS
+from harness.engines.scripted import SCRIPTED_SECONDS
 from harness.engines.settings import Kind
 from harness.gpus import visible_gpus
 from harness.settings.launch_settings import PartialLaunch

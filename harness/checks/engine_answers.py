@@ -23,17 +23,16 @@ import psutil
 
 from harness import prompts
 from harness.chain import Chain, Limits, Stop
+from harness.chain.step_candidates import as_candidates
 from harness.engine import Choice, Completion, Engine, EngineError, Role, Sampling
-from harness.engines import parent_watch
-from harness.engines.factory import open_engines
+from harness.engines.registry import open_engines
 from harness.engines.settings import Device, EngineSettings, Kind, pair_settings
 from harness.engines.speculation import DEFAULT_TOKENS, Proposer, Speculation, unsupported_reason
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
 from harness.recording import Model, recording_models
-from harness.sizing.engine_plan import DoesNotFit
+from harness.sizing.card_plan import DoesNotFit
 from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
-from harness.step_candidates import as_candidates
 from harness.trace import Trace
 from harness.weights import models
 
@@ -160,19 +159,12 @@ async def check_start(machine: Machine) -> list[Measured]:
         return [
             *found,
             Measured("processes", len(processes), "", ">=", 2),
-            Measured("without parent watch", sum(not _watches_parent(process) for process in processes), "", "=", 0),
         ]
 
 
 def engine_processes(worker: int) -> list[psutil.Process]:
     """Return the processes below a worker that compute and schedule for vLLM's engines."""
     return [child for child in psutil.Process(worker).children(recursive=True) if child.name().startswith("VLLM")]
-
-
-def _watches_parent(process: psutil.Process) -> bool:
-    """Return whether a process has the thread that ends it with its worker."""
-    names = Path(f"/proc/{process.pid}/task").glob("*/comm")
-    return any(name.read_text().strip() == parent_watch.THREAD for name in names)
 
 
 async def _lookahead(chain: Chain, draft: Model, target: Model) -> None:

@@ -32,7 +32,6 @@ def checks(question: Question, additional: dict[str, Group] | None = None) -> li
         "speculation": lambda: inputs.check_speculation(question),
         "dataset": lambda: inputs.check_dataset(question),
         "output": lambda: storage.check_storage(question),
-        "left-overs": hardware.check_left_overs,
         **(additional or {}),
     }
     if not question.packages_are_here:

@@ -13,10 +13,8 @@ import psutil
 from harness import environment, gpus
 from harness.checks.finding import Check, Question, failure, ok, probe, warning
 from harness.engine import Role
-from harness.engines import shared_memory
 from harness.gpus import Gpu
 from harness.methods import build
-from harness.plural import counted
 
 _QUERIES: Mapping[str, Callable[[], list[Gpu]]] = {"nvidia-smi": gpus.query_nvidia, "rocm-smi": gpus.query_amd}
 """The drivers' tools, and what asks them."""
@@ -269,15 +267,3 @@ def _torch(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
     else:
         capability = ".".join(map(str, answer["capability"]))
         yield ok("torch on the gpu", f"{text}, sees {answer['count']} with compute capability {capability}")
-
-
-def check_left_overs() -> Iterator[Check]:
-    """Warn of segments of shared memory of this user that nothing uses; nothing is removed, and none is no check."""
-    sizes = {path: path.stat().st_size for path in shared_memory.unused() if path.exists()}
-    if sizes:
-        are = counted(len(sizes), "segment is", "segments are")
-        yield warning(
-            "left-overs",
-            f"{are} left in memory, {sum(sizes.values()) / 2**30:.1f} GiB, such as {next(iter(sizes))}: remove what no "
-            "container of yours on this machine uses",
-        )

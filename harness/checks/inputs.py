@@ -19,8 +19,8 @@ from harness import environment
 from harness.checks.finding import Check, Question, failure, ok, probe, warning
 from harness.checks.packages import SLOW
 from harness.engine import EngineDied, Role
-from harness.engines import adapter, architectures, speculators
-from harness.engines.served import lookup
+from harness.engines import libraries, speculation
+from harness.engines.served import probe as server_probe
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import (
     SAMPLING_FIELD,
@@ -34,7 +34,7 @@ from harness.engines.speculation import (
 from harness.plural import counted
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import dataset_hash
-from harness.weights import models
+from harness.weights import adapter, models
 from harness.weights.templates import BadTemplate, Conventions
 
 _ANOTHER_LOADER = frozenset({"load_format", "config_format", "hf_overrides"})
@@ -133,9 +133,9 @@ def findings(
     faults = [of(problem) for problem in models.folder_problems(folder, to_download=to_download)]
     if faults or not (folder / "config.json").is_file() or not _ANOTHER_LOADER.isdisjoint(arguments):
         return Findings(faults, [])
-    if (nothing := architectures.writes_nothing(folder)) is not None:
+    if (nothing := libraries.writes_nothing(folder)) is not None:
         return Findings([of(nothing)], [])
-    unknown = [of(line) for line in [architectures.unknown_here(folder, engine)] if line is not None]
+    unknown = [of(line) for line in [libraries.unknown_here(folder, engine)] if line is not None]
     return Findings(unknown, []) if is_here else Findings([], unknown)
 
 
@@ -296,9 +296,9 @@ def check_servers(question: Question) -> Iterator[Check]:
         if not question.workers_run_here and address.is_loopback:
             yield warning(subject, f"{address.shown} is this machine only: the jobs look for a server on their nodes")
         try:
-            found = lookup.find(address, role, question.served_models.get(role))
-            own = lookup.own_tokenizer(role, found.model, found.root, question.tokenizers.get(role))
-            notices = lookup.check(address, role, found, own)
+            found = server_probe.find_here(address, role, question.served_models.get(role))
+            own = server_probe.own_tokenizer(role, found.model, found.root, question.tokenizers.get(role))
+            notices = server_probe.check_here(address, role, found, own)
         except EngineDied as error:
             where = "" if question.workers_run_here else " from here; --on-node asks from a node"
             yield (failure if question.workers_run_here else warning)(subject, f"{error}{where}")
@@ -426,16 +426,16 @@ def _weights(question: Question) -> Iterator[Check]:
     assert question.spec_decode is not None
     target = models.resolve(question.models["target"]) if "target" in question.models else None
     named = question.speculator or (question.models.get("draft") if question.spec_decode == "draft" else None)
-    weights = speculators.resolve(named) if named else None
+    weights = speculation.resolve(named) if named else None
     if question.speculator is not None and weights is not None:
         yield from check_speculator(weights)
     if target is None:
         return
     try:
         samples_drafts = question.spec_sampling == "probabilistic"
-        speculators.check_pair(question.spec_decode, target, weights, samples_drafts=samples_drafts)
+        speculation.check_pair(question.spec_decode, target, weights, samples_drafts=samples_drafts)
     except ValueError as problem:
         yield failure(_SPECULATION, str(problem))
         return
-    if question.spec_decode == "eagle3" and weights and (notice := speculators.other_target_notice(target, weights)):
+    if question.spec_decode == "eagle3" and weights and (notice := speculation.other_target_notice(target, weights)):
         yield warning(_SPECULATION, notice)

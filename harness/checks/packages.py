@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from harness import environment, installation
 from harness.checks.finding import Check, Question, failure, ok, probe, warning
-from harness.engines import parent_watch
+from harness.engines import vllm_plugin
 
 SLOW = "a busy machine, or Python on a slow filesystem; check again before a run"
 _PROJECT = "speculative-reasoning-harness"
@@ -102,10 +102,11 @@ def check_companions(question: Question) -> Iterator[Check]:
 
 
 def check_installation() -> Check:
-    """Check that the project's plug-in for vLLM is installed; it stops engines when their worker exits."""
-    if importlib.metadata.entry_points(group="vllm.general_plugins", name=parent_watch.ENTRY_POINT):
-        return ok("installation", "the plug-in that stops engines when their worker exits is installed")
-    return warning("installation", "parts of a killed engine will end late: pip install -e . in this environment")
+    """Check that the project's plug-in for vLLM is installed, which lets engines share the cores of a CPU."""
+    found = importlib.metadata.entry_points(group="vllm.general_plugins", name=vllm_plugin.ENTRY_POINT)
+    if found:
+        return ok("installation", "the plug-in for vLLM is installed")
+    return warning("installation", "engines on a CPU will slow each other down: pip install -e . in this environment")
 
 
 def _transformers(question: Question) -> Iterator[Check]:

@@ -18,10 +18,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from harness.engines import adapter as adapters
 from harness.training import manifest, tuning
-from harness.training.examples import Examples, Loss, as_lines, sha256
 from harness.training.hyperparameters import Settings, Task
+from harness.training.training_examples import Examples, Loss, as_lines, sha256
+from harness.weights import adapter as adapters
 from harness.weights import models
 
 

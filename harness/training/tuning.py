@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.environment import accelerator
-from harness.training.examples import Example, Loss
 from harness.training.hyperparameters import MODULES, Settings
+from harness.training.training_examples import Example, Loss
 
 if TYPE_CHECKING:
     import torch

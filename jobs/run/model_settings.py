@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.engine import Role
-from harness.engines import arguments
+from harness.engines import libraries
 from harness.settings.launch_settings import PartialLaunch
 from harness.settings.roles import SAMPLING, ModelSettings, role_flag
 from harness.weights.models import files_at_hand
@@ -51,7 +51,7 @@ def recorded(launch: PartialLaunch, role: Role, kind: str) -> ModelSettings:
     own = launch.roles[role]
     if own.engine and kind != "vllm":
         raise ValueError(f"{role_flag(role, 'engine')} {next(iter(own.engine))}: needs --engine vllm, not {kind}")
-    arguments.check(role, own.engine)
+    libraries.check(role, own.engine)
     sampling = dict.fromkeys(SAMPLING) | (launch.sampling_of(role) if role in _ROLES else {})
     names = dict.fromkeys(("model", "tokenizer", "served_model", "adapter"))
     return replace(own, **names, **sampling)  # type: ignore[arg-type]  # mypy takes each value for each field's
@@ -103,7 +103,7 @@ def local_folder(model: ModelSpec) -> Path | None:
 
 def unchecked_notice(settings: Iterable[ModelSettings]) -> list[str]:
     """Return a line where the arguments of engines are not checked here, because vLLM is not installed."""
-    if not any(own.engine for own in settings) or arguments.is_known_here():
+    if not any(own.engine for own in settings) or libraries.is_known_here():
         return []
     return [
         "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft.engine and --target.engine."

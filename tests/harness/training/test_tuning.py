@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harness.training import tuning
-from harness.training.examples import Example, chain_loss
 from harness.training.hyperparameters import Settings
+from harness.training.training_examples import Example, chain_loss
 from harness.weights.models import folder_fingerprint
 
 SETTINGS = Settings(learning_rate=1e-2, epochs=2, accumulation=2, save_every=1)
