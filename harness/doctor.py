@@ -42,6 +42,7 @@ _MARKS: Mapping[Status, tuple[str, str]] = {
 }
 _WIDTH_OF_A_FILE = 160
 _T = TypeVar("_T")
+_COMMON = {"method", "dataset", "draft", "target", "config", "profile"}
 _EXAMPLES = """\b
 Examples:
   python -m harness.doctor
@@ -51,7 +52,7 @@ Examples:
 """
 
 
-@click.command(cls=LaunchCommand, epilog=_EXAMPLES)
+@click.command(cls=LaunchCommand, common=_COMMON, epilog=_EXAMPLES)
 @click.option("--on-node", is_flag=True, help="Also check a node, in a one-minute job with the given sbatch options.")
 @click.option("--wait", type=click.FloatRange(1), default=600, show_default=True, help="Seconds to wait for the node.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

@@ -49,7 +49,7 @@ Examples:
     "--dry-run",
     cls=LaunchOption,
     group="output",
-    is_common=True,
+    brief="Print what would be done, and exit.",
     is_flag=True,
     help="Print what would be done, and exit.",
 )
@@ -58,7 +58,7 @@ Examples:
     "listing",
     cls=LaunchOption,
     group="output",
-    is_common=True,
+    brief="Print the methods, datasets, models, presets, prompts or speculators.",
     type=click.Choice(_LISTS),
     help="Print the methods, datasets, models, presets or speculators that there are, or the built-in prompts as a "
     "file for --prompts, and exit. With --prompts FILE, the hash of that file.",
@@ -67,7 +67,7 @@ Examples:
     "--wait",
     cls=LaunchOption,
     group="output",
-    is_common=True,
+    brief="On Slurm, wait for the end and print the result.",
     is_flag=True,
     help="On Slurm, wait until the run has ended and print its result; exit code 0 only if all samples are finished.",
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from harness.cli.command import FurtherOption
 from harness.settings.method_options import LaunchCommand
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _SUITE_DECIDES = {
     "parameter",
 }  # fmt: skip
 """Flags of the launcher that the suite decides, or that not every method takes."""
+_COMMON = {"concurrency", "profile", "shards", "output"}
 _EXAMPLES = """\b
 Examples:
   python -m harness.reproduce --list
@@ -43,7 +45,7 @@ _FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
 }
 
 
-@click.command(cls=LaunchCommand, without=_SUITE_DECIDES, help_without_arguments=True, epilog=_EXAMPLES)
+@click.command(cls=LaunchCommand, without=_SUITE_DECIDES, common=_COMMON, help_without_arguments=True, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="Print the suites, and exit.")
 @click.option(
@@ -61,14 +63,18 @@ _FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
 @click.option("--column", "columns", multiple=True, help="Only this column (dataset), e.g. gsm8k; may be repeated.")
 @click.option(
     "--every-sample-alone",
+    cls=FurtherOption,
     is_flag=True,
     help="Published table: run every sample alone for its latencies, instead of all in full batches and "
     "a sample of them alone.",
 )
-@click.option("--aligned", help="SCoT's aligned draft (see harness.train align), for the rows that need it.")
+@click.option(
+    "--aligned", cls=FurtherOption, help="SCoT's aligned draft (see harness.train align), for the rows that need it."
+)
 @click.option(
     "-o",
     "output_file",
+    cls=FurtherOption,
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the table to FILE (.md, .tex, .csv or .txt).  [default: standard output]",
@@ -76,20 +82,27 @@ _FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
 @click.option(
     "--format",
     "output_format",
+    cls=FurtherOption,
     type=click.Choice(sorted(_FORMATS.values())),
     help="The table's format.  [default: by FILE's ending, else table]",
 )
 @click.option(
     "--metric",
     "metrics",
+    cls=FurtherOption,
     multiple=True,
     help="A number of every cell; may be repeated. Own suite: pass@1, difference, tokens, spent-tokens, "
     "critical-path-tokens, latency, speed-up, latency-at-one, speed-up-at-one, fallback.  [default: pass@1, tokens, "
     "latency, speed-up, and with latency-sample the two at one; all of a published table]",
 )
-@click.option("--no-intervals", is_flag=True, help="Leave out the 95 % intervals; CSV always has them.")
 @click.option(
-    "--database", type=click.Path(path_type=Path), help="Database to load and read.  [default: beside the run folders]"
+    "--no-intervals", cls=FurtherOption, is_flag=True, help="Leave out the 95 % intervals; CSV always has them."
+)
+@click.option(
+    "--database",
+    cls=FurtherOption,
+    type=click.Path(path_type=Path),
+    help="Database to load and read.  [default: beside the run folders]",
 )
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> None:

@@ -121,6 +121,17 @@ def test_imports_make_no_cycle() -> None:
     assert not cycles(GRAPH), "\n".join(" -> ".join(cycle) for cycle in cycles(GRAPH))
 
 
+def test_help_reads_no_method_and_no_pydantic() -> None:
+    code = (
+        "import sys; from harness.launch import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "read = {'pydantic', 'harness.methods', 'harness.problems'} & set(sys.modules)\n"
+        "assert not read, read"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
 def test_help_and_lists_need_no_heavy_package() -> None:
     code = (
         "import sys; from harness.launch import main\n"

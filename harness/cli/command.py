@@ -60,6 +60,12 @@ class Date(click.DateTime):
             self.fail(f"{value} is not a date of the form YYYY-MM-DD", param, ctx)
 
 
+class FurtherOption(click.Option):
+    """An option that `--help-all` alone lists."""
+
+    is_common = False
+
+
 class OneLineErrors(click.Command):
     """A command that exits with code 2 on a wrong input and with 1 on other trouble, with one line on stderr.
 
@@ -143,9 +149,10 @@ class OneLineErrors(click.Command):
             return params
         return [*params, self._help_all]
 
-    def is_listed(self, ctx: click.Context, parameter: click.Parameter) -> bool:
-        """Return whether the help that is asked for lists an option."""
-        return ctx.meta.get(_LISTS_ALL, False) or getattr(parameter, "is_common", True)
+    @staticmethod
+    def lists_all(ctx: click.Context) -> bool:
+        """Return whether the help that is asked for is that of `--help-all`."""
+        return bool(ctx.meta.get(_LISTS_ALL))
 
     def where_the_rest_is(self, ctx: click.Context) -> str:
         """Return the last line of a help that does not list everything."""
@@ -154,7 +161,7 @@ class OneLineErrors(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, and where the rest is."""
         super().format_epilog(ctx, formatter)
-        if self._help_all in self.get_params(ctx) and not ctx.meta.get(_LISTS_ALL):
+        if self._help_all in self.get_params(ctx) and not self.lists_all(ctx):
             formatter.write_paragraph()
             formatter.write_text(self.where_the_rest_is(ctx))
 
@@ -188,7 +195,8 @@ class OneLineErrors(click.Command):
         """Write the options by heading; those without one come last, under Options."""
         by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*self.headings, "Options")}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx) if self.is_listed(ctx, parameter) else None
+            is_listed = self.lists_all(ctx) or getattr(parameter, "is_common", True)
+            record = parameter.get_help_record(ctx) if is_listed else None
             if record is not None and record[1]:  # from 8.2, click has one for every argument
                 by_heading.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
         for heading, records in by_heading.items():

@@ -5,6 +5,7 @@ Hyper-parameters, which are fields of the methods, are in `harness.settings.meth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -33,22 +34,34 @@ Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem
 
 
 class LaunchOption(click.Option):
-    """An option that `--help-all` lists under the heading of its group, and `--help` if it is a common one."""
+    """An option that `--help-all` lists under the heading of its group, and `--help` briefly if it is a common one."""
 
     def __init__(
         self,
         declarations: list[str],
         *,
         group: Group,
-        is_common: bool = False,
+        brief: str | None = None,
         aliases: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         super().__init__(declarations, **settings)
         self.heading = HEADINGS[group]
-        self.is_common = is_common
+        self.brief = brief
+        self.is_common = brief is not None
         self.aliases = list(aliases)
         """Further flags that mean it and that no help shows."""
+
+    def brief_record(self) -> tuple[str, str]:
+        """Return what `--help` lists of a common option: the flag with what it takes, and the brief words."""
+        assert self.brief is not None
+        shown = self.opts[0]
+        if not self.is_flag:
+            numbers = {click.types.IntParamType: "N", click.types.FloatParamType: "X"}
+            kind = next((name for known, name in numbers.items() if isinstance(self.type, known)), "NAME")
+            shown += f" {self.metavar or ('FILE' if isinstance(self.type, click.Path) else kind)}"
+        default = None if self.is_flag else self.help and re.search(r"\[default: ([^ \]]*)\]", self.help)
+        return shown, f"{self.brief}  [default: {default[1]}]" if default else self.brief
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Add the option under all of its flags."""
@@ -60,16 +73,16 @@ class LaunchOption(click.Option):
             self.opts = shown
 
 
-def launch_options() -> list[click.Option]:
+def launch_options() -> list[LaunchOption]:
     """Return one option for each flag of a launch but the hyper-parameters."""
     own = settings_of(Launch)
-    options: list[click.Option] = [_option([flag(name), name], setting) for name, setting in own.items()]
+    options = [_option([flag(name), name], setting, brief=setting.flag.brief) for name, setting in own.items()]
     options += [_option_of_role(one) for one in ROLE_SETTINGS.values()]
     options.append(
         LaunchOption(
             ["--config"],
             group="run",
-            is_common=True,
+            brief="TOML file of flags without their dashes; flags win over it.",
             type=click.Path(exists=True, path_type=Path),
             help="TOML file of flags without their dashes; flags on the command line take precedence.",
         )
@@ -103,11 +116,16 @@ def _option_of_role(one: RoleSetting) -> LaunchOption:
             "The reward model, for methods that rate steps with one: a causal language model that answers the reward "
             "question of the prompts with one of two tokens; named like the others."
         )
-    return _option([one.spelled, one.name], one.setting, text, one.aliases, is_common=one.role != "reward")
+    brief = one.setting.flag.brief if one.role != "reward" else None
+    return _option([one.spelled, one.name], one.setting, text, one.aliases, brief and brief.format(role=one.role))
 
 
 def _option(
-    names: list[str], setting: Setting, text: str | None = None, aliases: Sequence[str] = (), *, is_common: bool = True
+    names: list[str],
+    setting: Setting,
+    text: str | None = None,
+    aliases: Sequence[str] = (),
+    brief: str | None = None,
 ) -> LaunchOption:
     declared = setting.flag
     settings: dict[str, Any] = {"help": text or declared.help + _shown_default(setting)}
@@ -122,7 +140,7 @@ def _option(
     return LaunchOption(
         names,
         group=declared.group,
-        is_common=declared.is_common and is_common,
+        brief=brief,
         aliases=aliases,
         shell_complete=COMPLETIONS.get(names[-1]),
         **settings,

@@ -63,14 +63,14 @@ _METHOD = Flag(
     "Method: the algorithm over the draft and the target, built in or installed (--list methods), or a class of one's "
     "own as FILE.py:CLASS or PACKAGE.MODULE:CLASS.",
     metavar="NAME",
-    is_common=True,
+    brief="The algorithm (--list methods), or FILE.py:CLASS.",
 )
 _DATASET = Flag(
     "run",
     "Benchmark (--list datasets), a file of problems (.jsonl, .csv, .parquet, .toml), or "
     "hf:ORG/NAME[:CONFIG][@REVISION].",
     metavar="NAME",
-    is_common=True,
+    brief="Benchmark (--list datasets), a file of problems, or hf:ORG/NAME.",
 )
 
 
@@ -104,9 +104,14 @@ class PartialLaunch:
         ),
     ] = ()
     preset: Annotated[
-        str | None, Flag("run", "Settings of a paper: models, sampling and hyper-parameters.", is_common=True)
+        str | None,
+        Flag(
+            "run",
+            "Settings of a paper: models, sampling and hyper-parameters.",
+            brief="Settings of a paper (--list presets).",
+        ),
     ] = None
-    samples: Annotated[int, Ge(1), Flag("run", "Samples per problem.", is_common=True)] = 16
+    samples: Annotated[int, Ge(1), Flag("run", "Samples per problem.", brief="Samples per problem.")] = 16
     latency_sample: Annotated[
         int | None,
         Ge(1),
@@ -120,7 +125,9 @@ class PartialLaunch:
     limit: Annotated[
         int | None,
         Ge(1),
-        Flag("run", "Run only the first N problems; the result is marked as limited.", is_common=True),
+        Flag(
+            "run", "Run only the first N problems; the result is marked as limited.", brief="Only the first N problems."
+        ),
     ] = None
     problems: Annotated[str | None, Flag("run", "Run only these problems: numbers, ranges or ids, e.g. 3,7,10-15.")] = (
         None
@@ -148,7 +155,14 @@ class PartialLaunch:
     reward: ModelSettings = field(default_factory=ModelSettings)
     """Rates steps, for methods that have such a model."""
     temperature: Annotated[
-        float, Ge(0), Flag("sampling", "Sampling temperature; 0 is greedy decoding.", is_common=True, check=finite)
+        float,
+        Ge(0),
+        Flag(
+            "sampling",
+            "Sampling temperature; 0 is greedy decoding.",
+            brief="Sampling temperature; 0 is greedy decoding.",
+            check=finite,
+        ),
     ] = 0.6
     top_p: Annotated[float, Gt(0), Le(1), Flag("sampling", "Nucleus sampling threshold.")] = 0.95
     top_k: Annotated[
@@ -170,7 +184,13 @@ class PartialLaunch:
         ),
     ] = 1.0
     token_budget: Annotated[
-        int, Ge(1), Flag("sampling", "Emitted tokens per sample, including the answer.", is_common=True)
+        int,
+        Ge(1),
+        Flag(
+            "sampling",
+            "Emitted tokens per sample, including the answer.",
+            brief="Tokens per sample, the answer included.",
+        ),
     ] = 8192
 
     # The engines that the models run in.
@@ -185,7 +205,11 @@ class PartialLaunch:
         int,
         Ge(1),
         Le(100_000),
-        Flag("engine", "Samples in flight per worker; use 1 to measure latency.", is_common=True),
+        Flag(
+            "engine",
+            "Samples in flight per worker; use 1 to measure latency.",
+            brief="Samples in flight per worker; 1 to measure latency.",
+        ),
     ] = 64
     take_turns: Annotated[
         bool, Flag("engine", "Run only one of the two engines at a time; by default both work at once.")
@@ -258,14 +282,20 @@ class PartialLaunch:
     ] = "auto"
     profile: Annotated[
         str | None,
-        Flag("cluster", "Cluster profile: a file in slurm/clusters by name, or the path of a file.", is_common=True),
+        Flag(
+            "cluster",
+            "Cluster profile: a file in slurm/clusters by name, or the path of a file.",
+            brief="Cluster profile, a name or a file, for Slurm.",
+        ),
     ] = None
     slurm: Annotated[
         tuple[str, ...],
         Flag("cluster", "Any other option for sbatch; may be repeated.", metavar="KEY=VALUE", read=words),
     ] = ()
     shards: Annotated[
-        int, Ge(1), Flag("cluster", "Number of shards that the samples are split into.", is_common=True)
+        int,
+        Ge(1),
+        Flag("cluster", "Number of shards that the samples are split into.", brief="Shards, each run by a worker."),
     ] = 1
     shards_per_task: Annotated[
         int, Ge(1), Flag("cluster", "Shards that one worker of a Slurm task runs with one start of the engines.")
@@ -293,7 +323,9 @@ class PartialLaunch:
     ] = None
     sbatch: Mapping[str, str] = field(default_factory=dict)
     """Options of sbatch that are flags of their own, by their name in `SBATCH`."""
-    output: Annotated[Path, Flag("output", "Folder for run folders and the warehouse.", is_common=True)] = Path("runs")
+    output: Annotated[
+        Path, Flag("output", "Folder for run folders and the warehouse.", brief="Folder for runs and the warehouse.")
+    ] = Path("runs")
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     """All hyper-parameters of the method by name; without a method, those that were set."""
 

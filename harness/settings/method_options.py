@@ -16,7 +16,14 @@ import click
 from harness.cli.command import OneLineErrors, is_for_help
 from harness.cli.toml_file import read_toml
 from harness.plural import did_you_mean
-from harness.settings.click_options import HEADINGS, METHOD_HEADING, launch_options, literal_choices, typed_flags
+from harness.settings.click_options import (
+    HEADINGS,
+    METHOD_HEADING,
+    LaunchOption,
+    launch_options,
+    literal_choices,
+    typed_flags,
+)
 from harness.settings.declaration import flag
 from harness.settings.launch_settings import RESERVED
 from harness.settings.layers import method_among
@@ -37,14 +44,21 @@ class LaunchCommand(OneLineErrors):
     """A command with the flags of a launch; the hyper-parameters are those of the method that is chosen.
 
     `--help` lists the common flags and the parameters of the method that is named, `--help-all` all flags with the
-    parameters of each built-in method. `without`: flags of a launch that the command does not have.
+    parameters of each built-in method. `without`: flags of a launch that the command does not have; `common`: those
+    of the common flags that its `--help` lists, all by default.
     """
 
-    def __init__(self, *arguments: Any, without: Collection[str] = (), **settings: Any) -> None:
+    def __init__(
+        self, *arguments: Any, without: Collection[str] = (), common: Collection[str] | None = None, **settings: Any
+    ) -> None:
         super().__init__(*arguments, headings=HEADINGS.values(), **settings)
         self.own_names = {parameter.name for parameter in self.params}
         """Options that are no flags of a launch."""
-        self.params += [option for option in launch_options() if option.name not in without]
+        options = [option for option in launch_options() if option.name not in without]
+        for option in options:
+            option.is_common &= common is None or option.name in common
+        self.params += options
+        self._has_methods = "method" not in without
         self._parameters: dict[tuple[str | None, bool], list[click.Option]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -68,10 +82,37 @@ class LaunchCommand(OneLineErrors):
             self._parameters[key] = list(_options_by_method()) if every else parameter_options(chosen)
         return [*super().get_params(ctx), *self._parameters[key]]
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write all options by heading; of plain help the common flags or the method's parameters."""
+        if self.lists_all(ctx):
+            super().format_options(ctx, formatter)
+            return
+        params = self.get_params(ctx)
+        places = list(HEADINGS.values())
+        common = sorted(
+            (p for p in params if isinstance(p, LaunchOption) and p.is_common), key=lambda p: places.index(p.heading)
+        )
+        others = [p for p in params if not isinstance(p, LaunchOption)]
+        shown: dict[str, list[click.Parameter]] = {}
+        shown[METHOD_HEADING] = [p for p in others if isinstance(p, ParameterOption)]
+        shown["Options"] = [p for p in others if not isinstance(p, ParameterOption) and getattr(p, "is_common", True)]
+        if ctx.meta.get(_CHOSEN) is None:
+            with formatter.section("Flags"):
+                formatter.write_dl([option.brief_record() for option in common])
+        for heading, options in shown.items():
+            records = [record for p in options if (record := p.get_help_record(ctx)) and record[1]]
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
     def where_the_rest_is(self, ctx: click.Context) -> str:
         """Return the last line of the help."""
         path = ctx.command_path
-        return f"All flags, by section: {path} --help-all. A method's: {path} --method NAME --help."
+        of_method = f" Those of a method: {path} --method NAME --help." if self._has_methods else ""
+        return (
+            "Each model has settings of its own, such as --target.temperature 0.7 or --draft.gpus 0. All flags, by "
+            f"section: {path} --help-all.{of_method}"
+        )
 
     def flags_of(self, ctx: click.Context) -> dict[str, Any]:
         """Return the flags of a launch that were typed, without options of the command's own."""

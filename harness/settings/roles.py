@@ -55,7 +55,7 @@ class ModelSettings:
             "The {role} model: a known name (--list models), a Hugging Face id (org/name@revision), a folder, or the "
             "address of a server (http://HOST:PORT/v1).",
             metavar="NAME",
-            is_common=True,
+            brief="The {role} model: a name (--list models), org/name, a folder, or a server.",
         ),
     ] = None
     tokenizer: Annotated[

@@ -26,6 +26,7 @@ from pydantic import (
 
 from harness.cli.toml_file import parse_toml
 from harness.methods.parameters import parameter_names
+from harness.plural import did_you_mean
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import flattened
@@ -297,7 +298,7 @@ def names() -> list[str]:
 def load(name: str) -> Suite:
     """A suite by name. Raises ValueError with one line: unknown name, or what is wrong in the file."""
     if name not in names():
-        raise ValueError(f"unknown suite {name!r}; valid: {', '.join(names())}")
+        raise ValueError(f"unknown suite {name!r}; valid: {', '.join(names())}{did_you_mean(name, names())}")
     text = (resources.files("harness.papers") / "suites" / f"{name}.toml").read_text(encoding="utf-8")
     return parse(name, text)
 
