@@ -128,21 +128,20 @@ def test_what_is_compared_and_how_to_complete_it_is_printed_once(
     run, base = runs["whole problems"], runs["complete"]
     text = compare(where, base, run, "--k", "1", "--maj", "--all", "--format", shape).stdout.replace("\\", "")
     for message in (
-        f"{run}: INCOMPLETE RUN: 12 of 36 samples have not been run. They are left out here, as in the run's",
-        f"summary; complete it with: python -m jobs resume '{where / run}'",
-        f"COMPARED IN PART: {run} against {base}: compared on 24 of the 36 samples that either run has planned, on",
+        f"{run}: INCOMPLETE RUN: 12 of 36 samples have not been run",
+        f"{run}: its missing samples are left out here; complete it with: python -m jobs resume '{where / run}'",
+        f"COMPARED IN PART: {run} against {base}, pass@1: 8 problems",
         "difference, interval, p, MDE and speed-up are valid only if samples are missing at random, which is rarely",
     ):
         assert text.count(message) == 1, message
     assert text.count(" unfinished ") == 2
     assert "pass@1[avg-of-3, 24 of 36 samples]" in text
-    assert "long chains finish last, so that what is there" not in text
 
 
 def test_the_command_that_grades_is_named_for_ungraded_samples(warehouse: tuple[Path, dict[str, str]]) -> None:
     where, runs = warehouse
     text = compare(where, runs["complete"], runs["last samples, ungraded"]).stdout
-    assert "NOT GRADED: 12 of 36 samples are finished but not graded by grader version 1." in text
+    assert "NOT GRADED: 12 of 36 samples are finished but have no grade" in text
     assert f"python -m jobs finalize '{where / runs['last samples, ungraded']}'" in text
     assert "INCOMPLETE RUN" not in text
 
@@ -228,10 +227,10 @@ def test_a_run_that_has_nothing_is_left_out_and_the_others_are_compared(
     names = [runs[name] for name in ("complete", "nothing", "complete speccot")]
     why = f"{names[1]}: none of its 36 samples is finished and graded; complete it with: python -m jobs resume"
     line = f"NOT COMPARED: {why} '{where / names[1]}'"
-    assert compare(where, *names).stdout.splitlines()[0] == line
+    assert line in compare(where, *names).stdout.splitlines()
     document = json.loads(compare(where, *names, "--format", "json").stdout)
     assert [row["run_id"] for row in document["rows"]] == [names[0], names[2]]
-    assert document["warnings"][0] == line
+    assert line in document["warnings"]
     assert document["differences"] == json.loads(compare(where, *names[::2], "--format", "json").stdout)["differences"]
     assert compare(where, *names, "--format", "csv").stdout == compare(where, *names[::2], "--format", "csv").stdout
 
@@ -241,18 +240,15 @@ def test_after_an_empty_baseline_the_next_run_is_the_baseline(warehouse: tuple[P
     names = [runs[name] for name in ("no grade", "complete", "complete speccot")]
     rows = records(compare(where, *names, "--format", "json"))
     assert [row["baseline_run_id"] for row in rows] == [None, names[1]]
-    first = compare(where, *names).stdout.splitlines()[0]
-    assert first.startswith(
-        f"NOT COMPARED: {names[0]}: none of its 36 samples is finished and graded, so {names[1]} is"
-    )
-    assert "the baseline; complete it with: python -m jobs finalize" in first
+    why = f"NOT COMPARED: {names[0]}: none of its 36 samples is finished and graded; complete it with: python -m jobs"
+    assert f"{why} finalize" in compare(where, *names).stdout
 
 
 @pytest.mark.parametrize(
     ("names", "arguments", "num_rows", "message"),
     [
-        (("complete", "first samples only"), ("--k", "2"), 3, "{1}, pass@2: none of its problems has 2 samples"),
-        (("complete", "first samples only"), ("--maj",), 3, "{1}, maj@3: none of its problems has 3 samples"),
+        (("complete", "first samples only"), ("--k", "2"), 3, "{1}, pass@2: no problem of {1} has 2 samples"),
+        (("complete", "first samples only"), ("--maj",), 3, "{1}, maj@3: no problem of {1} has 3 samples"),
         (("first samples only", "complete"), ("--maj",), 2, "{1}, maj@3: no problem of {0} has 3 samples that"),
         (
             ("last samples", "without first samples"),

@@ -21,8 +21,7 @@ from jobs.run.spec import Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from tests.warehouse.own_methods import confidence_of
-from warehouse.comparison.contrasts import Settings
-from warehouse.comparison.named_runs import compare_runs
+from warehouse.comparison.contrasts import Settings, compare_runs
 from warehouse.comparison.written import write
 from warehouse.database import Connection, reader
 from warehouse.database import rows as rows_of

@@ -17,8 +17,7 @@ from jobs.timing.folder import timing_id
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from warehouse import latency_at_one
-from warehouse.comparison.contrasts import Settings
-from warehouse.comparison.named_runs import compare_runs
+from warehouse.comparison.contrasts import Settings, compare_runs
 from warehouse.comparison.show import at_one_lines, record
 from warehouse.database import reader, rows
 from warehouse.load import load_run

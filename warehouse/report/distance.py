@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from harness.plural import counted
-from warehouse.comparison.show_regimes import setting
+from warehouse.comparison.show import setting
 from warehouse.database import Connection, rows
 from warehouse.formatting import NOTHING, fixed, percent, span
 from warehouse.labels import labels

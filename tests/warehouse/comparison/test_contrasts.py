@@ -10,10 +10,9 @@ from numpy.random import Generator
 
 from tests.warehouse import cells
 from tests.warehouse.test_compare import load
-from warehouse.comparison import show, show_brief
+from warehouse.comparison import show
+from warehouse.comparison.compared_runs import Run, read_runs
 from warehouse.comparison.contrasts import Settings, compare
-from warehouse.comparison.metrics import Run
-from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.outcomes import Outcomes
 from warehouse.database import reader
 from warehouse.statistics.bounded import which_is_better
@@ -125,7 +124,7 @@ def test_a_cell_that_the_printed_interval_contradicts_names_the_missing_samples(
     assert contrast.is_non_inferior is False
     for text, lines in (
         (show.cells(comparison.rows[1], "run")[10], show.legend(comparison)),
-        (show_brief.cells(comparison, show.names(comparison))[1][3], show_brief.legend(comparison)),
+        (show.brief_table(comparison)[1][1][3], show.legend(comparison, is_brief=True)),
     ):
         assert text == "not shown (32 missing)"
         [line] = [line for line in lines if line.startswith("Not shown (… missing): ")]

@@ -12,9 +12,8 @@ from jobs.run.spec import RunSpec
 from tests.warehouse import cells
 from tests.warehouse.test_compare import BAD, GOOD, compare, load, records
 from tests.warehouse.test_display import Terminal
-from warehouse.comparison import show_regimes
-from warehouse.comparison.named_runs import compare_runs
-from warehouse.comparison.show_warnings import merged
+from warehouse.comparison import show
+from warehouse.comparison.contrasts import compare_runs
 from warehouse.comparison.written import write, write_short
 from warehouse.report.page import make_report
 
@@ -94,9 +93,9 @@ def test_the_last_table_has_a_line_per_setting_and_fits_eighty_columns(
     write(compare_runs(list(names.values()), where / "w.duckdb"), screen, "table", is_brief=True)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
     assert max(map(len, lines)) <= 80
-    closing = lines[max(i for i, line in enumerate(lines) if line.startswith("Latency (1 sample in flight): ")) :]
+    closing = lines[max(i for i, line in enumerate(lines) if line.startswith("Latency (1 in flight): ")) :]
     assert len(closing) <= 20, "a small screen holds it"
-    assert any(line.startswith("Throughput (32 samples in flight): ") for line in closing)
+    assert any(line.startswith("Throughput (32 in flight): ") for line in closing)
     rows = [line.split() for line in closing if line.startswith(("vanilla target", "specreason"))]
     assert [row[0] for row in rows] == ["vanilla", "specreason"]
     assert rows[0][-2:] == ["baseline", "baseline"]
@@ -120,22 +119,11 @@ def test_a_suite_has_one_table_and_each_warning_once(
     assert not [run for run in names.values() if run in screen.getvalue()], "short names stand for the runs"
 
 
-def test_warnings_that_differ_in_runs_and_numbers_are_one_with_the_range() -> None:
-    names = {"demo-a-1f": "a", "demo-a-2f": "a (1 in flight)", "demo-b-3f": "b"}
-    busy = [f"{run}: BUSY: a load of {load}, 2 cores" for run, load in zip(names, ("1.8", "10.5", "4.2"), strict=True)]
-    unequal = ["UNEQUAL: demo-a-2f against demo-a-1f: 4 against 3", "UNEQUAL: demo-b-3f against demo-a-1f: 4 against 3"]
-    assert list(merged([*busy, *unequal, "demo-b-3f: PART of 12."], names)) == [
-        "all 3 runs: BUSY: a load of 1.8 to 10.5, 2 cores",
-        "UNEQUAL: a (1 in flight) and b against a: 4 against 3",
-        "b: PART of 12.",
-    ]
-
-
 def test_a_setting_that_ran_in_one_regime_only_has_no_speed_up_in_the_other(both: tuple[Path, dict[str, str]]) -> None:
     where, names = both
     other = cells.finished(where, many(cells.SPEC), GOOD, latency=15.0)
     comparison = compare_runs([*names.values(), *load(where, other)], where / "w.duckdb")
-    rows = {row[0]: row[-2:] for row in show_regimes.cells(show_regimes.regimes(comparison))}
+    rows = {row[0]: row[-2:] for row in show.regimes_table(show.regimes(comparison))[1]}
     assert rows["specreason"] != rows["speccot"]
     assert rows["speccot"][0] == "–"
     assert rows["speccot"][1].startswith("2.00×")
