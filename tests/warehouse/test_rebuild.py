@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts
-from warehouse.database import reader, writer
+from warehouse.database import reader
 from warehouse.load import load_run, main
 
 
@@ -77,14 +77,6 @@ def test_totals_are_the_sums_over_the_rows(folder: RunFolder, database: Path) ->
             ("SELECT sum(num_chosen) FROM option_total", "SELECT count(*) FROM step WHERE verdict_kind = 'choice'"),
         ):  # fmt: skip
             assert connection.execute(totals).fetchall()[0] == pytest.approx(connection.execute(sums).fetchall()[0])
-
-
-def previous(database: Path, *folders: RunFolder) -> None:
-    """A database of another schema, with these runs."""
-    for run in folders:
-        load_run(run, database)
-    with writer(database) as connection:
-        connection.execute("UPDATE schema_version SET tables_hash = 'another'")
 
 
 def test_a_rebuild_gives_the_same_rows(folder: RunFolder, database: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_warehouse_that_is_missing_broken_or_outdated_is_no_history(tmp_path: 
     assert spent_tokens(database, SPECCOT, TEXTS) == {}
     database.unlink()
     with writer(database) as connection:
-        connection.execute("UPDATE schema_version SET tables_hash = 'x'")
+        connection.execute("UPDATE schema_version SET digest = 'x'")
     assert spent_tokens(database, SPECCOT, TEXTS) == {}
 
 

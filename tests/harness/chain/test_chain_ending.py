@@ -14,7 +14,7 @@ from harness.engine import Completion, Finish, Generation, Sampling, Timing
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.trace import Step, StepRole, Trace
 from harness.weights.tokenizer import HFTokenizer
-from jobs.after.grading import _submission
+from jobs.after.grading import FinishedSample, _submission
 from tests.harness import multibyte
 from tests.harness.conftest import save_tokenizer
 from tests.harness.scripts import OtherTokenizer, Script, solve
@@ -270,8 +270,14 @@ async def test_every_step_ends_with_the_separator_also_one_that_was_cut() -> Non
 
 @pytest.mark.parametrize("end", ["\n\n", "\n</think>\n\n"])
 def test_an_answer_inside_the_thought_is_graded_also_where_its_step_closes_the_thought(end: str) -> None:
-    sample = {"text": "2 + 3\n\n\\boxed{5}" + end, "stop_reason": "answered"}
-    sample |= {"draft_prompt": "<think>\n", "target_prompt": "<think>\n"}
+    sample: FinishedSample = {
+        "sample_id": "s",
+        "problem_id": "p",
+        "text": "2 + 3\n\n\\boxed{5}" + end,
+        "stop_reason": "answered",
+        "draft_prompt": "<think>\n",
+        "target_prompt": "<think>\n",
+    }
     gold = Gold("5")
     assert grade(_submission(sample, answers_in_thought=True), gold).verdict == "correct"
     assert grade(_submission(sample, answers_in_thought=False), gold).verdict == "no_answer"
