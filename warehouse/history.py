@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.engines import registry
 from jobs.run.expected import Recorded
 from jobs.run.spec import RunSpec
 from warehouse.database import DatabaseError, WarehouseError, reader, rows
@@ -22,7 +23,7 @@ WITH similar_run AS (
             AND token_budget = $token_budget THEN 0
         WHEN draft_name IS NOT DISTINCT FROM $draft AND target_name IS NOT DISTINCT FROM $target THEN 1
         ELSE 2 END AS dissimilarity
-    FROM run WHERE dataset = $dataset AND method = $method AND engine_kind <> 'scripted'
+    FROM run WHERE dataset = $dataset AND method = $method AND engine_kind NOT IN $uncounted
 ), spent AS (
     SELECT run_id, sample_id, sum(spent_tokens) AS tokens
     FROM sample_tokens SEMI JOIN similar_run USING (run_id) GROUP BY ALL
@@ -51,6 +52,7 @@ def _read(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str, Reco
     parameters: dict[str, object] = {
         "dataset": spec.dataset,
         "method": spec.method,
+        "uncounted": registry.uncounted(),
         "draft": spec.draft and spec.draft.name,
         "target": spec.target and spec.target.name,
         "token_budget": spec.token_budget,

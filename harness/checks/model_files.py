@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import Role
-from harness.engines import libraries
+from harness.engines import libraries, registry
 from harness.plural import counted
 from harness.problems import hub
 from harness.weights import adapter, models
@@ -129,7 +128,7 @@ def _checked(role: Role, name: str, folder: Path, question: Question) -> ModelFi
 
 
 def _engine(question: Question) -> str:
-    return question.engine if question.engine != "auto" else "vllm" if find_spec("vllm") else "transformers"
+    return registry.resolved(question.engine)
 
 
 def _has_the_workers_packages(question: Question) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import cast
 
 from harness import environment
 from harness.checks import model_files
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.probe import probe
-from harness.engines import speculation
+from harness.engines import registry, speculation
 from harness.engines.speculation import (
     SAMPLING_FIELD,
     DraftSampling,
@@ -43,8 +42,7 @@ def check_speculation(question: Question) -> Iterator[Check]:
     if question.spec_decode is None:
         return
     is_here = question.packages_are_here
-    installed = "vllm" if find_spec("vllm") or not is_here else "transformers"
-    kind = installed if question.engine == "auto" else question.engine
+    kind = registry.resolved(question.engine, is_here=is_here)
     device = environment.accelerator() if question.workers_run_here else "gpu"
     if reason := unsupported_reason(kind, device, question.temperature, question.spec_decode, is_here=is_here):
         yield failure(_SUBJECT, reason)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from harness.engine import EngineDied, Role
+from harness.engines import registry
 from harness.engines.served import probe
 from harness.engines.served.address import ServedModel, ServerAddress, is_address, refuse_other_forms
 from harness.launch_options import Cluster, Launch, PartialLaunch
@@ -62,8 +63,8 @@ def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, Serv
 def _check_flags(launch: PartialLaunch, served: Collection[Role], *, everywhere: bool) -> None:
     if not served:
         return
-    if launch.engine == "scripted":
-        raise ValueError("--engine scripted runs no model, so there is no server to ask: leave one of them out")
+    if not registry.capabilities(launch.engine).runs_models:
+        raise ValueError(f"--engine {launch.engine} runs no model, so there is no server to ask: leave one of them out")
     for role in served:
         for name in (f"{role}_{setting}" for setting in _OF_ENGINES):
             if getattr(launch, name, None) not in (None, ()):

@@ -22,7 +22,7 @@ from harness.engines import registry
 from harness.engines.served import probe
 from harness.engines.served.address import ServedModel, ServerAddress
 from harness.engines.served.served_engine import ServedEngine
-from harness.engines.settings import EngineSettings, Kind, pair_settings
+from harness.engines.settings import EngineSettings, pair_settings
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
 from harness.weights import models
@@ -55,14 +55,14 @@ def main(server: str, model: str, engine: str, dtype: str, rounds: int) -> None:
     served = EngineSettings(
         kind="served", max_context=_CONTEXT_TOKENS, server=ServedModel(address.root, found.kind, found.model)
     )
-    kind: Kind = "vllm" if engine == "vllm" else "transformers"
+    kind = "vllm" if engine == "vllm" else "transformers"
     own = pair_settings(kind, ("target",), dtype=dtype, max_context=_CONTEXT_TOKENS, concurrency=1)["target"]
     own = replace(own, cpu_cores=None)  # as the server, whose threads are not bound either
     asyncio.run(_measure(source.path_or_hub_id, source.revision, served, own, rounds))
 
 
 async def _measure(path: str, revision: str | None, served: EngineSettings, own: EngineSettings, rounds: int) -> None:
-    remote = await ServedEngine.start(path, "target", served, revision)
+    remote = await ServedEngine.start(path, "target", served, revision=revision)
     with tempfile.TemporaryDirectory() as folder:
         local = await registry.start(_Source(path, revision), "target", own, Path(folder) / "log")
         try:

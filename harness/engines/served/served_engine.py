@@ -7,6 +7,7 @@ import contextlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from harness.engine import (
     Choice,
@@ -22,6 +23,7 @@ from harness.engine import (
 )
 from harness.engines import calls
 from harness.engines.calls import NUM_RANKED, Batches, Calls, entropy_bound, gather_or_cancel
+from harness.engines.registry import Capabilities
 from harness.engines.served import probe
 from harness.engines.served.address import ServerAddress, api_key
 from harness.engines.served.connection import Connection
@@ -38,6 +40,7 @@ probable ones; the next batch is another one."""
 class ServedEngine:
     """An Engine whose requests go to a server. It shares the server with whoever else uses it."""
 
+    capabilities = Capabilities(runs_here=False, max_cards=0)
     kv_tokens: int | None = None
     """None: the server admits requests to its cache itself."""
 
@@ -55,7 +58,12 @@ class ServedEngine:
 
     @classmethod
     async def start(
-        cls, tokenizer_path: str, role: Role, settings: EngineSettings, revision: str | None = None
+        cls,
+        tokenizer_path: str,
+        role: Role,
+        settings: EngineSettings,
+        log_path: Path | None = None,
+        revision: str | None = None,
     ) -> ServedEngine:
         """Connect to the server and try every kind of request. Raises EngineDied."""
         if settings.server is None:
