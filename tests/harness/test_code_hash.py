@@ -24,7 +24,6 @@ DECIDES_NOTHING = {
     "harness.cli.toml_file": "reads files of flags",
     "harness.environment": "records what there is",
     "harness.code_hash": "records what there is",
-    "harness.engines.start_log": "messages in logs",
     **dict.fromkeys(
         (f"harness.flags.{n}" for n in ("run", "models", "sampling", "engine", "speculation", "placement", "cluster")),
         "flags, which become the specification",
