@@ -32,8 +32,6 @@ from jobs.run import model_settings, reward_model, served
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
 from jobs.run.wording import current_prompt_hash
 
-_SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
-
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -192,13 +190,10 @@ def _models(
     launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Mapping[Role, ServerAddress]
 ) -> _Models:
     if not registry.capabilities(launch.engine).runs_models:
-        scripted = dict.fromkeys(roles, _SCRIPTED)
-        return _Models(
-            scripted.get("draft"),
-            scripted.get("target"),
-            scripted.get("reward"),
-            ["SCRIPTED ENGINES: no model runs; the numbers mean nothing."],
-        )
+        name = launch.engine  # stands for the model that there is not
+        of = dict.fromkeys(roles, ModelSpec(name, name, None, name))
+        notice = f"{name.upper()} ENGINES: no model runs; the numbers mean nothing."
+        return _Models(of.get("draft"), of.get("target"), of.get("reward"), [notice])
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     compares = build(launch.method, dict(launch.parameters)).asks_equivalence
     chosen = models.by_role(launch.method, roles, launch.models, device, compares=compares)
