@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import EngineDied
-from harness.engines.served import probe
+from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress
 
 
@@ -17,9 +17,9 @@ def check_servers(question: Question) -> Iterator[Check]:
         if not question.workers_run_here and address.is_loopback:
             yield warning(subject, f"{address.shown} is this machine only: the jobs look for a server on their nodes")
         try:
-            found = probe.find_here(address, role, question.served_models.get(role))
-            own = probe.own_tokenizer(role, found.model, found.root, question.tokenizers.get(role))
-            notices = probe.check_here(address, role, found, own)
+            found = discovery.find_here(address, role, question.served_models.get(role))
+            own = discovery.own_tokenizer(role, found.model, found.root, question.tokenizers.get(role))
+            notices = discovery.check_here(address, role, found, own)
         except EngineDied as error:
             where = "" if question.workers_run_here else " from here; --on-node asks from a node"
             yield (failure if question.workers_run_here else warning)(subject, f"{error}{where}")

@@ -19,7 +19,7 @@ from harness import prompts
 from harness.cli.command import OneLineErrors
 from harness.engine import Engine, EngineDied, Sampling
 from harness.engines import registry
-from harness.engines.served import probe
+from harness.engines.served import discovery
 from harness.engines.served.address import ServedModel, ServerAddress
 from harness.engines.served.served_engine import ServedEngine
 from harness.engines.settings import EngineSettings, pair_settings
@@ -48,7 +48,7 @@ def main(server: str, model: str, engine: str, dtype: str, rounds: int) -> None:
     """Print the median seconds of a verdict and of a step of 24 tokens, by the server and in process, and the ratio."""
     try:
         address = ServerAddress.parse("--server", server)
-        found = probe.find_here(address, "target", None)
+        found = discovery.find_here(address, "target", None)
         source = models.resolve(model)
     except (EngineDied, ValueError, models.ModelUnavailable) as error:
         raise click.UsageError(str(error)) from error
