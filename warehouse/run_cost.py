@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.engines import registry
 from harness.launch_options import Launch
 from harness.methods import build
 from harness.plural import counted
@@ -186,7 +187,7 @@ WITH similar_run AS (
             AND token_budget = $token_budget THEN 0
         WHEN draft_name IS NOT DISTINCT FROM $draft AND target_name IS NOT DISTINCT FROM $target THEN 1
         ELSE 2 END AS dissimilarity
-    FROM run WHERE dataset = $dataset AND method = $method AND engine_kind <> 'scripted'
+    FROM run WHERE dataset = $dataset AND method = $method AND engine_kind NOT IN $uncounted
 ), spent AS (
     SELECT run_id, sample_id, sum(spent_tokens) AS tokens
     FROM sample_tokens SEMI JOIN similar_run USING (run_id) GROUP BY ALL
@@ -214,6 +215,7 @@ def spent_tokens(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[st
 def _read_spent(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str, Recorded]:
     parameters: dict[str, object] = {
         "dataset": spec.dataset,
+        "uncounted": registry.uncounted(),
         "method": spec.method,
         "draft": spec.draft and spec.draft.name,
         "target": spec.target and spec.target.name,
