@@ -20,7 +20,7 @@ import click
 from harness import environment, prompt_file
 from harness.checks.finding import Check, Question, Status
 from harness.engine import Role
-from harness.engines import speculation
+from harness.engines import registry, speculation
 from harness.engines.served.address import is_address
 from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
 from harness.methods import build
@@ -192,7 +192,7 @@ def _roles(launch: PartialLaunch) -> tuple[Role, ...]:
 
 def _models(launch: PartialLaunch, cluster: Cluster) -> Mapping[Role, str]:
     """Return the models by role: the named ones, and the method's default where one is missing."""
-    if launch.engine == "scripted":
+    if not registry.capabilities(launch.engine).runs_models:
         return {}
     named = {role: _absolute(name) for role, name in launch.models.items() if name is not None}
     if launch.method is None:

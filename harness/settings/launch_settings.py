@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from annotated_types import Ge, Gt, Le, MinLen
 
 from harness.engine import Role
 from harness.engines import placement
+from harness.engines.registry import AUTO, CHOICES
 from harness.plural import counted, did_you_mean
 from harness.settings.declaration import (
     ROLES,
@@ -33,7 +34,10 @@ from harness.settings.declaration import (
 )
 from harness.settings.roles import DOTTED_NAMES, ROLE_SETTINGS, SAMPLING, ModelSettings, flattened, nested, role_flag
 
-EngineChoice = Literal["auto", "vllm", "transformers", "scripted"]
+if TYPE_CHECKING:
+    EngineChoice = str
+else:
+    EngineChoice = Literal[(AUTO, *CHOICES)]
 Proposer = Literal["none", "draft", "ngram", "suffix", "eagle3", "mtp"]
 DraftSampling = Literal["greedy", "probabilistic"]
 DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]

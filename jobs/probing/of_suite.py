@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from harness.engines import registry
 from harness.methods import build
 from harness.plural import counted
 from harness.settings.launch_settings import Launch, PartialLaunch
@@ -66,7 +67,7 @@ def _target_alone(own: PreparedLaunch) -> Launch:
     """Return the launch of the target alone with everything else as another launch has it."""
     launch, target = own.launch, own.plan.spec.target
     alone = replace(launch.target, adapter=None)
-    if target is not None and launch.engine != "scripted" and alone.model is None:
+    if target is not None and registry.capabilities(launch.engine).runs_models and alone.model is None:
         alone = replace(alone, model=target.name)  # each method has a default of its own
     none = ModelSettings()
     of_pair = {name: getattr(PartialLaunch, name) for name in _OF_THE_PAIR}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.engine import Role
-from harness.engines import libraries
+from harness.engines import libraries, registry
 from harness.settings.launch_settings import PartialLaunch
 from harness.settings.roles import SAMPLING, ModelSettings, role_flag
 from harness.weights.models import files_at_hand
@@ -49,7 +49,7 @@ def recorded(launch: PartialLaunch, role: Role, kind: str) -> ModelSettings:
     one of vLLM's, as far as this machine can tell, or of another engine.
     """
     own = launch.roles[role]
-    if own.engine and kind != "vllm":
+    if own.engine and not registry.capabilities(kind).takes_arguments:
         raise ValueError(f"{role_flag(role, 'engine')} {next(iter(own.engine))}: needs --engine vllm, not {kind}")
     libraries.check(role, own.engine)
     sampling = dict.fromkeys(SAMPLING) | (launch.sampling_of(role) if role in _ROLES else {})
@@ -71,9 +71,9 @@ def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | N
         if model is None:
             continue
         asked = conventions_of(launch, role)
-        if asked != NO_CONVENTIONS and launch.engine == "scripted":
+        if asked != NO_CONVENTIONS and not registry.capabilities(launch.engine).runs_models:
             raise ValueError(
-                f"{_asked(launch, role)}: scripted engines have no chat template and no tags; leave it out"
+                f"{_asked(launch, role)}: {launch.engine} engines have no chat template and no tags; leave it out"
             )
         folder = local_folder(model)
         if asked != NO_CONVENTIONS and folder is None:

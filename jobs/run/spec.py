@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from pydantic import ConfigDict, TypeAdapter
 
 from harness.engine import Role
+from harness.engines import registry
 from harness.methods import run_identity, sample_identity
 from harness.methods.method import Parameter
 from harness.methods.plugins import MethodSource
@@ -115,6 +116,11 @@ class EngineSpec:
     """Whether the mean log-probability of candidates is asked for; None: where the method reads it."""
     take_turns: bool = False
     """True if draft and target never run at the same time."""
+
+    @property
+    def can(self) -> registry.Capabilities:
+        """What the engine can do. Raises ValueError where there is none of this name."""
+        return registry.capabilities(self.kind)
 
 
 @dataclass(frozen=True)
