@@ -125,7 +125,7 @@ def _from_history(connection: Connection, launch: Launch, like: Mapping[str, Any
         for run in runs_like(connection, dict(like))
         if run["wall_seconds"]
         and run["num_finished"]
-        and all(parallel[role] in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles)
+        and all(launch.roles[role].tensor_parallel in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles)
     ]
     # Those on the devices of the run with the most samples: a mean over several machines is that of none.
     alike = [run for run in found if run["devices"] == found[0]["devices"]]
