@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness import environment, prompt_file
-from harness.checks.check import Check, Question, Status
+from harness.checks.finding import Check, Question, Status
 from harness.cli import options
 from harness.cli.method_options import LaunchCommand
 from harness.engine import Role
-from harness.engines import adapter, placement, speculators
+from harness.engines import placement, speculation
 from harness.engines.served.address import is_address
 from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
 from harness.plural import counted
 from harness.problems import own_problems
-from harness.weights import models
+from harness.weights import adapter, models
 
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer
@@ -139,7 +139,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         memory=_given(launch.memory),
         cards=_placement(launch),
         selection_adapter=_adapter(launch.selection_adapter),
-        speculator=launch.spec_model and _absolute(launch.spec_model, speculators.SPECULATORS),
+        speculator=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
         spec_decode=_proposer(launch),
         spec_sampling=launch.spec_sampling,
         spec_tokens=tokens_at_a_time(_proposer(launch), launch.spec_tokens) or 0,

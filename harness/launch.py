@@ -17,7 +17,7 @@ from harness import prompt_file
 from harness.cli import options
 from harness.cli.method_options import LaunchCommand
 from harness.cli.presets import presets
-from harness.engines import speculators
+from harness.engines import speculation
 from harness.launch_options import BadLaunch, Launch
 from harness.methods import METHODS, defaults, plugins, references
 from harness.methods.method import flag
@@ -176,7 +176,7 @@ def _print_list(what: str) -> None:
             click.echo(f"{model.name:28} {model.hub_id}")
         click.echo("or a Hugging Face id org/name, or a folder")
     elif what == "speculators":
-        for speculator in speculators.SPECULATORS.values():
+        for speculator in speculation.SPECULATORS.values():
             click.echo(f"{speculator.name:28} {speculator.proposer:7} for {speculator.target}: {speculator.hub_id}")
         click.echo("seen at the hub, not tried; or a Hugging Face id org/name, or a folder")
     else:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.engines.pool import in_engine_order, num_starts
+from harness.engines.pool import EngineNeed, in_engine_order, num_starts
 from harness.engines.settings import EngineSettings
-from harness.engines.sharing import EngineNeed
 from harness.launch_options import Launch
 from harness.methods import build
 
@@ -15,7 +14,7 @@ def planned_starts(launches: Sequence[Launch]) -> tuple[int, int]:
     """Return the starts of engines on one GPU worker that runs all launches: each by itself, and with shared engines.
 
     Two launches are taken to share an engine where its model and everything that its settings depend on on a GPU are
-    equal; a node knows better (harness.engines.sharing).
+    equal; a node knows better (harness.engines.pool).
     """
     needs = [list(_needs(launch)) for launch in launches]
     ordered = [needs[number] for number in in_engine_order(needs)]

@@ -40,13 +40,9 @@ imports the warehouse. No other module imports upward: a stale entry fails the t
 
 DOORS = {
     "vllm": {
-        "harness/engines/decode_stream.py",
-        "harness/engines/front_end.py",
-        "harness/engines/idle_workers.py",
-        "harness/engines/matrix_products.py",
+        "harness/engines/vllm_plugin.py",
         "harness/engines/vllm.py",
         "harness/engines/vllm_process.py",
-        "harness/engines/vllm_arguments.py",
     },
     "submitit": {"jobs/submission/submit.py"},
     "duckdb": {"warehouse/database.py"},
@@ -59,7 +55,7 @@ DOORS = {
     "mlflow": {"jobs/after/tracking.py"},
     "wandb": {"jobs/after/tracking.py"},
     "httpx": {"harness/engines/served/connection.py"},
-    "peft": {"harness/training/tuning.py", "harness/training/merging.py"},
+    "peft": {"harness/training/tuning.py"},
 }
 
 

@@ -13,9 +13,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from harness import environment, installation
-from harness.checks.check import Check, Question, failure, ok, warning
-from harness.checks.probe import probe
-from harness.engines import parent_watch, vllm_plugin
+from harness.checks.finding import Check, Question, failure, ok, probe, warning
+from harness.engines import vllm_plugin
 
 SLOW = "a busy machine, or Python on a slow filesystem; check again before a run"
 _PROJECT = "speculative-reasoning-harness"
@@ -103,13 +102,11 @@ def check_companions(question: Question) -> Iterator[Check]:
 
 
 def check_installation() -> Check:
-    """Check that the project's plug-in for vLLM is installed; it stops engines when their worker exits."""
-    found = importlib.metadata.entry_points(group="vllm.general_plugins", name=parent_watch.ENTRY_POINT)
-    if any(entry.module != vllm_plugin.__name__ for entry in found):
-        return warning("installation", "an earlier version of this project is installed: pip install -e . once more")
+    """Check that the project's plug-in for vLLM is installed, which lets engines share the cores of a CPU."""
+    found = importlib.metadata.entry_points(group="vllm.general_plugins", name=vllm_plugin.ENTRY_POINT)
     if found:
-        return ok("installation", "the plug-in that stops engines when their worker exits is installed")
-    return warning("installation", "parts of a killed engine will end late: pip install -e . in this environment")
+        return ok("installation", "the plug-in for vLLM is installed")
+    return warning("installation", "engines on a CPU will slow each other down: pip install -e . in this environment")
 
 
 def _transformers(question: Question) -> Iterator[Check]:

@@ -9,13 +9,12 @@ from typing import Literal
 
 from harness.engine import Role
 from harness.engines import placement
-from harness.engines.adapter import Adapter
-from harness.engines.cores import CONCURRENCY_TO_SPLIT, core_lists
-from harness.engines.placement import Placement
+from harness.engines.placement import CONCURRENCY_TO_SPLIT, Placement, core_lists
 from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
 from harness.sizing.engine_memory import BATCHED_TOKENS
+from harness.weights.adapter import Adapter
 from harness.weights.templates import NO_CONVENTIONS, Conventions
 
 Kind = Literal["vllm", "transformers", "scripted", "served"]
@@ -33,6 +32,7 @@ _CPU_KV_SHARE_OF_MEMORY = 0.15
 """Share of the available memory for the KV caches of both engines; float32 weights need most of the rest."""
 _CPU_KV_MAX_BYTES = 32 << 30
 _CPU_KV_MIN_BYTES = 256 << 20
+_CPU_BATCHED_TOKENS = 2048
 _CPU_BLOCK_TOKENS = 32
 """The smallest block size of vLLM's CPU attention. Its default of 128 would keep short prefixes out of the cache."""
 _MOST_REQUESTS = 1024
@@ -168,6 +168,13 @@ def most_requests(
 def _gpu_batched_tokens(max_num_seqs: int, speculation: Speculation | None) -> int:
     """Return the tokens of one batch: room for every sequence's next tokens."""
     return max(BATCHED_TOKENS, max_num_seqs * (1 + (speculation.tokens if speculation else 0)))
+
+
+def batched_tokens(settings: EngineSettings, context: int | None) -> int | None:
+    """Return the most tokens that one batch computes, with a context of this many tokens; None: vLLM's default."""
+    if settings.device == "gpu":
+        return settings.max_num_batched_tokens
+    return max(settings.max_num_batched_tokens or _CPU_BATCHED_TOKENS, context or 0)
 
 
 def cpu_kv_bytes(available: int | None = None) -> int:

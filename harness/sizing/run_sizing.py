@@ -14,14 +14,14 @@ from pathlib import Path
 from harness.cli.toml_file import read_toml
 from harness.engine import Role
 from harness.engines import placement
-from harness.engines.cores import MOST_BYTES_ON_ONE_CORE
+from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
 from harness.engines.settings import most_requests
-from harness.engines.speculators import config_at_hand
+from harness.engines.speculation import config_at_hand
 from harness.environment import accelerator
 from harness.methods import Method
+from harness.sizing.card_plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width, choose
 from harness.sizing.cards import Card, cards_here
 from harness.sizing.engine_memory import Config, ModelShape, read_shape
-from harness.sizing.engine_plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width, choose
 from harness.weights import models
 
 _USUAL_CANDIDATES = 5

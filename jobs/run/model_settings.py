@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.engine import Role
-from harness.engines import arguments
+from harness.engines import libraries
 from harness.launch_flags import pairs
 from harness.launch_options import PartialLaunch
 from harness.methods.method import flag
@@ -113,13 +113,13 @@ def engine_arguments(launch: PartialLaunch, roles: Collection[Role], kind: str) 
     for role, table in given.items():
         if table and kind != "vllm":
             raise ValueError(f"{flag(f'{role}_engine')} {next(iter(table))}: needs --engine vllm, not {kind}")
-        arguments.check(role, table)
+        libraries.check(role, table)
     return {f"{role}_arguments": table for role, table in given.items() if table}
 
 
 def unchecked_notice(engine: EngineSpec) -> list[str]:
     """Return a line where the arguments of engines are not checked here, because vLLM is not installed."""
-    if not any(engine.arguments.values()) or arguments.is_known_here():
+    if not any(engine.arguments.values()) or libraries.is_known_here():
         return []
     return [
         "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft-engine and --target-engine."

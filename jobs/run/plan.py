@@ -11,7 +11,7 @@ from typing import Any
 
 from harness import environment, gpus, prompt_file
 from harness.engine import Role
-from harness.engines import adapter, placement, speculators
+from harness.engines import placement, speculation
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import (
     check_flags,
@@ -28,7 +28,7 @@ from harness.methods.references import source_of
 from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem, dataset_hash
 from harness.training import manifest
-from harness.weights import models
+from harness.weights import adapter, models
 from jobs.run import model_settings, reward_model, served
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
 from jobs.run.wording import current_prompt_hash
@@ -82,7 +82,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
     selection = _selection(launch, engine, is_here=is_here)
     resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)), servers)
-    speculator = _model(launch.spec_model, speculators.resolve) if launch.spec_model else None
+    speculator = _model(launch.spec_model, speculation.resolve) if launch.spec_model else None
     if selection is not None and resolved.target is not None:
         _check_trained_for(selection, resolved.target)
     reward_model.check_model(resolved.reward, wording, asks_equivalence=method.asks_equivalence)
@@ -235,8 +235,8 @@ def _check_speculation(
         return
     proposes = speculator or (resolved.draft if engine.spec_decode == "draft" else None)
     target, weights = _reference(resolved.target), _reference(proposes) if proposes else None
-    speculators.check_pair(engine.spec_decode, target, weights, samples_drafts=engine.spec_sampling == "probabilistic")
-    if engine.spec_decode == "eagle3" and weights and (notice := speculators.other_target_notice(target, weights)):
+    speculation.check_pair(engine.spec_decode, target, weights, samples_drafts=engine.spec_sampling == "probabilistic")
+    if engine.spec_decode == "eagle3" and weights and (notice := speculation.other_target_notice(target, weights)):
         yield notice
     if notice := greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target")):
         yield notice

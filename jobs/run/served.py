@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from harness.engine import EngineDied, Role
-from harness.engines.served import lookup, probe
+from harness.engines.served import probe
 from harness.engines.served.address import ServedModel, ServerAddress, is_address, refuse_other_forms
 from harness.launch_options import Cluster, Launch, PartialLaunch
 from harness.methods.method import flag
@@ -101,7 +101,7 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     if cluster == "slurm" and address.is_loopback:
         notices.append(f"{flag(role)} {address.shown} is this machine only: the jobs look for a server on their nodes")
     try:
-        found = lookup.find(address, role, wanted)
+        found = probe.find_here(address, role, wanted)
     except EngineDied as error:
         if cluster != "slurm" or wanted is None or "refuses the key" in str(error):
             hint = f"; or name its model with --{role}-served-model" if cluster == "slurm" and wanted is None else ""
@@ -109,9 +109,9 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
         notices.append(f"{error}: nothing is known of it until a job asks it")
         found = None
     model = found.model if found else str(wanted)
-    own = lookup.own_tokenizer(role, model, found.root if found else None, named)
+    own = probe.own_tokenizer(role, model, found.root if found else None, named)
     if found is not None:
-        notices += lookup.check(address, role, found, own)
+        notices += probe.check_here(address, role, found, own)
     name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
     fingerprint = probe.fingerprint(model, own.tokenizer)
     kind = found.kind if found else UNKNOWN

@@ -11,9 +11,9 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from harness.methods import build
+from harness.sizing.cards import Option
 from jobs.run import codes, lag, shared_jobs, submissions
 from jobs.run.folder import RunFolder
 from jobs.run.shared_jobs import SharedJob
@@ -38,7 +38,7 @@ class Request:
     """A run to be submitted, and how."""
 
     run: RunFolder
-    options: Mapping[str, Any]
+    options: Mapping[str, Option]
     """The options of sbatch."""
     shards_per_task: int = 1
     workers_per_task: int = 1
@@ -83,7 +83,7 @@ def _groups(requests: Sequence[Request]) -> list[list[int]]:
 def _in_common(request: Request) -> object:
     """Return what runs in one job must have in common: the resources, and what decides which engines are started.
 
-    Only a node knows which engines can be shared (harness.engines.sharing); here it is enough that they are likely to
+    Only a node knows which engines can be shared (harness.engines.pool); here it is enough that they are likely to
     be. The number of drafts and the context are left out: they leave at least the target as it is.
     """
     spec = request.run.spec()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.engines.cores import core_lists
+from harness.engines.placement import core_lists
 from harness.environment import accelerator
 from harness.methods import build
 from harness.plural import counted

@@ -8,11 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from pydantic import JsonValue
+
 from harness import environment, gpus
 from harness.code_hash import running_code
 from harness.engine import Engine, Role
+from harness.engines.pool import LeasedEngine
 from harness.engines.settings import EngineSettings
-from harness.engines.sharing import LeasedEngine
 from harness.prompts import THINK_END
 from harness.weights.tokenizer import THINK_TAGS
 from jobs.run import codes, own_method
@@ -115,7 +117,7 @@ def _single_id(engine: Engine, text: str) -> int | None:
     return ids[0] if len(ids) == 1 else None
 
 
-def _size(settings: EngineSettings) -> dict[str, object]:
+def _size(settings: EngineSettings) -> dict[str, JsonValue]:
     """Return the width, the memory share and the cards that an engine has; empty without GPUs."""
     if settings.device != "gpu":
         return {}

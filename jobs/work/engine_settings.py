@@ -10,16 +10,16 @@ from typing import cast
 
 from harness import environment
 from harness.engine import Role
-from harness.engines import adapter, arguments
+from harness.engines import libraries
+from harness.engines.pool import EngineNeed
 from harness.engines.served.address import ServedModel
 from harness.engines.settings import EngineSettings, Kind, pair_settings
-from harness.engines.sharing import EngineNeed
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
-from harness.sizing.engine_plan import DoesNotFit
+from harness.sizing.card_plan import DoesNotFit
 from harness.sizing.run_sizing import Chosen, RunSizing, asked_for, chosen_here, small_models
-from harness.weights import prompt_trial
+from harness.weights import adapter, prompt_trial
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder
 from jobs.run.sizing import sizing_of, unplanned_arguments
@@ -118,7 +118,7 @@ def _chosen(spec: RunSpec, sizing: RunSizing) -> Chosen:
 def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
     """Return the further arguments of an engine. Raises ValueError where this node's vLLM does not have one."""
     given = spec.engine.arguments[role]
-    arguments.check(role, given)
+    libraries.check(role, given)
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
 
 

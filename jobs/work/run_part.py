@@ -12,10 +12,9 @@ from filelock import Timeout
 
 from harness import environment
 from harness.engine import Engine, Role
-from harness.engines.pool import EnginePool, in_engine_order, num_starts
+from harness.engines.calls import taking_turns
+from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine, in_engine_order, num_starts
 from harness.engines.settings import cpu_kv_bytes
-from harness.engines.sharing import EngineNeed, LeasedEngine
-from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem

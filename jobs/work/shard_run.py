@@ -7,9 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from harness.admission import Admission, Admitted
 from harness.chain import Limits
 from harness.engine import Engine, Role
+from harness.engines.admission import Admission, Admitted
 from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.prompts import opening

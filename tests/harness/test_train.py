@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.engines import adapter
 from harness.launch_options import Launch
 from harness.train import main
 from harness.training import manifest
-from harness.weights import models
+from harness.weights import adapter, models
 from jobs.run.folder import RunFolder
 from jobs.run.plan import _model, plan
 from tests.harness.training import folders
@@ -104,17 +103,6 @@ def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
     other = launch.changed(selection_adapter=str(output), target=str(tiny_models["draft"]))
     with pytest.raises(ValueError, match=r"--selection-adapter selector was trained for .*target, not for .*draft"):
         plan(other, "local")
-
-
-def test_a_specification_without_an_adapter_keeps_its_name() -> None:
-    """Runs from before there were adapters are found again."""
-    from tests.warehouse.runs import PROBLEMS, SPEC
-
-    older = json.loads(SPEC.to_json())
-    del older["selection"], older["draft"]["training"], older["target"]["training"]
-    assert SPEC.from_json(json.dumps(older)) == SPEC
-    assert SPEC.run_id == "toy-speccot-0e85b0c8"
-    assert SPEC.sample_ids(PROBLEMS[0]) == ["dd58fb806064b9d1", "b142cb1bac9fe254"]
 
 
 @pytest.mark.parametrize(

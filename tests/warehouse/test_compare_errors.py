@@ -69,12 +69,3 @@ def test_a_run_without_a_grade_is_not_compared_on_its_errors_alone(
     result = compare(where, *names, *arguments, "--format", "json")
     assert [row["run_id"] for row in records(result)] == [names[0], names[2]]
     assert f"NOT COMPARED: {names[1]}: none of its 36 samples is finished and graded" in result.stdout
-
-
-def test_shared_problems_are_reported_once_for_all_metrics(tmp_path: Path) -> None:
-    made = [cells.finished(tmp_path, VANILLA, RIGHT[:3]), cells.finished(tmp_path, SPECCOT, RIGHT[:5], has_run=others)]
-    base, run = load(tmp_path, *made)
-    lines = compare(tmp_path, base, run, "--k", "1,2", "--maj").stdout.splitlines()
-    [line] = [line for line in lines if line.startswith("COMPARED IN PART: ")]
-    assert line.startswith(f"COMPARED IN PART: {run} against {base}, pass@1: 3 problems ")
-    assert "share 3 of 5 and 3 problems, and 6 of the 9 samples" in line

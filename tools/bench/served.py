@@ -18,10 +18,10 @@ import click
 from harness import prompts
 from harness.cli.command import OneLineErrors
 from harness.engine import Engine, EngineDied, Sampling
-from harness.engines import factory
-from harness.engines.served import lookup
+from harness.engines import registry
+from harness.engines.served import probe
 from harness.engines.served.address import ServedModel, ServerAddress
-from harness.engines.served.engine import ServedEngine
+from harness.engines.served.served_engine import ServedEngine
 from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
@@ -48,7 +48,7 @@ def main(server: str, model: str, engine: str, dtype: str, rounds: int) -> None:
     """Print the median seconds of a verdict and of a step of 24 tokens, by the server and in process, and the ratio."""
     try:
         address = ServerAddress.parse("--server", server)
-        found = lookup.find(address, "target", None)
+        found = probe.find_here(address, "target", None)
         source = models.resolve(model)
     except (EngineDied, ValueError, models.ModelUnavailable) as error:
         raise click.UsageError(str(error)) from error
@@ -64,7 +64,7 @@ def main(server: str, model: str, engine: str, dtype: str, rounds: int) -> None:
 async def _measure(path: str, revision: str | None, served: EngineSettings, own: EngineSettings, rounds: int) -> None:
     remote = await ServedEngine.start(path, "target", served, revision)
     with tempfile.TemporaryDirectory() as folder:
-        local = await factory.start(_Source(path, revision), "target", own, Path(folder) / "log")
+        local = await registry.start(_Source(path, revision), "target", own, Path(folder) / "log")
         try:
             for name, ask in (("verdict", _verdict), ("step of 24 tokens", _step)):
                 times = await _in_turn([local, remote], ask, rounds)

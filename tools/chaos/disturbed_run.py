@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.engines.factory import SCRIPTED_SECONDS
+from harness.engines.scripted import SCRIPTED_SECONDS
 from jobs.run import submissions
 from jobs.run.digest import FileDamaged
 from jobs.run.endings import read_endings

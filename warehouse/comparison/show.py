@@ -17,7 +17,7 @@ from warehouse.render import fallback
 from warehouse.render import warnings as warnings_of_run
 from warehouse.statistics.bounded import problems_needed, smallest_margin
 from warehouse.statistics.intervals import Interval
-from warehouse.statistics.power import POWER
+from warehouse.statistics.planning import POWER
 from warehouse.statistics.run_factor import RunFactor
 from warehouse.summary import RunSummary
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from harness import prompt_file
 from harness.engine import Role
-from harness.engines import adapter, placement, speculators
+from harness.engines import placement, speculation
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.methods import build, defaults, speed_only_parameters
 from harness.problems import benchmarks
 from harness.training import manifest
-from harness.weights import models
+from harness.weights import adapter, models
 from warehouse.database import Record
 from warehouse.suites.published_suites import OF_REWARDS, TIMES, Planned, Suite, Unstated
 
@@ -230,7 +230,7 @@ def run_columns(launch: Launch) -> Record:
         **names,
         "engine_spec_decode": proposing,
         "engine_spec_sampling": draft_sampling(proposing, launch.spec_sampling),
-        "speculator_name": speculators.resolve(launch.spec_model).name if launch.spec_model else None,
+        "speculator_name": speculation.resolve(launch.spec_model).name if launch.spec_model else None,
         "engine_take_turns": launch.take_turns,
         "prompts": prompt_file.load(launch.prompts).stored if launch.prompts else None,
         "selection_fingerprint": adapter_path and adapter.fingerprint(Path(adapter_path)),

@@ -9,11 +9,11 @@ import pytest
 from harness import gpus
 from harness.engine import Role
 from harness.engines import placement
+from harness.engines.pool import EngineNeed, may_share
 from harness.engines.settings import EngineSettings, pair_settings
-from harness.engines.sharing import EngineNeed, may_share
-from harness.engines.variables import variables
+from harness.engines.vllm_process import variables
 from harness.launch_options import BadLaunch, Launch
-from harness.sizing.engine_plan import check_shares
+from harness.sizing.card_plan import check_shares
 from tests.harness.cards import card, put_nvidia_smi, put_tool
 
 ONE_AND_FOUR = {"draft": (0,), "target": (1, 2, 3, 4)}

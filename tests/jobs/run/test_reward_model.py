@@ -14,7 +14,7 @@ from harness import methods
 from harness.chain import Chain
 from harness.engine import Role
 from harness.engines import settings as engine_settings
-from harness.engines.cores import core_lists
+from harness.engines.placement import core_lists
 from harness.launch_options import BadLaunch, Launch
 from harness.methods.method import Method, parameter
 from harness.prompts import prompt_hash

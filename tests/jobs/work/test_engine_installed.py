@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from harness import launch, reproduce
 from harness.checks import every
-from harness.engines import adapter, speculation
+from harness.engines import speculation
 from harness.launch_options import Launch
+from harness.weights import adapter
 from jobs import preparation
 from jobs.run import engine_installed
 from jobs.run import plan as planning

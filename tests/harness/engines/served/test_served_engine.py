@@ -14,11 +14,10 @@ from typing import Any, cast
 import pytest
 
 from harness.engine import EngineDied, EngineError, RequestRefused, Sampling, VerdictUnavailable
-from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine, SimulatedModel
 from harness.engines.served import connection, probe
-from harness.engines.served.engine import ServedEngine
+from harness.engines.served.served_engine import ServedEngine
 from harness.engines.settings import EngineSettings
-from harness.engines.simulated_model import SimulatedModel
 from harness.weights.tokenizer import HFTokenizer, verdict_options
 from tests.harness.conftest import save_tokenizer
 from tests.harness.engines.served.fake_server import MODEL, FakeServer, judge_each, serving
