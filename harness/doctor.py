@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness import environment, prompt_file
-from harness.checks.check import Check, Question, Status
+from harness.checks.finding import Check, Question, Status
 from harness.cli import options
 from harness.cli.method_options import LaunchCommand
 from harness.engine import Role

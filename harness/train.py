@@ -23,7 +23,7 @@ import click
 from harness import environment
 from harness.cli.command import OneLineErrors, OneLineGroup
 from harness.problems import benchmarks
-from harness.training import flags
+from harness.training import flags, hyperparameters
 from harness.training.flags import TrainingRequest
 from harness.weights import models
 
@@ -83,8 +83,8 @@ def _align(request: TrainingRequest) -> None:
     if run is None:
         return
     data = _checked_data(request, run)
-    from harness.training import align as recipe
     from harness.training.session import Session
+    from harness.training.training_examples import alignment_examples, chain_loss
     from harness.weights.tokenizer import HFTokenizer
     from jobs.after.training_data import target_chains
 
@@ -92,9 +92,9 @@ def _align(request: TrainingRequest) -> None:
     tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(target.path, target.revision)
     problems = {problem.id: problem for problem in run.problems()}
     wording, max_tokens = data.spec.wording, request.settings.max_tokens
-    examples = recipe.examples(target_chains(run), problems, *tokenizers, max_tokens, wording)
+    examples = alignment_examples(target_chains(run), problems, *tokenizers, max_tokens, wording)
     _print_comparison(data.comparison)
-    Session("align", request.output, base, request.settings, recipe.chain_loss).run(examples, data.source, click.echo)
+    Session("align", request.output, base, request.settings, chain_loss).run(examples, data.source, click.echo)
     click.echo(f"Aligned draft: {request.output}. Next:")
     click.echo(
         f"  python -m harness.train select --draft {request.output} --target {target.path} "
@@ -112,8 +112,8 @@ def _select(request: TrainingRequest) -> None:
     if base.fingerprint != data.target.fingerprint:
         raise ValueError(f"{base.path} is no longer the target that {run.path.name} ran with")
     from grading import grader_version
-    from harness.training import select as recipe
     from harness.training.session import Session
+    from harness.training.training_examples import LOSSES, selection_examples
     from harness.weights.tokenizer import HFTokenizer
     from jobs.after.training_data import graded_drafts
     from warehouse.candidates import grade_candidates
@@ -123,9 +123,9 @@ def _select(request: TrainingRequest) -> None:
     problems = {problem.id: problem for problem in run.problems()}
     tokenizer = HFTokenizer(base.path, base.revision)
     offers, wording = graded_drafts(run, grader_version()), data.spec.wording
-    examples = recipe.examples(offers, problems, tokenizer, settings.max_tokens, wording)
+    examples = selection_examples(offers, problems, tokenizer, settings.max_tokens, wording)
     _print_comparison(data.comparison)
-    session = Session("select", request.output, base, settings, recipe.LOSSES[settings.label_loss])
+    session = Session("select", request.output, base, settings, LOSSES[settings.label_loss])
     session.run(examples, {**data.source, "grader_version": grader_version()}, click.echo)
     click.echo(f"Selection adapter: {request.output}. Next:")
     benchmark = data.spec.dataset.removesuffix("-train").removesuffix("-scot")
@@ -229,10 +229,8 @@ def _print_plan(request: TrainingRequest, base: Base | None, data: str) -> None:
     click.echo("  " + ", ".join(f"{name} {value}" for name, value in asdict(settings).items()))
     config = Path(base.path) / "config.json" if base is not None else None
     if request.dry_run and config is not None and config.is_file():
-        from harness.training import memory
-
-        shape = memory.Shape.read(json.loads(config.read_text(encoding="utf-8")))
-        needed = memory.estimate(shape, settings, settings.max_tokens if request.task == "align" else 1)
+        shape = hyperparameters.Shape.read(json.loads(config.read_text(encoding="utf-8")))
+        needed = hyperparameters.estimate(shape, settings, settings.max_tokens if request.task == "align" else 1)
         click.echo(f"  at most about {needed.total / 2**30:.1f} GiB in bfloat16, with examples of the greatest length")
 
 

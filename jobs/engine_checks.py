@@ -1,8 +1,8 @@
 """`harness.doctor --engines`: checks of this machine with real engines, each in a process of its own with a time limit.
 
-A check that hangs or dies has failed, and the next ones are made. What engines answer is in `harness.checks.answers`;
-the checks that interrupt a run are here: a worker and an engine are killed, a worker is preempted, and nothing may stay
-or be lost.
+A check that hangs or dies has failed, and the next ones are made. What engines answer is in
+`harness.checks.engine_answers`; the checks that interrupt a run are here: a worker and an engine are killed, a worker
+is preempted, and nothing may stay or be lost.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import click
 import psutil
 
 from harness import environment
-from harness.checks import answers
-from harness.checks.answers import Machine, Measured, NotPossible
+from harness.checks import engine_answers
+from harness.checks.engine_answers import Machine, Measured, NotPossible
 from harness.engines import registry
 from harness.engines.scripted import SCRIPTED_SECONDS
 from harness.gpus import visible_gpus
@@ -282,7 +282,7 @@ async def kill_engine(machine: Machine) -> list[Measured]:
         raise NotPossible(f"the {machine.kind} engine has no process of its own")
     launched = Launched(machine)
     launched.wait_for_steps()
-    cores = [one for one in answers.engine_processes(launched.process.pid) if "EngineCore" in one.name()]
+    cores = [one for one in engine_answers.engine_processes(launched.process.pid) if "EngineCore" in one.name()]
     if not cores:
         raise RunFailed("no process of the worker is called EngineCore")
     killed_at = time.monotonic()
@@ -369,13 +369,13 @@ def _seconds_until(condition: Callable[[], bool], since: float, limit: float = _
 
 
 CHECKS: Mapping[str, MakeCheck] = {
-    "start": answers.check_start,
-    "calls": answers.check_calls,
-    "verdicts": answers.check_verdicts,
-    "verdicts-float32": partial(answers.check_verdicts, in_float32=True),
-    "prefix-cache": answers.check_prefix_cache,
-    "lossless-ngram": partial(answers.check_lossless, proposing="ngram"),
-    "lossless-draft": partial(answers.check_lossless, proposing="draft"),
+    "start": engine_answers.check_start,
+    "calls": engine_answers.check_calls,
+    "verdicts": engine_answers.check_verdicts,
+    "verdicts-float32": partial(engine_answers.check_verdicts, in_float32=True),
+    "prefix-cache": engine_answers.check_prefix_cache,
+    "lossless-ngram": partial(engine_answers.check_lossless, proposing="ngram"),
+    "lossless-draft": partial(engine_answers.check_lossless, proposing="draft"),
     "worker-killed": kill_worker,
     "engine-killed": kill_engine,
     "preempted": preempt,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from shlex import quote
 
 from rich.console import Console
@@ -189,6 +190,6 @@ def _unfinished_shards(run: RunFolder) -> list[int]:
     return by_shard(run, read_endings(run)).unfinished_shards
 
 
-def _place(in_order: Sequence[object], prepared: PreparedLaunch) -> int:
+def _place(in_order: Sequence[Path], prepared: PreparedLaunch) -> int:
     """Return the place of a run in the order of work; what is finished comes first."""
     return in_order.index(prepared.run.path) if prepared.run.path in in_order else -1

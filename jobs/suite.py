@@ -33,7 +33,7 @@ mail-type = "FAIL"
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,7 +56,6 @@ from jobs.preparation import PreparedLaunch
 from jobs.probing import settings as probing
 from jobs.probing.settings import ProbeSettings
 from jobs.run.folder import RunFolder
-from jobs.run.folder_name import run_folder
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
@@ -89,8 +88,6 @@ class Suite:
     """Folder of their run folders and their warehouse."""
     launches: tuple[Launch, ...]
     nightly: NightSettings = field(default_factory=NightSettings)
-    names_output: bool = True
-    """Whether the file says where the runs go."""
     rows: tuple[str | None, ...] = ()
     """For each launch the name that the file gives its row of a table; None: none."""
     probe: ProbeSettings | None = None
@@ -125,7 +122,6 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     if any({"max-gpu-hours", "max_gpu_hours"} & flags.keys() for flags in own_flags):
         raise BadSuite(f"{path}: set max-gpu-hours once at the top: it is the limit of all runs together")
     overrides = overrides or {}
-    names_output = "output" in content or "output" in overrides
     output = content.setdefault("output", default_output)
     if "output" in overrides:
         output = content["output"] = str(overrides["output"])
@@ -134,7 +130,7 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
         raise BadSuite(f"{path}: {number:,} runs; valid: up to {sweeps.MOST_RUNS:,} runs in a suite")
     launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
-    return Suite(path.stem, Path(output), requests, nightly, names_output, rows, probe)
+    return Suite(path.stem, Path(output), requests, nightly, rows, probe)
 
 
 def _night_settings(table: Any) -> NightSettings:
@@ -231,20 +227,6 @@ def _flags(common: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
     if len(tables) > 1:
         flags["parameters"] = tables[0] | tables[1]
     return flags
-
-
-def begun_earlier(suite: Suite, tag: str | None) -> Suite:
-    """Return the suite with the folder of nights as its output where an earlier version began its runs there.
-
-    That was the default for every suite; whoever launches such a suite again resumes it. Raises what planning raises.
-    """
-    if suite.names_output or not Path(NIGHTLY_OUTPUT).is_dir():
-        return suite
-    output = Path(NIGHTLY_OUTPUT)
-    specs = [prepared.plan.spec for prepared in prepare(suite, tag, accept_code_change=True)]  # only planned
-    if not any(run_folder(output, spec).exists() for spec in specs):
-        return suite
-    return replace(suite, output=output, launches=tuple(launch.changed(output=output) for launch in suite.launches))
 
 
 def prepare(

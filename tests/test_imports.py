@@ -55,7 +55,7 @@ DOORS = {
     "mlflow": {"jobs/after/tracking.py"},
     "wandb": {"jobs/after/tracking.py"},
     "httpx": {"harness/engines/served/connection.py"},
-    "peft": {"harness/training/tuning.py", "harness/training/merging.py"},
+    "peft": {"harness/training/tuning.py"},
 }
 
 

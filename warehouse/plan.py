@@ -98,7 +98,7 @@ def main(
     plan is for the decision "not worse" of warehouse.compare, and for GPU-hours as these runs took them.
     """
     from warehouse.database import reader_for_grader
-    from warehouse.planning import pilots, plans, show
+    from warehouse.planning import pilots, plans
 
     if difference_points <= -margin_points:
         raise click.UsageError(
@@ -113,7 +113,7 @@ def main(
         found, left_out = pilots.read(connection, runs, baseline)
     planned = [plans.plan(basis, question) for basis in found]
     with complete_output(output) as out:
-        show.write(planned, left_out, out, shape)
+        plans.write_plan(planned, left_out, out, shape)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,17 @@ timing samples of runs in batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from harness.engines import registry
 from harness.launch_options import Launch
 from harness.plural import counted
+from jobs.run.expected import Recorded
 from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
@@ -87,6 +89,7 @@ def same_cost(spec: RunSpec) -> dict[str, Any]:
     """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
     return {
         "method": spec.method,
+        "uncounted": registry.uncounted(),
         "dataset": spec.dataset,
         "params": dict(spec.params),
         "temperature": spec.temperature,
@@ -156,3 +159,65 @@ def _range_of_run(connection: Connection, run_id: str) -> tuple[float, float]:
 def _scaled(worker_hours: float, num_gpus: int, relative: Sequence[float], source: str) -> Forecast:
     whole = worker_hours * max(1, num_gpus)
     return Forecast(worker_hours, whole * relative[0], whole * relative[1], num_gpus, source)
+
+
+_COVERED = 0.5
+"""Share of the problems that similar runs must cover; otherwise less similar runs are considered too."""
+
+# Failed samples are left out: their length says where something broke, not how long a sample is.
+_SPENT = """
+WITH similar_run AS (
+    SELECT run_id, CASE
+        WHEN draft_name IS NOT DISTINCT FROM $draft AND target_name IS NOT DISTINCT FROM $target
+            AND token_budget = $token_budget THEN 0
+        WHEN draft_name IS NOT DISTINCT FROM $draft AND target_name IS NOT DISTINCT FROM $target THEN 1
+        ELSE 2 END AS dissimilarity
+    FROM run WHERE dataset = $dataset AND method = $method AND engine_kind NOT IN $uncounted
+), spent AS (
+    SELECT run_id, sample_id, sum(spent_tokens) AS tokens
+    FROM sample_tokens SEMI JOIN similar_run USING (run_id) GROUP BY ALL
+)
+SELECT dissimilarity, problem.text, avg(spent.tokens)::DOUBLE AS spent_tokens, count(*) AS num_samples
+FROM similar_run JOIN sample USING (run_id) JOIN spent USING (run_id, sample_id) JOIN problem USING (run_id, problem_id)
+WHERE stop_reason IS NOT NULL AND stop_reason <> 'error'
+GROUP BY ALL ORDER BY ALL
+"""
+
+
+def spent_tokens(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str, Recorded]:
+    """Return the tokens that samples of this dataset and method spent, by the text of the problem.
+
+    Three groups of runs are considered in turn: those with the same models and token budget, those with the same models
+    and the others. The first group that covers at least half of the problems is used, otherwise the one that covers the
+    most. Empty where there are none, and where the database is missing, locked or of another version.
+    """
+    try:
+        return _read_spent(database, spec, texts)
+    except (WarehouseError, DatabaseError):
+        return {}
+
+
+def _read_spent(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str, Recorded]:
+    parameters: dict[str, object] = {
+        "dataset": spec.dataset,
+        "method": spec.method,
+        "uncounted": registry.uncounted(),
+        "draft": spec.draft and spec.draft.name,
+        "target": spec.target and spec.target.name,
+        "token_budget": spec.token_budget,
+    }
+    planned = set(texts)
+    groups: dict[object, dict[str, Recorded]] = {}
+    with reader(database, _WAIT_SECONDS) as connection:
+        for row in rows(connection, _SPENT, parameters):
+            recorded = Recorded(float(str(row["spent_tokens"])), int(str(row["num_samples"])))
+            if row["text"] in planned:
+                groups.setdefault(row["dissimilarity"], {})[str(row["text"])] = recorded
+    return _best(groups, len(planned))
+
+
+def _best(groups: Mapping[object, dict[str, Recorded]], num_problems: int) -> dict[str, Recorded]:
+    for group in groups.values():
+        if len(group) >= _COVERED * num_problems:
+            return group
+    return max(groups.values(), key=len, default={})

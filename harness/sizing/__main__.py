@@ -21,8 +21,8 @@ from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_t
 from harness.methods import build
 from harness.methods.references import FORMS, resolve
 from harness.problems import benchmarks, own_problems, sources
+from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, describe_cards
 from harness.sizing.cards import Card, parse_cards
-from harness.sizing.engine_plan import DoesNotFit, NotPlannable, Plan, describe_cards
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,

@@ -19,9 +19,9 @@ from harness.engines.settings import most_requests
 from harness.engines.speculation import config_at_hand
 from harness.environment import accelerator
 from harness.methods import Method
+from harness.sizing.card_plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width, choose
 from harness.sizing.cards import Card, cards_here
 from harness.sizing.engine_memory import Config, ModelShape, read_shape
-from harness.sizing.engine_plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width, choose
 from harness.weights import models
 
 _USUAL_CANDIDATES = 5

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness.cli.permissions import is_forbidden
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from jobs.run.state import finished_records
+from jobs.run.trace_files import SampleRow
 
 _COLUMNS = ["problem_id", "sample_index", "target_prompt", "steps.list.element.token_ids"]
 Key = tuple[str, int]
@@ -97,7 +97,7 @@ def _emitted_tokens(run: RunFolder) -> tuple[dict[Key, list[int]], dict[Key, str
     return tokens, prompts
 
 
-def _finished(run: RunFolder) -> Iterator[dict[str, Any]]:
+def _finished(run: RunFolder) -> Iterator[SampleRow]:
     """Return the finished samples of a run; of one that may not be written, those in its trace files."""
     try:
         return finished_records(run, _COLUMNS)

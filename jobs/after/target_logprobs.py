@@ -12,7 +12,6 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from harness.cli.program import typed
 from harness.engine import Engine, EngineDied, Role, Tokenizer
@@ -29,6 +28,7 @@ from jobs.run.records import counting_records
 from jobs.run.spec import RunSpec
 from jobs.run.state import finished_records
 from jobs.run.target_logprobs import Scorer, scorer_of
+from jobs.run.trace_files import SampleRow
 from jobs.work.reopened import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
 
@@ -130,7 +130,7 @@ async def _score_runs(
     return found
 
 
-def _finished(run: RunFolder) -> Iterator[dict[str, Any]] | ValueError:
+def _finished(run: RunFolder) -> Iterator[SampleRow] | ValueError:
     """Return the finished samples of a run, or why they cannot be read, which keeps no other run from being scored."""
     try:
         return finished_records(run, COLUMNS)
@@ -165,7 +165,7 @@ async def _score_run(
     pool: EnginePool,
     run: RunFolder,
     spec: RunSpec,
-    records: Iterator[dict[str, Any]],
+    records: Iterator[SampleRow],
     kv_bytes: int,
     say: Callable[[str], None],
 ) -> Scored:

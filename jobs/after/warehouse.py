@@ -60,7 +60,7 @@ def database_of(run: RunFolder) -> Path:
 def check(database: Path) -> None:
     """Raise WarehouseFailed where a database file exists and a run could not be loaded into it when it has ended.
 
-    A database that is locked at the moment, or of an older schema, passes: loading waits for it or rebuilds it.
+    A database that is locked at the moment passes: loading waits for it.
     """
     from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, WarehouseOutdated, reader
     from warehouse.files import check_writable
@@ -75,8 +75,10 @@ def check(database: Path) -> None:
     try:
         with reader(database, wait_seconds=0.0):
             pass
-    except (WarehouseMissing, WarehouseBusy, WarehouseOutdated):
+    except (WarehouseMissing, WarehouseBusy):
         pass
+    except WarehouseOutdated as error:
+        raise WarehouseFailed(str(error)) from error
     except WarehouseError as error:
         is_other_file = "not a valid DuckDB" in str(error)
         problem = f"{database} is not a DuckDB database" if is_other_file else str(error)
@@ -85,9 +87,9 @@ def check(database: Path) -> None:
 
 def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
     """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
-    from warehouse import history
+    from warehouse import run_cost
 
-    return history.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
+    return run_cost.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
 
 
 def forecast(

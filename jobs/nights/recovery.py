@@ -67,7 +67,7 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
     Raises SlurmError where Slurm does not answer.
     """
     found = Found()
-    on_slurm = [run for run in runs if run.exists() and _is_on_slurm(run, record)]
+    on_slurm = [run for run in runs if run.exists() and run.path.name in record.requests]
     active = active_jobs(on_slurm)
     requests: list[Request] = []
     for run in runs:
@@ -157,12 +157,7 @@ def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None
     if cancellations.is_canceled(run):
         return "it was canceled"
     refusal = out_of_rounds(record, [run], recoveries)
-    return refusal if refusal or _is_on_slurm(run, record) else "it ran on this machine, where it ended early"
-
-
-def _is_on_slurm(run: RunFolder, record: NightRecord) -> bool:
-    """True if a run is submitted to Slurm; a night of an earlier version has no record of it but its submissions."""
-    return run.path.name in record.requests or bool(submissions.read(run))
+    return refusal if refusal or run.path.name in record.requests else "it ran on this machine, where it ended early"
 
 
 def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: int) -> str | None:

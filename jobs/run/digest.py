@@ -91,7 +91,7 @@ def check(path: Path, *, whole: bool) -> None:
                 raise FileDamaged(f"{path} is damaged: its content does not match its digest")
 
 
-def check_format(file: str | Path, written: object) -> None:
+def check_format(file: str | Path, written: int | str | None) -> None:
     """Raise WrongFormat where a file names another format than `FORMAT`, or none."""
     if written != FORMAT:
         named = "no format" if written is None else f"format {str(written)[:20]}"

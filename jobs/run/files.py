@@ -87,8 +87,7 @@ def files_in(folder: Path, ending: str) -> list[Path]:
 def append_record(path: Path, record: Mapping[str, Any], run_id: str = "") -> None:
     """Append a record as a line of JSON, durable when this returns; a torn line before it stays a line of its own.
 
-    A line before it has its checksum, which depends on the run that the record is of. Versions that do not know
-    checksums skip that line, as one that is torn.
+    A line before it has its checksum, which depends on the run that the record is of.
     """
     line = orjson.dumps(record)
     content = b"\n%b%b\n%b\n" % (_CHECKSUM, checksum(line, run_id), line)

@@ -18,10 +18,10 @@ skipped and named. A journal of another format is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
@@ -36,6 +36,7 @@ from jobs.run.digest import (
     is_longer_than_its_checksum,
     say_once,
 )
+from jobs.run.spec import AttemptRow
 
 _NOT_OF_ATTEMPT = frozenset({"event", FORMAT_KEY, CHECKSUM_KEY.decode()})
 """Fields of the first line that are not the attempt's."""
@@ -66,7 +67,7 @@ _END = TypeAdapter(_End)
 class Journal:
     """The content of one journal."""
 
-    attempt: dict[str, Any] | None = None
+    attempt: AttemptRow | None = None
     finished: dict[str, Trace] = field(default_factory=dict)
     """Finished samples by sample id, in the order in which they ended."""
     unfinished: dict[str, Trace] = field(default_factory=dict)
@@ -104,12 +105,12 @@ def parse_journal(path: Path, lines: Iterable[bytes]) -> Journal:
     return journal
 
 
-def owner_of(path: Path, attempt: Mapping[str, Any] | None) -> str:
+def owner_of(path: Path, attempt: AttemptRow | None) -> str:
     """Return what the checksums of a journal's lines begin with: its attempt, which is also its name."""
     return str((attempt or {}).get("attempt_id", path.stem))
 
 
-def attempt_in(path: Path, first_line: bytes) -> dict[str, Any] | None:
+def attempt_in(path: Path, first_line: bytes) -> AttemptRow | None:
     """Return the attempt in the first line of a journal; None where it cannot be read. Raises WrongFormat."""
     journal = Journal()
     try:
@@ -128,7 +129,7 @@ def apply(journal: Journal, event: dict[str, Any], number: int = 0) -> None:
     """
     kind = event["event"]
     if kind == "attempt":
-        journal.attempt = {k: v for k, v in event.items() if k not in _NOT_OF_ATTEMPT}
+        journal.attempt = cast(AttemptRow, {k: v for k, v in event.items() if k not in _NOT_OF_ATTEMPT})
     elif kind == "start":
         trace = trace_from_dict(event["trace"])
         journal.unfinished[trace.sample_id] = trace

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from harness.checks.model_files import WORKERS_MAY, findings
+from harness.checks.inputs import WORKERS_MAY, findings
 from harness.context import Text, needs, required_context_tokens
 from harness.engine import Role
 from harness.engines.scripted import ByteTokenizer

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
 from jobs.run import trace_files
 from jobs.run.digest import FileDamaged, WrongFormat, say_once
 from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.spec import AttemptRow
 
 ENDINGS = ("sample_id", "stop_reason")
 _NO_ENDINGS = pa.table({name: pa.array([], pa.string()) for name in ENDINGS})
@@ -108,7 +109,7 @@ def check_owner(path: Path, metadata: Mapping[str, str], ids: frozenset[str]) ->
     say_once(f"{path} is the trace file {original}.parquet under another name; it counts as it is")
 
 
-def attempt_of(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+def attempt_of(path: Path, metadata: Mapping[str, str]) -> AttemptRow:
     """Return the record of the attempt in a trace file's metadata; empty where there is none. Raises FileDamaged."""
     try:
         attempt = json.loads(metadata.get("attempt") or "null")
@@ -116,10 +117,10 @@ def attempt_of(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
         raise FileDamaged(f"{path} is damaged: its attempt is no JSON") from error
     if not isinstance(attempt, dict | None):
         raise FileDamaged(f"{path} is damaged: its attempt is no object")
-    return attempt or {}
+    return cast(AttemptRow, attempt or {})
 
 
-def is_own_journal(path: Path, attempt: Mapping[str, Any] | None, ids: frozenset[str]) -> bool:
+def is_own_journal(path: Path, attempt: AttemptRow | None, ids: frozenset[str]) -> bool:
     """Return whether a journal counts, as far as its attempt tells; one of another run and a copy are named."""
     of_run, original = ((attempt or {}).get(key) for key in ("run_id", "attempt_id"))
     if ids and of_run and of_run not in ids:

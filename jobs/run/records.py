@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow.compute as pc
 
 from jobs.run import own_files, trace_files
 from jobs.run.digest import FileDamaged, say_once
 from jobs.run.folder import RunFolder
+from jobs.run.trace_files import SampleRow
 
 FAILED = "error"
 """The stop reason of a record that does not count where the sample has another one."""
 
 
-def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = True) -> Iterator[dict[str, Any]]:
+def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = True) -> Iterator[SampleRow]:
     """Yield each finished sample once: `sample_id`, `stop_reason` and the given columns, nested ones by their path.
 
     Without `failed`, samples that ended in an error every time are left out. Samples of a file that is damaged or of

@@ -13,8 +13,8 @@ from harness.launch_options import Cluster
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
-from harness.sizing.cards import GPU_MEMORY, cards_here, cards_of_worker
-from harness.sizing.engine_plan import DoesNotFit, NotPlannable, Plan, plan_lines
+from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, plan_lines
+from harness.sizing.cards import GPU_MEMORY, Option, cards_here, cards_of_worker
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,
@@ -58,7 +58,7 @@ def lines_for_launch(
     spec: RunSpec,
     problems: list[Problem],
     cluster: Cluster,
-    sbatch: Mapping[str, Any],
+    sbatch: Mapping[str, Option],
     workers_per_task: int = 1,
     shards: int = 1,
 ) -> list[str]:
@@ -97,7 +97,7 @@ def lines_for_launch(
 
 
 def planned_widths(
-    spec: RunSpec, problems: list[Problem], cluster: Cluster, sbatch: Mapping[str, Any], workers_per_task: int = 1
+    spec: RunSpec, problems: list[Problem], cluster: Cluster, sbatch: Mapping[str, Option], workers_per_task: int = 1
 ) -> dict[Role, int]:
     """Return over how many GPUs each model is planned to be split for which nobody asked for a number.
 
@@ -118,7 +118,7 @@ def planned_widths(
     return {role: plan.engines[role].width for role in chosen}
 
 
-def no_gpus(spec: RunSpec, sbatch: Mapping[str, Any]) -> Iterator[str]:
+def no_gpus(spec: RunSpec, sbatch: Mapping[str, Option]) -> Iterator[str]:
     """Yield a warning where workers on Slurm start vLLM and their job asks for no GPU."""
     starts_engines = any(model is not None and model.server is None for model in spec.models.values())
     if spec.engine.can.is_planned and starts_engines and cards_of_worker(sbatch) is None:
@@ -141,7 +141,7 @@ def _uncounted(names: list[str]) -> list[str]:
     )
 
 
-def _idle(sbatch: Mapping[str, Any], workers_per_task: int, plan: Plan | str = "") -> Iterator[str]:
+def _idle(sbatch: Mapping[str, Option], workers_per_task: int, plan: Plan | str = "") -> Iterator[str]:
     """Yield a line for the GPUs of a task that no engine uses, with the flag that uses them."""
     task = cards_of_worker(sbatch)
     if task is None:

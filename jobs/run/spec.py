@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -357,6 +357,21 @@ def units(spec: RunSpec, problems: list[Problem]) -> list[Unit]:
     return [
         Unit(own[i], problem.id, i) for i in range(spec.samples) for problem, own in zip(problems, ids, strict=True)
     ]
+
+
+class AttemptRow(TypedDict, total=False):
+    """What is read of the record of an attempt, in the first line of a journal and in a trace file's metadata."""
+
+    attempt_id: str
+    run_id: str
+    shard: int
+    hostname: str
+    pid: int
+    started_at: float
+    device: str
+    num_devices: int
+    engines: Mapping[str, Any]
+    load_at_end: float | None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import orjson
 from filelock import Timeout
@@ -22,6 +21,7 @@ from jobs.run.endings import NO_ENDINGS, Endings
 from jobs.run.folder import RunFolder
 from jobs.run.journal import Journal, read_journal
 from jobs.run.records import counting_records
+from jobs.run.trace_files import SampleRow
 
 _FEW_FILES = 32
 """Number of journals or trace files up to which all are read, whichever shards are asked for."""
@@ -85,7 +85,7 @@ def compact(run: RunFolder) -> int:
         return _compact(run)
 
 
-def finished_records(run: RunFolder, columns: Sequence[str], *, writes: bool = True) -> Iterator[dict[str, Any]]:
+def finished_records(run: RunFolder, columns: Sequence[str], *, writes: bool = True) -> Iterator[SampleRow]:
     """Return what `counting_records` yields of the finished samples that did not fail every time.
 
     What a killed worker has finished lies in its journal, so journals are compacted before this returns. Without

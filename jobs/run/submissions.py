@@ -59,10 +59,7 @@ def read(run: RunFolder) -> list[Submission]:
 
 def record(run: RunFolder, submission: Submission) -> None:
     """Record a submission, durable when this returns."""
-    fields = asdict(submission)
-    if submission.workers_per_task == 1:
-        del fields["workers_per_task"]  # versions that do not know it read the file too
-    append_record(run.submissions_path, fields, run.spec_id() or "")
+    append_record(run.submissions_path, asdict(submission), run.spec_id() or "")
 
 
 def job_name(run: RunFolder, number: int) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from harness.methods import build
+from harness.methods.method import Parameter
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.prompts import prompt_hash
 from jobs.run.spec import RunSpec
@@ -15,7 +15,7 @@ class OtherPrompts(ValueError):
     """The run was begun with other prompts than this code has; the message says which and what to do."""
 
 
-def current_prompt_hash(method: str, params: Mapping[str, Any], wording: Prompts = BUILT_IN) -> str:
+def current_prompt_hash(method: str, params: Mapping[str, Parameter], wording: Prompts = BUILT_IN) -> str:
     """Return the hash of the prompts that this code sends for a method with these hyper-parameters."""
     built = build(method, dict(params))
     return prompt_hash(

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.toml_file import read_toml
-from harness.sizing.cards import GPU_MEMORY, cards_of_job, without_replaced
+from harness.sizing.cards import GPU_MEMORY, Option, cards_of_job, without_replaced
 from jobs.slurm import client, python_command
 
 FINALIZE = "finalize"
@@ -168,7 +168,7 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
     return options
 
 
-def check_names(options: Mapping[str, Any], source: str) -> None:
+def check_names(options: Mapping[str, Option], source: str) -> None:
     """Raise ValueError where sbatch has no such option; `source` says where it was given.
 
     sbatch is asked where the name is not known: a site's plugins may add options.
@@ -191,7 +191,7 @@ def _options_of_site() -> frozenset[str]:
         return frozenset()
 
 
-def minutes(time: str, key: str = "time") -> int:
+def minutes(time: Option, key: str = "time") -> int:
     """Convert a time limit in any of sbatch's forms (M, M:S, H:M:S, D-H, D-H:M, D-H:M:S) to minutes, rounded up.
 
     0 is no limit, as for sbatch. Raises ValueError.
@@ -293,7 +293,7 @@ def switches(options: Mapping[str, Any]) -> dict[str, Any]:
     return passed
 
 
-def _check_value(key: str, value: Any, is_on: bool | None) -> None:
+def _check_value(key: str, value: Option, is_on: bool | None) -> None:
     """Raise ValueError where a known option expects another kind of value. `is_on`: see `_truth`."""
     if is_on and key in _SWITCHES | _WITH_OR_WITHOUT_VALUE | {_YES_OR_NO}:
         return
@@ -312,7 +312,7 @@ def _check_value(key: str, value: Any, is_on: bool | None) -> None:
         raise ValueError(f"--{key} {value}: expected a value, not a switch")
 
 
-def _truth(key: str, value: Any) -> bool | None:
+def _truth(key: str, value: Option) -> bool | None:
     """Return whether a switch is on; None where the value is none of a switch."""
     if isinstance(value, bool):
         return value
@@ -321,12 +321,12 @@ def _truth(key: str, value: Any) -> bool | None:
     return {**_TRUTHS, **_NUMBERS}.get(str(value).lower()) if key in _SWITCHES or key == _YES_OR_NO else None
 
 
-def _joined(key: str, value: Any) -> Any:
+def _joined(key: str, value: Option) -> Option:
     """Return a list as sbatch takes it, with commas."""
     return ",".join(map(str, value)) if isinstance(value, list) and key not in _OWN_LISTS else value
 
 
-def _lines(setup: Any) -> list[str]:
+def _lines(setup: Option) -> list[str]:
     """Return the lines of a batch script. Raises ValueError."""
     lines = [setup] if isinstance(setup, str) else setup
     if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
@@ -336,7 +336,7 @@ def _lines(setup: Any) -> list[str]:
     return list(lines)
 
 
-def _arguments(srun: Any) -> list[str]:
+def _arguments(srun: Option) -> list[str]:
     """Return the arguments of srun; a string is split as a shell does. Raises ValueError."""
     try:
         arguments = shlex.split(srun) if isinstance(srun, str) else srun
@@ -375,16 +375,16 @@ def _finalize_table(options: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _gpus(key: str, value: Any) -> int | str:
+def _gpus(key: str, value: Option) -> int | str:
     """Return a number of GPUs, or types with numbers such as `h100:4` or `h100`; all are what sbatch takes."""
     if str(value).isdigit():
-        return int(value)
+        return int(str(value))
     if not _TYPES.fullmatch(str(value)):
         raise ValueError(f"--{key} {value}: expected a number, or a type and a number such as h100:4")
     return str(value)
 
 
-def _count(key: str, value: Any) -> int:
-    if not (str(value).isdigit() and int(value)):
+def _count(key: str, value: Option) -> int:
+    if not (str(value).isdigit() and int(str(value))):
         raise ValueError(f"--{key} {value}: expected a number of 1 or more")
-    return int(value)
+    return int(str(value))

@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.cli.program import typed
 from harness.plural import counted
-from harness.sizing.cards import GPU_MEMORY, num_tasks
+from harness.sizing.cards import Option, num_tasks
 from jobs.run import codes, lag, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -30,6 +30,8 @@ _ENDING = "COMPLETING"
 _ENDING_SECONDS = 120.0
 """How long to wait for tasks that are ending: longer than Slurm's usual KillWait of 30 s and an epilog."""
 _ENDING_POLL_SECONDS = 3.0
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Dispatched:
 
 def dispatch(
     run: RunFolder,
-    options: Mapping[str, Any],
+    options: Mapping[str, Option],
     shards_per_task: int = 1,
     workers_per_task: int = 1,
     *,
@@ -84,12 +86,10 @@ def dispatch(
         jobs: list[str] = []
         num_taken, refusal = 0, None
         tasks = list(portions(todo, shards_of_task(options, shards_per_task, workers_per_task)))
-        # An earlier version that resumes the run would pass this key to sbatch.
-        recorded = {key: value for key, value in options.items() if key != GPU_MEMORY}
         for number, array in enumerate(portions(tasks, client.max_array_size() - 1), len(submissions.read(run))):
             name = submissions.job_name(run, number)
             submission = Submission(
-                *(number, name, list(array), time.time(), recorded, shards_per_task, code, workers_per_task)
+                *(number, name, list(array), time.time(), options, shards_per_task, code, workers_per_task)
             )
             submissions.record(run, submission)
             lag.mark_submission(run, number)
@@ -145,7 +145,7 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
 
 
 def submit_finalizer(
-    run: RunFolder, name: str, jobs: Sequence[str], code: str, options: Mapping[str, Any]
+    run: RunFolder, name: str, jobs: Sequence[str], code: str, options: Mapping[str, Option]
 ) -> str | None:
     """Submit the job that grades, loads and reports after a submission with these options of sbatch.
 
@@ -189,7 +189,7 @@ def preview(
     run: RunFolder,
     spec: RunSpec,
     shards: int,
-    options: Mapping[str, Any],
+    options: Mapping[str, Option],
     shards_per_task: int = 1,
     workers_per_task: int = 1,
 ) -> str:
@@ -201,12 +201,12 @@ def preview(
     return submit.batch_script(run, submission, with_code(run, "code-….zip", parameters, spec))
 
 
-def shards_of_task(options: Mapping[str, Any], shards_per_task: int, workers_per_task: int) -> int:
+def shards_of_task(options: Mapping[str, Option], shards_per_task: int, workers_per_task: int) -> int:
     """Return the shards of a task, for all workers in it."""
     return shards_per_task * workers_per_task * num_tasks(options)
 
 
-def portions(items: Sequence[Any], size: int) -> list[list[Any]]:
+def portions(items: Sequence[_T], size: int) -> list[list[_T]]:
     """Divide items into lists of this size; the last one may be shorter."""
     return [list(items[i : i + size]) for i in range(0, len(items), size)]
 

@@ -25,7 +25,7 @@ from filelock import FileLock
 
 from harness import environment
 from harness.checks import every, storage
-from harness.checks.check import Check, Question, failure, ok
+from harness.checks.finding import Check, Question, failure, ok
 from jobs.run import own_method
 from jobs.run.files import write_atomically
 from jobs.slurm import client, profiles

@@ -21,6 +21,7 @@ from harness.engines.processes import output_to
 from harness.environment import accelerator
 from harness.launch_options import Cluster
 from harness.methods import build
+from harness.sizing.cards import Option
 from jobs.after.conclude import conclude
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
@@ -173,7 +174,7 @@ def _rejections_in_one_line() -> Iterator[None]:
         raise client.SlurmRejected("; ".join(line for line in lines if line)) from error
 
 
-def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
+def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Option]) -> str:
     """Submit one array job; returns its id. `parameters` are submitit's. Raises client.SlurmRejected."""
     executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     path = str(run.path.resolve())
@@ -186,7 +187,7 @@ def submit_shared_array(
     logged_in: RunFolder,
     name: str,
     tasks: Sequence[Sequence[tuple[RunFolder, list[int]]]],
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, Option],
     workers_per_task: int = 1,
 ) -> str:
     """Submit one array job whose tasks have shards of several runs; returns its id. Raises client.SlurmRejected."""
@@ -210,7 +211,7 @@ def _mapped(executor: Any, path: str, submission: Submission) -> list[Job]:
     return list(executor.map_array(run_side_by_side, parts, [workers] * len(tasks)))
 
 
-def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
+def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str, Option]) -> str:
     """Return the batch script of a submission, without submitting it."""
     executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     if len(submission.tasks) > 1:
@@ -224,7 +225,7 @@ def _all_at_a_time(submission: Submission, parameters: Mapping[str, Any]) -> dic
     return {"array_parallelism": len(submission.tasks), **parameters}
 
 
-def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Any]) -> str:
+def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Option]) -> str:
     """Submit the job that grades, loads and reports once `jobs` have ended, whether or not they succeeded.
 
     Without jobs it starts at once. Returns its id. Raises client.SlurmRejected.
@@ -234,7 +235,7 @@ def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters:
 
 
 def submit_call(
-    folder: Path, name: str, parameters: Mapping[str, Any], function: Callable[..., None], *arguments: Any
+    folder: Path, name: str, parameters: Mapping[str, Option], function: Callable[..., None], *arguments: Any
 ) -> str:
     """Submit one call of a module's function as a job of its own, with a snapshot of the code; returns the job's id.
 
@@ -246,7 +247,7 @@ def submit_call(
 
 
 def _submit(
-    run: RunFolder, name: str, parameters: Mapping[str, Any], function: Callable[..., Any], *arguments: Any
+    run: RunFolder, name: str, parameters: Mapping[str, Option], function: Callable[..., Any], *arguments: Any
 ) -> str:
     executor = _slurm_executor(run, name, parameters)
     with _outside_of_any_job(), _rejections_in_one_line():

@@ -11,9 +11,9 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from harness.methods import build
+from harness.sizing.cards import Option
 from jobs.run import codes, lag, shared_jobs, submissions
 from jobs.run.folder import RunFolder
 from jobs.run.shared_jobs import SharedJob
@@ -38,7 +38,7 @@ class Request:
     """A run to be submitted, and how."""
 
     run: RunFolder
-    options: Mapping[str, Any]
+    options: Mapping[str, Option]
     """The options of sbatch."""
     shards_per_task: int = 1
     workers_per_task: int = 1

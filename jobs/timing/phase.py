@@ -26,6 +26,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.journal_writer import JournalWriter
 from jobs.run.records import FAILED, counting_records
 from jobs.run.spec import RunSpec, Unit
+from jobs.run.trace_files import StepRow
 from jobs.timing import folder
 from jobs.timing.draw import Drawn, Ended, draw
 from jobs.timing.folder import timing_id
@@ -73,7 +74,7 @@ def _draw(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[Dr
     return drawn
 
 
-def _length(steps: Sequence[Mapping[str, int]] | None) -> int:
+def _length(steps: Sequence[StepRow] | None) -> int:
     return sum(step["num_tokens"] for step in steps or ())
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from pydantic import JsonValue
+
 from harness import environment, gpus
 from harness.code_hash import running_code
 from harness.engine import Engine, Role
@@ -116,7 +118,7 @@ def _single_id(engine: Engine, text: str) -> int | None:
     return ids[0] if len(ids) == 1 else None
 
 
-def _size(settings: EngineSettings) -> dict[str, object]:
+def _size(settings: EngineSettings) -> dict[str, JsonValue]:
     """Return the width, the memory share and the cards that an engine has; empty without GPUs."""
     if settings.device != "gpu":
         return {}

@@ -179,17 +179,6 @@ def test_a_driver_is_for_the_build_for_gpus_only(
     assert "--driver is for --engine gpu" in capsys.readouterr().err
 
 
-def test_without_a_card_the_build_and_how_to_choose_another_are_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(environment, "installed_version", lambda package: None)
-    monkeypatch.setattr(environment, "accelerator", lambda: "cpu")
-    assert installation._usual_engine() == "cpu"
-    printed = capsys.readouterr().out
-    assert "no GPU is visible here" in printed
-    assert "make venv ENGINE=gpu" in printed
-
-
 @pytest.mark.parametrize(
     ("driver", "version"), [("535.183", None), ("550.90", None), ("570.86", None), ("580.65", "0.32.0")]
 )

@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from harness import reproduce
 from harness.methods import defaults
 from harness.problems import benchmarks
-from jobs.cli.examples import SUITES
 from jobs.run.spec import EngineSpec, ModelSpec
 from tests.harness.problems.stand_ins import write_stand_ins
 from tests.warehouse import runs
@@ -64,13 +63,6 @@ def test_on_a_terminal_no_line_of_words_is_wider_than_it(
     printed = click.unstyle(result.output).splitlines()
     lines = [line for line in printed if not line.lstrip().startswith("--")]  # flags are there to be copied
     assert max(map(len, lines)) <= 80, max(lines, key=len)
-
-
-def test_the_list_names_every_suite() -> None:
-    *lines, last = invoke("--list").output.splitlines()
-    assert {line.split()[0] for line in lines} == set(published_suites.names())
-    assert last.startswith("or a TOML file of launches, also a bundled one: ")
-    assert set(last.partition(": ")[2].split(", ")) == set(SUITES)
 
 
 def test_a_run_of_several_rows_is_planned_once(tmp_path: Path) -> None:
@@ -125,25 +117,12 @@ def test_the_costs_of_every_suite_are_listed(tmp_path: Path) -> None:
     assert invoke("speccot-table2", "--costs").exit_code == 2
 
 
-def test_a_small_run_is_measured_whole(tmp_path: Path) -> None:
-    flags = ("speccot-table2", "--dry-run", "--column", "gsm8k", "--output", str(tmp_path), "--scale")
-    assert "--latency-sample" not in invoke(*flags, "99x2").output
-    assert invoke(*flags, "100x2").output.count("with every sample alone") == 5
-
-
 def test_every_sample_alone_and_a_latency_sample_exclude_each_other(tmp_path: Path) -> None:
     flags = ("speccot-table2", "--dry-run", "--output", str(tmp_path), "--every-sample-alone")
     for more in (("--latency-sample", "50"), ("--concurrency", "64")):
         result = invoke(*flags, *more)
         assert result.exit_code == 2
         assert f"one sample in flight: leave out {more[0]}" in result.output
-
-
-def test_scale_and_models_change_the_plan(tmp_path: Path) -> None:
-    result = invoke("speccot-table2", "--dry-run", "--scale", "30x2", "--column", "amc23", "--output", str(tmp_path))
-    assert result.output.count("30 problems × 2 samples") == 5
-    assert "· AMC23:" in result.output
-    assert "· GSM8K:" not in result.output
 
 
 def test_what_the_harness_lacks_is_reported_and_not_planned(tmp_path: Path) -> None:

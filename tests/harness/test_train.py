@@ -105,17 +105,6 @@ def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
         plan(other, "local")
 
 
-def test_a_specification_without_an_adapter_keeps_its_name() -> None:
-    """Runs from before there were adapters are found again."""
-    from tests.warehouse.runs import PROBLEMS, SPEC
-
-    older = json.loads(SPEC.to_json())
-    del older["selection"], older["draft"]["training"], older["target"]["training"]
-    assert SPEC.from_json(json.dumps(older)) == SPEC
-    assert SPEC.run_id == "toy-speccot-0e85b0c8"
-    assert SPEC.sample_ids(PROBLEMS[0]) == ["dd58fb806064b9d1", "b142cb1bac9fe254"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

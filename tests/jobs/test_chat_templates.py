@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness.checks.tokenizers import check_tokenizers
+from harness.checks.inputs import check_tokenizers
 from harness.cli import exit_codes
 from harness.launch import main
 from harness.launch_options import Launch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from warehouse.statistics.night_factor import NO_FACTOR, night_factor
+from warehouse.statistics.night_changes import NO_FACTOR, night_factor
 from warehouse.statistics.paired import _convolved, stratified, stratified_z
 
 

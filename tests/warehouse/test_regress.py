@@ -60,13 +60,6 @@ def test_a_night_like_the_others_passes() -> None:
     assert 0.02 < cell.detectable_drop < 0.08
 
 
-def test_another_date_in_the_prompts_is_said_and_changes_no_verdict() -> None:
-    days = [{"date in the prompts": f"2026-01-{1 + index:02}"} for index in range(8)]
-    verdict, cell = last([[replace(night, dates=days[i])] for i, [night] in enumerate(usual_nights(8))])
-    assert (verdict.verdict, cell.num_baseline) == ("PASS", 7)
-    assert cell.reasons == ("date in the prompts: 2026-01-07 → 2026-01-08",)
-
-
 def test_nights_that_are_all_the_same_tell_no_detectable_drop() -> None:
     always = np.ones(len(CHANCES))
     rng = np.random.default_rng(1)
@@ -295,15 +288,6 @@ def test_where_nights_are_tagged_no_other_run_is_a_night(tmp_path: Path) -> None
     assert regress(tmp_path, "--format", "json").stdout == before
     nightly(tmp_path, 4, [0] * 12, seed=2, tag="2026-01-05.confirm")
     assert regress(tmp_path, "--format", "json").stdout != before
-
-
-def test_markdown_and_a_table_name_verdict_cell_and_what_to_run_again(four_nights: Path) -> None:
-    run_id = nightly(four_nights, 4, [0] * 12)
-    for shape in ("table", "markdown"):
-        text = regress(four_nights, "--format", shape).stdout.replace("\\", "")
-        assert "INCONCLUSIVE: night of " in text
-        assert "sums speccot (drafts 2, guidance_tokens 8)" in text
-        assert f"run again with another seed: {run_id}" in text
 
 
 def test_another_device_is_another_segment(four_nights: Path) -> None:

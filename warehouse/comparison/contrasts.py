@@ -21,9 +21,8 @@ from warehouse.database import WarehouseError
 from warehouse.latency_at_one import SpeedUpAtOne, speed_up
 from warehouse.statistics import bounded
 from warehouse.statistics.intervals import Floats, Interval, rerun_standard_error
-from warehouse.statistics.multiple import holm
-from warehouse.statistics.paired import sign_flip, stratified
-from warehouse.statistics.power import minimum_detectable_effect
+from warehouse.statistics.paired import holm, sign_flip, stratified
+from warehouse.statistics.planning import minimum_detectable_effect
 from warehouse.statistics.ratios import geometric_mean_ratio
 from warehouse.statistics.run_factor import RunFactor, between_runs
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from harness.problems.benchmarks import DATASETS
 from warehouse import latency_at_one
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.metrics import Run
-from warehouse.comparison.outcomes import read_folders, read_outcomes, resolve
-from warehouse.comparison.own_datasets import named_alike
+from warehouse.comparison.outcomes import num_shared_problems, read_folders, read_outcomes, resolve
 from warehouse.comparison.votes import read_votes
 from warehouse.database import WAIT_SECONDS, Connection, WarehouseError, reader_for_grader
 from warehouse.pairs import run_factors
@@ -63,3 +64,21 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> l
         for run_id, summary in zip(ids, summaries(connection, ids), strict=True)
     ]
     return named_alike(runs)
+
+
+def named_alike(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs, those on own datasets with a problem in common under the name that the first of them has.
+
+    Known benchmarks are told apart by their names alone.
+    """
+    named: list[Run] = []
+    for run in runs:
+        same = next((other for other in named if _is_same(run, other)), None)
+        named.append(run if same is None or same.dataset == run.dataset else replace(run, same_as=same.dataset))
+    return named
+
+
+def _is_same(run: Run, other: Run) -> bool:
+    if run.summary.dataset in DATASETS or other.summary.dataset in DATASETS:
+        return False
+    return run.summary.dataset == other.summary.dataset or num_shared_problems(run.outcomes, other.outcomes) > 0

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.plural import counted
 from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, SpeedRatio
-from warehouse.comparison.limits import between_runs, open_by_missing, too_small
 from warehouse.comparison.manifests import Difference
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
+from warehouse.comparison.show_warnings import between_runs, open_by_missing, too_small
 from warehouse.formatting import NOTHING, fixed, floored_percent, p_value, signed, span
 from warehouse.labels import labels
 from warehouse.render import fallback
 from warehouse.statistics.bounded import smallest_margin
 from warehouse.statistics.intervals import Interval
-from warehouse.statistics.power import POWER
+from warehouse.statistics.planning import POWER
 
 Cell = str | float | int | bool | None
 HEADERS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from warehouse.comparison.contrasts import Comparison, Contrast, SpeedRatio
-from warehouse.comparison.limits import between_runs, open_by_missing, too_small
 from warehouse.comparison.show import UNFINISHED, at_one_lines, verdict
+from warehouse.comparison.show_warnings import between_runs, open_by_missing, too_small
 from warehouse.formatting import NOTHING, fixed, signed, span
 from warehouse.statistics.intervals import Interval
 

@@ -6,14 +6,14 @@ version has other samples of the run left to grade.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warehouse.database import Connection, rows
+from warehouse.database import Connection, Record, rows
 from warehouse.estimates.row import Estimate, Subject
 from warehouse.statistics.bounded import accuracy
 from warehouse.statistics.intervals import Counts, Floats, Interval, rerun_standard_error
@@ -85,7 +85,7 @@ def accuracies(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estim
         yield _majority(Subject(run_id, version), list(found))
 
 
-def _of_version(row: Mapping[str, object]) -> Iterator[Estimate]:
+def _of_version(row: Record) -> Iterator[Estimate]:
     """Yield the rows of a run under one grader version."""
     version = None if row["grader_version"] is None else str(row["grader_version"])
     subject = Subject(str(row["run_id"]), version)
@@ -152,7 +152,7 @@ def _both(subject: Subject, metric: str, counts: _Counts, *, spreads: bool) -> I
         )
 
 
-def _majority(subject: Subject, ballots: Sequence[Mapping[str, object]]) -> Estimate:
+def _majority(subject: Subject, ballots: Sequence[Record]) -> Estimate:
     """Return maj@k of all samples."""
     k = int(str(ballots[0]["k"]))
     scores = []

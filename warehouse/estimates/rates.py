@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -104,7 +104,7 @@ _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
     """Yield the rows of those runs that are probes, over the points with grades of both kinds of continuations."""
-    by_run: dict[str, list[Mapping[str, object]]] = defaultdict(list)
+    by_run: dict[str, list[Record]] = defaultdict(list)
     for row in rows(connection, _POINTS, {"run_ids": list(run_ids)}):
         by_run[str(row["run_id"])].append(row)
     for run_id, found in by_run.items():
@@ -112,7 +112,7 @@ def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
         yield from _rows_of(run_id, version, found)
 
 
-def _rows_of(run_id: str, version: str | None, found: Sequence[Mapping[str, object]]) -> Iterator[Estimate]:
+def _rows_of(run_id: str, version: str | None, found: Sequence[Record]) -> Iterator[Estimate]:
     points, n = _points(found), len({str(row["problem_text"]) for row in found})
     subject = Subject(run_id, version)
     yield from _rates(subject, points)
@@ -136,7 +136,7 @@ def _rates(subject: Subject, points: Points, accepted: probes.Flags | None = Non
             yield subject.estimate(f"probe_{name}", n, interval, num_samples=len(points))
 
 
-def _points(found: Sequence[Mapping[str, object]]) -> Points:
+def _points(found: Sequence[Record]) -> Points:
     numbers = {text: number for number, text in enumerate(dict.fromkeys(str(row["problem_text"]) for row in found))}
     ratings = [float("nan") if row["value"] is None else float(str(row["value"])) for row in found]
     signs = [-1.0 if row["accepts_below"] else 1.0 for row in found]

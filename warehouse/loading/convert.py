@@ -101,14 +101,12 @@ def _numbers(cards: tuple[int, ...] | None) -> str | None:
 
 
 def attempt_row(run_id: str, trace_file: Path, metadata: Mapping[str, str]) -> Row:
-    """Return the row of `attempt` from a trace file's metadata; without metadata it holds the name alone."""
-    attempt = json.loads(metadata.get("attempt") or "null") or {}
-    row: Row = {k: v for k, v in attempt.items() if k in Attempt.__dataclass_fields__}
-    row |= {k: json.dumps(row[k]) for k in ("versions", "hardware", "engines") if k in row}
-    row["other_codes"] = json.dumps(row["other_codes"]) if row.get("other_codes") else None
-    if "started_at" in row:
-        row["started_at"] = utc(attempt["started_at"]) if attempt["started_at"] else None
-    return row | {"run_id": run_id, "attempt_id": trace_file.stem}
+    """Return the row of `attempt` from a trace file's metadata."""
+    attempt = json.loads(metadata["attempt"])
+    row: Row = {name: attempt[name] for name in Attempt.__dataclass_fields__}
+    row |= {name: json.dumps(attempt[name]) for name in ("versions", "hardware", "engines")}
+    row["other_codes"] = json.dumps(attempt["other_codes"]) if attempt["other_codes"] else None
+    return row | {"started_at": utc(attempt["started_at"]), "run_id": run_id, "attempt_id": trace_file.stem}
 
 
 def chosen_widths(run: Row, attempts: Sequence[Row]) -> Row:

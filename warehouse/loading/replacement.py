@@ -7,7 +7,6 @@ from pathlib import Path
 
 from jobs.run.folder import RunFolder
 from jobs.run.folder import RunForbidden as PlanForbidden
-from jobs.run.folder_name import folder_name
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, WarehouseError, rows, run_tables, transaction
 from warehouse.formatting import one_line
@@ -77,8 +76,7 @@ def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tupl
     """Return the runs of the database that are this one under another name: former names, and copies that exist.
 
     They have the same specification and an attempt in common or, where either has none, nothing finished that could be
-    lost. A run whose folder was deleted is replaced by the one that was begun in its place, also where the former had
-    the name that earlier versions gave it.
+    lost.
     """
     attempts = {path.stem for path in folder.trace_files()}
     former, copies = [], []
@@ -87,16 +85,11 @@ def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tupl
         assert isinstance(loaded, list)
         is_same_folder = other.path == folder.path.resolve()  # its row is of another name, so it was renamed
         if is_same_folder or not other.exists():
-            if not loaded or not attempts.isdisjoint(loaded) or _is_former_name(name, folder, spec):
+            if not loaded or not attempts.isdisjoint(loaded):
                 former.append(name)
         elif not attempts.isdisjoint(loaded):
             copies.append(name)
     return former, copies
-
-
-def _is_former_name(name: str, folder: RunFolder, spec: RunSpec) -> bool:
-    """Return whether a folder has the name that a run gets today, and `name` is the one that it got before."""
-    return name == spec.run_id and folder.path.name == folder_name(spec)
 
 
 def replace_run(connection: Connection, run_id: str) -> None:

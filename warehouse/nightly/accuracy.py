@@ -15,9 +15,9 @@ from scipy import special
 
 from warehouse.nightly.cells import Batch, CellNight, pooled
 from warehouse.nightly.past import SHORTEST_BASELINE, WINDOW, Reference
-from warehouse.statistics.night_factor import NO_FACTOR, NightFactor
+from warehouse.statistics.night_changes import NO_FACTOR, NightFactor
 from warehouse.statistics.paired import stratified, stratified_z
-from warehouse.statistics.power import POWER
+from warehouse.statistics.planning import POWER
 
 Side = Literal["drop", "rise"]
 SIDES: tuple[Side, Side] = ("drop", "rise")

@@ -17,14 +17,13 @@ from harness.cli import exit_codes
 from warehouse.nightly import accuracy, metrics
 from warehouse.nightly.accuracy import SIDES, Side, Tested
 from warehouse.nightly.cells import CellNight, changes
-from warehouse.nightly.drift import NEWEST, drift
-from warehouse.nightly.gates import changed_inputs, raised
+from warehouse.nightly.gates import NEWEST, changed_inputs, drift, raised
 from warehouse.nightly.metrics import SPEED_UP, TRUNCATED, MetricVerdict
 from warehouse.nightly.night_effects import NightEffects
 from warehouse.nightly.past import ACCURACY, SHORTEST_BASELINE, TIMES, Past, Segment
 from warehouse.nightly.reasons import Verdict, about_accuracy, about_metric, absent, dated, points, untimed
-from warehouse.statistics.multiple import holm
-from warehouse.statistics.night_factor import NO_FACTOR, NightFactor
+from warehouse.statistics.night_changes import NO_FACTOR, NightFactor
+from warehouse.statistics.paired import holm
 
 EXIT_CODES: Mapping[Verdict, int] = {
     "PASS": exit_codes.DONE,

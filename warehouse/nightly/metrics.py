@@ -18,10 +18,9 @@ from scipy import special
 from warehouse.nightly.accuracy import AGREES
 from warehouse.nightly.cells import CellNight
 from warehouse.nightly.past import ACCURACY, SHORTEST_BASELINE, TIMES, Level, Past, Reference
-from warehouse.statistics.moderated import moderated
-from warehouse.statistics.multiple import holm
-from warehouse.statistics.night_factor import NO_FACTOR, NightFactor
-from warehouse.statistics.power import POWER
+from warehouse.statistics.night_changes import NO_FACTOR, NightFactor, moderated
+from warehouse.statistics.paired import holm
+from warehouse.statistics.planning import POWER
 
 SCREEN = 0.005
 """Largest p-value of a run, or of a window, that makes a metric suspicious."""

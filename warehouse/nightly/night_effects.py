@@ -10,7 +10,7 @@ import numpy as np
 from warehouse.nightly.cells import CellNight
 from warehouse.nightly.metrics import METRICS
 from warehouse.nightly.past import ACCURACY
-from warehouse.statistics.night_factor import NightFactor, night_factor
+from warehouse.statistics.night_changes import NightFactor, night_factor
 
 _FEWEST_CELLS = 4
 """With fewer cells what one of them does cannot be told from what they have in common: a fault of a single cell that

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import sqrt
+from typing import IO, Any
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from harness.plural import counted
+from warehouse.display import plain, print_item, print_table
+from warehouse.formatting import NOTHING, fixed, number, signed
 from warehouse.planning.pilots import Basis
+from warehouse.render import limited, mixed_code, repeated, scripted
 from warehouse.statistics import bounded, planning
-from warehouse.statistics.planning import Components
+from warehouse.statistics.planning import ASSURANCE, LEAST_GAIN, MOST_PROBLEMS, MOST_SAMPLES, Components
 
 FEWEST_PROBLEMS = 60
 """Problems that a pilot should have. From so many on, the careful number of problems has a power below 50 % after at
@@ -137,3 +148,207 @@ def _size(basis: Basis, question: Question, found: Components, k: int, num_probl
         planning.detectable_margin(moments, num_problems, power, difference),
         None if per_problem is None else per_problem * num_problems,
     )
+
+
+_EXPLAINED = (
+    "k: samples per problem and method. To be safe: for the upper limit of the pilot's variance "
+    f"({100 * ASSURANCE:g} %). Sampling: what more samples could take off the variance. Margin: the smallest, in "
+    "points, that is shown with this power. Hours: of both methods, as the pilot's samples took them on its devices "
+    "with its samples in flight. Problems count as a sample of problems like these, as in every interval here."
+)
+
+
+def write_plan(plans: Sequence[Plan], left_out: Sequence[str], out: IO[str], shape: str) -> None:
+    """Write plans as a `table` or as `json`."""
+    if shape == "json":
+        json.dump({"plans": [_record(plan) for plan in plans], "left_out": list(left_out)}, out, indent=2)
+        out.write("\n")
+        return
+    console = Console(file=out, highlight=False)
+    for plan in plans:
+        console.print(plain(_title(plan), style="bold"), soft_wrap=not console.is_terminal)
+        for line in (*_basis(plan), *_warnings(plan)):
+            print_item(line, console)
+        print_table(_plan_table(plan), out)
+        for line in _conclusions(plan):
+            print_item(line, console)
+        console.print()
+    console.print(plain(_EXPLAINED), soft_wrap=not console.is_terminal)
+    for line in left_out:
+        console.print(plain(f"NOT PLANNED: {line}"), soft_wrap=not console.is_terminal)
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:g} {'point' if abs(value) == 0.01 else 'points'}"
+
+
+def _title(plan: Plan) -> str:
+    asked = plan.question
+    assumed = f"truly differs by {signed(100 * asked.difference, 1)} points" if asked.difference else "is as accurate"
+    return (
+        f"{plan.basis.baseline.dataset}: to show with a power of {100 * asked.power:g} % that a method that {assumed} "
+        f"is not worse by {_points(asked.margin)}"
+    )
+
+
+def _basis(plan: Plan) -> Iterator[str]:
+    """Yield what the plan is made from."""
+    basis, found = plan.basis, plan.components
+    problems = counted(basis.num_problems, "problem")
+    if basis.run is None:
+        yield (
+            f"From {basis.baseline.run_id} alone, {problems}. The other method is assumed to have rates like it and a "
+            f"correlation of {plan.question.correlation:g} with it over problems (--correlation): the variance between "
+            "problems follows from that, not from data, and problems that only one of them solves are not foreseen. "
+            "A pilot of both methods replaces the assumption."
+        )
+    else:
+        observed = signed(100 * float(basis.pilot.differences.mean()), 2)
+        yield f"From {basis.run.run_id} against {basis.baseline.run_id}, {problems}; observed {observed} points."
+    yield (
+        f"Variance of the difference between problems {found.between:.4f} (standard deviation "
+        f"{100 * sqrt(found.between):.1f} points), of single samples within them {found.within:.4f} "
+        f"({100 * sqrt(found.within):.1f} points)."
+    )
+
+
+def _warnings(plan: Plan) -> Iterator[str]:
+    """Yield what limits the validity of the plan."""
+    basis = plan.basis
+    for run in basis.runs:
+        summary = run.summary
+        for line in (
+            *scripted(summary),
+            *limited(summary),
+            *repeated(summary),
+            *mixed_code(summary),
+        ):
+            yield f"{run.run_id}: {line}"
+        if basis.pair is None and run.is_unfinished:
+            missing = f"{run.outcomes.num_missing} of {run.outcomes.num_samples} samples are missing"
+            yield f"UNFINISHED: of {run.run_id} {missing}, mostly long chains; {run.remedy}"
+    if basis.pair is not None and basis.pair.num_missing_samples:
+        yield (
+            f"UNFINISHED: {basis.pair.num_missing_samples} of {basis.pair.num_planned_samples} planned samples are not "
+            "there in both runs, mostly long chains, so that the variances are those of the easier part and "
+            "the true numbers are larger."
+        )
+    num_planned = len(basis.baseline.outcomes.problems) if basis.pair is None else basis.pair.num_shared_problems
+    if left_out := num_planned - basis.num_problems:
+        yield f"{counted(left_out, 'problem')} without two samples of each run left out."
+    observed = float(basis.pilot.differences.mean()) if basis.run is not None else 0.0
+    if observed <= -plan.question.margin < plan.question.difference:
+        yield (
+            f"OBSERVED LOSS: the pilot shows {signed(100 * observed, 2)} points. If that is the true difference, no "
+            "number of problems shows that the method is not worse; the plan assumes that it is not."
+        )
+    if plan.is_pilot_small:
+        yield (
+            f"SMALL PILOT: the variance of {counted(basis.num_problems, 'problem')} is noisy, and a few problems that "
+            f"a method breaks may not be among them. In simulations plans from fewer than {FEWEST_PROBLEMS} often have "
+            "much less power than asked for. Plan again from a larger pilot."
+        )
+    if not plan.components.between and not plan.components.within:
+        yield "NO VARIANCE: both runs agree on every problem, so that only the least number of problems is known."
+
+
+def _plan_table(plan: Plan) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    hours, there = _unit(plan), plan.num_problems
+    names = ["k", "problems", "to be safe", hours, "sampling", f"margin at {there}", f"hours at {there}"]
+    for name in names:
+        table.add_column(name, justify="right")
+    for size in plan.sizes:
+        table.add_row(
+            str(size.k),
+            _problems(size.problems),
+            _problems(size.careful_problems) if has_careful(plan.basis) else NOTHING,
+            number(size.hours),
+            f"{100 * size.share_of_samples:.0f} %",
+            fixed(size.margin_there, 1, 100),
+            number(size.hours_there),
+        )
+    return table
+
+
+def _conclusions(plan: Plan) -> Iterator[str]:
+    """Yield where samples stop helping, what the set that there is comes to, and what the columns mean."""
+    enough = plan.components.enough_samples
+    gain = f"lower the standard error by less than {100 * LEAST_GAIN:g} %"
+    if enough is None:
+        yield "The pilot shows no variance between problems, so that it does not say where more samples stop helping."
+    else:
+        yield (
+            f"More samples stop helping at {enough} per problem: twice as many {gain}, as 11 % more problems do. With "
+            f"any number of them {_problems(plan.fewest_problems)} problems are needed."
+        )
+    if plan.cheapest is not None:
+        yield (
+            f"Where further problems can be had, {plan.cheapest.k} per problem is the cheapest of these: "
+            f"{plan.cheapest.samples:,} samples of both methods together."
+        )
+    there = counted(plan.num_problems, "problem")
+    if plan.samples_there is not None:
+        yield f"{there} need {counted(plan.samples_there, 'sample')} each."
+    else:
+        yield (
+            f"{there} are too few even with {MOST_SAMPLES:,} samples each: the power is {100 * plan.power_there:.0f} % "
+            "at most. More problems or a larger margin are needed."
+        )
+    yield f"Without any difference on any problem {plan.least_problems} problems would do."
+    if plan.is_pilot_noisy:
+        yield (
+            f'A pilot of fewer than {NOISY_PROBLEMS} problems is noisy: plan with the column "to be safe". Hours, '
+            "margins and the sentences above are for the variances as the pilot shows them, and may be off by as much."
+        )
+    if any(cost is None for cost in plan.basis.costs):
+        yield "What a sample takes is not known of both methods, so nothing is said of hours."
+
+
+def _problems(value: int | None) -> str:
+    return f"> {MOST_PROBLEMS:,}" if value is None else f"{value:,}"
+
+
+def _unit(plan: Plan) -> str:
+    return "GPU-hours" if any(cost is not None and cost.has_gpu for cost in plan.basis.costs) else "worker-hours"
+
+
+def _record(plan: Plan) -> dict[str, Any]:
+    asked, basis = plan.question, plan.basis
+    return {
+        "dataset": basis.baseline.dataset,
+        "run": basis.run and basis.run.run_id,
+        "baseline": basis.baseline.run_id,
+        "pilot_problems": basis.num_problems,
+        "margin": asked.margin,
+        "power": asked.power,
+        "true_difference": asked.difference,
+        "correlation": asked.correlation if basis.run is None else None,
+        "observed_difference": float(basis.pilot.differences.mean()) if basis.run else None,
+        "variance_between": plan.components.between,
+        "variance_within": plan.components.within,
+        "sizes": [_of_size(size) for size in plan.sizes],
+        "cheapest_samples_per_problem": plan.cheapest and plan.cheapest.k,
+        "hours_are": _unit(plan),
+        "problems_with_unlimited_samples": plan.fewest_problems,
+        "samples_stop_helping_at": plan.components.enough_samples,
+        "problems_there": plan.num_problems,
+        "samples_needed_there": plan.samples_there,
+        "highest_power_there": plan.power_there,
+        "problems_without_any_difference": plan.least_problems,
+        "is_pilot_small": plan.is_pilot_small,
+        "warnings": list(_warnings(plan)),
+    }
+
+
+def _of_size(size: Size) -> dict[str, Any]:
+    return {
+        "samples_per_problem": size.k,
+        "problems": size.problems,
+        "careful_problems": size.careful_problems,
+        "samples": size.samples,
+        "hours": size.hours,
+        "share_of_samples": size.share_of_samples,
+        "detectable_margin_there": size.margin_there,
+        "hours_there": size.hours_there,
+    }

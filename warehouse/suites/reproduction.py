@@ -94,7 +94,7 @@ def reproduce_own(
     database: without it the one beside the runs. Raises ValueError with one line, and what a launch raises.
     """
     _check("--metric", printed.metrics, list(METRICS))
-    suite = suites.begun_earlier(suites.read(file, overrides=overrides), None)
+    suite = suites.read(file, overrides=overrides)
     database = database or suite.output / DATABASE_NAME
     runs = own_runs(suite, columns)
     console = Console(highlight=False)

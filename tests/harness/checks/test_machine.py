@@ -15,7 +15,7 @@ import pytest
 
 from harness import environment, gpus, installation
 from harness.checks import every, hardware, packages, storage
-from harness.checks.check import Check, Status
+from harness.checks.finding import Check, Status
 from jobs.slurm.checks import check_slurm
 from tests.harness.cards import card, put_nvidia_smi, put_tool
 from tests.harness.checks.question import QUESTION, ROOT, problem_texts, worst_status
@@ -105,7 +105,7 @@ _CHECK = """
 import json, sys
 from dataclasses import asdict
 from harness.checks import storage
-from harness.checks.check import Question
+from harness.checks.finding import Question
 print(json.dumps([asdict(check) for check in storage.check_storage(Question("vllm", sys.argv[1], {}, {}))]))
 """
 

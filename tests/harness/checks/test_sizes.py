@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.checks.check import Check, Question
+from harness.checks.finding import Check, Question
 from harness.checks.sizes import check_sizes
 from tests.harness.cards import card, put_nvidia_smi
 from tests.harness.checks.question import QUESTION, problem_texts, worst_status

@@ -13,7 +13,7 @@ from harness.engines.pool import EngineNeed, may_share
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.vllm_process import variables
 from harness.launch_options import BadLaunch, Launch
-from harness.sizing.engine_plan import check_shares
+from harness.sizing.card_plan import check_shares
 from tests.harness.cards import card, put_nvidia_smi, put_tool
 
 ONE_AND_FOUR = {"draft": (0,), "target": (1, 2, 3, 4)}

@@ -55,15 +55,6 @@ def test_the_same_problems_in_other_files_and_formats_have_equal_ids_and_content
     assert [each[0].dataset for each in read] == ["a", "b", "b", "c"]
 
 
-def test_the_content_is_the_identity_not_the_path(tmp_path: Path) -> None:
-    (tmp_path / "one.jsonl").write_text(GOOD)
-    (tmp_path / "two.jsonl").write_text(GOOD.replace("5", '"5"'))
-    (tmp_path / "three.jsonl").write_text(GOOD.replace("5", "6"))
-    origins = [sources.load(str(tmp_path / f"{name}.jsonl")).origin for name in ("one", "two", "three")]
-    one, two, three = (origin.content for origin in origins if origin)
-    assert one == two != three
-
-
 BROKEN: dict[str, tuple[str | bytes, str]] = {
     "a.jsonl": (GOOD + '{"problem": \n', "line 2: not one JSON object"),
     "b.jsonl": (GOOD + '{"problem": "What  is 2 + 3?", "answer": 6}', "line 2: the same problem as line 1"),

@@ -69,6 +69,7 @@ def test_a_point_is_the_chain_before_a_step_and_the_proposal_for_it(probed: RunF
         step = steps[point.step_index]
         assert point.before == "".join(one["text"] for one in steps[: point.step_index])
         assert point.draft == (step["text"] if point.accepted else step["candidates"][point.candidate_index]["text"])
+        assert step["verdict"] is not None
         assert point.value == step["verdict"]["score"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.chain_scores import RewardModel
+from harness.chain.chain_scores import RewardModel
 from harness.engines.scripted import ScriptedEngine
 from jobs.after.lossless import compare
 from jobs.after.score import score

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.checks import storage
-from harness.checks.check import Question
+from harness.checks.finding import Question
 from jobs.run import lag, locks, submissions
 from jobs.run.files import is_there, read_records
 from jobs.run.folder import RunFolder

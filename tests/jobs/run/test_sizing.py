@@ -16,8 +16,8 @@ from harness.engines.settings import EngineSettings
 from harness.launch import main
 from harness.methods import build
 from harness.problems import benchmarks
+from harness.sizing.card_plan import DoesNotFit
 from harness.sizing.cards import cards_here
-from harness.sizing.engine_plan import DoesNotFit
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec
 from jobs.work.engine_settings import engine_settings
 from tests.harness.cards import card, put_nvidia_smi

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from jobs.run import shared_jobs, submissions
@@ -187,16 +186,3 @@ def test_the_log_of_a_shared_task_is_found_from_every_run(tmp_path: Path, cluste
     line = f"jobs.work.worker.RunsFailed: 1 of 2 runs failed: {second.path.name}: EngineDied: out of memory"
     log_path(first, task).write_text(line + "\n")
     assert last_error(second, task) == f"{second.path.name}: EngineDied: out of memory"
-
-
-def test_a_run_without_shared_jobs_writes_what_it_wrote_before(tmp_path: Path, cluster: Cluster) -> None:
-    """Workers of earlier versions read submissions.jsonl, and know no other keys or files."""
-    run = plan(tmp_path)
-    together(run)
-    assert not (run.path / "shared_jobs.jsonl").exists()
-    first, second = pair_of_runs(tmp_path)
-    together(first, second)
-    keys = {frozenset(Submission.__annotations__) - {"workers_per_task"}}
-    lines = [line for r in (run, first) for line in r.submissions_path.read_bytes().splitlines()]
-    records = [line for line in lines if line.startswith(b"{")]
-    assert {frozenset(orjson.loads(record)) for record in records} == keys

@@ -81,13 +81,6 @@ def test_the_baseline_is_the_target_alone(
     ], "the baseline is first"
 
 
-@pytest.mark.parametrize("shape", ["table", "markdown", "latex"])
-def test_every_format_for_people_names_the_baseline(warehouse: tuple[Path, dict[str, str]], shape: str) -> None:
-    where, names = warehouse
-    text = compare(where, names["method"], names["target"], "--format", shape).stdout.replace("\\", "")
-    assert text.count(f"Baseline of sums: {names['target']}, because it is the target alone.") == 1
-
-
 def test_every_dataset_has_its_own_target_alone(warehouse: tuple[Path, dict[str, str]]) -> None:
     where, names = warehouse
     order = ["method", "more, method", "target", "more, target"]
@@ -117,16 +110,3 @@ def test_a_majority_is_by_default_over_as_many_samples_as_every_run_has(
     where, names = warehouse
     rows = records(compare(where, names["target"], names["two samples"], "--maj", "--format", "json"))
     assert [row["metric"] for row in rows] == ["pass@1[avg-of-4]", "maj@2", "pass@1[avg-of-2]", "maj@2"]
-
-
-def test_runs_without_a_common_problem_are_named(warehouse: tuple[Path, dict[str, str]]) -> None:
-    where, names = warehouse
-    first, last, target = names["first problems"], names["last problems"], names["target"]
-    warnings = document(where, target, first, last)["warnings"]
-    assert (
-        f"OTHER PROBLEMS: {first} and {last} have no problem in common: each is compared with the baseline, and not "
-        in ("\n".join(warnings))
-    )
-    for run in (first, last):
-        assert f"{run}: compared on its 6 problems only; {target} has 12 problems." in warnings
-    assert compare(where, first, last).exit_code == 2

@@ -7,20 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
-
-from harness import prompt_file
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.spec import EngineSpec, RunSpec
+from jobs.run.spec import RunSpec
 from tests.warehouse import cells
-from warehouse import compare
 from warehouse.comparison.manifests import differences, latency_mismatches, read_manifests
 from warehouse.database import reader
 from warehouse.load import load_run
 from warehouse.measures import measure
-from warehouse.render import warnings
-from warehouse.summary import summary
 
 ENGINE = replace(cells.SPEC.engine, target_tensor_parallel=4, draft_tensor_parallel=1)
 OWN_CARD = replace(cells.SPEC, engine=replace(ENGINE, draft_gpus=(0,), target_gpus=(1, 2, 3, 4)))
@@ -69,17 +63,6 @@ def test_other_cards_and_engines_that_share_cards_are_not_alike(tmp_path: Path) 
     with reader(tmp_path / "w.duckdb") as connection:
         assert connection.execute("SELECT * FROM speed_up").fetchall() == []
         assert measure(connection, "ratio_of_means", shared, slower) is None
-
-
-def test_texts_of_its_own_are_named_beside_the_hash_of_the_prompts(tmp_path: Path) -> None:
-    wording = prompt_file.parse("system = 'Sir.'\n[score]\nquestion = 'How good?'", "own.toml")
-    own = ran_on(tmp_path, replace(cells.SPEC, prompts=wording, prompt_hash="0123456789abcdef"))
-    built_in = ran_on(tmp_path, cells.SPEC)
-    with reader(tmp_path / "w.duckdb") as connection:
-        manifests = read_manifests(connection, [own, built_in])
-    assert manifests[own].values["prompts"] == "0123456789abcdef (own score.question, system)"
-    assert manifests[built_in].values["prompts"] == cells.SPEC.prompt_hash
-    assert "prompts" in {difference.name for difference in differences(list(manifests.values()))}
 
 
 def test_runs_from_before_there_was_a_choice_asked_for_log_probabilities(tmp_path: Path) -> None:
@@ -144,37 +127,3 @@ def test_the_server_of_a_model_is_compared_among_runs_that_use_the_model(tmp_pat
     assert named(alone, pair) == {}
     assert named(here, pair) == {"server of the draft": ["none", "vllm"], "server of the target": ["none", "vllm"]}
     assert named(alone, newer) == {"target server": ["vllm 0.32.0", "vllm 0.33.0"]}
-
-
-def test_times_of_a_machine_with_more_to_do_than_its_cores_have_a_warning(tmp_path: Path) -> None:
-    spec = replace(cells.SPEC, engine=EngineSpec("vllm"))
-    cores: dict[str, Any] = {"hardware": {"cores": 4}}
-    quiet = ran_on(tmp_path, replace(spec, seed=1), load_at_start=0.5, load_at_end=5.0, **cores)
-    busy = ran_on(tmp_path, replace(spec, seed=2), load_at_start=0.5, load_at_end=10.0, **cores)
-    killed = ran_on(tmp_path, replace(spec, seed=3), load_at_start=12.0, load_at_end=None, **cores)
-    unknown = ran_on(tmp_path, replace(spec, seed=4))
-    scripted = ran_on(tmp_path, replace(spec, seed=5, engine=EngineSpec("scripted")), load_at_end=10.0, **cores)
-    found = summary(tmp_path / "w.duckdb", [quiet, busy, killed, unknown, scripted])
-    assert [run.load_per_core for run in found] == [1.25, 2.5, 3.0, None, 2.5]
-    said = [[line for line in warnings(run) if line.startswith("BUSY MACHINE")] for run in found]
-    assert [len(lines) for lines in said] == [0, 1, 1, 0, 0]
-    assert "a load of 2.5 for each core" in said[1][0]
-    command = [quiet, busy, "--database", str(tmp_path / "w.duckdb")]
-    compared = CliRunner().invoke(compare.main, command).stdout
-    assert f"{busy}: BUSY MACHINE" in compared
-    assert f"{quiet}: BUSY MACHINE" not in compared
-
-
-def test_a_date_in_the_prompts_is_named_and_keeps_no_times_apart(tmp_path: Path) -> None:
-    def on(day: str | None, tag: str) -> str:
-        held = {} if day is None else {"prompt_date": day}
-        return ran_on(tmp_path, replace(ALONE, tag=tag, prompt_date=day), engines={"target": held})
-
-    first, second, without = on("2026-03-01", "a"), on("2026-03-02", "b"), on(None, "c")
-    with reader(tmp_path / "w.duckdb") as connection:
-        manifests = read_manifests(connection, [first, second, without])
-    [found] = [d for d in differences([manifests[first], manifests[second]]) if "prompts" in d.name]
-    assert (found.name, found.matter) == ("date in the prompts", "note")
-    assert found.values == {first: "2026-03-01", second: "2026-03-02"}
-    assert "date in the prompts" not in manifests[without].values, "its templates print none"
-    assert mismatches(tmp_path, first, second) == []

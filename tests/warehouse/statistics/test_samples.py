@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warehouse.statistics.changes import SHORTEST, change_points
 from warehouse.statistics.intervals import Floats
+from warehouse.statistics.night_changes import SHORTEST, change_points
 from warehouse.statistics.samples import maj_at_k, pass_at_k
 
 

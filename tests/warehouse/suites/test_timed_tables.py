@@ -20,7 +20,7 @@ from tests.warehouse.suites.timed_runs import PLAIN, SPECULATIVE, finished, time
 from warehouse import timed_measures
 from warehouse.database import reader, rows
 from warehouse.load import load_run
-from warehouse.loading.answers import answer_of
+from warehouse.loading.timings import answer_of
 from warehouse.measures import runs_like
 from warehouse.suites import published_runs, published_suites
 from warehouse.suites.published_runs import suite_run

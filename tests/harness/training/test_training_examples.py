@@ -9,8 +9,8 @@ import pytest
 
 from harness.prompt_file import parse
 from harness.prompts import chain_choice_question, opening
-from harness.training import align, select
-from harness.training.examples import Draft, Drafts, TargetChain
+from harness.training import training_examples
+from harness.training.training_examples import Draft, Drafts, TargetChain
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.conftest import CHAT_TEMPLATE, THINK_TEMPLATE, save_tokenizer
 from tests.harness.training.folders import problems
@@ -41,7 +41,7 @@ def _chain(tokenizer: HFTokenizer, text: str, finish: str = "eos") -> TargetChai
 
 def test_only_the_chain_is_predicted_and_nothing_of_the_question(plain: HFTokenizer) -> None:
     chain = _chain(plain, "So it is 7.")
-    [example] = align.examples([chain], BY_ID, plain, plain, 512).kept
+    [example] = training_examples.alignment_examples([chain], BY_ID, plain, plain, 512).kept
     prompt, _ = opening(plain, PROBLEM)
     assert example.label_ids == (*chain.token_ids, EOS)
     assert example.predictions == len(example.label_ids)
@@ -50,7 +50,7 @@ def test_only_the_chain_is_predicted_and_nothing_of_the_question(plain: HFTokeni
 
 def test_of_a_thinking_target_the_thought_alone_is_learned(thinking: HFTokenizer) -> None:
     chain = _chain(thinking, "7 and 0.</think>\n\nThe answer is 7.")
-    [example] = align.examples([chain], BY_ID, thinking, thinking, 512).kept
+    [example] = training_examples.alignment_examples([chain], BY_ID, thinking, thinking, 512).kept
     assert thinking.decode(example.label_ids) == "7 and 0.</think>"
 
 
@@ -65,16 +65,16 @@ def test_a_draft_that_thinks_otherwise_learns_to_end_in_its_own_way(
     draft: str, target: str, text: str, learned: str, request: pytest.FixtureRequest
 ) -> None:
     of_draft, of_target = request.getfixturevalue(draft), request.getfixturevalue(target)
-    [example] = align.examples([_chain(of_target, text)], BY_ID, of_draft, of_target, 512).kept
+    [example] = training_examples.alignment_examples([_chain(of_target, text)], BY_ID, of_draft, of_target, 512).kept
     assert of_draft.decode(example.label_ids) == learned
 
 
 def test_chains_that_were_cut_off_or_are_too_long_are_left_out_and_counted(
     plain: HFTokenizer, thinking: HFTokenizer
 ) -> None:
-    cut = align.examples([_chain(plain, "So", "length")], BY_ID, plain, plain, 512)
-    unclosed = align.examples([_chain(thinking, "So it is 7.")], BY_ID, thinking, thinking, 512)
-    long = align.examples([_chain(plain, "So it is 7.")], BY_ID, plain, plain, 20)
+    cut = training_examples.alignment_examples([_chain(plain, "So", "length")], BY_ID, plain, plain, 512)
+    unclosed = training_examples.alignment_examples([_chain(thinking, "So it is 7.")], BY_ID, thinking, thinking, 512)
+    long = training_examples.alignment_examples([_chain(plain, "So it is 7.")], BY_ID, plain, plain, 20)
     assert [built.kept for built in (cut, unclosed, long)] == [[], [], []]
     assert [dict(built.left_out) for built in (cut, unclosed, long)] == [
         {"cut off": 1},
@@ -88,7 +88,7 @@ def _offer(*verdicts: str) -> Drafts:
 
 
 def test_the_prompt_of_a_selection_is_the_one_that_scot_asks(plain: HFTokenizer) -> None:
-    [example] = select.examples([_offer("wrong", "correct")], BY_ID, plain, 512).kept
+    [example] = training_examples.selection_examples([_offer("wrong", "correct")], BY_ID, plain, 512).kept
     question = chain_choice_question(plain, PROBLEM, ["Way 0.", "Way 1."], may_reject=True)
     assert example.inputs == question.ids
     assert example.label_ids == (question.option_ids[1],)
@@ -97,7 +97,7 @@ def test_the_prompt_of_a_selection_is_the_one_that_scot_asks(plain: HFTokenizer)
 
 def test_examples_are_in_the_wording_of_the_run_that_wrote_them(plain: HFTokenizer) -> None:
     wording = parse("[chain_choice]\nreply = 'Number:'\n[instruction.plain]\nmath = ''", "own.toml")
-    [example] = select.examples([_offer("wrong", "correct")], BY_ID, plain, 512, wording).kept
+    [example] = training_examples.selection_examples([_offer("wrong", "correct")], BY_ID, plain, 512, wording).kept
     question = chain_choice_question(plain, PROBLEM, ["Way 0.", "Way 1."], wording, may_reject=True)
     assert (
         example.inputs
@@ -118,11 +118,11 @@ def test_examples_are_in_the_wording_of_the_run_that_wrote_them(plain: HFTokeniz
 def test_the_label_is_the_set_of_right_drafts_or_that_all_are_wrong(
     verdicts: tuple[str, ...], right: tuple[int, ...]
 ) -> None:
-    assert select.labels(_offer(*verdicts)) == right
+    assert training_examples.labels(_offer(*verdicts)) == right
 
 
 def test_drafts_that_nobody_could_judge_make_no_example(plain: HFTokenizer) -> None:
-    built = select.examples([_offer("correct", "grader_timeout"), _offer()], BY_ID, plain, 512)
+    built = training_examples.selection_examples([_offer("correct", "grader_timeout"), _offer()], BY_ID, plain, 512)
     assert built.kept == []
     assert sum(built.left_out.values()) == 2
 
@@ -132,17 +132,17 @@ def test_the_loss_of_a_chain_is_the_mean_of_its_tokens() -> None:
 
     probabilities = torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]])
     expected = -(math.log(0.25) + math.log(0.6)) / 2
-    assert float(align.chain_loss(probabilities.log(), (1, 2))) == pytest.approx(expected)
+    assert float(training_examples.chain_loss(probabilities.log(), (1, 2))) == pytest.approx(expected)
 
 
 def test_the_loss_of_a_set_is_that_of_its_best_label_or_of_all_together() -> None:
     import torch
 
     logits = torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log().requires_grad_()
-    best = select.best_label_loss(logits, (1, 2))
+    best = training_examples.best_label_loss(logits, (1, 2))
     assert best.item() == pytest.approx(-math.log(0.3))
-    assert select.summed_label_loss(logits, (1, 2)).item() == pytest.approx(-math.log(0.5))
-    assert select.summed_label_loss(logits, (3,)).item() == pytest.approx(-math.log(0.4))
+    assert training_examples.summed_label_loss(logits, (1, 2)).item() == pytest.approx(-math.log(0.5))
+    assert training_examples.summed_label_loss(logits, (3,)).item() == pytest.approx(-math.log(0.4))
     best.backward()
     assert logits.grad is not None
     assert [float(x) < 0 for x in logits.grad[0]] == [False, False, True, False], "only the best label is raised"

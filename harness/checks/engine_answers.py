@@ -23,6 +23,7 @@ import psutil
 
 from harness import prompts
 from harness.chain import Chain, Limits, Stop
+from harness.chain.step_candidates import as_candidates
 from harness.engine import Choice, Completion, Engine, EngineError, Role, Sampling
 from harness.engines import registry
 from harness.engines.registry import open_engines
@@ -31,9 +32,8 @@ from harness.engines.speculation import DEFAULT_TOKENS, Proposer, Speculation, u
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
 from harness.recording import Model, recording_models
-from harness.sizing.engine_plan import DoesNotFit
+from harness.sizing.card_plan import DoesNotFit
 from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
-from harness.step_candidates import as_candidates
 from harness.trace import Trace
 from harness.weights import models
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness import environment
-from harness.checks import driver
-from harness.checks.check import Check, Question, Status
-from harness.checks.probe import Probe
+from harness.checks import hardware
+from harness.checks.finding import Check, Probe, Question, Status
 from harness.doctor import question_of
 from harness.launch_options import PartialLaunch
 from tests.harness.cards import card, put_nvidia_smi
@@ -26,13 +25,13 @@ INSTALLED = {"vllm": "0.32.0", "torch": "2.13.0"}
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """vLLM for CUDA is installed, torch answers like it does on an A100, and no MPS runs."""
     monkeypatch.setattr(environment, "installed_version", INSTALLED.get)
-    monkeypatch.setattr(driver, "probe", lambda *_, **__: Probe(CUDA_13, None))
+    monkeypatch.setattr(hardware, "probe", lambda *_, **__: Probe(CUDA_13, None))
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "mps"))
     monkeypatch.delenv("VLLM_ENABLE_CUDA_COMPATIBILITY", raising=False)
 
 
 def found(question: Question = QUESTION) -> dict[str, Check]:
-    return {check.subject: check for check in driver.check_driver(question)}
+    return {check.subject: check for check in hardware.check_driver(question)}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,6 @@ def test_a_slice_of_a_card_is_warned_of(tmp_path: Path, monkeypatch: pytest.Monk
         ("Exclusive_Process", 2, False, "failure", "draft and target are two"),
         ("Exclusive_Process", 2, True, "ok", ""),
         ("Exclusive_Process", 1, False, "ok", ""),
-        ("Prohibited", 1, True, "failure", "Prohibited"),
     ],
 )
 def test_two_engines_cannot_share_a_card_in_exclusive_mode_without_mps(
@@ -120,7 +118,7 @@ def test_torch_is_asked_what_it_can_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], status: Status, message: str
 ) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(driver="580.1")])
-    monkeypatch.setattr(driver, "probe", lambda *_, **__: Probe(CUDA_13 | change, None))
+    monkeypatch.setattr(hardware, "probe", lambda *_, **__: Probe(CUDA_13 | change, None))
     check = found()["torch on the gpu"]
     assert (check.status, message in check.text) == (status, True), check.text
 
@@ -144,11 +142,11 @@ def test_without_a_gpu_nothing_is_checked(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_node_with_another_environment_is_a_failure() -> None:
-    assert list(driver.check_same_environment(QUESTION)) == []
-    [same] = driver.check_same_environment(replace(QUESTION, login_versions=environment.versions()))
+    assert list(hardware.check_same_environment(QUESTION)) == []
+    [same] = hardware.check_same_environment(replace(QUESTION, login_versions=environment.versions()))
     assert same.status == "ok"
     login = environment.versions() | {"vllm": "0.31.0"}
     asked = Question(**json.loads(replace(QUESTION, login_versions=login).to_json()))
-    [other] = driver.check_same_environment(asked)
+    [other] = hardware.check_same_environment(asked)
     assert other.status == "failure"
     assert "vllm 0.32.0 here and 0.31.0 there" in other.text

@@ -11,8 +11,7 @@ import pytest
 
 from harness import train
 from harness.training import flags
-from harness.training.hyperparameters import Task, preset, preset_names
-from harness.training.memory import Shape, estimate
+from harness.training.hyperparameters import Shape, Task, estimate, preset, preset_names
 
 R1_32B = Shape(64, 5120, 27648, 5120, 1024, 152064, tied=False, biased=True)
 GIB = 1 << 30

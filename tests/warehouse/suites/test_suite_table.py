@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from click.testing import CliRunner
 
 from harness import reproduce
 from jobs import suite as suites
-from tests.requirements import skip_by_design
 from tests.warehouse import runs
 from tests.warehouse.suites.made_suites import HOSTILE, HOSTILE_IN_LATEX, Made, write_suite
 from warehouse import compare
@@ -100,26 +97,6 @@ def test_latex_escapes_every_text(made: Made) -> None:
     assert HOSTILE not in text
     assert r"\caption{mine\_\&. " in text
     assert r"\label{tab:mine}" in text
-
-
-@pytest.mark.parametrize(
-    "metrics", [("pass@1",), ("difference", "pass@1"), tuple(METRICS)], ids=["one line", "two lines", "wide"]
-)
-def test_latex_compiles_where_it_is_installed(made: Made, tmp_path: Path, metrics: tuple[str, ...]) -> None:
-    program = shutil.which("pdflatex") or shutil.which("tectonic")
-    if program is None:
-        skip_by_design("neither pdflatex nor tectonic is installed")
-    chosen = [word for metric in metrics for word in ("--metric", metric)]
-    table = made.reproduce("--table", "--format", "latex", *chosen).stdout
-    packages = table.splitlines()[0].removeprefix("% needs ")
-    paper = tmp_path / "paper.tex"
-    head = f"\\documentclass[twocolumn]{{article}}\n{packages}\n\\begin{{document}}\n"
-    paper.write_text(f"{head}{table}\\end{{document}}\n", "utf-8")
-    is_tectonic = Path(program).name == "tectonic"
-    options = [] if is_tectonic else ["-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape"]
-    done = subprocess.run([program, *options, paper.name], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert (tmp_path / "paper.pdf").read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize(

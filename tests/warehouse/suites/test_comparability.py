@@ -12,7 +12,7 @@ from harness import prompt_file
 from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.problems import benchmarks
-from harness.prompt_file import load, parse
+from harness.prompt_file import parse
 from harness.training import manifest
 from harness.weights import models
 from warehouse.suites import published_suites
@@ -118,26 +118,6 @@ def test_each_stated_condition_that_differs_is_a_reason(changes: dict[str, Any],
     assert reasons(run(**changes)) == [reason]
 
 
-@pytest.mark.parametrize(
-    ("changes", "choice"),
-    [
-        ({"params": {**PAPER.parameters, "drafts": 3}}, "drafts 3"),
-        ({"params": {**PAPER.parameters, "guidance_tokens": 20}}, "guidance tokens 20"),
-        ({"params": {**PAPER.parameters, "step_tokens": 256}}, "step tokens 256"),
-        ({"num_problems": 200}, "limited to 200 of 1319 problems"),
-        ({"top_p": 1.0}, "top-p 1.0"),
-        ({"concurrency": 8}, "8 in flight"),
-        ({"engine_draft_tensor_parallel": 1}, "draft tensor parallel 1"),
-    ],
-)
-def test_what_the_paper_does_not_state_is_a_choice_that_is_named_and_no_reason(
-    changes: dict[str, Any], choice: str
-) -> None:
-    changed = run(**changes)
-    assert reasons(changed) == []
-    assert choice in choices(TABLE, PLAN, PAPER, changed)
-
-
 def test_an_unfinished_run_is_no_choice_whatever_number_of_problems_it_has() -> None:
     assert reasons(run(num_problems=200, num_finished=3)) == ["only 3 of 1000 samples are finished"]
 
@@ -145,11 +125,6 @@ def test_an_unfinished_run_is_no_choice_whatever_number_of_problems_it_has() -> 
 def test_the_machine_is_no_reason_against_an_accuracy() -> None:
     changed = run(devices="1 × cpu", engine_kind="transformers", engine_spec_decode="ngram")
     assert reasons(changed, "tokens") == []
-
-
-def test_a_run_of_an_older_version_has_the_defaults_of_later_parameters() -> None:
-    older = {name: value for name, value in PAPER.parameters.items() if name != "verdict"}
-    assert reasons(run(params=older)) == []
 
 
 @pytest.mark.parametrize("name", published_suites.names())
@@ -357,10 +332,3 @@ def test_a_paper_that_published_no_prompts_leaves_them_open() -> None:
     wording = parse("[step_choice]\nblank = 'nothing'", "own.toml")
     assert reasons(run(prompts=wording.stored)) == []
     assert "prompts of a file" in choices(TABLE, PLAN, PAPER, run(prompts=wording.stored))
-
-
-def test_a_run_is_sought_in_the_wording_of_its_launch(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text("system = 'Sir.'")
-    own = published_suites.launch_of({**PLAN.flags, "prompts": str(tmp_path / "own.toml")})
-    assert run_columns(PAPER)["prompts"] is None
-    assert run_columns(own)["prompts"] == load(tmp_path / "own.toml").stored
