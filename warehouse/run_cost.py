@@ -89,6 +89,7 @@ def same_cost(spec: RunSpec) -> dict[str, Any]:
     """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
     return {
         "method": spec.method,
+        "uncounted": registry.uncounted(),
         "dataset": spec.dataset,
         "params": dict(spec.params),
         "temperature": spec.temperature,
@@ -217,6 +218,7 @@ def _read_spent(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str
         "dataset": spec.dataset,
         "uncounted": registry.uncounted(),
         "method": spec.method,
+        "uncounted": registry.uncounted(),
         "draft": spec.draft and spec.draft.name,
         "target": spec.target and spec.target.name,
         "token_budget": spec.token_budget,
