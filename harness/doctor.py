@@ -22,7 +22,7 @@ from harness.checks.finding import Check, Question, Status
 from harness.cli import options
 from harness.cli.method_options import LaunchCommand
 from harness.engine import Role
-from harness.engines import placement, speculation
+from harness.engines import placement, registry, speculation
 from harness.engines.served.address import is_address
 from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Cluster, PartialLaunch
@@ -191,7 +191,7 @@ def _roles(launch: PartialLaunch) -> tuple[Role, ...]:
 
 def _models(launch: PartialLaunch, cluster: Cluster) -> Mapping[Role, str]:
     """Return the models by role: the named ones, and the method's default where one is missing."""
-    if launch.engine == "scripted":
+    if not registry.capabilities(launch.engine).runs_models:
         return {}
     named = {role: _absolute(name) for role, name in launch.models.items() if name is not None}
     if launch.method is None:

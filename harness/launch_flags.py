@@ -8,19 +8,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import ValidationError
 
 from harness.engine import Role
 from harness.engines import placement
+from harness.engines.registry import AUTO, CHOICES
 from harness.methods import METHODS
 from harness.methods.method import flag
 from harness.plural import counted
 from harness.problems.benchmarks import DATASETS
 
 Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "output"]
-EngineChoice = Literal["auto", "vllm", "transformers", "scripted"]
+if TYPE_CHECKING:
+    EngineChoice = str
+else:
+    EngineChoice = Literal[(AUTO, *CHOICES)]
 Proposer = Literal["none", "draft", "ngram", "suffix", "eagle3", "mtp"]
 DraftSampling = Literal["greedy", "probabilistic"]
 DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]

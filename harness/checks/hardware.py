@@ -11,6 +11,7 @@ import psutil
 
 from harness import environment, gpus
 from harness.checks.finding import Check, Question, failure, ok, probe, warning
+from harness.engines import registry
 from harness.gpus import Gpu
 
 _USED_BY_OTHERS = 0.1
@@ -91,7 +92,7 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "hip
 
 def check_driver(question: Question) -> Iterator[Check]:
     """Check that driver and cards serve the installed build and several engines; nothing without a GPU."""
-    if environment.accelerator() != "gpu" or question.engine == "scripted":
+    if environment.accelerator() != "gpu" or not registry.capabilities(question.engine).runs_models:
         return
     cards = gpus.visible_gpus()
     nvidia = [card for card in cards if card.vendor == "nvidia"]

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from harness import environment
 from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.engine import EngineDied, Role
-from harness.engines import libraries, speculation
-from harness.engines.served import probe as server_probe
+from harness.engines import libraries, registry, speculation
+from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import (
     draft_sampling,
@@ -142,7 +141,7 @@ def _checked(role: Role, name: str, folder: Path, question: Question) -> ModelFi
 
 
 def _engine(question: Question) -> str:
-    return question.engine if question.engine != "auto" else "vllm" if find_spec("vllm") else "transformers"
+    return registry.resolved(question.engine)
 
 
 def _has_the_workers_packages(question: Question) -> bool:
@@ -248,9 +247,9 @@ def check_servers(question: Question) -> Iterator[Check]:
         if not question.workers_run_here and address.is_loopback:
             yield warning(subject, f"{address.shown} is this machine only: the jobs look for a server on their nodes")
         try:
-            found = server_probe.find_here(address, role, question.served_models.get(role))
-            own = server_probe.own_tokenizer(role, found.model, found.root, question.tokenizers.get(role))
-            notices = server_probe.check_here(address, role, found, own)
+            found = discovery.find_here(address, role, question.served_models.get(role))
+            own = discovery.own_tokenizer(role, found.model, found.root, question.tokenizers.get(role))
+            notices = discovery.check_here(address, role, found, own)
         except EngineDied as error:
             where = "" if question.workers_run_here else " from here; --on-node asks from a node"
             yield (failure if question.workers_run_here else warning)(subject, f"{error}{where}")
@@ -325,8 +324,7 @@ def check_speculation(question: Question) -> Iterator[Check]:
     if question.spec_decode is None:
         return
     is_here = question.packages_are_here
-    installed = "vllm" if find_spec("vllm") or not is_here else "transformers"
-    kind = installed if question.engine == "auto" else question.engine
+    kind = registry.resolved(question.engine, is_here=is_here)
     device = environment.accelerator() if question.workers_run_here else "gpu"
     if reason := unsupported_reason(kind, device, question.temperature, question.spec_decode, is_here=is_here):
         yield failure(_SPECULATION, reason)

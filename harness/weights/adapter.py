@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from harness.engines import registry
 from harness.weights.models import defect
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -74,10 +75,10 @@ def unsupported_reason(kind: str, method: str, *, speculates: bool, is_here: boo
     """
     if method != "scot":
         return f"--selection-adapter is for scot's choice of a draft, not for {method}"
-    if kind not in ("vllm", "transformers"):
+    if (packages := registry.capabilities(kind).adapter_packages) is None:
         return f"--selection-adapter needs --engine vllm or transformers, not {kind}"
-    if is_here and kind == "transformers" and find_spec("peft") is None:
-        return "--selection-adapter with --engine transformers needs peft: pip install 'peft>=0.13'"
+    if is_here and None in map(find_spec, packages):
+        return f"--selection-adapter with --engine {kind} needs peft: pip install 'peft>=0.13'"
     if speculates:
         return "--selection-adapter and --spec-decode exclude each other: verdicts and proposals share one engine"
     return None

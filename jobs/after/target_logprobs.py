@@ -217,7 +217,7 @@ def _tokenizers(spec: RunSpec, engine: Engine) -> dict[Role, Tokenizer]:
     """Return the tokenizers of target and draft; a draft of the same files has the target's."""
     tokenizers: dict[Role, Tokenizer] = {"target": engine.tokenizer, "draft": engine.tokenizer}
     draft = spec.draft
-    if draft is not None and spec.engine.kind != "scripted" and draft != spec.target:
+    if draft is not None and spec.engine.can.runs_models and draft != spec.target:
         revision = None if Path(draft.path).is_dir() else draft.revision
         tokenizers["draft"] = HFTokenizer(draft.path, revision, spec.conventions("draft"))
     return tokenizers

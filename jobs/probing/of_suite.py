@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from harness.engines import registry
 from harness.launch_options import Launch
 from harness.methods import build
 from harness.plural import counted
@@ -72,7 +73,7 @@ def _target_alone(own: PreparedLaunch) -> Launch:
         for name in launch.model_fields_set
         if name not in _OF_THE_PAIR and not name.startswith(_OF_OTHER_MODELS)
     }
-    if target is not None and launch.engine != "scripted" and launch.target is None:
+    if target is not None and registry.capabilities(launch.engine).runs_models and launch.target is None:
         values["target"] = target.name  # each method has a default of its own
     return Launch.model_validate({**values, "method": "vanilla", "parameters": {}})
 

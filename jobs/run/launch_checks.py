@@ -106,7 +106,7 @@ class _ShortContext:
         model = spec.models[role]
         assert model is not None
         estimate = required_context_tokens(problems, text.tokens, 0, spec.wording)
-        is_scripted = spec.engine.kind == "scripted"
+        is_scripted = not spec.engine.can.runs_models
         if limit >= estimate and not is_scripted:
             return None
         tokenizer = ByteTokenizer() if is_scripted else _tokenizer_here(spec, model, role)
@@ -180,7 +180,7 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
     wording asks for answers that are not one token of it.
     """
     instructed = {path.split(".")[1] for path in spec.wording.changes if path.startswith("instruction.")}
-    for role in build(spec.method, dict(spec.params)).roles if spec.engine.kind != "scripted" else ():
+    for role in build(spec.method, dict(spec.params)).roles if spec.engine.can.runs_models else ():
         model = spec.models[role]
         tokenizer = None if model is None or _is_known(spec, role, model) else _tokenizer_here(spec, model, role)
         if model is None or tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
@@ -219,7 +219,7 @@ def check_taught(spec: RunSpec) -> Iterator[str]:
     demo = demo_prompts().changes
     own = [key for key, text in spec.wording.changes.items() if demo.get(key) != text]
     read = [key for key in own if not is_alone or key.split(".")[0] not in _QUESTIONS]
-    if taught and read and spec.engine.kind != "scripted":
+    if taught and read and spec.engine.can.runs_models:
         yield (
             f"OWN PROMPTS: the toy model{'s' * (len(taught) > 1)} {' and '.join(taught)} learned from the built-in "
             "wording and the demo's alone, and the answer to another one is mostly chance. This shows that the prompts "
@@ -240,7 +240,7 @@ def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
     """
     named = [(role, model, spec.engine.arguments[role]) for role, model in spec.models.items()]
     for name, model, arguments in (*named, ("spec-model", spec.speculator, {})):
-        if spec.engine.kind == "scripted" or model is None or model.server is not None:
+        if not spec.engine.can.runs_models or model is None or model.server is not None:
             continue
         folder, is_own = files_at_hand(model.path, model.revision), Path(model.path).is_absolute()
         variable = hub.offline_by() if is_here and not is_own else None
@@ -269,7 +269,7 @@ def check_hub_ids(spec: RunSpec) -> Iterator[str]:
     """
     pinned = {known.hub_id for known in MODELS.values()}
     named = [*spec.models.items(), ("spec-model", spec.speculator)]
-    for name, model in named if spec.engine.kind != "scripted" else ():
+    for name, model in named if spec.engine.can.runs_models else ():
         if model is None or model.server is not None or model.path in pinned or "/" not in model.path:
             continue
         is_here = Path(model.path).is_absolute() or hub_cache(model.path).is_dir()

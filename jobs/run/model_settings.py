@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.engine import Role
-from harness.engines import libraries
+from harness.engines import libraries, registry
 from harness.launch_flags import pairs
 from harness.launch_options import PartialLaunch
 from harness.methods.method import flag
@@ -75,9 +75,9 @@ def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | N
         if model is None:
             continue
         asked = conventions_of(launch, role)
-        if asked != NO_CONVENTIONS and launch.engine == "scripted":
+        if asked != NO_CONVENTIONS and not registry.capabilities(launch.engine).runs_models:
             raise ValueError(
-                f"{_asked(launch, role)}: scripted engines have no chat template and no tags; leave it out"
+                f"{_asked(launch, role)}: {launch.engine} engines have no chat template and no tags; leave it out"
             )
         folder = local_folder(model)
         if asked != NO_CONVENTIONS and folder is None:
@@ -111,7 +111,7 @@ def engine_arguments(launch: PartialLaunch, roles: Collection[Role], kind: str) 
     """
     given = {role: pairs(flag(f"{role}_engine"), getattr(launch, f"{role}_engine")) for role in _ROLES if role in roles}
     for role, table in given.items():
-        if table and kind != "vllm":
+        if table and not registry.capabilities(kind).takes_arguments:
             raise ValueError(f"{flag(f'{role}_engine')} {next(iter(table))}: needs --engine vllm, not {kind}")
         libraries.check(role, table)
     return {f"{role}_arguments": table for role, table in given.items() if table}

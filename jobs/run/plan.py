@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from harness import environment, gpus, prompt_file
 from harness.engine import Role
-from harness.engines import placement, speculation
+from harness.engines import placement, registry, speculation
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import (
     check_flags,
@@ -32,8 +31,6 @@ from harness.weights import adapter, models
 from jobs.run import model_settings, reward_model, served
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
 from jobs.run.wording import current_prompt_hash
-
-_SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ def _engine(
     launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Collection[Role], *, is_here: bool
 ) -> EngineSpec:
     """Raises ValueError where the engine cannot speculate or be placed as the launch asks."""
-    kind = served.kind_of_engines(_engine_kind(launch.engine, is_here=is_here), servers, roles)
+    kind = served.kind_of_engines(registry.resolved(launch.engine, is_here=is_here), servers, roles)
     proposing = proposer(launch.method, launch.spec_decode)
     served.check_speculation(proposing, servers)
     check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
@@ -180,34 +177,23 @@ def _cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role])
     cards: dict[Role, tuple[int, ...] | None] = {
         role: placement.parse(text) if (text := named[role]) else None for role in roles
     }
-    if cluster != "slurm" and kind not in ("scripted", "served"):
+    if cluster != "slurm" and registry.capabilities(kind).max_cards != 0:
         number = len(gpus.visible_gpus()) if environment.accelerator() == "gpu" else 0
         placement.check(cards, number, "this machine has")
     for role, numbers in cards.items():
-        if kind == "transformers" and len(numbers or ()) > 1:
-            raise ValueError(f"--{role}-gpus {named[role]}: the engine transformers runs on one GPU; vllm on several")
+        if registry.capabilities(kind).max_cards == 1 and len(numbers or ()) > 1:
+            raise ValueError(f"--{role}-gpus {named[role]}: the engine {kind} runs on one GPU; vllm on several")
     return {f"{role}_gpus": numbers for role, numbers in cards.items()}
-
-
-def _engine_kind(engine: str, *, is_here: bool) -> str:
-    if engine != "auto":
-        return engine
-    if not is_here:  # a worker says so where its Python lacks it
-        return "vllm"
-    return "vllm" if find_spec("vllm") else "transformers"
 
 
 def _models(
     launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Mapping[Role, ServerAddress]
 ) -> _Models:
-    if launch.engine == "scripted":
-        scripted = dict.fromkeys(roles, _SCRIPTED)
-        return _Models(
-            scripted.get("draft"),
-            scripted.get("target"),
-            scripted.get("reward"),
-            ["SCRIPTED ENGINES: no model runs; the numbers mean nothing."],
-        )
+    if not registry.capabilities(launch.engine).runs_models:
+        name = launch.engine  # stands for the model that there is not
+        of = dict.fromkeys(roles, ModelSpec(name, name, None, name))
+        notice = f"{name.upper()} ENGINES: no model runs; the numbers mean nothing."
+        return _Models(of.get("draft"), of.get("target"), of.get("reward"), [notice])
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     compares = build(launch.method, dict(launch.parameters)).asks_equivalence
     chosen = models.by_role(launch.method, roles, launch.models, device, compares=compares)
@@ -231,7 +217,7 @@ def _check_speculation(
     engine: EngineSpec, launch: Launch, resolved: _Models, speculator: ModelSpec | None
 ) -> Iterator[str]:
     """Yield warnings. Raises ValueError where the files at hand show that the weights cannot propose for the target."""
-    if engine.spec_decode is None or resolved.target is None or engine.kind != "vllm":
+    if engine.spec_decode is None or resolved.target is None or not engine.can.speculates:
         return
     proposes = speculator or (resolved.draft if engine.spec_decode == "draft" else None)
     target, weights = _reference(resolved.target), _reference(proposes) if proposes else None

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import get_args
 
 from harness.engine import EngineDied, Role
-from harness.engines.served import probe
+from harness.engines import registry
+from harness.engines.served import discovery
 from harness.engines.served.address import ServedModel, ServerAddress, is_address, refuse_other_forms
 from harness.launch_options import Cluster, Launch, PartialLaunch
 from harness.methods.method import flag
@@ -62,8 +63,8 @@ def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, Serv
 def _check_flags(launch: PartialLaunch, served: Collection[Role], *, everywhere: bool) -> None:
     if not served:
         return
-    if launch.engine == "scripted":
-        raise ValueError("--engine scripted runs no model, so there is no server to ask: leave one of them out")
+    if not registry.capabilities(launch.engine).runs_models:
+        raise ValueError(f"--engine {launch.engine} runs no model, so there is no server to ask: leave one of them out")
     for role in served:
         for name in (f"{role}_{setting}" for setting in _OF_ENGINES):
             if getattr(launch, name, None) not in (None, ()):
@@ -101,7 +102,7 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     if cluster == "slurm" and address.is_loopback:
         notices.append(f"{flag(role)} {address.shown} is this machine only: the jobs look for a server on their nodes")
     try:
-        found = probe.find_here(address, role, wanted)
+        found = discovery.find_here(address, role, wanted)
     except EngineDied as error:
         if cluster != "slurm" or wanted is None or "refuses the key" in str(error):
             hint = f"; or name its model with --{role}-served-model" if cluster == "slurm" and wanted is None else ""
@@ -109,11 +110,11 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
         notices.append(f"{error}: nothing is known of it until a job asks it")
         found = None
     model = found.model if found else str(wanted)
-    own = probe.own_tokenizer(role, model, found.root if found else None, named)
+    own = discovery.own_tokenizer(role, model, found.root if found else None, named)
     if found is not None:
-        notices += probe.check_here(address, role, found, own)
+        notices += discovery.check_here(address, role, found, own)
     name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
-    fingerprint = probe.fingerprint(model, own.tokenizer)
+    fingerprint = discovery.fingerprint(model, own.tokenizer)
     kind = found.kind if found else UNKNOWN
     spec = ModelSpec(name, own.source.path_or_hub_id, own.source.revision, fingerprint, server=kind)
     return ServedRole(spec, address.root, notices, found.context_tokens if found else None)
@@ -145,4 +146,4 @@ def served_models(spec: RunSpec, servers: Mapping[Role, str]) -> Iterator[tuple[
             raise ValueError(f"the address of the {role}'s server is not recorded: launch the run again with --{role}")
         address = ServerAddress.parse(flag(role), servers[role])
         kind = None if model.server == UNKNOWN else model.server
-        yield role, ServedModel(address.root, kind, probe.model_of(model.fingerprint), model.fingerprint)
+        yield role, ServedModel(address.root, kind, discovery.model_of(model.fingerprint), model.fingerprint)

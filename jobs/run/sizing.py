@@ -67,7 +67,7 @@ def lines_for_launch(
     Raises ValueError (DoesNotFit among them), with one line, where the run could not start on its cards as far as this
     machine can tell.
     """
-    if spec.engine.kind != "vllm":
+    if not spec.engine.can.is_planned:
         return []
     sizing = sizing_of(spec, build(spec.method, dict(spec.params)), problems)
     if cluster != "slurm":
@@ -103,7 +103,7 @@ def planned_widths(
 
     Empty where the node decides, or nothing is known of a model.
     """
-    if spec.engine.kind != "vllm":
+    if not spec.engine.can.is_planned:
         return {}
     if cluster == "slurm":
         job = cards_of_worker(sbatch, workers_per_task)
@@ -121,7 +121,7 @@ def planned_widths(
 def no_gpus(spec: RunSpec, sbatch: Mapping[str, Option]) -> Iterator[str]:
     """Yield a warning where workers on Slurm start vLLM and their job asks for no GPU."""
     starts_engines = any(model is not None and model.server is None for model in spec.models.values())
-    if spec.engine.kind == "vllm" and starts_engines and cards_of_worker(sbatch) is None:
+    if spec.engine.can.is_planned and starts_engines and cards_of_worker(sbatch) is None:
         yield (
             "NO GPU ASKED FOR: Slurm gives a job without such an option none, and vLLM then runs on processors or does "
             "not start. Ask with --gpus-per-node 1, or in the profile."

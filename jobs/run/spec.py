@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from pydantic import ConfigDict, TypeAdapter
 
 from harness.engine import Role
+from harness.engines import registry
 from harness.methods import run_identity, sample_identity
 from harness.methods.method import Parameter
 from harness.methods.plugins import MethodSource
@@ -127,6 +128,11 @@ class EngineSpec:
     reward_memory: float | None = None
     """Share of a GPU's memory for the reward model's engine."""
     reward_tensor_parallel: int | None = None
+
+    @property
+    def can(self) -> registry.Capabilities:
+        """What the engine can do. Raises ValueError where there is none of this name."""
+        return registry.capabilities(self.kind)
 
     @property
     def cards(self) -> dict[Role, tuple[int, ...] | None]:

@@ -68,14 +68,14 @@ def texts(run: RunFolder) -> dict[str, str]:
 
 SLOW_WORKER = """
 import sys
-from harness.engines import factory, scripted, simulated_model
+from harness.engines import scripted
 from jobs.work.worker import run_shard
-slow = factory._scripted
+slow = scripted.dry_run_engine
 def slowly(role, settings):
     engine = slow(role, settings)
     engine.seconds_per_call = 0.02
     return engine
-factory._scripted = slowly
+scripted.dry_run_engine = slowly
 run_shard(sys.argv[1], 0)
 """
 """Python code of a worker process that takes 20 ms a call; its argument is a run folder."""

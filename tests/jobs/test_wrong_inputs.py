@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.engines.served import probe
+from harness.engines.served import discovery
 from harness.launch import main
 from harness.problems import hub
 from harness.weights.models import pair_folder
@@ -175,6 +175,6 @@ def test_a_server_that_fails_on_the_first_requests_is_one_line(
 ) -> None:
     monkeypatch.chdir(folder)
     if failure == "slow":
-        monkeypatch.setattr(probe, "CHECK_SECONDS", 0.4)
+        monkeypatch.setattr(discovery, "CHECK_SECONDS", 0.4)
     monkeypatch.setattr(server, "failures", [failure] * 10)
     assert_refused(typed(SERVED + "SERVER --target-tokenizer tok", SERVER=server.url), message, folder)

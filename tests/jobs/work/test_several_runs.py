@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.engine import EngineDied, Role
-from harness.engines import registry
+from harness.engines import scripted as scripted_engine
 from harness.engines.pool import EnginePool
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
@@ -45,7 +45,7 @@ def attempts(run: RunFolder) -> list[dict[str, Any]]:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedEngine]:
     """Every engine that is started, in order."""
-    scripted, engines = registry._scripted, []
+    scripted, engines = scripted_engine.dry_run_engine, []
 
     def recorded(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = scripted(role, settings)
@@ -53,7 +53,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedEngine]:
         engines.append(engine)
         return engine
 
-    monkeypatch.setattr(registry, "_scripted", recorded)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", recorded)
     return engines
 
 
@@ -150,7 +150,7 @@ def test_every_run_has_its_own_replacement_of_an_engine_in_reserve(
     tmp_path: Path, started: list[ScriptedEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = plan(tmp_path, drafts=2), plan(tmp_path, drafts=3)
-    scripted = registry._scripted
+    scripted = scripted_engine.dry_run_engine
 
     def restarting(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = scripted(role, settings)
@@ -159,7 +159,7 @@ def test_every_run_has_its_own_replacement_of_an_engine_in_reserve(
             breaking(engine, 3, lambda: setattr(engine, "restarts", 1))
         return engine
 
-    monkeypatch.setattr(registry, "_scripted", restarting)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", restarting)
     run_parts(parts(first, second))
     assert len(started) == 4, "an engine that has died once is not handed on"
     tried = [row["num_attempts"] for part in second.trace_files() for row in trace_files.read_rows(part)]

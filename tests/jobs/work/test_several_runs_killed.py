@@ -21,14 +21,14 @@ from tests.slurm.ledger import Witness
 _NUM_KILLS = 5
 _SLOW_WORKER = """
 import sys
-from harness.engines import factory
+from harness.engines import scripted
 from jobs.work.worker import run_parts
-made = factory._scripted
+made = scripted.dry_run_engine
 def slowly(role, settings):
     engine = made(role, settings)
     engine.seconds_per_call = 0.01
     return engine
-factory._scripted = slowly
+scripted.dry_run_engine = slowly
 run_parts([(folder, [0, 1]) for folder in sys.argv[1:]])
 """
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.engine import Role, Sampling
-from harness.engines import registry
+from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from jobs.after.grading import finish
@@ -108,7 +108,7 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
 ) -> None:
     """Its latency holds an engine's start, so views of latency leave it out."""
     run = plan(tmp_path)
-    made = registry._scripted
+    made = scripted_engine.dry_run_engine
 
     def restarting(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = made(role, settings)
@@ -122,7 +122,7 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
         engine.write = restart_at_the_third_call
         return engine
 
-    monkeypatch.setattr(registry, "_scripted", restarting)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", restarting)
     run_shard(str(run.path), 0)
     [part] = run.trace_files()
     attempts = Counter(row["num_attempts"] for row in trace_files.read_rows(part))
