@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import gpus
 from harness.engine import EngineDied, Role
 from harness.engines import calls, processes, start_log, vllm_plugin
 from harness.engines.settings import EngineSettings, batched_tokens
@@ -321,8 +320,6 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         if (devices := settings.visible_devices) is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
             environment["HIP_VISIBLE_DEVICES"] = ",".join(devices)  # on ROCm vLLM insists that both say the same
-        elif (devices := gpus.slurm_devices() or gpus.whole_names()) is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     if (allowed := os.environ.get("VLLM_PLUGINS")) is not None:
         environment["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, vllm_plugin.ENTRY_POINT]))
     return environment
