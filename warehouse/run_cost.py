@@ -22,8 +22,8 @@ import numpy as np
 
 from harness.launch_options import Launch
 from harness.plural import counted
-from jobs.run.expected import Recorded
 from jobs.run.forecast import Forecast
+from jobs.run.shards import Recorded
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
 from warehouse.measures import runs_like

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.run import endings, shared_jobs, submissions
+from jobs.run import endings, submissions
 from jobs.run.files import opened, write_atomically
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
@@ -89,7 +89,7 @@ def _needed(run: RunFolder, jobs: dict[str, _JobFiles], unfinished: set[int]) ->
     """Return the tasks whose logs must stay, by name of the job; None where all of a job's must."""
     needed: dict[str, set[int] | None] = {}
     starts: dict[int, int] = defaultdict(int)
-    shared = shared_jobs.read(run)
+    shared = submissions.read_shared(run)
     for submission in reversed(submissions.read(run)):
         if submission.name not in jobs:
             continue
@@ -101,11 +101,11 @@ def _needed(run: RunFolder, jobs: dict[str, _JobFiles], unfinished: set[int]) ->
                     starts[shard] += 1
         is_others = submission.name in shared and any(
             other.exists() and endings.num_unfinished(other, whole=False)
-            for other in shared_jobs.others(run, shared[submission.name])
+            for other in submissions.others(run, shared[submission.name])
         )
         needed[submission.name] = None if is_others else kept
         if kept:
-            needed[shared_jobs.finalizer_of(run, submission)] = None
+            needed[submissions.finalizer_of(run, submission)] = None
     return needed
 
 

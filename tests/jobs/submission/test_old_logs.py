@@ -11,10 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from jobs import __main__ as commands
-from jobs.run import shared_jobs, submissions
+from jobs.run import submissions
 from jobs.run.folder import RunFolder
-from jobs.run.shared_jobs import SharedJob
-from jobs.run.submissions import Submission
+from jobs.run.submissions import SharedJob, Submission
 from jobs.slurm.client import Task
 from jobs.submission import old_logs
 from jobs.submission.submit import submit_here
@@ -104,7 +103,7 @@ def test_logs_of_a_shared_job_stay_while_another_run_of_it_is_unfinished(tmp_pat
     first, second = plan(tmp_path, shards=1), plan(tmp_path, shards=1, samples=2)
     for number in range(4):
         submit(first, number, [[0]])
-    shared_jobs.record(first, SharedJob("run.0", [first.path.name, second.path.name], "run.0.finalize"))
+    submissions.record_shared(first, SharedJob("run.0", [first.path.name, second.path.name], "run.0.finalize"))
     old_logs.merge(first, queried(first), [], [])
     assert "1000_0_0_log.out" in left(first)
     assert "1002_0_0_log.out" not in left(first)
