@@ -151,7 +151,7 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     from jobs import launching
     from jobs.run import endings
     from jobs.run.folder import RunFolder
-    from jobs.run.named import run_path
+    from jobs.run.folder_name import run_path
 
     if request.run is not None:
         run = RunFolder(run_path(str(request.run)))

@@ -24,8 +24,8 @@ from harness.engines import registry
 from harness.launch_options import Launch
 from harness.methods import build
 from harness.plural import counted
-from jobs.run.expected import Recorded
 from jobs.run.forecast import Forecast
+from jobs.run.shards import Recorded
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
 from warehouse.measures import runs_like
@@ -218,7 +218,6 @@ def _read_spent(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str
         "dataset": spec.dataset,
         "uncounted": registry.uncounted(),
         "method": spec.method,
-        "uncounted": registry.uncounted(),
         "draft": spec.draft and spec.draft.name,
         "target": spec.target and spec.target.name,
         "token_budget": spec.token_budget,

@@ -10,8 +10,8 @@ import pytest
 from harness.launch_options import Launch
 from harness.problems.problem import Problem
 from jobs.costs import in_words
-from jobs.run.expected import Recorded
 from jobs.run.forecast import Forecast
+from jobs.run.shards import Recorded
 from jobs.run.spec import EngineSpec, RunSpec
 from tests.warehouse import runs
 from tools.bench.warehouse import makespan
