@@ -17,8 +17,8 @@ from rich.console import Console
 from grading import GraderFailed
 from harness.checks.storage import ONE_NODE, keeps_group_out, locks_of_one_node
 from harness.cli.program import typed
-from harness.launch_options import PartialLaunch
 from harness.plural import counted
+from harness.settings.launch_settings import PartialLaunch
 from jobs import costs
 from jobs.after import warehouse
 from jobs.after.conclude import report

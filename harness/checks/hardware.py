@@ -52,7 +52,7 @@ def _gpus(question: Question) -> Iterator[Check]:
     # Where cards are named, the plan of their memory says which are missing.
     needed = 1 if any(question.cards.values()) else max(question.tensor_parallel.values(), default=1)
     if question.workers_run_here and len(cards) < needed:
-        text = f"{len(cards)} of the {needed} that --target-tensor-parallel or --draft-tensor-parallel needs"
+        text = f"{len(cards)} of the {needed} that --target.tensor-parallel or --draft.tensor-parallel needs"
         yield failure("gpu", text)
 
 

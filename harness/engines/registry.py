@@ -49,7 +49,7 @@ class Capabilities:
     is_planned: bool = False
     """Its width and its share of a GPU's memory are planned (harness.sizing)."""
     takes_arguments: bool = False
-    """It takes arguments of vLLM's engine (`--target-engine`)."""
+    """It takes arguments of vLLM's engine (`--target.engine`)."""
     speculates: bool = False
     """It verifies proposed tokens (`--spec-decode`)."""
     adapter_packages: tuple[str, ...] | None = None

@@ -31,7 +31,7 @@ from jobs.run.trace_files import SampleRow
 from jobs.work.reopened import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
 
-_OF_TARGET = ("target", "target_template", "target_thinking_tags", "engine")
+_OF_TARGET = ("target", "engine")
 """What a run without a target takes over from another one."""
 _MOST_NAMED = 3
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from harness.settings.roles import ModelSettings
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
-from jobs.run.spec import EngineSpec
 from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
 from jobs.submission import canceling, dispatch, snapshot, submit
@@ -91,7 +91,7 @@ def test_runs_of_one_pair_share_tasks_and_each_run_records_them(tmp_path: Path, 
 
 
 def test_runs_of_other_models_engines_or_resources_do_not_share(tmp_path: Path, cluster: Cluster) -> None:
-    runs = [plan(tmp_path, drafts=2), plan(tmp_path, drafts=3, engine=EngineSpec("scripted", target_memory=0.5))]
+    runs = [plan(tmp_path, drafts=2), plan(tmp_path, drafts=3, settings={"target": ModelSettings(memory=0.5)})]
     elsewhere = plan(tmp_path / "elsewhere", drafts=3)
     requests = [Request(run, {}) for run in (*runs, elsewhere)]
     dispatch_together([*requests, Request(plan(tmp_path, drafts=4), {"time": "1:00:00"})])
