@@ -119,7 +119,7 @@ def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | N
     HarnessError.
     """
     from jobs.run.folder import RunFolder
-    from jobs.run.named import run_path
+    from jobs.run.folder_name import run_path
     from warehouse.loading.runs import load_run
     from warehouse.options import database_beside
 

@@ -27,7 +27,7 @@ _HASHED = (
     "jobs/work",
     "jobs/after/grading.py",
     *(f"jobs/run/{name}.py" for name in (
-        "endings", "grades", "journal", "journal_writer", "records", "spec", "state", "trace_files",
+        "endings", "grades", "journal", "own_files", "spec", "state", "trace_files",
     )),
 )  # fmt: skip
 """Folders and files of the project that are hashed, but for those below."""

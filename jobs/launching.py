@@ -26,8 +26,8 @@ from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, prepare, sbatch_options
 from jobs.run import codes, served, shards
 from jobs.run.endings import by_shard, read_endings
-from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
+from jobs.run.shards import expected_tokens
 from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError

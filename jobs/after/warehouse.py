@@ -23,7 +23,7 @@ from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 
 if TYPE_CHECKING:
-    from jobs.run.expected import Recorded
+    from jobs.run.shards import Recorded
     from warehouse.nightly.judge import NightVerdict
     from warehouse.results import RunResults
 

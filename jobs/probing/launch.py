@@ -26,11 +26,9 @@ from jobs.probing.points import Point, Population, draw, problems_of
 from jobs.run import codes, endings, served, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
-from jobs.run.models_here import check_model
 from jobs.run.plan import RunPlan
 from jobs.run.sizing import lines_for_launch
-from jobs.run.spec import RunSpec
-from jobs.run.wording import current_prompt_hash
+from jobs.run.spec import RunSpec, check_model, current_prompt_hash
 from jobs.submission.submit import resolve as resolve_cluster
 
 _METHOD = "vanilla"

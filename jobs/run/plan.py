@@ -29,8 +29,7 @@ from harness.settings.roles import ModelSettings, role_flag
 from harness.training import manifest
 from harness.weights import adapter, models
 from jobs.run import model_settings, reward_model, served
-from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
-from jobs.run.wording import current_prompt_hash
+from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec, current_prompt_hash
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,15 @@ from pydantic import ConfigDict, TypeAdapter
 
 from harness.engine import Role
 from harness.engines import registry
-from harness.methods import run_identity, sample_identity
+from harness.methods import build, run_identity, sample_identity
 from harness.methods.method import Parameter
 from harness.methods.plugins import MethodSource
 from harness.problems.problem import DatasetOrigin, Problem
 from harness.prompt_file import BUILT_IN, Prompts
+from harness.prompts import prompt_hash
 from harness.settings.roles import ModelSettings
 from harness.weights.templates import Conventions
-from jobs.run.digest import FORMAT, check_format
+from jobs.run.files import FORMAT, check_format
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -378,3 +379,42 @@ class Attempt:
     load_at_end: float | None = None
     """Load of the machine when the attempt ended, its own work included; None while it is under way, and where it was
     killed."""
+
+
+class OtherPrompts(ValueError):
+    """The run was begun with other prompts than this code has; the message says which and what to do."""
+
+
+def current_prompt_hash(method: str, params: Mapping[str, Parameter], wording: Prompts = BUILT_IN) -> str:
+    """Return the hash of the prompts that this code sends for a method with these hyper-parameters."""
+    built = build(method, dict(params))
+    return prompt_hash(
+        wording,
+        shows_step_candidates=built.shows_step_candidates,
+        asks_equivalence=built.asks_equivalence,
+        asks_reward="reward" in built.roles,
+    )
+
+
+def check_prompts(spec: RunSpec) -> None:
+    """Raise OtherPrompts where this code would send other prompts than the run's finished samples were sent."""
+    current = current_prompt_hash(spec.method, spec.params, spec.wording)
+    if current != spec.prompt_hash:
+        raise OtherPrompts(
+            f"{spec.run_id} was begun with other prompts ({spec.prompt_hash}; this code sends {current}), so it cannot "
+            "be resumed. Its finished samples remain valid; launch it again for a new run, or resume it with the code "
+            "that began it"
+        )
+
+
+class ModelGone(ValueError):
+    """The folder of a model no longer exists; the message is one line."""
+
+
+def check_model(run_id: str, model: ModelSpec) -> None:
+    """Raise ModelGone where a model was a folder that this machine does not have. A hub id is not looked up."""
+    if Path(model.path).is_absolute() and not Path(model.path).exists():
+        raise ModelGone(
+            f"{run_id} names the model {model.name} by the folder {model.path}, which does not exist on this machine: "
+            "put the model there, or run the command where it is"
+        )

@@ -170,5 +170,4 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_models: dict[str, Pat
     assert result.exit_code == 0, result.output
     assert "20 problems × 1 sample = 20" in result.output
     assert "TRAINING DATA" in result.output
-    assert "GiB in bfloat16" in result.output
     assert {path.name for path in tmp_path.iterdir()} == {"data"}

@@ -16,8 +16,7 @@ from harness.settings.roles import ModelSettings
 from jobs.after.grading import finished_samples
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
-from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
-from jobs.run.wording import current_prompt_hash
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
 from jobs.watch.progress import Follower
 
 SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
@@ -72,15 +71,9 @@ def texts(run: RunFolder) -> dict[str, str]:
 
 
 SLOW_WORKER = """
-import sys
-from harness.engines import scripted
+import os, sys
+os.environ["HARNESS_SCRIPTED_SECONDS"] = "0.02"
 from jobs.work.worker import run_shard
-slow = scripted.dry_run_engine
-def slowly(role, settings):
-    engine = slow(role, settings)
-    engine.seconds_per_call = 0.02
-    return engine
-scripted.dry_run_engine = slowly
 run_shard(sys.argv[1], 0)
 """
 """Python code of a worker process that takes 20 ms a call; its argument is a run folder."""

@@ -18,7 +18,7 @@ from harness.settings import layers
 from harness.settings.launch_settings import BadLaunch, Launch, PartialLaunch
 from harness.settings.method_options import parsed_flags
 from jobs import suite
-from jobs.run import codes, own_method, trace_files
+from jobs.run import codes, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import folder_name
 from jobs.run.plan import plan
@@ -139,7 +139,7 @@ def test_somebody_elses_run_is_not_resumed_with_the_code_in_it(tmp_path: Path, m
     run = created(tmp_path, write_method(tmp_path))
     forget(monkeypatch)
     monkeypatch.setenv("HARNESS_METHOD_CODE", "")
-    monkeypatch.setattr("jobs.run.own_method.os.geteuid", lambda: run.path.stat().st_uid + 1)
+    monkeypatch.setattr("jobs.run.codes.os.geteuid", lambda: run.path.stat().st_uid + 1)
     with pytest.raises(ValueError, match=r"somebody else's code .* launch it with --method confident\.py:Confident"):
         codes.method_of(run)
     [archive] = run.path.glob("method-*.zip")
@@ -268,5 +268,5 @@ def test_a_built_in_method_has_no_source_and_no_archive(tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert not list(tmp_path.glob("*/method-*.zip"))
-    assert own_method.with_method(running_code(), None) == running_code()
+    assert codes.with_method(running_code(), None) == running_code()
     assert jobs("status", next(tmp_path.glob("demo-*"))).exit_code == 0

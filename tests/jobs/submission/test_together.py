@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.settings.roles import ModelSettings
-from jobs.run import shared_jobs, submissions
+from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
@@ -147,7 +147,7 @@ def test_a_worker_passes_over_a_run_that_has_left(tmp_path: Path, cluster: Clust
     first, second = pair_of_runs(tmp_path)
     together(first, second)
     [name] = cluster.shared
-    shared_jobs.leave(first, name)
+    submissions.leave(first, name)
     run_parts([(str(run.path), [0, 1]) for run in (first, second)], name)
     assert finished_ids(first) == []
     assert finished_ids(second) == planned_ids(second)
@@ -161,14 +161,14 @@ def test_a_worker_stops_a_run_that_leaves_and_goes_on_with_the_next(
     [name] = cluster.shared
     monkeypatch.setenv("HARNESS_SCRIPTED_SECONDS", "0.01")
     monkeypatch.setattr("jobs.work.run_part._LEFT_POLL_SECONDS", 0.05)
-    left = shared_jobs.left
+    left = submissions.left
 
     def leaving(run: RunFolder) -> set[str]:
         if run.path == first.path and any(path.stat().st_size > 3000 for path in first.journals()):
-            shared_jobs.leave(first, name)
+            submissions.leave(first, name)
         return left(run)
 
-    monkeypatch.setattr(shared_jobs, "left", leaving)
+    monkeypatch.setattr(submissions, "left", leaving)
     run_parts([(str(run.path), [0, 1]) for run in (first, second)], name)
     assert len(finished_ids(first)) < len(planned_ids(first))
     assert finished_ids(second) == planned_ids(second)
