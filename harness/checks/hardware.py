@@ -98,6 +98,12 @@ def check_driver(question: Question) -> Iterator[Check]:
     nvidia = [card for card in cards if card.vendor == "nvidia"]
     if nvidia:
         yield _driver(nvidia[0])
+    if any(card.is_exclusive for card in nvidia) and question.method not in ("vanilla", "specdecode"):
+        yield warning(
+            "compute mode",
+            "Exclusive_Process: a card serves one engine. Give draft and target cards of their own (--draft.gpus, "
+            "--target.gpus), or have MPS (nvidia-cuda-mps-control -d) or the mode Default",
+        )
     yield from _torch(cards, question)
 
 
