@@ -31,7 +31,7 @@ from jobs.run.shards import expected_tokens
 from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
-from jobs.submission import dispatch, old_logs
+from jobs.submission import dispatch
 from jobs.submission.submit import Job, log_of, submit_here
 from jobs.timing import folder as timings
 from jobs.watch import failures
@@ -256,8 +256,6 @@ def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_proc
     """Show progress until the workers have ended. Raises LaunchFailed."""
     follow(run, jobs, console, elsewhere=not in_this_process, among=among)
     failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
-    if not in_this_process:
-        old_logs.end_local(run, [job.job_id for job in jobs])
     if failed:
         job, error = failed[0]
         raise LaunchFailed(

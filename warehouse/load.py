@@ -54,8 +54,13 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
     """Print what was loaded and what was left out; return the exit code."""
     from warehouse.database import WarehouseError
     from warehouse.display import printable
-    from warehouse.loading.load_report import describe, describe_copies, describe_journals, describe_skipped
-    from warehouse.loading.replacement import RunForbidden
+    from warehouse.loading.replacement import (
+        RunForbidden,
+        describe,
+        describe_copies,
+        describe_journals,
+        describe_skipped,
+    )
 
     is_complete, is_all_forbidden = True, True
     for folder, outcome in outcomes:

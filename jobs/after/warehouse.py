@@ -170,8 +170,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
     WarehouseFailed.
     """
-    from warehouse.comparison.contrasts import Settings
-    from warehouse.comparison.named_runs import compare_runs
+    from warehouse.comparison.contrasts import Settings, compare_runs
     from warehouse.comparison.written import write_short
     from warehouse.options import default_database
     from warehouse.report.page import make_report

@@ -23,7 +23,7 @@ from jobs.run.spec import RunSpec, check_prompts
 from jobs.run.submissions import Submission
 from jobs.slurm import client, profiles
 from jobs.slurm.python_command import PythonCommand
-from jobs.submission import old_logs, snapshot, submit
+from jobs.submission import snapshot, submit
 
 _ENDING = "COMPLETING"
 _ENDING_SECONDS = 120.0
@@ -127,7 +127,6 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
         ending = [task for task in queued if task.state == _ENDING]
         if submissions.active_shards(before, ending).isdisjoint(unfinished):
             active = submissions.active_shards(before, queued)
-            old_logs.merge(run, _names(run, before), queued, unfinished)
             return [shard for shard in unfinished if shard not in active], len(active)
         if time.monotonic() >= deadline:
             raise client.SlurmError(
@@ -160,9 +159,7 @@ def submit_finalizer(
 def clear(run: RunFolder) -> None:
     """Cancel the jobs of a finished run that Slurm holds in its queue and will never start. Raises SlurmError."""
     with run.submission_lock():
-        before = submissions.current(run)
-        queued = _queued(run, before)
-        old_logs.merge(run, _names(run, before), queued, [])
+        _queued(run, submissions.current(run))
 
 
 def _queued(run: RunFolder, before: Sequence[Submission]) -> list[client.Task]:

@@ -28,7 +28,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from jobs.run.submissions import Submission
 from jobs.slurm import client
-from jobs.submission import in_process, old_logs, snapshot
+from jobs.submission import in_process, snapshot
 from jobs.submission.in_process import InProcessJob
 from jobs.work.side_by_side import run_share, run_side_by_side
 from jobs.work.worker import LAUNCHER_PID, run_parts, run_shards
@@ -94,7 +94,6 @@ def submit_parts_here(logged_in: RunFolder, workers: Sequence[Sequence[tuple[Run
     """Start workers in processes of this machine, each for its shards of one run or several."""
     import submitit
 
-    old_logs.begin_local(logged_in)
     executor = submitit.AutoExecutor(folder=str(logged_in.logs_dir / "jobs"), cluster="local")
     executor.update_parameters(timeout_min=_LOCAL_LIMIT_MINUTES)
     os.environ[LAUNCHER_PID] = str(os.getpid())

@@ -29,7 +29,6 @@ DECIDES_NOTHING = {
     "jobs.submission.own_python": "how jobs are started",
     "jobs.submission.snapshot": "which code runs",
     "jobs.submission.task": "which code runs",
-    "jobs.submission.unpacked": "which code runs",
     **dict.fromkeys(
         ("jobs.timing.draw", "jobs.timing.folder", "jobs.timing.phase"),
         "which samples are run again to be timed; they are run by the code that is hashed",

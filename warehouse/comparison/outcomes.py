@@ -228,12 +228,6 @@ def read_outcomes(connection: Connection, run_id: str) -> Outcomes:
     )
 
 
-def read_folders(connection: Connection, run_ids: Sequence[str]) -> dict[str, str]:
-    """Return the paths of the run folders at the time of loading, by run id."""
-    sql = "SELECT run_id, folder FROM run WHERE run_id IN (SELECT unnest($run_ids))"
-    return {str(row["run_id"]): str(row["folder"]) for row in rows(connection, sql, {"run_ids": list(run_ids)})}
-
-
 def _common(first: Outcomes, second: Outcomes) -> tuple[Counts, Counts]:
     """Return the places in each run of the problems with equal content, in the order of the first run; both (m,)."""
     places: Mapping[str, int] = {problem: place for place, problem in enumerate(second.problems)}

@@ -23,10 +23,9 @@ from warehouse.database import (
     rebuilder,
     writer,
 )
-from warehouse.estimates.store import bring_up_to_date
+from warehouse.estimates import bring_up_to_date
 from warehouse.loading.convert import LoadedFile
-from warehouse.loading.load_report import LoadReport, describe, report_on
-from warehouse.loading.replacement import RunUnreadable, check_folder, load_into
+from warehouse.loading.replacement import LoadReport, RunUnreadable, check_folder, describe, load_into, report_on
 from warehouse.loading.staging import UNREADABLE, Staged, fingerprints
 
 __all__ = [

@@ -19,7 +19,7 @@ from harness.launch_options import Launch
 from harness.methods import build, run_identity, sample_identity
 from harness.sizing.cards import cards_of_worker
 from harness.weights import models
-from warehouse.database import Record
+from jobs.run.forecast import Forecast
 from warehouse.suites import published_suites
 from warehouse.suites.comparability import num_problems
 from warehouse.suites.published_suites import Measure, Planned, Suite
@@ -245,41 +245,14 @@ START_SECONDS = 240.0
 """Until the engines of a worker are up: an assumption, as no paper states it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Machine time of a run."""
-
-    worker_hours: float
-    gpu_hours: float
-    source: str
-
-
-def from_history(launch: Launch, run: Record, num_samples: int | None = None) -> Estimate | None:
-    """Estimate from a recorded run with the same method, models, dataset, sampling and concurrency.
-
-    num_samples: of how many samples; without it of all of the launch, whose dataset is then a known one. Returns None
-    if the run has no times, or a model was split over another number of devices than the launch asks for.
-    """
-    parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
-    roles = build(launch.method, dict(launch.parameters)).roles
-    if any(parallel[role] not in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles):
-        return None
-    if not run["wall_seconds"] or not run["num_finished"]:
-        return None
-    number = _num_samples(launch) if num_samples is None else num_samples
-    hours = float(run["wall_seconds"]) / run["num_finished"] * number / 3600
-    gpus = int(run["num_gpus"] or 0)
-    return Estimate(hours, hours * gpus, f"history: {run['run_id']} on {run['devices']}")
-
-
-def from_published(launch: Launch, own: Setting, published: Published) -> Estimate | None:
+def from_published(launch: Launch, own: Setting, published: Published) -> Forecast | None:
     """Estimate from the latency that the papers have of this run; None where they say nothing of it."""
     seconds = _published_seconds(launch, own, published)
     if seconds is None:
         return None
-    at_once = min(launch.concurrency, _num_samples(launch))
-    hours = (START_SECONDS + seconds.number * _num_samples(launch) / at_once) / 3600
-    return Estimate(hours, hours * num_gpus(launch), seconds.source)
+    number, gpus = _num_samples(launch), num_gpus(launch)
+    hours = (START_SECONDS + seconds.number * number / min(launch.concurrency, number)) / 3600
+    return Forecast(hours, hours * max(1, gpus), hours * max(1, gpus), gpus, seconds.source)
 
 
 def _num_samples(launch: Launch) -> int:
