@@ -9,7 +9,7 @@ from jobs.run.folder import RunFolder
 from jobs.slurm import client, profiles
 from jobs.submission import snapshot, submit
 from jobs.submission.dispatch import with_code
-from jobs.watch.conclusion import how_to_conclude, in_queue
+from jobs.watch.answers import how_to_conclude, in_queue
 
 
 def conclude_again(run: RunFolder) -> str:
