@@ -83,7 +83,7 @@ def reason(run: RunFolder, task: Task) -> str:
         return str(found[-1])[:_MAX_CHARACTERS]
     if task.state == "COMPLETED":
         return state
-    ending = [line.strip() for line in starts[0] if line.strip()][-_SHOWN_LINES:]
+    ending = [line.strip() for line in starts[0] if line.strip() and not line.startswith("submitit ")][-_SHOWN_LINES:]
     return (f"{state}; its log ends: {' / '.join(ending)}" if ending else state)[:_MAX_CHARACTERS]
 
 

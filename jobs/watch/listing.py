@@ -67,7 +67,9 @@ def print_runs(runs: Iterable[ListedRun], console: Console) -> None:
         table.add_column(name, justify=side, overflow="fold", no_wrap=name != "models")
     for row in rows:
         table.add_row(*(Text(row[column.header]) for column in table.columns if isinstance(column.header, str)))
-    console.print(table, width=None if console.is_terminal else _PIPE_WIDTH, soft_wrap=not console.is_terminal)
+    if not console.is_terminal:
+        table.width = console.measure(table, options=console.options.update(width=_PIPE_WIDTH)).maximum
+    console.print(table, soft_wrap=not console.is_terminal)
 
 
 def _row(run: ListedRun) -> dict[str, str]:
