@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.run import shared_jobs
+from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
 from jobs.submission.in_process import LOG_NAME as IN_PROCESS_LOG
@@ -63,7 +63,7 @@ class LoggedException:
 
 def log_path(run: RunFolder, task: Task) -> Path:
     """Return the log of a task."""
-    return shared_jobs.logs_dir(run, task.name) / "jobs" / f"{task.job_id}_0_log.out"
+    return submissions.logs_dir(run, task.name) / "jobs" / f"{task.job_id}_0_log.out"
 
 
 def reason(run: RunFolder, task: Task) -> str:

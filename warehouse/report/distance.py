@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 
 from harness.plural import counted
-from warehouse.comparison.show_regimes import setting
+from warehouse.comparison.show import setting
 from warehouse.database import Connection, Record, rows
 from warehouse.formatting import NOTHING, fixed, percent, span
 from warehouse.labels import labels

@@ -39,7 +39,9 @@ def test_a_method_that_raises_is_named_with_line_and_log_everywhere(tmp_path: Pa
     (tmp_path / "rule.py").write_text(METHOD)
     flags = ["--dataset", "demo", "--limit", "2", "--engine", "scripted", "--cluster", cluster]
     ended = launch("--method", "rule.py:Rule", *flags, cwd=tmp_path)
-    [log] = [path for path in tmp_path.glob("runs/*/logs/jobs/*") if path.stat().st_size and path.suffix in {".err", ".log"}]
+    [log] = [
+        path for path in tmp_path.glob("runs/*/logs/jobs/*") if path.stat().st_size and path.suffix in {".err", ".log"}
+    ]
     why = "the method raised KeyError: 'verdict' (rule.py:11)"
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith(
