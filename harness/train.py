@@ -2,7 +2,7 @@
 
     python -m harness.train align  --draft SMALL --target LARGE --output aligned
     python -m harness.train select --draft aligned --target LARGE --output selector
-    python -m harness.launch --method scot --draft aligned --target LARGE --selection-adapter selector --dataset gsm8k
+    python -m harness.launch --method scot --draft aligned --target LARGE --target.adapter selector --dataset gsm8k
 
 Each launches the run that generates its data (everything after `--` is passed to harness.launch), or takes one by
 `--run`, then trains. The same command again resumes. See harness/training/README.md.
@@ -53,7 +53,7 @@ def align(**values: Any) -> None:
 @main.command(cls=OneLineErrors, short_help="Train the target to select a draft.")
 @flags.training_options("select")
 def select(**values: Any) -> None:
-    """Train the target to select a draft, and write the LoRA weights to OUTPUT, for use as --selection-adapter.
+    """Train the target to select a draft, and write the LoRA weights to OUTPUT, for use as --target.adapter.
 
     Everything after `--` is passed to harness.launch, which generates the data.
     """
@@ -124,7 +124,7 @@ def _select(request: TrainingRequest) -> None:
     benchmark = data.spec.dataset.removesuffix("-train").removesuffix("-scot")
     click.echo(
         f"  python -m harness.launch --method scot --draft {data.spec.draft.path} --target {base.path} "
-        f"--selection-adapter {request.output} --dataset {benchmark}"
+        f"--target.adapter {request.output} --dataset {benchmark}"
     )
 
 
@@ -145,7 +145,7 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     from jobs import launching
     from jobs.run import endings
     from jobs.run.folder import RunFolder
-    from jobs.run.named import run_path
+    from jobs.run.folder_name import run_path
 
     if request.run is not None:
         run = RunFolder(run_path(str(request.run)))

@@ -33,7 +33,7 @@ from harness.checks.engine_answers import Machine, Measured, NotPossible
 from harness.engines import registry
 from harness.engines.scripted import SCRIPTED_SECONDS
 from harness.gpus import visible_gpus
-from harness.launch_options import PartialLaunch
+from harness.settings.launch_settings import PartialLaunch
 from harness.sizing.run_sizing import ModelFiles
 from harness.weights import models
 from jobs.after.grading import finished_samples
@@ -110,7 +110,8 @@ def _machine(launch: PartialLaunch) -> Machine:
         raise ValueError(f"--engine {kind} is not installed here with torch")
     draft = target = None
     if registry.capabilities(kind).runs_models:
-        refs = [models.resolve(name) for name in (launch.draft or "demo-draft", launch.target or "demo-target")]
+        named = launch.draft.model or "demo-draft", launch.target.model or "demo-target"
+        refs = [models.resolve(name) for name in named]
         draft, target = (ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for ref in refs)
     return Machine(kind, environment.accelerator(), draft, target, tempfile.mkdtemp(prefix="doctor-"))
 

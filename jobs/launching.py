@@ -17,8 +17,8 @@ from rich.console import Console
 from grading import GraderFailed
 from harness.checks.storage import ONE_NODE, keeps_group_out, locks_of_one_node
 from harness.cli.program import typed
-from harness.launch_options import PartialLaunch
 from harness.plural import counted
+from harness.settings.launch_settings import PartialLaunch
 from jobs import costs
 from jobs.after import warehouse
 from jobs.after.conclude import report
@@ -26,8 +26,8 @@ from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, prepare, sbatch_options
 from jobs.run import codes, served, shards
 from jobs.run.endings import by_shard, read_endings
-from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
+from jobs.run.shards import expected_tokens
 from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError

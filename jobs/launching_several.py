@@ -16,7 +16,7 @@ from shlex import quote
 from rich.console import Console
 
 from harness.cli.program import typed
-from harness.launch_options import Cluster
+from harness.settings.launch_settings import Cluster
 from jobs import launching
 from jobs.after import several_target_logprobs
 from jobs.launching import LaunchFailed, OneLineEach

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from harness.engines import registry
-from harness.launch_options import Launch
 from harness.methods import build
 from harness.plural import counted
-from jobs.run.expected import Recorded
+from harness.settings.launch_settings import Launch
 from jobs.run.forecast import Forecast
+from jobs.run.shards import Recorded
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
 from warehouse.measures import runs_like
@@ -89,6 +89,7 @@ def same_cost(spec: RunSpec) -> dict[str, Any]:
     """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
     return {
         "method": spec.method,
+        "uncounted": registry.uncounted(),
         "dataset": spec.dataset,
         "params": dict(spec.params),
         "temperature": spec.temperature,
@@ -119,14 +120,13 @@ def from_history(launch: Launch, like: Mapping[str, Any], num_samples: int, data
 
 
 def _from_history(connection: Connection, launch: Launch, like: Mapping[str, Any], num_samples: int) -> Forecast | None:
-    parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
     roles = build(launch.method, dict(launch.parameters)).roles
     found = [
         run
         for run in runs_like(connection, dict(like))
         if run["wall_seconds"]
         and run["num_finished"]
-        and all(parallel[role] in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles)
+        and all(launch.roles[role].tensor_parallel in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles)
     ]
     # Those on the devices of the run with the most samples: a mean over several machines is that of none.
     alike = [run for run in found if run["devices"] == found[0]["devices"]]

@@ -51,7 +51,7 @@ def _gpus(question: Question) -> Iterator[Check]:
     # Where cards are named, the plan of their memory says which are missing.
     needed = 1 if any(question.cards.values()) else max(question.tensor_parallel.values(), default=1)
     if question.workers_run_here and len(cards) < needed:
-        text = f"{len(cards)} of the {needed} that --target-tensor-parallel or --draft-tensor-parallel needs"
+        text = f"{len(cards)} of the {needed} that --target.tensor-parallel or --draft.tensor-parallel needs"
         yield failure("gpu", text)
 
 
@@ -82,6 +82,12 @@ def check_driver(question: Question) -> Iterator[Check]:
     nvidia = [card for card in cards if card.vendor == "nvidia"]
     if nvidia:
         yield _driver(nvidia[0])
+    if any(card.is_exclusive for card in nvidia) and question.method not in ("vanilla", "specdecode"):
+        yield warning(
+            "compute mode",
+            "Exclusive_Process: a card serves one engine. Give draft and target cards of their own (--draft.gpus, "
+            "--target.gpus), or have MPS (nvidia-cuda-mps-control -d) or the mode Default",
+        )
     yield from _torch(cards, question)
 
 

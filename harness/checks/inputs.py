@@ -199,12 +199,12 @@ def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterat
 
 def _checked_tokenizer(role: Role, answer: Mapping[str, Any], *, has_variables: bool) -> Check:
     if "problem" in answer:
-        own = f"change --{role}-template, " if has_variables else ""
+        own = f"change --{role}.template, " if has_variables else ""
         remedy = f"{own}use another model, or download its tokenizer again"
         return failure(f"{role} tokenizer", f"{answer['problem']}: {remedy}")
     kind = "reasoning model" if answer["thinks"] else "plain model"
     if tags := answer["unopened_tags"]:
-        kind += f", or it thinks unasked: --{role}-thinking-tags '{','.join(tags)}'"
+        kind += f", or it thinks unasked: --{role}.thinking-tags '{','.join(tags)}'"
     text = f"{kind}; {answer['labels']}"
     if not answer["has_template"]:
         remedy = "add its chat_template.jinja if it was trained with another format"

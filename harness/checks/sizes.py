@@ -31,7 +31,7 @@ from harness.sizing.run_sizing import (
 from harness.weights import adapter, models
 
 _SUBJECT = "memory plan"
-_GIVE = "give --draft-memory, --target-memory and the tensor parallel sizes"
+_GIVE = "give --draft.memory, --target.memory and the tensor parallel sizes"
 _PROMPT_TOKENS = 1024
 """Upper estimate of a prompt where the problems are not at hand."""
 _FEW = 0.25

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from harness.engine import Engine, Role
 
@@ -49,7 +49,7 @@ class Capabilities:
     is_planned: bool = False
     """Its width and its share of a GPU's memory are planned (harness.sizing)."""
     takes_arguments: bool = False
-    """It takes arguments of vLLM's engine (`--target-engine`)."""
+    """It takes arguments of vLLM's engine (`--target.engine`)."""
     speculates: bool = False
     """It verifies proposed tokens (`--spec-decode`)."""
     adapter_packages: tuple[str, ...] | None = None
@@ -78,7 +78,9 @@ class ModelSource(Protocol):
 class EngineClass(Protocol):
     """What is registered: how an engine is started, and what it can do."""
 
-    capabilities: ClassVar[Capabilities]
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine can do."""
 
     async def start(
         self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None = None

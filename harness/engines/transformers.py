@@ -15,7 +15,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from harness import gpus
 from harness.engine import (
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 class TransformersEngine:
     """One model in this process."""
 
-    capabilities = Capabilities(
+    capabilities: ClassVar[Capabilities] = Capabilities(
         max_cards=1,
         adapter_packages=("peft",),
         has_prefix_cache=False,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from harness.engine import (
     Choice,
@@ -42,7 +42,7 @@ _VERDICT_PRIORITY, _GENERATION_PRIORITY = 0, 1
 class VLLMEngine:
     """An Engine on vLLM, in the worker's event loop."""
 
-    capabilities = Capabilities(
+    capabilities: ClassVar[Capabilities] = Capabilities(
         is_planned=True,
         takes_arguments=True,
         speculates=True,

@@ -338,7 +338,7 @@ base model where a batch also holds the adapter's (vllm-project/vllm#48421)."""
 
 
 def engine_arguments(model_path: str, revision: str | None, settings: EngineSettings) -> AsyncEngineArgs:
-    """Return vLLM's AsyncEngineArgs. Raises EngineDied where this vLLM lacks an argument."""
+    """Return vLLM's arguments. Raises EngineDied where this vLLM cannot speculate as asked."""
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     context = _max_model_len(model_path, revision, settings.max_context)
@@ -367,8 +367,6 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
         values |= {"speculative_config": speculative_config, "max_logprobs": ALL_TOKENS}
     arguments = {name: value for name, value in values.items() if value is not None}
     supported = {f.name for f in dataclasses.fields(AsyncEngineArgs)}
-    if unknown := set(arguments) - supported:
-        raise EngineDied(f"this vLLM lacks the arguments {', '.join(sorted(unknown))}; version 0.31 or later is needed")
     if _TEXT_ONLY in supported:
         arguments[_TEXT_ONLY] = True
     if settings.device == "gpu" and settings.tensor_parallel > 1 and _RANKS_TIMEOUT in supported:

@@ -12,6 +12,7 @@ equal problems have equal ids, and so runs on them can be paired.
 from __future__ import annotations
 
 import csv
+import difflib
 import json
 import math
 import os
@@ -479,7 +480,8 @@ def _value(own: OwnDataset, row: Row, name: str) -> Json:
         if each not in row:
             names = [str(key) for key in row]
             has = ", ".join(names[:_MOST_COLUMNS_SHOWN])[:200] or "none"
-            raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}=COLUMN")
+            [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
+            raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}={close}")
     if isinstance(column, str):
         return row.get(column)
     return [row[each] for each in several]

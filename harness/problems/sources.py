@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.plural import did_you_mean
 from harness.problems import benchmarks, own_problems
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 
@@ -31,8 +31,7 @@ def check(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -
     if own_problems.is_own(dataset):
         own_problems.describe(dataset, split, columns)
     elif dataset not in benchmarks.DATASETS:
-        close = difflib.get_close_matches(dataset, benchmarks.DATASETS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(dataset, benchmarks.DATASETS)
         valid = f"{', '.join(benchmarks.DATASETS)}, {own_problems.VALID}"
         raise ValueError(f"--dataset {dataset}: unknown; valid: {valid}{hint}")
     else:

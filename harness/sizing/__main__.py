@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from harness.cli.command import OneLineErrors
+from harness.cli.command import FurtherOption, OneLineErrors
 from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
 from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_time
@@ -84,16 +84,37 @@ Examples:
     metavar="NAME",
     help=f"Take the tokens of the prompt from the longest problem of a known dataset, or of {own_problems.VALID}.",
 )
-@click.option("--split", help="Split of a dataset of the hub.  [default: test]")
+@click.option("--split", cls=FurtherOption, help="Split of a dataset of the hub.  [default: test]")
 @click.option(
     "--columns", multiple=True, metavar="FIELD=COLUMN", help="Columns of an own dataset, as in harness.launch."
 )
 @click.option(
     "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
 )
-@click.option("--draft-tensor-parallel", type=click.IntRange(1), help="GPUs that the draft is split over.")
-@click.option("--target-tensor-parallel", type=click.IntRange(1), help="GPUs that the target is split over.")
-@click.option("--reward-tensor-parallel", type=click.IntRange(1), help="GPUs that the reward model is split over.")
+@click.option(
+    "--draft.tensor-parallel",
+    "--draft-tensor-parallel",
+    "draft_tensor_parallel",
+    cls=FurtherOption,
+    type=click.IntRange(1),
+    help="GPUs that the draft is split over.",
+)
+@click.option(
+    "--target.tensor-parallel",
+    "--target-tensor-parallel",
+    "target_tensor_parallel",
+    cls=FurtherOption,
+    type=click.IntRange(1),
+    help="GPUs that the target is split over.",
+)
+@click.option(
+    "--reward.tensor-parallel",
+    "--reward-tensor-parallel",
+    "reward_tensor_parallel",
+    cls=FurtherOption,
+    type=click.IntRange(1),
+    help="GPUs that the reward model is split over.",
+)
 def main(
     choices: Sequence[str],
     dataset: str | None,

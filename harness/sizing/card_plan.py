@@ -149,9 +149,9 @@ def check_width(demand: Demand, num_cards: int | None = None) -> None:
         return
     widths = [str(width) for width in _widths(demand, num_cards or _MOST_CARDS)]
     if demand.cards is None:
-        flag, valid = f"--{demand.name}-tensor-parallel {demand.width}", ", ".join(widths)
+        flag, valid = f"--{demand.name}.tensor-parallel {demand.width}", ", ".join(widths)
     else:  # the width follows from the cards
-        flag, valid = f"--{demand.name}-gpus {placement.written(demand.cards)}", f"{' or '.join(widths)} of them"
+        flag, valid = f"--{demand.name}.gpus {placement.written(demand.cards)}", f"{' or '.join(widths)} of them"
     if num_cards is not None and demand.width > num_cards:
         raise ValueError(f"{flag}: a worker has {counted(num_cards, 'GPU')}; valid: {valid}")
     for shape in (demand.shape, *demand.companions):

@@ -23,16 +23,15 @@ from harness.prompts import prompt_hash
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import target_logprobs
 from jobs.run.folder import RunFolder
-from jobs.run.models_here import check_model
-from jobs.run.records import counting_records
-from jobs.run.spec import RunSpec
+from jobs.run.own_files import counting_records
+from jobs.run.spec import RunSpec, check_model
 from jobs.run.state import finished_records
 from jobs.run.target_logprobs import Scorer, scorer_of
 from jobs.run.trace_files import SampleRow
 from jobs.work.reopened import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
 
-_OF_TARGET = ("target", "target_template", "target_thinking_tags", "engine")
+_OF_TARGET = ("target", "engine")
 """What a run without a target takes over from another one."""
 _MOST_NAMED = 3
 

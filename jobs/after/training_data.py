@@ -10,7 +10,7 @@ from harness.training.training_examples import Draft, Drafts, TargetChain
 from jobs.run import endings, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
-from jobs.run.records import counting_records
+from jobs.run.own_files import counting_records
 from jobs.run.trace_files import SampleRow
 
 

@@ -9,10 +9,10 @@ from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
 from harness.engines.libraries import UNPLANNED
 from harness.environment import accelerator
-from harness.launch_options import Cluster
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
+from harness.settings.launch_settings import Cluster
 from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, plan_lines
 from harness.sizing.cards import GPU_MEMORY, Option, cards_here, cards_of_worker
 from harness.sizing.run_sizing import (
@@ -45,9 +45,9 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
         candidates=method.parallel,
         target_candidates=method.target_parallel,
         dtype=engine.dtype,
-        widths=engine.widths,
-        shares=engine.memory,
-        cards={role: engine.cards[role] for role in method.roles},
+        widths={role: own.tensor_parallel for role, own in spec.settings.items()},
+        shares={role: own.memory for role, own in spec.settings.items()},
+        cards={role: spec.settings[role].gpus for role in method.roles},
         speculator=_files(proposes) if proposes is not None else None,
         speculative_tokens=engine.spec_tokens or 0,
         adapter_rank=adapter.served_rank(spec.selection.rank) if spec.selection is not None else 0,
@@ -114,7 +114,8 @@ def planned_widths(
     plan = planned_or_reason(sizing, cards, refuses=False) if cards else ""
     if not isinstance(plan, Plan):
         return {}
-    chosen = (role for role in sizing.roles if spec.engine.widths[role] is None and spec.engine.cards[role] is None)
+    own = spec.settings
+    chosen = (role for role in sizing.roles if own[role].tensor_parallel is None and own[role].gpus is None)
     return {role: plan.engines[role].width for role in chosen}
 
 
@@ -130,12 +131,12 @@ def no_gpus(spec: RunSpec, sbatch: Mapping[str, Option]) -> Iterator[str]:
 
 def unplanned_arguments(spec: RunSpec) -> list[str]:
     """Return the arguments of engines that change their memory and that no plan counts, by vLLM's names."""
-    return sorted({name for given in spec.engine.arguments.values() for name in given if name in UNPLANNED})
+    return sorted({name for own in spec.settings.values() for name in own.engine if name in UNPLANNED})
 
 
 def _uncounted(names: list[str]) -> list[str]:
     return (
-        [f"memory: planned without {', '.join(names)}; --draft-memory and --target-memory set the shares"]
+        [f"memory: planned without {', '.join(names)}; --draft.memory and --target.memory set the shares"]
         if names
         else []
     )

@@ -22,7 +22,7 @@ from harness.code_hash import running_code
 from harness.methods import plugins
 from harness.methods.references import packed
 from harness.weights import models
-from jobs.run import own_method
+from jobs.run import codes
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
 from jobs.slurm.python_command import PythonCommand
@@ -31,7 +31,7 @@ from jobs.submission import own_python, task
 CODE = task.CODE
 ARCHIVE, HASH = "HARNESS_CODE_ARCHIVE", "HARNESS_CODE_HASH"
 """Environment variables of a job: the SHA-256 of the archive, and the hash of the code in it (harness.code_hash)."""
-_CONTENT = ("harness", "jobs", "grading", "warehouse", "slurm/clusters", "pyproject.toml", own_method.SUBMITTED)
+_CONTENT = ("harness", "jobs", "grading", "warehouse", "slurm/clusters", "pyproject.toml", codes.SUBMITTED)
 """The packages, the profiles (for a job that launches runs again), the requirements that a node's check reads, and in a
 job, the methods that were submitted with it."""
 _EXCLUDED = Path("harness/data/models")
@@ -136,7 +136,7 @@ def _sha256(archive: Path) -> str:
 
 def _archive(root: Path) -> bytes:
     content = io.BytesIO()
-    methods = {f"{own_method.SUBMITTED}/{plugin.name}.zip": packed(plugin) for plugin in plugins.all_registered()}
+    methods = {f"{codes.SUBMITTED}/{plugin.name}.zip": packed(plugin) for plugin in plugins.all_registered()}
     with zipfile.ZipFile(content, "w") as archive:
         for path in _files(root):
             if (name := path.relative_to(root).as_posix()) not in methods:

@@ -18,10 +18,10 @@ from harness.engines.pool import LeasedEngine
 from harness.engines.settings import EngineSettings
 from harness.prompts import THINK_END
 from harness.weights.tokenizer import THINK_TAGS
-from jobs.run import codes, own_method
-from jobs.run.endings import attempt_name
+from jobs.run import codes
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt
+from jobs.run.submissions import attempt_name
 from jobs.submission import snapshot
 
 UNKNOWN_SERVER = "unknown server"
@@ -80,7 +80,7 @@ def new_attempt(
             for role, engine in engines.items()
         }
         | {"startup_seconds": sum(engine.start.seconds for engine in engines.values() if not engine.is_warm)},
-        code_hash=own_method.with_method(running_code(), codes.method_of(run)).hash,
+        code_hash=codes.with_method(running_code(), codes.method_of(run)).hash,
         code_archive=snapshot.unpacked_archive(),
         other_codes=tuple(other_codes),
         load_at_start=load,

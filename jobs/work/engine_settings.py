@@ -85,7 +85,7 @@ def engine_settings(
         max_context=sizing.context_tokens,
         tensor_parallel=chosen.tensor_parallel,
         memory=chosen.memory,
-        cards=engine.cards,
+        cards={role: own.gpus for role, own in spec.settings.items()},
         concurrency=spec.concurrency,
         candidates=method.parallel,
         target_candidates=method.target_parallel,
@@ -117,7 +117,7 @@ def _chosen(spec: RunSpec, sizing: RunSizing) -> Chosen:
 
 def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
     """Return the further arguments of an engine. Raises ValueError where this node's vLLM does not have one."""
-    given = spec.engine.arguments[role]
+    given = spec.settings[role].engine
     libraries.check(role, given)
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
 

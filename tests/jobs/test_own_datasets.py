@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from grading.check import main as check_golds
 from harness.doctor import main as doctor
 from harness.launch import main
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from jobs import suite
 from jobs.run.folder import RunFolder
 from jobs.run.plan import plan

@@ -16,7 +16,7 @@ from shlex import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.run.named import meant_by, run_paths
+from jobs.run.folder_name import meant_by, run_paths
 from warehouse.database import Connection, WarehouseError, columns, rows
 from warehouse.formatting import floored_percent
 from warehouse.statistics.intervals import Counts, Floats

@@ -1,7 +1,7 @@
 """Timing samples of a run on their way into the warehouse: a few hundred at most, so they go through Python.
 
 They are matched with the run's samples by their ids (jobs.timing). Those of no planned sample are left out, and of
-several records of one the first counts that did not end in an error, as for samples (jobs.run.records). The final
+several records of one the first counts that did not end in an error, as for samples (jobs.run.own_files). The final
 answer of a chain has its tokens and its time by the rule that insert_totals.sql has for `sample_answer`.
 """
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from harness.weights.templates import CLOSE
 from jobs.run import own_files, trace_files
-from jobs.run.records import FAILED
+from jobs.run.own_files import FAILED
 from jobs.timing.folder import DRAW, DRAW_NAME, timing_id
 from warehouse.loading.convert import Row, utc
 

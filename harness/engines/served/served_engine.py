@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from harness.engine import (
     Choice,
@@ -40,7 +41,7 @@ probable ones; the next batch is another one."""
 class ServedEngine:
     """An Engine whose requests go to a server. It shares the server with whoever else uses it."""
 
-    capabilities = Capabilities(runs_here=False, max_cards=0)
+    capabilities: ClassVar[Capabilities] = Capabilities(runs_here=False, max_cards=0)
     kv_tokens: int | None = None
     """None: the server admits requests to its cache itself."""
 
@@ -59,18 +60,18 @@ class ServedEngine:
     @classmethod
     async def start(
         cls,
-        tokenizer_path: str,
+        model_path: str,
         role: Role,
         settings: EngineSettings,
         log_path: Path | None = None,
         revision: str | None = None,
     ) -> ServedEngine:
-        """Connect to the server and try every kind of request. Raises EngineDied."""
+        """Connect to the server and try every kind of request; `model_path` has the tokenizer. Raises EngineDied."""
         if settings.server is None:
             raise ValueError("an engine of the kind served needs a server")
         try:
             address = ServerAddress.parse(f"--{role}", settings.server.address)
-            tokenizer = await asyncio.to_thread(HFTokenizer, tokenizer_path, revision, settings.conventions)
+            tokenizer = await asyncio.to_thread(HFTokenizer, model_path, revision, settings.conventions)
             connection = Connection(address, role, api_key(role), reply_seconds=calls.limit_seconds() or None)
         except (OSError, ValueError) as error:
             raise EngineDied(f"the {role} engine did not start: {error}") from error

@@ -18,7 +18,7 @@ from harness.checks.finding import Check
 from harness.checks.inputs import check_servers, check_tokenizers
 from harness.doctor import question_of
 from harness.engines import speculation as settings
-from harness.launch_options import PartialLaunch
+from harness.settings.launch_settings import PartialLaunch
 from harness.weights import models
 from harness.weights.tokenizer import HFTokenizer
 from tests.harness.checks.question import DEMO, QUESTION, ROOT, problem_texts, worst_status

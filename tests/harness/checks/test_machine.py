@@ -206,8 +206,8 @@ def test_a_vllm_that_cannot_be_used_is_detected(
     [
         (None, 0, 2, "ok", ""),
         (None, 90000, 1, "warning", "90000 MiB are in use by others"),
-        (None, 0, 4, "failure", "2 of the 4 that --target-tensor-parallel"),
-        ("1", 0, 2, "failure", "1 of the 2 that --target-tensor-parallel"),
+        (None, 0, 4, "failure", "2 of the 4 that --target.tensor-parallel"),
+        ("1", 0, 2, "failure", "1 of the 2 that --target.tensor-parallel"),
         ("7", 0, 1, "failure", "CUDA_VISIBLE_DEVICES admits"),
     ],
 )

@@ -15,11 +15,11 @@ import pytest
 from pyarrow import parquet
 
 from grading.bounds import MAX_ANSWER_CHARACTERS
-from harness.launch_options import BadLaunch, Launch
 from harness.problems import own_problems, sources
 from harness.problems.benchmarks import BadDataset
 from harness.problems.own_problems import HubSource, describe, is_own
 from harness.problems.problem import Problem, dataset_hash
+from harness.settings.launch_settings import BadLaunch, Launch
 from tests.harness.problems.local_hub import LocalHub, local_hub
 
 GOOD = '{"problem": "What is 2 + 3?", "answer": 5}\n'

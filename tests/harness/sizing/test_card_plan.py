@@ -123,9 +123,9 @@ def test_a_width_that_was_asked_for_wins_and_is_checked() -> None:
     asked = [replace(PAIR[0], width=1), PAIR[1]]
     plan = choose(parse_cards("4xH100-80"), asked)
     assert [e.width for e in plan.engines.values()] == [1, 4]
-    with pytest.raises(ValueError, match=r"--draft-tensor-parallel 8: .*12 attention heads .*valid: 1, 2, 4"):
+    with pytest.raises(ValueError, match=r"--draft.tensor-parallel 8: .*12 attention heads .*valid: 1, 2, 4"):
         choose(parse_cards("8xH100-80"), [replace(PAIR[0], width=8), PAIR[1]])
-    with pytest.raises(ValueError, match="--target-tensor-parallel 4: a worker has 2 GPUs; valid: 1, 2"):
+    with pytest.raises(ValueError, match=r"--target.tensor-parallel 4: a worker has 2 GPUs; valid: 1, 2"):
         choose(parse_cards("2xH100-80"), [PAIR[0], replace(PAIR[1], width=4)])
 
 
@@ -139,7 +139,7 @@ def test_shares_that_were_asked_for_win_and_the_other_engine_gets_the_rest() -> 
 
 def test_shares_above_the_whole_are_refused() -> None:
     asked = [replace(PAIR[0], share=0.5), replace(PAIR[1], share=0.6)]
-    with pytest.raises(ValueError, match=r"--draft-memory 0\.5 and --target-memory 0\.6 add up to more than 1"):
+    with pytest.raises(ValueError, match=r"--draft.memory 0\.5 and --target.memory 0\.6 add up to more than 1"):
         choose(parse_cards("4xH100-80"), asked)
     apart = [replace(asked[0], cards=(0,)), replace(asked[1], cards=(1, 2))]
     assert choose(parse_cards("3xH100-80"), apart).engines["target"].share == 0.6

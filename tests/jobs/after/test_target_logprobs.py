@@ -18,7 +18,7 @@ from jobs.__main__ import main
 from jobs.after import target_logprobs as scoring
 from jobs.run import target_logprobs, trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.records import counting_records
+from jobs.run.own_files import counting_records
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SCRIPTED, plan
 

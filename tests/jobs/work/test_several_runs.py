@@ -15,9 +15,9 @@ from harness.engines import scripted as scripted_engine
 from harness.engines.pool import EnginePool
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
+from harness.settings.roles import ModelSettings
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.spec import EngineSpec
 from jobs.slurm import client
 from jobs.work import worker
 from jobs.work.in_process_worker import InProcessWorker
@@ -139,7 +139,7 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(
 
 
 def test_a_run_that_cannot_start_here_does_not_take_the_others_with_it(tmp_path: Path) -> None:
-    impossible = plan(tmp_path, engine=EngineSpec("scripted", draft_memory=0.9, target_memory=0.9))
+    impossible = plan(tmp_path, settings=dict.fromkeys(("draft", "target"), ModelSettings(memory=0.9)))
     possible = plan(tmp_path, drafts=2)
     with pytest.raises(worker.RunsFailed, match=r"1 of 2 runs failed: .*: ValueError: .*add up to more than 1"):
         run_parts(parts(impossible, possible))
