@@ -99,8 +99,7 @@ def launch(
     missing is left to the verdict. Raises suite.BadSuite and what planning a launch and submitting it raise.
     """
     nightly_suite = suite.read(path, suite.NIGHTLY_OUTPUT, overrides)
-    profiles.check_names(nightly_suite.nightly.slurm, f"{path}: [nightly.slurm]")  # before anything is submitted
-    profiles.submitit_parameters(nightly_suite.nightly.slurm)
+    profiles.submitit_parameters(nightly_suite.nightly.slurm)  # refuses what is wrong before anything is submitted
     tag = night.isoformat() + _CONFIRMING * (only is not None)
     numbers = range(len(nightly_suite.launches)) if only is None else only
     prepared = suite.prepare(nightly_suite, tag, numbers, accept_code_change=accept_code_change)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.engines import calls, placement
-from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
+from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.cards import Option, cards_of_worker
 from jobs import golds
 from jobs.after import warehouse
@@ -167,7 +167,7 @@ def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Option]) ->
     of_worker, needed = cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
     if of_worker is None:
         return
-    placement.check(spec.engine.cards, of_worker.count, "a worker has")
+    placement.check({role: own.gpus for role, own in spec.settings.items()}, of_worker.count, "a worker has")
     if launch.workers_per_task > 1 and of_worker.count < needed:
         raise ValueError(
             f"--workers-per-task {launch.workers_per_task}: a worker has {counted(of_worker.count, 'GPU')} then, and "

@@ -54,8 +54,13 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
     """Print what was loaded and what was left out; return the exit code."""
     from warehouse.database import WarehouseError
     from warehouse.display import printable
-    from warehouse.loading.load_report import describe, describe_copies, describe_journals, describe_skipped
-    from warehouse.loading.replacement import RunForbidden
+    from warehouse.loading.replacement import (
+        RunForbidden,
+        describe,
+        describe_copies,
+        describe_journals,
+        describe_skipped,
+    )
 
     is_complete, is_all_forbidden = True, True
     for folder, outcome in outcomes:
@@ -100,7 +105,7 @@ def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_
 
 def _run_of(path: Path) -> Path:
     """Return the run folder that the name of a run, or its beginning, means. Raises click.UsageError."""
-    from jobs.run.named import run_paths
+    from jobs.run.folder_name import run_paths
 
     found = [] if path.exists() else run_paths(str(path))
     found = [run for run in found if run.name == path.name] or found

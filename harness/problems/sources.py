@@ -5,7 +5,6 @@ The problems of a run are in its folder: `--dataset RUN/spec.json` goes on with 
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from harness.plural import did_you_mean
 from harness.problems import benchmarks, own_problems
 from harness.problems.benchmarks import BadDataset
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
@@ -59,8 +59,7 @@ def check(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -
     elif own_problems.is_own(dataset):
         own_problems.describe(dataset, split, columns)
     elif dataset not in benchmarks.DATASETS:
-        close = difflib.get_close_matches(dataset, benchmarks.DATASETS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(dataset, benchmarks.DATASETS)
         valid = f"{', '.join(benchmarks.DATASETS)}, {own_problems.VALID}"
         raise ValueError(f"--dataset {dataset}: unknown; valid: {valid}{hint}")
     else:

@@ -31,7 +31,7 @@ from harness.trace import StopReason
 from jobs.run import own_files, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
-from jobs.run.records import FAILED, counting_records
+from jobs.run.own_files import FAILED, counting_records
 from jobs.run.state import compact
 from jobs.timing import folder as timings
 

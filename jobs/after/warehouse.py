@@ -16,14 +16,14 @@ from rich.console import Console
 
 from harness.cli import exit_codes
 from harness.cli.program import typed
-from harness.launch_options import Launch
 from harness.problems.problem import Problem
+from harness.settings.launch_settings import Launch
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 
 if TYPE_CHECKING:
-    from jobs.run.expected import Recorded
+    from jobs.run.shards import Recorded
     from warehouse.nightly.judge import NightVerdict
     from warehouse.results import RunResults
 
@@ -170,8 +170,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
     WarehouseFailed.
     """
-    from warehouse.comparison.contrasts import Settings
-    from warehouse.comparison.named_runs import compare_runs
+    from warehouse.comparison.contrasts import Settings, compare_runs
     from warehouse.comparison.written import write_short
     from warehouse.options import default_database
     from warehouse.report.page import make_report

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from harness.plural import counted
 from jobs.nights.record import NightRecord
-from jobs.run import cancellations, shared_jobs, submissions
+from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.run.state import read_state
@@ -110,8 +110,8 @@ def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:
     """
     names: dict[str, list[str]] = {}
     for run in runs:
-        for submission in shared_jobs.current(run):
-            for name in (submission.name, shared_jobs.finalizer_of(run, submission)):
+        for submission in submissions.current(run):
+            for name in (submission.name, submissions.finalizer_of(run, submission)):
                 names.setdefault(name, []).append(run.path.name)
     active: dict[str, dict[str, None]] = {}
     for task in client.queue(list(names)):
@@ -154,7 +154,7 @@ def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None
     """Return why a run is not submitted again; None where it is."""
     if not run.exists():
         return "it was never launched"
-    if cancellations.is_canceled(run):
+    if submissions.is_canceled(run):
         return "it was canceled"
     refusal = out_of_rounds(record, [run], recoveries)
     return refusal if refusal or run.path.name in record.requests else "it ran on this machine, where it ended early"

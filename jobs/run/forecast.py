@@ -52,6 +52,11 @@ class Forecast:
         """GPU-hours, or hours of workers where these have no GPU."""
         return self.worker_hours * max(1, self.num_gpus)
 
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours; 0 where workers have no GPU."""
+        return self.worker_hours * self.num_gpus
+
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:

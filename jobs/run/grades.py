@@ -13,8 +13,7 @@ from typing import Any, cast
 
 from harness.cli import permissions
 from jobs.run import own_files, trace_files
-from jobs.run.digest import FileDamaged
-from jobs.run.files import files_in
+from jobs.run.files import FileDamaged, files_in
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import GradeRow
 

@@ -17,8 +17,7 @@ from datetime import UTC, datetime
 
 from harness.chain import chain_scores
 from jobs.run import own_files, trace_files
-from jobs.run.digest import FileDamaged, WrongFormat, say_once
-from jobs.run.files import files_in
+from jobs.run.files import FileDamaged, WrongFormat, files_in, say_once
 from jobs.run.folder import RunFolder
 from jobs.run.spec import ModelSpec, RunSpec
 

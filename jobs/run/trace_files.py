@@ -3,7 +3,7 @@
 There is one file per worker attempt, not one per sample, because shared filesystems are slow with many small files. The
 columns are the fields of harness.trace; a test compares them, so that the two cannot drift apart unnoticed.
 
-Every file has digests (jobs.run.digest). Whoever reads one compares it with them first, so nothing damaged is read.
+Every file has digests (jobs.run.files). Whoever reads one compares it with them first, so nothing damaged is read.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 
 from harness.engine import Finish, Role
 from harness.trace import StopReason
-from jobs.run import digest
-from jobs.run.digest import FileDamaged
-from jobs.run.files import write_atomically
+from jobs.run import files
+from jobs.run.files import FileDamaged, write_atomically
 
 DAMAGED = (FileDamaged, pa.ArrowException, OSError)
 """What reading a file that is damaged or cannot be read raises."""
@@ -28,7 +27,7 @@ RUN_KEY, KIND_KEY = "run", "kind"
 """Metadata of a file: the run id that follows from its run's specification, and the folder that it was written into."""
 _NO_THREAD = "Failed to launch worker thread"
 """What pyarrow says where its process has no room for another thread, for example under `ulimit -v`."""
-_OWN_KEYS = frozenset({digest.FORMAT_KEY, RUN_KEY, KIND_KEY})
+_OWN_KEYS = frozenset({files.FORMAT_KEY, RUN_KEY, KIND_KEY})
 _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
 
 
@@ -301,13 +300,13 @@ def write_columns(
 
 
 def _write(path: Path, table: pa.Table, metadata: Mapping[str, str]) -> None:
-    own = {digest.FORMAT_KEY: str(digest.FORMAT)}
+    own = {files.FORMAT_KEY: str(files.FORMAT)}
     if RUN_KEY in metadata:
         own[KIND_KEY] = path.parent.name
     written = pa.BufferOutputStream()
     table = table.replace_schema_metadata({**metadata, **own})
     pq.write_table(table, written, compression="zstd", write_page_checksum=True)
-    write_atomically(path, digest.with_digests(memoryview(written.getvalue())))
+    write_atomically(path, files.with_digests(memoryview(written.getvalue())))
 
 
 @contextlib.contextmanager
@@ -318,9 +317,9 @@ def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
     OSError with a number where the file cannot be read, and MemoryError where this process may start no thread.
     """
     try:
-        digest.check(path, whole=whole)
+        files.check_digests(path, whole=whole)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            digest.check_format(path, _format_of(file))
+            files.check_format(path, _format_of(file))
             yield file
     except FileDamaged:
         raise
@@ -373,7 +372,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def _format_of(file: pq.ParquetFile) -> int | str | None:
-    written = metadata_of(file).get(digest.FORMAT_KEY)
+    written = metadata_of(file).get(files.FORMAT_KEY)
     return int(written) if written and written.isdigit() else written
 
 

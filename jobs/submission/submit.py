@@ -19,8 +19,8 @@ from harness import gpus
 from harness.engines import placement
 from harness.engines.processes import output_to
 from harness.environment import accelerator
-from harness.launch_options import Cluster
 from harness.methods import build
+from harness.settings.launch_settings import Cluster
 from harness.sizing.cards import Option
 from jobs.after.conclude import conclude
 from jobs.run import submissions
@@ -28,7 +28,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from jobs.run.submissions import Submission
 from jobs.slurm import client
-from jobs.submission import in_process, old_logs, snapshot
+from jobs.submission import in_process, snapshot
 from jobs.submission.in_process import InProcessJob
 from jobs.work.side_by_side import run_share, run_side_by_side
 from jobs.work.worker import LAUNCHER_PID, run_parts, run_shards
@@ -94,7 +94,6 @@ def submit_parts_here(logged_in: RunFolder, workers: Sequence[Sequence[tuple[Run
     """Start workers in processes of this machine, each for its shards of one run or several."""
     import submitit
 
-    old_logs.begin_local(logged_in)
     executor = submitit.AutoExecutor(folder=str(logged_in.logs_dir / "jobs"), cluster="local")
     executor.update_parameters(timeout_min=_LOCAL_LIMIT_MINUTES)
     os.environ[LAUNCHER_PID] = str(os.getpid())
@@ -139,8 +138,8 @@ def num_cards(spec: RunSpec) -> int:
     """Return the cards that the engines of one worker need, as far as the run says."""
     on_servers = {role for role, model in spec.models.items() if model is not None and model.server is not None}
     roles = [role for role in build(spec.method, dict(spec.params)).roles if role not in on_servers]
-    named = {role: numbers for role, numbers in spec.engine.cards.items() if role in roles}
-    return placement.num_cards(named, {role: spec.engine.widths[role] or 1 for role in roles})
+    named = {role: own.gpus for role, own in spec.settings.items() if role in roles}
+    return placement.num_cards(named, {role: spec.settings[role].tensor_parallel or 1 for role in roles})
 
 
 @contextlib.contextmanager

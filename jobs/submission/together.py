@@ -1,7 +1,7 @@
 """Submit several runs at once: runs of one pair of models share array jobs, so that a node loads their models once.
 
 A task has some shards of each run and works on one run after the other. Every run records the jobs as its own, so that
-status, resume and a second launch know its shards; what is special about them is in jobs.run.shared_jobs.
+status, resume and a second launch know its shards; what is special about them is in jobs.run.submissions.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 
 from harness.methods import build
 from harness.sizing.cards import Option
-from jobs.run import codes, lag, shared_jobs, submissions
+from jobs.run import codes, submissions
 from jobs.run.folder import RunFolder
-from jobs.run.shared_jobs import SharedJob
-from jobs.run.submissions import Submission
-from jobs.run.wording import check_prompts
+from jobs.run.spec import check_prompts
+from jobs.run.submissions import SharedJob, Submission
 from jobs.slurm import client, profiles
 from jobs.submission import snapshot, submit
 from jobs.submission.dispatch import (
@@ -92,8 +91,10 @@ def _in_common(request: Request) -> object:
     adapter = spec.selection and spec.selection.fingerprint
     proposing = spec.speculator and (spec.speculator.path, spec.speculator.revision)
     engine = replace(spec.engine, max_context=None)
+    settings = [spec.settings[role] for role in sorted(roles)]
+    starts = [(own.tensor_parallel, own.memory, own.gpus, own.engine) for own in settings]
     resources = [request.run.path.resolve().parent, dict(request.options), request.workers_per_task]
-    return [resources, sorted(roles), used, adapter, proposing, engine, spec.concurrency]
+    return [resources, sorted(roles), used, adapter, proposing, engine, starts, spec.concurrency]
 
 
 def _dispatch_alone(request: Request) -> Dispatched:
@@ -173,9 +174,8 @@ def _record(requests: Sequence[Request], archives: Sequence[str], array: Sequenc
         run, of_run = request.run, [task[number] for task in array]
         place = len(submissions.read(run))
         finalizer = submissions.finalizer_name(submissions.job_name(run, place))
-        shared_jobs.record(run, SharedJob(name, names, finalizer))
+        submissions.record_shared(run, SharedJob(name, names, finalizer))
         options, per_task = dict(request.options), (request.shards_per_task, code, request.workers_per_task)
         submission = Submission(place, name, of_run, time.time(), options, *per_task)
         submissions.record(run, submission)
-        lag.mark_submission(run, place)
     return name

@@ -15,7 +15,7 @@ from harness.plural import counted
 from harness.trace import Step
 from jobs.run import target_logprobs, trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.records import FAILED
+from jobs.run.own_files import FAILED
 from jobs.run.spec import RunSpec
 from jobs.run.target_logprobs import OtherTarget, Scorer, scorer_of
 from jobs.run.trace_files import SampleRow, StepRow

@@ -200,10 +200,10 @@ def test_a_run_that_has_nothing_is_left_out_and_the_others_are_compared(
     names = [runs[name] for name in ("complete", "nothing", "complete speccot")]
     why = f"{names[1]}: none of its 36 samples is finished and graded; complete it with: python -m jobs resume"
     line = f"NOT COMPARED: {why} '{where / names[1]}'"
-    assert compare(where, *names).stdout.splitlines()[0] == line
+    assert line in compare(where, *names).stdout.splitlines()
     document = json.loads(compare(where, *names, "--format", "json").stdout)
     assert [row["run_id"] for row in document["rows"]] == [names[0], names[2]]
-    assert document["warnings"][0] == line
+    assert line in document["warnings"]
     assert document["differences"] == json.loads(compare(where, *names[::2], "--format", "json").stdout)["differences"]
     assert compare(where, *names, "--format", "csv").stdout == compare(where, *names[::2], "--format", "csv").stdout
 
@@ -211,8 +211,8 @@ def test_a_run_that_has_nothing_is_left_out_and_the_others_are_compared(
 @pytest.mark.parametrize(
     ("names", "arguments", "num_rows", "message"),
     [
-        (("complete", "first samples only"), ("--k", "2"), 3, "{1}, pass@2: none of its problems has 2 samples"),
-        (("complete", "first samples only"), ("--maj",), 3, "{1}, maj@3: none of its problems has 3 samples"),
+        (("complete", "first samples only"), ("--k", "2"), 3, "{1}, pass@2: no problem of {1} has 2 samples"),
+        (("complete", "first samples only"), ("--maj",), 3, "{1}, maj@3: no problem of {1} has 3 samples"),
         (("first samples only", "complete"), ("--maj",), 2, "{1}, maj@3: no problem of {0} has 3 samples that"),
         (
             ("last samples", "without first samples"),

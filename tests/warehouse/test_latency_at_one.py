@@ -21,8 +21,7 @@ from tests.jobs.runs import plan
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse import latency_at_one
-from warehouse.comparison.contrasts import Settings
-from warehouse.comparison.named_runs import compare_runs
+from warehouse.comparison.contrasts import Settings, compare_runs
 from warehouse.comparison.show import at_one_lines, record
 from warehouse.database import WarehouseError, reader, rows
 from warehouse.latency_at_one import TimedCall, TimedSample, fit, timed_samples

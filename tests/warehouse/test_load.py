@@ -21,7 +21,7 @@ from tests.warehouse.conftest import counts, value
 from warehouse.database import reader, rows, writer
 from warehouse.load import RunUnreadable, load_run, main
 from warehouse.loading.convert import Row, utc
-from warehouse.loading.load_report import LoadReport
+from warehouse.loading.replacement import LoadReport
 from warehouse.loading.staging import stage_rows
 
 

@@ -16,8 +16,8 @@ from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
+from warehouse import estimates
 from warehouse.database import reader
-from warehouse.estimates import rates
 from warehouse.loading.runs import load_run
 from warehouse.probed import main
 
@@ -77,10 +77,10 @@ def test_decisions_that_end_the_reply_are_stored_with_the_probe_and_unknown_of_e
 
 def test_thresholds_near_each_other_have_names_of_their_own_that_say_all_of_them() -> None:
     ratings = np.array([0.9491, 0.99954, 0.999961, 0.9999991, 0.99999997])
-    found = rates.of_numbers(ratings)
+    found = estimates.of_numbers(ratings)
     assert len({f"{threshold:g}" for threshold in found}) == len(found) > 3
     assert [float(f"{threshold:g}") for threshold in found] == found
-    assert [f"{threshold:g}" for threshold in rates.of_numbers(np.linspace(-1, 1, 5))] == [
+    assert [f"{threshold:g}" for threshold in estimates.of_numbers(np.linspace(-1, 1, 5))] == [
         "-0.8",
         "-0.5",
         "0",

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch_options import Launch
 from harness.problems.problem import Problem
+from harness.settings.launch_settings import Launch
 from jobs.costs import in_words
-from jobs.run.expected import Recorded
 from jobs.run.forecast import Forecast
+from jobs.run.shards import Recorded
 from jobs.run.spec import EngineSpec, RunSpec
 from tests.warehouse import runs
 from tools.bench.warehouse import makespan

@@ -2,7 +2,7 @@
 
 Loading is idempotent. A run whose files still have the fingerprints of the last load is left alone; any other run is
 replaced as a whole in one transaction, so a loader that is killed leaves the old state. A sample with several records
-counts once (jobs.run.records). Runs that are still running may be loaded any number of times.
+counts once (jobs.run.own_files). Runs that are still running may be loaded any number of times.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from warehouse.database import (
     rebuilder,
     writer,
 )
-from warehouse.estimates.store import bring_up_to_date
+from warehouse.estimates import bring_up_to_date
 from warehouse.loading.convert import LoadedFile
-from warehouse.loading.load_report import LoadReport, describe, report_on
-from warehouse.loading.replacement import RunUnreadable, check_folder, load_into
+from warehouse.loading.replacement import LoadReport, RunUnreadable, check_folder, describe, load_into, report_on
 from warehouse.loading.staging import UNREADABLE, Staged, fingerprints
 
 __all__ = [

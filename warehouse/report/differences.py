@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from shlex import quote
 
 from warehouse.comparison import show
+from warehouse.comparison.compared_runs import Run, read_runs
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
-from warehouse.comparison.metrics import Run
-from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.outcomes import num_shared_problems
-from warehouse.comparison.show_warnings import pairing_warnings
+from warehouse.comparison.show import pairing_warnings
 from warehouse.database import Connection, WarehouseError
 from warehouse.report.charts import Dot, Dots, Reference
 from warehouse.report.facts import Estimate, RunFacts

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from warehouse.comparison.manifests import own_wording
-from warehouse.comparison.show_warnings import merged
+from warehouse.comparison.show import merged
 from warehouse.formatting import NOTHING, fixed, number, span
 from warehouse.render import warnings
 from warehouse.report.facts import Estimate, RunFacts, other_problems

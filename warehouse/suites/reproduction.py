@@ -16,7 +16,7 @@ from jobs.launching_several import start_several
 from jobs.preparation import PreparedLaunch
 from jobs.probing import of_suite
 from warehouse.candidates import grade_candidates
-from warehouse.comparison.show_warnings import merged
+from warehouse.comparison.show import merged
 from warehouse.database import DatabaseError, WarehouseError, reader, rows
 from warehouse.display import plain, printable
 from warehouse.formatting import one_line

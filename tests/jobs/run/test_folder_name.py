@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from harness.launch import main as launch
 from jobs.run.folder import RunFolder
-from jobs.run.folder_name import folder_name
-from jobs.run.named import meant_by, run_path
+from jobs.run.folder_name import folder_name, meant_by, run_path
 from jobs.run.spec import ModelSpec, RunSpec
 from tests.jobs.runs import plan
 

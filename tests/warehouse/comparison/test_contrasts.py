@@ -10,9 +10,8 @@ from numpy.random import Generator
 
 from tests.warehouse import cells
 from tests.warehouse.test_compare import load
+from warehouse.comparison.compared_runs import Run, read_runs
 from warehouse.comparison.contrasts import Settings, compare
-from warehouse.comparison.metrics import Run
-from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.outcomes import Outcomes
 from warehouse.database import reader
 from warehouse.statistics.bounded import which_is_better

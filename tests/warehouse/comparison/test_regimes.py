@@ -10,9 +10,8 @@ import pytest
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells
 from tests.warehouse.test_compare import BAD, GOOD, compare, load, records
-from warehouse.comparison import show_regimes
-from warehouse.comparison.named_runs import compare_runs
-from warehouse.comparison.show_warnings import merged
+from warehouse.comparison import show
+from warehouse.comparison.contrasts import compare_runs
 
 ALONE, METHOD = cells.VANILLA, replace(cells.SPEC, method="specreason", params={"threshold": 5.0})
 
@@ -81,22 +80,11 @@ def test_two_runs_of_the_target_alone_are_compared_with_each_other(both: tuple[P
     assert [row["baseline_run_id"] for row in found] == [None, first]
 
 
-def test_warnings_that_differ_in_runs_and_numbers_are_one_with_the_range() -> None:
-    names = {"demo-a-1f": "a", "demo-a-2f": "a (1 in flight)", "demo-b-3f": "b"}
-    busy = [f"{run}: BUSY: a load of {load}, 2 cores" for run, load in zip(names, ("1.8", "10.5", "4.2"), strict=True)]
-    unequal = ["UNEQUAL: demo-a-2f against demo-a-1f: 4 against 3", "UNEQUAL: demo-b-3f against demo-a-1f: 4 against 3"]
-    assert list(merged([*busy, *unequal, "demo-b-3f: PART of 12."], names)) == [
-        "all 3 runs: BUSY: a load of 1.8 to 10.5, 2 cores",
-        "UNEQUAL: a (1 in flight) and b against a: 4 against 3",
-        "b: PART of 12.",
-    ]
-
-
 def test_a_setting_that_ran_in_one_regime_only_has_no_speed_up_in_the_other(both: tuple[Path, dict[str, str]]) -> None:
     where, names = both
     other = cells.finished(where, many(cells.SPEC), GOOD, latency=15.0)
     comparison = compare_runs([*names.values(), *load(where, other)], where / "w.duckdb")
-    rows = {row[0]: row[-2:] for row in show_regimes.cells(show_regimes.regimes(comparison))}
+    rows = {row[0]: row[-2:] for row in show.regimes_table(show.regimes(comparison))[1]}
     assert rows["specreason"] != rows["speccot"]
     assert rows["speccot"][0] == "–"
     assert rows["speccot"][1].startswith("2.00×")

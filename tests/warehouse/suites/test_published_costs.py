@@ -8,10 +8,11 @@ from functools import lru_cache
 
 import pytest
 
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
+from jobs.run.forecast import Forecast
 from warehouse.suites import published_costs, published_suites
 from warehouse.suites.comparability import num_problems
-from warehouse.suites.published_costs import START_SECONDS, Estimate, Setting, from_history, from_published, num_gpus
+from warehouse.suites.published_costs import START_SECONDS, Setting, from_published, num_gpus
 from warehouse.suites.published_suites import Planned, Suite
 
 CONTRADICTIONS = {
@@ -39,7 +40,7 @@ def _every_run() -> Iterator[Run]:
                 yield loaded, plan, launch, published_costs.setting(loaded, plan, launch)
 
 
-def estimated(launch: Launch, own: Setting) -> Estimate:
+def estimated(launch: Launch, own: Setting) -> Forecast:
     result = from_published(launch, own, published_costs.everything())
     assert result is not None
     return result
@@ -101,8 +102,7 @@ def test_two_gpus_cost_two_gpus() -> None:
 def test_fewer_samples_than_may_be_in_flight_take_as_long_as_one_of_them() -> None:
     _, _, launch, own = the_run("speccot-table6", "128", "gsm8k")
     by_size = {
-        limit: estimated(launch.model_copy(update={"limit": limit, "samples": 1}), own).worker_hours * 3600
-        - START_SECONDS
+        limit: estimated(launch.changed(limit=limit, samples=1), own).worker_hours * 3600 - START_SECONDS
         for limit in (1, 128, 256)
     }
     assert by_size[1] == pytest.approx(by_size[128])
@@ -113,15 +113,3 @@ def test_an_estimate_follows_a_published_ratio_where_only_one_latency_is_publish
     """SpecReason's base model: 2.5 times the 69.2 s of figure 4."""
     _, _, launch, own = the_run("specreason-figure3", "base model", "math500")
     assert estimated(launch, own).gpu_hours == pytest.approx(2.5 * 69.2 * 1600 * 2 / 3600, rel=0.01)
-
-
-def test_history_is_scaled_to_the_planned_samples() -> None:
-    _, _, launch, _ = the_run("speccot-table2", "SpecCoT, QwQ-32B", "gsm8k")
-    parallel = {"engine_draft_tensor_parallel": 4, "engine_target_tensor_parallel": 4}
-    recorded = {"run_id": "r", "devices": "d", "wall_seconds": 7200.0, "num_finished": 2, "num_gpus": 4, **parallel}
-    result = from_history(launch, recorded)
-    assert result is not None
-    assert result.worker_hours == pytest.approx(1.0 * num_problems(launch) * 5)
-    assert result.gpu_hours == pytest.approx(4 * result.worker_hours)
-    assert from_history(launch, {**recorded, "wall_seconds": None}) is None
-    assert from_history(launch, {**recorded, "engine_target_tensor_parallel": 2}) is None
