@@ -366,12 +366,7 @@ def demo_prompts() -> Prompts:
     return parse((resources.files("harness") / "data" / name).read_text(encoding="utf-8"), name)
 
 
-@cache
-def _built_in() -> Prompts:
-    return Prompts.model_validate(parse_toml(built_in_text(), "data/prompts.toml"))
-
-
-BUILT_IN = _built_in()
+BUILT_IN = Prompts.model_validate(parse_toml(built_in_text(), "data/prompts.toml"))
 
 
 Piece = Literal[
