@@ -289,21 +289,16 @@ def load(path: Path) -> Prompts:
 
 
 def _read(path: Path, label: str, max_bytes: int) -> str:
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{label}: not a file")
     try:
-        with path.open("rb") as file:
-            content = file.read(max_bytes + 1)
-        text = content.decode()
+        if path.stat().st_size > max_bytes:
+            raise ValueError(f"{label}: larger than {max_bytes >> 10} KiB")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ValueError(f"{label}: no such file; a run begun with it keeps its prompts in its spec.json") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{label}: not UTF-8") from error
     except OSError as error:
         raise ValueError(f"{label}: cannot be read: {error.strerror}") from error
-    if len(content) > max_bytes:
-        raise ValueError(f"{label}: larger than {max_bytes >> 10} KiB")
-    return text
 
 
 def _of_spec(text: str, label: str) -> dict[str, Any]:
@@ -371,12 +366,7 @@ def demo_prompts() -> Prompts:
     return parse((resources.files("harness") / "data" / name).read_text(encoding="utf-8"), name)
 
 
-@cache
-def _built_in() -> Prompts:
-    return Prompts.model_validate(parse_toml(built_in_text(), "data/prompts.toml"))
-
-
-BUILT_IN = _built_in()
+BUILT_IN = Prompts.model_validate(parse_toml(built_in_text(), "data/prompts.toml"))
 
 
 Piece = Literal[

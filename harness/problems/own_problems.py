@@ -12,6 +12,7 @@ equal problems have equal ids, and so runs on them can be paired.
 from __future__ import annotations
 
 import csv
+import difflib
 import json
 import math
 import os
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -310,8 +311,6 @@ def _one_line(error: ValidationError) -> str:
     place = ".".join(str(part) for part in first["loc"][:2])
     if first["type"] == "extra_forbidden":
         return f"unknown key {place!r}; valid: {', '.join(_Described.model_fields)}"
-    if place == "answer_rule":
-        return f"answer_rule {first['input']!r}: unknown; valid: {', '.join(get_args(AnswerRule))}"
     return f"{place}: {first['msg'].removeprefix('Value error, ')}"
 
 
@@ -479,7 +478,8 @@ def _value(own: OwnDataset, row: Row, name: str) -> Json:
         if each not in row:
             names = [str(key) for key in row]
             has = ", ".join(names[:_MOST_COLUMNS_SHOWN])[:200] or "none"
-            raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}=COLUMN")
+            [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
+            raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}={close}")
     if isinstance(column, str):
         return row.get(column)
     return [row[each] for each in several]

@@ -93,14 +93,6 @@ def test_without_a_file_or_with_one_that_changes_nothing_a_run_is_what_it_was(tm
     assert set(own.spec.sample_ids(problem)).isdisjoint(plain.spec.sample_ids(problem))
 
 
-def test_a_run_that_uses_nothing_new_has_no_key_that_earlier_versions_refuse(tmp_path: Path) -> None:
-    spec = plan(launch(tmp_path, None), "local").spec
-    record = json.loads(spec.to_json())
-    assert not {"prompts", "speculator"} & set(record)
-    assert "spec_sampling" not in record["engine"]
-    assert RunSpec.from_json(spec.to_json()) == spec
-
-
 def test_a_spec_holds_every_text(tmp_path: Path) -> None:
     spec = plan(launch(tmp_path), "local").spec
     read = RunSpec.from_json(spec.to_json())

@@ -52,10 +52,7 @@ def test_a_driver_must_serve_the_cuda_of_the_installed_build(
     ("change", "status", "message"),
     [
         ({}, "ok", "built for CUDA 13.0, sees 1"),
-        ({"cuda": None}, "failure", "built for CPUs, but there is an NVIDIA GPU"),
-        ({"cuda": None, "hip": "7.0"}, "failure", "built for ROCm 7.0, but there is an NVIDIA GPU"),
         ({"problem": "RuntimeError: The NVIDIA driver on your system is too old"}, "failure", "driver on your system"),
-        ({"count": 4}, "warning", "sees 4 devices where 1 are visible"),
     ],
 )
 def test_torch_is_asked_what_it_can_use(
@@ -65,6 +62,14 @@ def test_torch_is_asked_what_it_can_use(
     monkeypatch.setattr(hardware, "probe", lambda *_, **__: Probe(CUDA_13 | change, None))
     check = found()["torch on the gpu"]
     assert (check.status, message in check.text) == (status, True), check.text
+
+
+@pytest.mark.parametrize(("method", "is_told"), [("speccot", True), ("vanilla", False)])
+def test_a_card_that_serves_one_process_is_named_where_two_engines_would_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, is_told: bool
+) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(driver="580.1", mode="Exclusive_Process")])
+    assert ("compute mode" in found(replace(QUESTION, method=method))) == is_told
 
 
 def test_without_a_gpu_nothing_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
