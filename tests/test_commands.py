@@ -100,7 +100,7 @@ def test_plain_help_lists_what_people_use_and_help_all_every_flag_by_its_new_spe
     assert "--target NAME" in plain
     assert "--target.top-k" not in plain
     assert all(one.spelled in every for one in ROLE_SETTINGS.values())
-    assert "--target.top-k" not in every
+    assert "target-top-k" not in every
 
 
 @pytest.mark.parametrize("method", METHODS)
