@@ -70,7 +70,7 @@ def check_exists(path: Path) -> None:
     """Raise BadDataset where there is no file at a path."""
     if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
         shown = str(path)[:200]
-        raise BadDataset(f"{shown}: no such file; a run begun with it has its problems (jobs resume)")
+        raise BadDataset(f"{shown}: no such file; a run begun with it keeps its problems: give --dataset RUN/spec.json")
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
