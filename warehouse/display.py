@@ -147,6 +147,7 @@ _LATEX = {
     "–": "--",
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }
+LATEX_NEEDS = "needs \\usepackage{booktabs,graphicx}"
 _NUMBER = re.compile(r"[+−]?[\d.,]+×?|–")
 
 
@@ -171,9 +172,33 @@ def aligned(
         numeric = [all(_NUMBER.fullmatch(row[place]) for row in rows) for place in range(len(headers))]
         alignment = ["right" if is_number else "left" for is_number in numeric]
     return tabulate(
-        [[escape(cell) for cell in row] for row in rows],
+        # At the beginning of a line of LaTeX, [ and * would be an argument of the line before.
+        [
+            [f"{{}}{escape(cell)}" if shape == "latex" and cell[:1] in ("[", "*") else escape(cell) for cell in row]
+            for row in rows
+        ],
         headers=[escape(header.strip()) for header in headers],
         tablefmt="pipe" if shape == "markdown" else "latex_raw",
         disable_numparse=True,
         colalign=alignment,
     )
+
+
+def booktabs(headers: Sequence[str], rows: Sequence[Sequence[str]], alignment: Sequence[str]) -> str:
+    """Return a LaTeX table with escaped cells, made smaller where it is wider than the line."""
+    grid = aligned(headers, rows, "latex", alignment)
+    for rule in ("\\toprule", "\\midrule", "\\bottomrule"):
+        grid = grid.replace("\\hline", rule, 1)
+    return f"\\resizebox{{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}}{{!}}{{%\n{grid}}}"
+
+
+def latex_float(caption: str, label: str, parts: Sequence[str], *, is_wide: bool = True) -> str:
+    """Return a table of a paper; is_wide: over both of its columns. `LATEX_NEEDS` says what it needs."""
+    star = "*" if is_wide else ""
+    head = [
+        f"\\begin{{table{star}}}[t]",
+        "\\centering\\small",
+        f"\\caption{{{latex(caption)}}}",
+        f"\\label{{tab:{label}}}",
+    ]
+    return "\n".join([*head, *parts, f"\\end{{table{star}}}"])
