@@ -157,8 +157,12 @@ def markdown(text: str) -> str:
 
 
 def latex(text: str) -> str:
-    """Return text in which LaTeX's special characters are escaped."""
-    return "".join(_LATEX.get(character, character) for character in printable(text))
+    """Return text in which LaTeX's special characters are escaped.
+
+    At the beginning, where [ and * could be an argument of the line before, they are set apart.
+    """
+    escaped = "".join(_LATEX.get(character, character) for character in printable(text))
+    return f"{{}}{escaped}" if escaped[:1] in ("[", "*") else escaped
 
 
 def aligned(
@@ -172,11 +176,7 @@ def aligned(
         numeric = [all(_NUMBER.fullmatch(row[place]) for row in rows) for place in range(len(headers))]
         alignment = ["right" if is_number else "left" for is_number in numeric]
     return tabulate(
-        # At the beginning of a line of LaTeX, [ and * would be an argument of the line before.
-        [
-            [f"{{}}{escape(cell)}" if shape == "latex" and cell[:1] in ("[", "*") else escape(cell) for cell in row]
-            for row in rows
-        ],
+        [[escape(cell) for cell in row] for row in rows],
         headers=[escape(header.strip()) for header in headers],
         tablefmt="pipe" if shape == "markdown" else "latex_raw",
         disable_numparse=True,
