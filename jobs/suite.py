@@ -51,8 +51,6 @@ from harness.settings.launch_settings import Launch
 from harness.settings.roles import flattened
 from harness.sizing.cards import without_replaced
 from jobs import costs, launching, launching_several, sweeps
-from jobs.after import several_target_logprobs
-from jobs.launch_plan import differing_widths
 from jobs.preparation import PreparedLaunch
 from jobs.probing import settings as probing
 from jobs.probing.settings import ProbeSettings
@@ -245,7 +243,7 @@ def prepare(
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
     changes = {**({"tag": tag} if tag else {}), **({"accept_code_change": True} if accept_code_change else {})}
     prepared = [launching.prepare(request.changed(**changes) if changes else request) for request in launches]
-    return several_target_logprobs.assigned(prepared)
+    return launching_several.assigned_targets(prepared)
 
 
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
@@ -257,18 +255,12 @@ def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
         launching.print_plan(prepared, console, is_preview=True)
         planned = counted(prepared.plan.spec.num_samples, "sample")
         console.print(f"  {prepared.num_left} of {planned} left{_to_time(prepared.num_to_time)}", highlight=False)
-    _print_differing_widths(launches, console)
     num_left = sum(prepared.num_left for prepared in launches)
     num_samples = counted(sum(prepared.plan.spec.num_samples for prepared in launches), "sample")
     to_time = _to_time(sum(prepared.num_to_time for prepared in launches))
     console.print(costs.total(launches), soft_wrap=True)
     console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{to_time}")
     costs.check(launches)
-
-
-def _print_differing_widths(launches: Sequence[PreparedLaunch], console: Console) -> None:
-    for line in differing_widths(launches):
-        console.print(line, style="bold yellow", markup=False, soft_wrap=True)
 
 
 def _to_time(number: int) -> str:
@@ -291,7 +283,6 @@ def launch(
 def start(launches: Sequence[PreparedLaunch]) -> list[RunFolder]:
     """Launch the planned runs of a suite, as `launch` does."""
     console = Console(highlight=False)
-    _print_differing_widths(launches, console)
     if any(map(costs.is_said, launches)):
         console.print(costs.total(launches), soft_wrap=True)
     return launching_several.start_several(launches, console)

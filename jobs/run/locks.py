@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from filelock import FileLock, SoftFileLock
@@ -51,28 +52,16 @@ class Lock(FileLock):
         raise NotImplementedError
 
 
-def are_listed() -> bool:
-    """Return whether the system says which locks are held, so that `held_here` knows them."""
+def is_held(lock: Path) -> bool:
+    """Return whether a process holds a lock, by trying it for a moment; this needs no right to write."""
     try:
-        _HELD.read_bytes()
-        return bool(_devices())
-    except OSError:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # nobody has locked it yet, or there are no locks here
         return False
-
-
-def held_here(locks: Iterable[Path]) -> set[Path]:
-    """Return which of these lock files a process on this machine holds, without taking any of them.
-
-    None are returned where the system does not say (`/proc/locks`).
-    """
-    holders = _holders()
-    devices = _devices() if holders else {}
-    held = set()
-    for lock in locks:
-        with contextlib.suppress(OSError):
-            if (_device(lock, devices), str(lock.stat().st_ino)) in holders:
-                held.add(lock)
-    return held
+    return False
 
 
 def holder_here(lock: Path) -> int | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from harness.context import context_to_open, required_context_tokens
-from harness.engine import Role
 from harness.engines.libraries import UNPLANNED
 from harness.environment import accelerator
 from harness.methods import Method, build
@@ -94,29 +93,6 @@ def lines_for_launch(
     uncounted = unplanned_arguments(spec)
     plan = planned_or_reason(sizing, job.cards(), refuses=not (job.card.is_assumed or uncounted))
     return [*_lines(sizing, plan, job.card.is_assumed), *_uncounted(uncounted), *_idle(sbatch, workers_per_task, plan)]
-
-
-def planned_widths(
-    spec: RunSpec, problems: list[Problem], cluster: Cluster, sbatch: Mapping[str, Option], workers_per_task: int = 1
-) -> dict[Role, int]:
-    """Return over how many GPUs each model is planned to be split for which nobody asked for a number.
-
-    Empty where the node decides, or nothing is known of a model.
-    """
-    if not spec.engine.can.is_planned:
-        return {}
-    if cluster == "slurm":
-        job = cards_of_worker(sbatch, workers_per_task)
-        cards = job.cards() if job is not None else []
-    else:
-        cards = list(cards_here()) if accelerator() == "gpu" else []
-    sizing = sizing_of(spec, build(spec.method, dict(spec.params)), problems)
-    plan = planned_or_reason(sizing, cards, refuses=False) if cards else ""
-    if not isinstance(plan, Plan):
-        return {}
-    own = spec.settings
-    chosen = (role for role in sizing.roles if own[role].tensor_parallel is None and own[role].gpus is None)
-    return {role: plan.engines[role].width for role in chosen}
 
 
 def no_gpus(spec: RunSpec, sbatch: Mapping[str, Option]) -> Iterator[str]:

@@ -118,7 +118,6 @@ WRONG = [
     (DATA + "my.jsonl --columns problem=q", "my.jsonl, line 1: no field 'q'; it has problem, answer"),
     (DATA + "my.jsonl --problems 3", "--problems 3: unknown problem '3' of 3; valid: rows (3), ranges (10-15) or ids"),
     (DATA + "my.jsonl --problems 0-99999999999", "--problems 0-99999999999: not a range of problems"),
-    (DATA + "my.jsonl --samples 10000000", "valid: up to 3,333,333, that is 10,000,000 in a run"),
     (OWN + "specreason --prompts step.toml", "score.question: unknown placeholder {step}; valid here: none"),
     (OWN + "speccot --prompts label.toml", "step_choice.item: lacks {label}"),
     (OWN + "lookahead --prompts same.toml", "equivalence: same and different are the same"),

@@ -51,7 +51,7 @@ SELECT run.* EXCLUDE (params, folder), run_conditions.devices, run_conditions.de
     (SELECT string_agg(DISTINCT git_commit[:10], ', ' ORDER BY git_commit[:10]) FROM attempt
         WHERE attempt.run_id = $run_id) AS git_commits,
     (SELECT string_agg(code_hash, ', ' ORDER BY code_hash) FROM run_code
-        WHERE run_code.run_id = $run_id AND (is_mixed OR code_hash <> 'unknown')) AS code_hashes,
+        WHERE run_code.run_id = $run_id) AS code_hashes,
     (SELECT count(DISTINCT hostname) FROM attempt WHERE attempt.run_id = $run_id) AS num_nodes
 FROM run JOIN run_conditions USING (run_id) WHERE run.run_id = $run_id
 """

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from jobs.run import locks
-from tests.requirements import skip_by_design
 
 
 def test_a_held_lock_is_told_by_its_inode_and_its_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, free = tmp_path / "held", tmp_path / "free"
+    held, free, mounted = tmp_path / "held", tmp_path / "free", locks._devices()
     free.touch()
     with locks.Lock(held):
-        if not locks.held_here([held]):
-            skip_by_design("this system does not list its locks")
-        assert locks.held_here([held, free]) == {held}
-        mounted = dict.fromkeys(locks._devices(), "ff:ff")
-        monkeypatch.setattr(locks, "_devices", lambda: mounted)  # a file of the same number in another filesystem
-        assert locks.held_here([held]) == set()
+        assert [locks.is_held(path) for path in (held, free, tmp_path / "absent")] == [True, False, False]
+        assert locks.holder_here(held) in (os.getpid(), None)
+        monkeypatch.setattr(locks, "_devices", lambda: dict.fromkeys(mounted, "ff:ff"))
+        assert locks.holder_here(held) is None, "a file of the same number in another filesystem"
+    assert not locks.is_held(held)

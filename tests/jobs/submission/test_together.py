@@ -15,7 +15,7 @@ from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
 from jobs.submission import canceling, dispatch, snapshot, submit
 from jobs.submission.together import Request, dispatch_together
-from jobs.watch.reasons import last_error, log_path
+from jobs.watch.failures import log_path, reason
 from jobs.watch.status import status
 from jobs.work.worker import run_parts, run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
@@ -185,4 +185,4 @@ def test_the_log_of_a_shared_task_is_found_from_every_run(tmp_path: Path, cluste
     log_path(first, task).parent.mkdir(parents=True)
     line = f"jobs.work.worker.RunsFailed: 1 of 2 runs failed: {second.path.name}: EngineDied: out of memory"
     log_path(first, task).write_text(line + "\n")
-    assert last_error(second, task) == f"{second.path.name}: EngineDied: out of memory"
+    assert f"{second.path.name}: EngineDied: out of memory" in reason(second, task)
