@@ -83,8 +83,6 @@ def test_every_judging_run_is_probed_once_and_the_report_shows_it(
     assert printed.count("Probe of ") == 2
     assert "pass@1" not in printed[printed.index("PROBE of") : printed.rindex("Probe of ")], "that of continuations"
     assert printed.rindex("Probe of ") < printed.rindex("small.html: "), "the suite's own table and report come last"
-    page = (tmp_path / "runs" / "small.html").read_text(encoding="utf-8")
-    assert "What the judge really lets through" in page
     with reader(tmp_path / "runs" / "warehouse.duckdb") as connection:
         judged = rows(connection, "SELECT DISTINCT source_run_id FROM probe", {})
     assert len(judged) == 2
