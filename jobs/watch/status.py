@@ -51,7 +51,7 @@ class ShardStatus:
     num_begun: int = 0
     """Number of samples that began and have not ended in the latest journal of the worker whose first shard it is."""
     has_worker: bool | None = None
-    """Whether a process on this machine holds the shard; None for a run on Slurm, and where no locks are listed."""
+    """Whether a process holds the shard; None for a run on Slurm, and where this user may not ask."""
 
     @property
     def num_unfinished(self) -> int:
