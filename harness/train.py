@@ -2,7 +2,7 @@
 
     python -m harness.train align  --draft SMALL --target LARGE --output aligned
     python -m harness.train select --draft aligned --target LARGE --output selector
-    python -m harness.launch --method scot --draft aligned --target LARGE --selection-adapter selector --dataset gsm8k
+    python -m harness.launch --method scot --draft aligned --target LARGE --target.adapter selector --dataset gsm8k
 
 Each launches the run that generates its data (everything after `--` is passed to harness.launch), or takes one by
 `--run`, then trains. The same command again resumes. See harness/training/README.md.
@@ -11,11 +11,8 @@ Each launches the run that generates its data (everything after `--` is passed t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,7 +20,7 @@ import click
 from harness import environment
 from harness.cli.command import OneLineErrors, OneLineGroup
 from harness.problems import benchmarks
-from harness.training import flags, hyperparameters
+from harness.training import flags
 from harness.training.flags import TrainingRequest
 from harness.weights import models
 
@@ -46,20 +43,24 @@ def align(**values: Any) -> None:
 
     Everything after `--` is passed to harness.launch, which generates the data.
     """
+    from jobs.command import launch_errors_in_one_line
+
     _require_peft()
-    with _launch_errors():
+    with launch_errors_in_one_line():
         _align(flags.training_request("align", values))
 
 
 @main.command(cls=OneLineErrors, short_help="Train the target to select a draft.")
 @flags.training_options("select")
 def select(**values: Any) -> None:
-    """Train the target to select a draft, and write the LoRA weights to OUTPUT, for use as --selection-adapter.
+    """Train the target to select a draft, and write the LoRA weights to OUTPUT, for use as --target.adapter.
 
     Everything after `--` is passed to harness.launch, which generates the data.
     """
+    from jobs.command import launch_errors_in_one_line
+
     _require_peft()
-    with _launch_errors():
+    with launch_errors_in_one_line():
         _select(flags.training_request("select", values))
 
 
@@ -68,18 +69,10 @@ def _require_peft() -> None:
         raise click.UsageError("training needs peft: pip install 'speculative-reasoning-harness[train]', or peft>=0.13")
 
 
-@contextmanager
-def _launch_errors() -> Iterator[None]:
-    from jobs.command import launch_errors_in_one_line
-
-    with launch_errors_in_one_line():
-        yield
-
-
 def _align(request: TrainingRequest) -> None:
     draft = request.draft or models.default_pair("scot", environment.accelerator()).draft
     base = _base(models.resolve(draft))
-    run = _data_run(request, base)
+    run = _data_run(request)
     if run is None:
         return
     data = _checked_data(request, run)
@@ -103,7 +96,7 @@ def _align(request: TrainingRequest) -> None:
 
 
 def _select(request: TrainingRequest) -> None:
-    run = _data_run(request, None)
+    run = _data_run(request)
     if run is None:
         return
     data = _checked_data(request, run)
@@ -131,7 +124,7 @@ def _select(request: TrainingRequest) -> None:
     benchmark = data.spec.dataset.removesuffix("-train").removesuffix("-scot")
     click.echo(
         f"  python -m harness.launch --method scot --draft {data.spec.draft.path} --target {base.path} "
-        f"--selection-adapter {request.output} --dataset {benchmark}"
+        f"--target.adapter {request.output} --dataset {benchmark}"
     )
 
 
@@ -141,7 +134,7 @@ def _base(reference: models.ModelRef) -> Base:
     return Base(reference.path_or_hub_id, reference.revision, reference.identity)
 
 
-def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
+def _data_run(request: TrainingRequest) -> RunFolder | None:
     """Return the run that holds the data; None where it is not finished yet, or in a dry run.
 
     Raises ValueError, before any model loads, where it would not be training data.
@@ -158,7 +151,7 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
         run = RunFolder(run_path(str(request.run)))
         if not run.exists():
             raise ValueError(f"--run {request.run} is not a run folder: it has no shards.parquet")
-        _print_plan(request, base, f"the data of {request.run}")
+        _print_plan(request, f"the data of {request.run}")
         return None if request.dry_run else run
     launch = request.data_launch()
     accepts = request.accepts_test_questions
@@ -166,7 +159,7 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     chosen = benchmarks.select(dataset, launch.limit, launch.problems)
     contamination.check(chosen, launch.data_dir, accepts_test_questions=accepts)
-    _print_plan(request, base, f"{request.num_problems} problems after skipping {request.num_skipped}")
+    _print_plan(request, f"{request.num_problems} problems after skipping {request.num_skipped}")
     console = Console(highlight=False)
     prepared = launching.prepare(launch)
     if request.dry_run:
@@ -223,15 +216,10 @@ def _print_comparison(comparison: Checked) -> None:
         click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}, which were not found here.")
 
 
-def _print_plan(request: TrainingRequest, base: Base | None, data: str) -> None:
+def _print_plan(request: TrainingRequest, data: str) -> None:
     settings = request.settings
     click.echo(f"{request.task}: {data}")
     click.echo("  " + ", ".join(f"{name} {value}" for name, value in asdict(settings).items()))
-    config = Path(base.path) / "config.json" if base is not None else None
-    if request.dry_run and config is not None and config.is_file():
-        shape = hyperparameters.Shape.read(json.loads(config.read_text(encoding="utf-8")))
-        needed = hyperparameters.estimate(shape, settings, settings.max_tokens if request.task == "align" else 1)
-        click.echo(f"  at most about {needed.total / 2**30:.1f} GiB in bfloat16, with examples of the greatest length")
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ def line(prepared: PreparedLaunch) -> str:
     """Return one line on what is left of a run."""
     if not prepared.is_work_left:
         return "GPU-hours: none, because every sample is finished"
-    if prepared.forecast is None and prepared.plan.spec.engine.kind == "scripted":
-        return "GPU-hours: none are estimated, because scripted engines run no model"
+    if prepared.forecast is None and not prepared.plan.spec.engine.can.runs_models:
+        return f"GPU-hours: none are estimated, because {prepared.plan.spec.engine.kind} engines run no model"
     return UNKNOWN if prepared.forecast is None else f"estimate: {in_words(prepared.forecast)}"
 
 

@@ -21,9 +21,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import click
 import psutil
@@ -31,10 +30,10 @@ import psutil
 from harness import environment
 from harness.checks import engine_answers
 from harness.checks.engine_answers import Machine, Measured, NotPossible
+from harness.engines import registry
 from harness.engines.scripted import SCRIPTED_SECONDS
-from harness.engines.settings import Kind
 from harness.gpus import visible_gpus
-from harness.launch_options import PartialLaunch
+from harness.settings.launch_settings import PartialLaunch
 from harness.sizing.run_sizing import ModelFiles
 from harness.weights import models
 from jobs.after.grading import finished_samples
@@ -106,16 +105,15 @@ def check_engines(launch: PartialLaunch, only: Sequence[str], limit: float, *, a
 
 
 def _machine(launch: PartialLaunch) -> Machine:
-    kind = launch.engine
-    if kind == "auto":
-        kind = "vllm" if find_spec("vllm") else "transformers"
-    if kind != "scripted" and None in map(find_spec, (kind, "torch")):
+    kind = registry.resolved(launch.engine)
+    if registry.missing_packages(kind):
         raise ValueError(f"--engine {kind} is not installed here with torch")
     draft = target = None
-    if kind != "scripted":
-        refs = [models.resolve(name) for name in (launch.draft or "demo-draft", launch.target or "demo-target")]
+    if registry.capabilities(kind).runs_models:
+        named = launch.draft.model or "demo-draft", launch.target.model or "demo-target"
+        refs = [models.resolve(name) for name in named]
         draft, target = (ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for ref in refs)
-    return Machine(cast(Kind, kind), environment.accelerator(), draft, target, tempfile.mkdtemp(prefix="doctor-"))
+    return Machine(kind, environment.accelerator(), draft, target, tempfile.mkdtemp(prefix="doctor-"))
 
 
 def _document(machine: Machine, outcomes: Sequence[Outcome]) -> dict[str, object]:
@@ -246,7 +244,7 @@ class Launched:
 
 
 def _flags(machine: Machine) -> list[str]:
-    has_pair = machine.is_large or machine.kind != "vllm"  # on a CPU, vLLM takes half a minute to start one engine
+    has_pair = machine.is_large or not machine.can.has_processes  # on a CPU, vLLM takes half a minute for one
     sizes = "--samples 8 --concurrency 16" if machine.is_large else "--samples 1 --concurrency 4"
     method = "speccot --drafts 2 --guidance-tokens 4 --step-tokens 48" if has_pair else "vanilla --model target"
     common = "--dataset demo --temperature 0.6 --token-budget 256 --max-context 1024 --cluster debug"
@@ -281,7 +279,7 @@ async def kill_worker(machine: Machine) -> list[Measured]:
 
 async def kill_engine(machine: Machine) -> list[Measured]:
     """Kill the target's engine, and wait until the run goes on with another one."""
-    if machine.kind != "vllm":
+    if not machine.can.has_processes:
         raise NotPossible(f"the {machine.kind} engine has no process of its own")
     launched = Launched(machine)
     launched.wait_for_steps()

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from harness.engines.pool import EngineNeed, in_engine_order, num_starts
 from harness.engines.settings import EngineSettings
-from harness.launch_options import Launch
 from harness.methods import build
+from harness.settings.launch_settings import Launch
 
 
 def planned_starts(launches: Sequence[Launch]) -> tuple[int, int]:
@@ -31,10 +31,9 @@ def _needs(launch: Launch) -> Iterator[EngineNeed]:
     }
     # An engine's share of the memory, and so its size, depends on the engines beside it.
     beside = [(models[role], sequences[role]) for role in method.roles]
-    options: list[object] = [launch.dtype, launch.draft_tensor_parallel, launch.target_tensor_parallel]
-    options += [launch.draft_memory, launch.target_memory, launch.draft_gpus, launch.target_gpus]
-    options += [launch.reward_tensor_parallel, launch.reward_memory, launch.reward_gpus]
+    options: list[object] = [launch.dtype]
+    options += [(own.tensor_parallel, own.memory, own.gpus) for own in launch.roles.values()]
     options += [launch.spec_decode, launch.spec_model, launch.spec_tokens, launch.spec_sampling]
-    options += [launch.selection_adapter, method.reads_logprobs if launch.logprobs is None else launch.logprobs]
+    options += [launch.target.adapter, method.reads_logprobs if launch.logprobs is None else launch.logprobs]
     for role in method.roles:
         yield EngineNeed(role, repr((models[role], beside, options)), None, EngineSettings(device="gpu"))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 from rich.console import Console
 
 from harness.checks.storage import keeps_group_out
-from harness.engine import Role
 from harness.engines import placement
 from harness.plural import counted
 from jobs import costs
 from jobs.preparation import PreparedLaunch
 from jobs.run import served
-from jobs.run.sizing import planned_widths
 from jobs.run.spec import ModelSpec, RunSpec
 from jobs.timing import request
 
@@ -54,7 +52,6 @@ def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool =
         *_placement(spec),
         *request.in_words(prepared.launch.latency_sample),
         *prepared.sizes,
-        *_workers_without_shards(prepared),
     ]
     for line in lines:
         console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
@@ -68,29 +65,6 @@ def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool =
     if is_preview or costs.is_said(prepared):
         console.print(f"  {costs.line(prepared)}", markup=False, soft_wrap=not console.is_terminal)
     console.print(f"  run folder {prepared.run.path}", soft_wrap=True)
-
-
-def differing_widths(launches: Sequence[PreparedLaunch]) -> Iterator[str]:
-    """Yield a line for each model that comparable runs would split over unequally many GPUs.
-
-    A target beside a draft may need more of them than alone, and is then faster by these.
-    """
-    widths: dict[tuple[str, int, Role, str], set[int]] = {}
-    for prepared in launches:
-        spec, launch = prepared.plan.spec, prepared.launch
-        planned = planned_widths(
-            spec, prepared.plan.problems, prepared.cluster, prepared.sbatch, launch.workers_per_task
-        )
-        for role, width in planned.items():
-            if (model := spec.models[role]) is not None:
-                widths.setdefault((spec.dataset, spec.concurrency, role, model.name), set()).add(width)
-    for (dataset, concurrency, role, name), found in widths.items():
-        if len(found) > 1:
-            yield (
-                f"WIDTHS DIFFER: on {dataset} with {counted(concurrency, 'sample')} in flight, {role} {name} has "
-                f"{' or '.join(map(str, sorted(found)))} GPUs by what is beside it, which makes speed-ups unfair; "
-                f"{role}-tensor-parallel = {max(found)} in the file keeps one width"
-            )
 
 
 def _named(model: ModelSpec) -> str:
@@ -113,10 +87,11 @@ def _drawing(sampling: Mapping[str, float]) -> str:
 
 def _conventions(spec: RunSpec) -> list[str]:
     lines = []
-    for role, table in (("draft", spec.draft_template), ("target", spec.target_template)):
-        lines += [f"template of the {role}: {', '.join(f'{k} {v}' for k, v in table.items())}"] if table else []
-    for role, tags in (("draft", spec.draft_thinking_tags), ("target", spec.target_thinking_tags)):
-        lines += [f"thinking tags of the {role}: {tags}"] if tags else []
+    for role, own in spec.settings.items():
+        table = ", ".join(f"{name} {value}" for name, value in own.template.items())
+        lines += [f"template of the {role}: {table}"] if table else []
+    for role, own in spec.settings.items():
+        lines += [f"thinking tags of the {role}: {own.thinking_tags}"] if own.thinking_tags else []
     return lines
 
 
@@ -129,21 +104,12 @@ def _prompts(spec: RunSpec) -> list[str]:
 def _engine_arguments(spec: RunSpec) -> list[str]:
     return [
         f"engine of the {role}: {', '.join(f'{name} {value}' for name, value in given.items())}"
-        for role, given in spec.engine.arguments.items()
-        if given
+        for role, own in spec.settings.items()
+        if (given := own.engine)
     ]
 
 
 def _placement(spec: RunSpec) -> list[str]:
-    cards = {role: numbers for role, numbers in spec.engine.cards.items() if numbers is not None}
+    cards = {role: own.gpus for role, own in spec.settings.items() if own.gpus is not None}
     places = ", ".join(f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items())
     return [f"{places}, of those of a worker"] if places else []
-
-
-def _workers_without_shards(prepared: PreparedLaunch) -> list[str]:
-    """Return a line where tasks have fewer shards than workers, so that a part of their GPUs and cores stays idle."""
-    wanted = prepared.launch.workers_per_task
-    if prepared.cluster != "slurm" or prepared.num_shards >= wanted:
-        return []
-    has = counted(prepared.num_shards, "has a shard", "have a shard")
-    return [f"only {has} of the {wanted} workers of a task; the others do not start: --shards {wanted} or more"]

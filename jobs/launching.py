@@ -17,8 +17,8 @@ from rich.console import Console
 from grading import GraderFailed
 from harness.checks.storage import ONE_NODE, keeps_group_out, locks_of_one_node
 from harness.cli.program import typed
-from harness.launch_options import PartialLaunch
 from harness.plural import counted
+from harness.settings.launch_settings import PartialLaunch
 from jobs import costs
 from jobs.after import warehouse
 from jobs.after.conclude import report
@@ -36,7 +36,6 @@ from jobs.submission.submit import Job, log_of, submit_here
 from jobs.timing import folder as timings
 from jobs.watch import failures
 from jobs.watch.follow import follow
-from jobs.watch.tracebacks import first_of
 
 __all__ = [
     "LaunchFailed",
@@ -261,7 +260,7 @@ def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_proc
         raise LaunchFailed(
             f"{len(failed)} of {len(jobs)} workers failed: {failures.explained(run, error, log_of(run, job))}. "
             "Nothing finished is lost: run the same command again to resume.",
-            first_of(str(error)),
+            failures.first_traceback(str(error)),
         )
 
 

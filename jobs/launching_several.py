@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 
 from rich.console import Console
 
 from harness.cli.program import typed
-from harness.launch_options import Cluster
+from harness.settings.launch_settings import Cluster
 from jobs import launching
-from jobs.after import several_target_logprobs
+from jobs.after import warehouse
+from jobs.after.target_logprobs import check, num_unscored, score_each
 from jobs.launching import LaunchFailed, OneLineEach
-from jobs.preparation import PreparedLaunch
+from jobs.preparation import NO_TARGET, PreparedLaunch
 from jobs.run import codes
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch
 from jobs.submission.in_process import InProcessJob
@@ -58,10 +62,7 @@ def carry_out_several(launches: Sequence[PreparedLaunch], console: Console) -> l
     failures += _in_this_process(on.get("debug", []), console, lines)
     if failures:
         raise LaunchFailed("; ".join(map(str, failures)))
-    try:
-        several_target_logprobs.score(distinct, console)
-    except several_target_logprobs.NotScored as error:
-        raise LaunchFailed(f"{error}. Nothing finished is lost: run the same command again to resume.") from error
+    _score_targets(distinct, console)
     return [prepared.run for prepared in launches]
 
 
@@ -192,3 +193,63 @@ def _unfinished_shards(run: RunFolder) -> list[int]:
 def _place(in_order: Sequence[Path], prepared: PreparedLaunch) -> int:
     """Return the place of a run in the order of work; what is finished comes first."""
     return in_order.index(prepared.run.path) if prepared.run.path in in_order else -1
+
+
+def assigned_targets(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
+    """Let the target of the other launches read the chains of those that ask for it and have none.
+
+    Nothing changes on Slurm, where this process has no GPU, and where the others have several targets or none: their
+    notice says what to do.
+    """
+    targets = {other.plan.spec.target.fingerprint: other.run for other in launches if other.plan.spec.target}
+    if len(targets) != 1:
+        return list(launches)
+    [target_of] = targets.values()
+    return [
+        replace(
+            prepared,
+            launch=prepared.launch.changed(target_logprobs=False),  # its workers have no target
+            plan=replace(prepared.plan, notices=[line for line in prepared.plan.notices if line != NO_TARGET]),
+            target_of=target_of,
+        )
+        if prepared.launch.target_logprobs and prepared.plan.spec.target is None and prepared.cluster != "slurm"
+        else prepared
+        for prepared in launches
+    ]
+
+
+def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None:
+    """Score what finished launches ask for and no worker has scored, over as few starts of engines as possible.
+
+    Where one cannot be scored the others are, and are loaded. Raises LaunchFailed, which names those that were not,
+    each with its reason, and warehouse.WarehouseFailed.
+    """
+    reasons: dict[str, str] = {}
+    asked: list[tuple[RunFolder, RunSpec]] = []
+    for prepared in launches:
+        if not _is_asked(prepared):
+            continue
+        try:
+            if num_unscored(prepared.run):
+                asked += [(prepared.run, spec) for spec in check([prepared.run], prepared.target_of)]
+        except ValueError as error:
+            reasons[prepared.run.path.name] = str(error)
+    runs, specs = [run for run, _ in asked], [spec for _, spec in asked]
+    for run, one in zip(runs, score_each(runs, specs, partial(console.print, soft_wrap=True)), strict=True):
+        if isinstance(one, Exception):
+            reasons[run.path.name] = str(one)
+        if any(run.target_logprobs_dir.glob("*.parquet")):  # also what was scored before the target died
+            warehouse.load(run)
+    if reasons:
+        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise LaunchFailed(
+            f"the target could not read finished chains of {told}. Nothing finished is lost: run the same command "
+            "again to resume."
+        )
+
+
+def _is_asked(prepared: PreparedLaunch) -> bool:
+    return bool(
+        prepared.cluster != "slurm"
+        and ((prepared.launch.target_logprobs and prepared.plan.spec.target) or prepared.target_of)
+    )

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.engines import calls, placement
-from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
+from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.cards import Option, cards_of_worker
 from jobs import golds
 from jobs.after import warehouse
@@ -37,8 +37,6 @@ NO_TARGET = (
     "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
     "--target-of OTHER-RUN"
 )
-_MOST_SAMPLES = 10_000_000
-"""Several hundred times as many as the largest of the papers' runs; each is a row of the run's plan."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,6 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
     planned = plan(launch, cluster, is_own_python=names_own_python(sbatch))
-    _check_number(planned.spec)
     if cluster == "slurm":
         _check_cards(launch, planned.spec, sbatch)
         planned.notices.extend(no_gpus(planned.spec, sbatch))
@@ -122,9 +119,6 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     if launch.target_logprobs and planned.spec.target is None:
         planned.notices.append(NO_TARGET)
     request.check(launch.latency_sample, planned.spec, run)
-    if cluster != "slurm":  # the workers of a cluster may have GPUs
-        divided = request.split_cores_notice(launch.latency_sample, planned.spec, planned.problems)
-        planned.notices.extend([divided] if divided else [])
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
     prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
@@ -153,33 +147,17 @@ def _prepares_python(sbatch: Mapping[str, Option]) -> bool:
     return names_own_python(sbatch) or bool(sbatch.get("setup"))
 
 
-def _check_number(spec: RunSpec) -> None:
-    """Raise ValueError where a run would have more samples than this machine can list."""
-    if spec.num_samples > _MOST_SAMPLES:
-        raise ValueError(
-            f"--samples {spec.samples}: {spec.num_samples:,} samples of {counted(spec.num_problems, 'problem')}; "
-            f"valid: up to {_MOST_SAMPLES // spec.num_problems:,}, that is {_MOST_SAMPLES:,} in a run"
-        )
-
-
 def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Option]) -> None:
     """Raise ValueError where a worker would have fewer cards than its engines, as far as sbatch's options tell."""
     of_worker, needed = cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
     if of_worker is None:
         return
-    placement.check(spec.engine.cards, of_worker.count, "a worker has")
+    placement.check({role: own.gpus for role, own in spec.settings.items()}, of_worker.count, "a worker has")
     if launch.workers_per_task > 1 and of_worker.count < needed:
         raise ValueError(
             f"--workers-per-task {launch.workers_per_task}: a worker has {counted(of_worker.count, 'GPU')} then, and "
-            f"its engines need {needed}; {_most_workers(sbatch, needed)}"
+            f"its engines need {needed}; choose fewer workers, or ask for more GPUs"
         )
-
-
-def _most_workers(sbatch: Mapping[str, Option], needed: int) -> str:
-    """Return in words how many workers that need so many cards fit into one task."""
-    task = cards_of_worker(sbatch)
-    most = task.count // needed if task is not None else 0
-    return f"valid: at most {most}" if most else "ask for more GPUs"
 
 
 def _check_output(folder: Path) -> None:

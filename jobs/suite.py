@@ -41,17 +41,16 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rich.console import Console
 
-from harness.cli import options
 from harness.cli.toml_file import read_toml
-from harness.launch_options import Launch
 from harness.methods import defaults
 from harness.methods.parameters import parameter_names
 from harness.methods.references import resolve
 from harness.plural import counted
+from harness.settings import layers
+from harness.settings.launch_settings import Launch
+from harness.settings.roles import flattened
 from harness.sizing.cards import without_replaced
 from jobs import costs, launching, launching_several, sweeps
-from jobs.after import several_target_logprobs
-from jobs.launch_plan import differing_widths
 from jobs.preparation import PreparedLaunch
 from jobs.probing import settings as probing
 from jobs.probing.settings import ProbeSettings
@@ -113,13 +112,18 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
         raise BadSuite(f"{path}: no runs; add at least one [[run]] table of launch flags")
     _check_latency(path, latency)
+    try:
+        content, runs = flattened(content), [flattened(run) for run in runs]
+        latency = None if latency is None else flattened(latency)
+    except ValueError as error:
+        raise BadSuite(f"{path}: {error}") from error
     own_flags = [*runs, *([latency] if latency else [])]
     for flags in (content, *own_flags):
         if misplaced := _NOT_IN_A_SUITE & {key.replace("_", "-") for key in flags}:
             raise BadSuite(f"{path}: not allowed in a suite: {', '.join(sorted(misplaced))}")
     if any("output" in flags for flags in own_flags):
         raise BadSuite(f"{path}: set output once at the top: all runs share a warehouse")
-    if any({"max-gpu-hours", "max_gpu_hours"} & flags.keys() for flags in own_flags):
+    if any("max_gpu_hours" in flags for flags in own_flags):
         raise BadSuite(f"{path}: set max-gpu-hours once at the top: it is the limit of all runs together")
     overrides = overrides or {}
     output = content.setdefault("output", default_output)
@@ -193,7 +197,7 @@ def _of_table(
 ) -> Iterator[tuple[str | None, Launch]]:
     try:
         for row, flags in _runs(common, run, folder):
-            yield row, options.launch_from(_overridden(flags, overrides))
+            yield row, layers.launch_from(_overridden(flags, overrides))
     except ValueError as error:  # BadLaunch is one
         raise BadSuite(f"{where}: {error}") from error
 
@@ -205,19 +209,19 @@ def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator
         raise ValueError("row: expected the name of a row of the suite's table")
     own = {name: value for name, value in run.items() if name != "row"}
     for flags in sweeps.expanded(_flags(common, own)):
-        yield row, options.with_files_beside(flags, folder)
+        yield row, layers.with_files_beside(flags, folder)
 
 
 def _overridden(flags: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the flags with others on top, without hyper-parameters of other methods. Raises BadLaunch."""
     if not overrides:
         return flags
-    method = options.merged_flags(flags).get("method")
+    method = layers.merged_flags(flags).get("method")
     own = set(defaults(resolve(str(method)))) if method else set()
     foreign = set(parameter_names()) - own
     applicable = {name: value for name, value in overrides.items() if name not in foreign}
     left = without_replaced(flags, applicable)
-    return {**{name.replace("-", "_"): value for name, value in left.items()}, **applicable}
+    return {**left, **applicable}
 
 
 def _flags(common: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
@@ -239,7 +243,7 @@ def prepare(
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
     changes = {**({"tag": tag} if tag else {}), **({"accept_code_change": True} if accept_code_change else {})}
     prepared = [launching.prepare(request.changed(**changes) if changes else request) for request in launches]
-    return several_target_logprobs.assigned(prepared)
+    return launching_several.assigned_targets(prepared)
 
 
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
@@ -251,18 +255,12 @@ def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
         launching.print_plan(prepared, console, is_preview=True)
         planned = counted(prepared.plan.spec.num_samples, "sample")
         console.print(f"  {prepared.num_left} of {planned} left{_to_time(prepared.num_to_time)}", highlight=False)
-    _print_differing_widths(launches, console)
     num_left = sum(prepared.num_left for prepared in launches)
     num_samples = counted(sum(prepared.plan.spec.num_samples for prepared in launches), "sample")
     to_time = _to_time(sum(prepared.num_to_time for prepared in launches))
     console.print(costs.total(launches), soft_wrap=True)
     console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{to_time}")
     costs.check(launches)
-
-
-def _print_differing_widths(launches: Sequence[PreparedLaunch], console: Console) -> None:
-    for line in differing_widths(launches):
-        console.print(line, style="bold yellow", markup=False, soft_wrap=True)
 
 
 def _to_time(number: int) -> str:
@@ -285,7 +283,6 @@ def launch(
 def start(launches: Sequence[PreparedLaunch]) -> list[RunFolder]:
     """Launch the planned runs of a suite, as `launch` does."""
     console = Console(highlight=False)
-    _print_differing_widths(launches, console)
     if any(map(costs.is_said, launches)):
         console.print(costs.total(launches), soft_wrap=True)
     return launching_several.start_several(launches, console)

@@ -101,11 +101,11 @@ def test_what_every_command_is_made_with_needs_no_other_package_of_the_project()
     assert GRAPH[COMMANDS].keys() == {
         "harness.environment",
         "harness.cli.exit_codes",
-        "harness.cli.numbers",
         "harness.cli.permissions",
+        "harness.plural",
     }
     assert not GRAPH["harness.cli.exit_codes"]
-    assert not GRAPH["harness.cli.numbers"]
+    assert not GRAPH["harness.plural"]
     assert not GRAPH["harness.cli.permissions"]
     assert GRAPH["harness.environment"].keys() == {"harness.gpus"}
     assert not GRAPH["harness.gpus"]
@@ -119,6 +119,17 @@ def test_nothing_of_the_product_imports_what_is_not_installed(package: str) -> N
 
 def test_imports_make_no_cycle() -> None:
     assert not cycles(GRAPH), "\n".join(" -> ".join(cycle) for cycle in cycles(GRAPH))
+
+
+def test_help_reads_no_method_and_no_pydantic() -> None:
+    code = (
+        "import sys; from harness.launch import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "read = {'pydantic', 'harness.methods', 'harness.problems'} & set(sys.modules)\n"
+        "assert not read, read"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_help_and_lists_need_no_heavy_package() -> None:

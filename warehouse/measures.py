@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.engines import registry
 from warehouse.database import Connection, Record, columns, rows
 from warehouse.measure_sql import AGAINST, BY_PROBLEM, BY_RUN, CORRELATION, STORED
 from warehouse.pairs import latencies, run_factors
@@ -53,7 +54,7 @@ LEFT JOIN (
     ) AS scored USING (run_id, sample_id, step_index, candidate_index)
     WHERE stop_reason <> 'error' GROUP BY run_id
 ) AS reward USING (run_id)
-WHERE method = $method AND dataset = $dataset AND engine_kind <> 'scripted'
+WHERE method = $method AND dataset = $dataset AND engine_kind NOT IN $uncounted
 ORDER BY num_finished DESC, created_at DESC
 """
 
@@ -146,7 +147,8 @@ def runs_like(connection: Connection, wanted: Record) -> list[dict[str, object]]
     numbers are meaningless, are left out. `first_problems`: whether the run has the first problems of its dataset, by
     the row at the end of their ids.
     """
-    candidates = rows(connection, _RUNS, {"method": wanted["method"], "dataset": wanted["dataset"]})
+    parameters = {"method": wanted["method"], "dataset": wanted["dataset"], "uncounted": registry.uncounted()}
+    candidates = rows(connection, _RUNS, parameters)
     runs = [{**row, "params": json.loads(str(row["params"]))} for row in candidates]
     return [run for run in runs if all(run[name] == value for name, value in wanted.items())]
 

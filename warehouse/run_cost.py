@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.launch_options import Launch
+from harness.engines import registry
 from harness.methods import build
 from harness.plural import counted
+from harness.settings.launch_settings import Launch
 from jobs.run.forecast import Forecast
 from jobs.run.shards import Recorded
 from jobs.run.spec import RunSpec
@@ -88,6 +89,7 @@ def same_cost(spec: RunSpec) -> dict[str, Any]:
     """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
     return {
         "method": spec.method,
+        "uncounted": registry.uncounted(),
         "dataset": spec.dataset,
         "params": dict(spec.params),
         "temperature": spec.temperature,
@@ -118,14 +120,13 @@ def from_history(launch: Launch, like: Mapping[str, Any], num_samples: int, data
 
 
 def _from_history(connection: Connection, launch: Launch, like: Mapping[str, Any], num_samples: int) -> Forecast | None:
-    parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
     roles = build(launch.method, dict(launch.parameters)).roles
     found = [
         run
         for run in runs_like(connection, dict(like))
         if run["wall_seconds"]
         and run["num_finished"]
-        and all(parallel[role] in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles)
+        and all(launch.roles[role].tensor_parallel in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles)
     ]
     # Those on the devices of the run with the most samples: a mean over several machines is that of none.
     alike = [run for run in found if run["devices"] == found[0]["devices"]]
@@ -186,7 +187,7 @@ WITH similar_run AS (
             AND token_budget = $token_budget THEN 0
         WHEN draft_name IS NOT DISTINCT FROM $draft AND target_name IS NOT DISTINCT FROM $target THEN 1
         ELSE 2 END AS dissimilarity
-    FROM run WHERE dataset = $dataset AND method = $method AND engine_kind <> 'scripted'
+    FROM run WHERE dataset = $dataset AND method = $method AND engine_kind NOT IN $uncounted
 ), spent AS (
     SELECT run_id, sample_id, sum(spent_tokens) AS tokens
     FROM sample_tokens SEMI JOIN similar_run USING (run_id) GROUP BY ALL
@@ -214,6 +215,7 @@ def spent_tokens(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[st
 def _read_spent(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str, Recorded]:
     parameters: dict[str, object] = {
         "dataset": spec.dataset,
+        "uncounted": registry.uncounted(),
         "method": spec.method,
         "draft": spec.draft and spec.draft.name,
         "target": spec.target and spec.target.name,

@@ -25,8 +25,9 @@ from harness import prompts
 from harness.chain import Chain, Limits, Stop
 from harness.chain.step_candidates import as_candidates
 from harness.engine import Choice, Completion, Engine, EngineError, Role, Sampling
+from harness.engines import registry
 from harness.engines.registry import open_engines
-from harness.engines.settings import Device, EngineSettings, Kind, pair_settings
+from harness.engines.settings import Device, EngineSettings, pair_settings
 from harness.engines.speculation import DEFAULT_TOKENS, Proposer, Speculation, unsupported_reason
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
@@ -84,7 +85,7 @@ class Measured:
 class Machine:
     """What is to be checked, as plain data for the process of a check."""
 
-    kind: Kind
+    kind: str
     device: Device
     draft: ModelFiles | None
     """None for scripted engines, which run no model."""
@@ -95,9 +96,14 @@ class Machine:
     """Seconds of every start of engines so far."""
 
     @property
+    def can(self) -> registry.Capabilities:
+        """What the engine can do."""
+        return registry.capabilities(self.kind)
+
+    @property
     def is_large(self) -> bool:
         """Whether more than the fewest samples take no longer than the engines' start."""
-        return self.kind == "vllm" and self.device == "gpu"
+        return self.can.has_processes and self.device == "gpu"
 
     @property
     def problems(self) -> list[Problem]:
@@ -151,7 +157,7 @@ async def check_start(machine: Machine) -> list[Measured]:
     """Start both engines beside each other."""
     async with _opened(machine) as engines:
         found = [Measured("engines", len(engines), "", "=", 2)]
-        if machine.kind != "vllm":
+        if not machine.can.has_processes:
             return found
         for role, engine in engines.items():
             found.append(Measured(f"KV tokens, {role}", engine.kv_tokens, "", ">=", engine.context_tokens))
@@ -224,7 +230,7 @@ async def check_verdicts(machine: Machine, *, in_float32: bool = False) -> list[
     """Compare the target's verdicts with those of plain transformers, in the data type of runs here or in float32."""
     if machine.target is None:
         raise NotPossible("scripted engines run no model")
-    if machine.kind == "transformers" and machine.device == "cpu":
+    if machine.can.is_reference and machine.device == "cpu":
         raise NotPossible("the reference is this engine")
     dtype = "float32" if in_float32 else _dtype_of_runs(machine, machine.target)
     if in_float32 and _dtype_of_runs(machine, machine.target) == "float32":
@@ -290,9 +296,9 @@ async def _reference(machine: Machine, model: ModelFiles, dtype: str, asked: Seq
     from harness.engines.transformers import TransformersEngine
 
     settings = EngineSettings("transformers", machine.device, dtype, max_context=_CONTEXT_TOKENS)
-    if machine.kind == "transformers":
+    if machine.can.is_reference:
         settings = replace(settings, device="cpu", dtype="float32")
-    reference = await TransformersEngine.start(model.path, "target", settings, model.revision)
+    reference = await TransformersEngine.start(model.path, "target", settings, revision=model.revision)
     try:
         return [await reference.choose(*question) for question in asked]
     finally:
@@ -314,8 +320,8 @@ async def check_prefix_cache(machine: Machine) -> list[Measured]:
 
     That is whole blocks of what the same engine had computed before, and never the prompt's last token.
     """
-    if machine.kind == "transformers":
-        raise NotPossible("the transformers engine has no prefix cache")
+    if not machine.can.has_prefix_cache:
+        raise NotPossible(f"the {machine.kind} engine has no prefix cache")
     block_tokens = 32 if machine.device == "cpu" else 16
     reusable = reused = 0
 

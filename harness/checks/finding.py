@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.engine import Role
-from harness.engines import placement
 
 Status = Literal["ok", "warning", "failure"]
 
@@ -96,11 +95,6 @@ class Question:
     """Time limit of one import of a large package."""
     limit_seconds: float = 180.0
     """Time limit of each group of checks; exceeding it is a warning."""
-
-    @property
-    def cards_are_shared(self) -> bool:
-        """Whether draft and target may be on one GPU."""
-        return placement.shares_a_card("draft", {"draft": self.cards.get("draft"), "target": self.cards.get("target")})
 
     @property
     def workers_run_here(self) -> bool:

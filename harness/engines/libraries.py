@@ -1,4 +1,4 @@
-"""What the installed vLLM and transformers accept: arguments of an engine (`--target-engine`, …), and models.
+"""What the installed vLLM and transformers accept: arguments of an engine (`--target.engine`, …), and models.
 
 It is read from their source, which is not imported: that would take seconds. Where vLLM is not installed, such as on a
 login node, the names of arguments that the harness keeps for itself are refused, and the worker checks the rest on its
@@ -30,9 +30,9 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "set": (list,), "tuple": (list,),
 }  # fmt: skip
 _SPECULATION = "token-level speculation has flags of its own (--spec-decode)"
-_ADAPTER = "adapters are served for --selection-adapter alone"
+_ADAPTER = "adapters are served for --target.adapter alone"
 _MODEL = "{role} names the model: org/name@revision, or a folder"
-_ONE_NODE = "a run has one engine a model on each node; its cards are --{role}-tensor-parallel and --{role}-gpus"
+_ONE_NODE = "a run has one engine a model on each node; its cards are --{role}.tensor-parallel and --{role}.gpus"
 _CODE = "it would run code that is not part of the recorded code"
 _SET = "the harness sets it, because it reads the engine's replies and times"
 _RESERVED: Mapping[str, str] = {
@@ -42,8 +42,8 @@ _RESERVED: Mapping[str, str] = {
     ),
     "dtype": "give --dtype",
     "max_model_len": "give --max-context",
-    "tensor_parallel_size": "give --{role}-tensor-parallel",
-    "gpu_memory_utilization": "give --{role}-memory",
+    "tensor_parallel_size": "give --{role}.tensor-parallel",
+    "gpu_memory_utilization": "give --{role}.memory",
     **dict.fromkeys(
         (
             "device_ids", "pipeline_parallel_size", "data_parallel_size", "data_parallel_rank", "nnodes", "node_rank",
@@ -115,7 +115,7 @@ def check(role: str, arguments: Mapping[str, Json]) -> None:
     """
     declared = _declared()
     for name, value in arguments.items():
-        given = f"--{role}-engine {name}={json.dumps(value) if isinstance(value, dict | list | bool) else value}"
+        given = f"--{role}.engine {name}={json.dumps(value) if isinstance(value, dict | list | bool) else value}"
         if name in _RESERVED:
             raise ValueError(f"{given}: {_RESERVED[name].format(role=role)}")
         if declared is None:

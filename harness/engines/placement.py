@@ -1,4 +1,4 @@
-"""Which of a worker's cards each engine gets (`--draft-gpus 0 --target-gpus 1,2,3,4`), and which of its cores.
+"""Which of a worker's cards each engine gets (`--draft.gpus 0 --target.gpus 1,2,3,4`), and which of its cores.
 
 Cards are numbered from 0 among those that the worker may use, in the order of CUDA_VISIBLE_DEVICES or of Slurm's
 allocation. On the node each number becomes a name that stays the same in every process (harness.gpus). Light: a login
@@ -69,7 +69,7 @@ def check(placement: Placement, num_available: int | None, where: str) -> None:
         if numbers is not None and num_available is not None and max(numbers) >= num_available:
             valid = {0: "", 1: "0 or "}.get(num_available, f"0 to {num_available - 1}, or ")
             raise ValueError(
-                f"--{role}-gpus {written(numbers)}: {where} {counted(num_available, 'GPU')}; valid: {valid}{ALL}"
+                f"--{role}.gpus {written(numbers)}: {where} {counted(num_available, 'GPU')}; valid: {valid}{ALL}"
             )
 
 

@@ -12,10 +12,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
 
 from harness import engine
 from harness.engine import (
@@ -26,9 +29,12 @@ from harness.engine import (
     Generation,
     Likelihood,
     RequestRefused,
+    Role,
     Sampling,
     Timing,
 )
+from harness.engines.registry import Capabilities
+from harness.engines.settings import EngineSettings
 from harness.weights.templates import Thought
 
 WriteScript = Callable[[str, Sampling], Sequence[str]]
@@ -111,6 +117,7 @@ class Counters:
 class ScriptedEngine:
     """An Engine whose replies come from script functions."""
 
+    capabilities: ClassVar[Capabilities] = Capabilities(runs_models=False, counts_as_result=False, max_cards=0)
     write: WriteScript
     judge: JudgeScript
     tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)
@@ -126,6 +133,13 @@ class ScriptedEngine:
     weigh: TokenScript = lambda before, token: (-0.5, 0.5)
     closed: bool = False
     _cache: set[int] = field(default_factory=set, repr=False)
+
+    @classmethod
+    async def start(
+        cls, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None = None
+    ) -> ScriptedEngine:
+        """Return the engine of a dry run; no file is read or written."""
+        return dry_run_engine(role, settings)
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         number = self.counters.calls
@@ -338,3 +352,14 @@ def _parse_question(question: str) -> tuple[int, str, int, int]:
 def _uniform(*parts: str) -> float:
     """Return a number in [0, 1) that depends on the text only."""
     return int(hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:8], 16) / 0x1_0000_0000
+
+
+def dry_run_engine(role: Role, settings: EngineSettings) -> ScriptedEngine:
+    """Return an engine for which a simulated model writes: a better one for the target."""
+    model = SimulatedModel(skill=0.7 if role == "draft" else 0.95)
+    engine = ScriptedEngine(model.write, model.judge, seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")))
+    engine.mean_logprobs = settings.mean_logprobs
+    engine.weigh = model.weigh
+    if settings.max_context is not None:
+        engine.context_tokens = settings.max_context
+    return engine

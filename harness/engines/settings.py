@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.engine import Role
-from harness.engines import placement
+from harness.engines import placement, registry
 from harness.engines.placement import CONCURRENCY_TO_SPLIT, Placement, core_lists
 from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
@@ -17,9 +17,7 @@ from harness.sizing.engine_memory import BATCHED_TOKENS
 from harness.weights.adapter import Adapter
 from harness.weights.templates import NO_CONVENTIONS, Conventions
 
-Kind = Literal["vllm", "transformers", "scripted", "served"]
 Device = Literal["gpu", "cpu"]
-KINDS: tuple[Kind, ...] = ("vllm", "transformers", "scripted")
 
 _GPU_SHARES: Mapping[Role, float] = {"draft": 0.12, "target": 0.78}
 _GPU_SHARES_WITH_REWARD: Mapping[Role, float] = {"draft": 0.12, "target": 0.58, "reward": 0.20}
@@ -43,7 +41,8 @@ _MOST_REQUESTS = 1024
 class EngineSettings:
     """Settings of one engine. A field that is None leaves the value to the engine."""
 
-    kind: Kind = "vllm"
+    kind: str = "vllm"
+    """The engine's name (harness.engines.registry)."""
     device: Device = "cpu"
     dtype: str = "auto"
     """`auto`: as the weights are stored (pair_settings decides it on a CPU)."""
@@ -83,7 +82,7 @@ class EngineSettings:
 
 
 def pair_settings(
-    kind: Kind,
+    kind: str,
     roles: tuple[Role, ...],
     *,
     dtype: str = "auto",
@@ -148,11 +147,11 @@ def pair_settings(
     return settings
 
 
-def _device_names(kind: Kind, device: Device, placed: Placement) -> dict[Role, tuple[str, ...] | None]:
+def _device_names(kind: str, device: Device, placed: Placement) -> dict[Role, tuple[str, ...] | None]:
     """Return the names of each engine's cards. Raises ValueError where this node has none."""
     if device == "gpu":
         return placement.devices(placed)
-    if kind != "scripted":
+    if registry.capabilities(kind).max_cards != 0:
         placement.check(placed, 0, "this node has")
     return dict.fromkeys(placed)
 

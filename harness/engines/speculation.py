@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.engine import Json, Role
+from harness.engines import registry
 from harness.weights import models
 
 Proposer = Literal["draft", "ngram", "suffix", "eagle3", "mtp"]
@@ -141,7 +142,7 @@ def unsupported_reason(
 
     `is_here`: whether the workers run in this Python or one like it, so that the packages of suffix are looked for.
     """
-    if kind != "vllm":
+    if not registry.capabilities(kind).speculates:
         return f"token-level speculation needs --engine vllm, not {kind}"
     if device == "cpu" and temperature > 0:
         return (

@@ -14,7 +14,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from harness import gpus
 from harness.engine import (
@@ -30,6 +31,7 @@ from harness.engine import (
     VerdictUnavailable,
 )
 from harness.engines.calls import CallClock, Calls
+from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings
 from harness.weights.tokenizer import HFTokenizer
 
@@ -43,6 +45,13 @@ _T = TypeVar("_T")
 class TransformersEngine:
     """One model in this process."""
 
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        max_cards=1,
+        adapter_packages=("peft",),
+        has_prefix_cache=False,
+        is_reference=True,
+        packages=("transformers", "torch"),
+    )
     kv_tokens: int | None = None
     restarts: int = 0
     """Always 0: the engine dies with this process."""
@@ -71,9 +80,14 @@ class TransformersEngine:
 
     @classmethod
     async def start(
-        cls, model_path: str, role: Role, settings: EngineSettings, revision: str | None = None
+        cls,
+        model_path: str,
+        role: Role,
+        settings: EngineSettings,
+        log_path: Path | None = None,
+        revision: str | None = None,
     ) -> TransformersEngine:
-        """Load a model in a thread. Raises EngineDied."""
+        """Load a model in a thread; nothing is logged. Raises EngineDied."""
         try:
             return await asyncio.to_thread(cls, model_path, role, settings, revision)
         except (ImportError, OSError, ValueError, RuntimeError) as error:

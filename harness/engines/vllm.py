@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from harness.engine import (
     Choice,
@@ -24,6 +24,7 @@ from harness.engine import (
     VerdictUnavailable,
 )
 from harness.engines.calls import NUM_RANKED, Batches, CallClock, Calls, Kind, entropy_bound, gather_or_cancel
+from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings
 from harness.engines.vllm_process import ALL_TOKENS, VLLMProcess
 from harness.weights.tokenizer import HFTokenizer
@@ -40,6 +41,15 @@ _VERDICT_PRIORITY, _GENERATION_PRIORITY = 0, 1
 
 class VLLMEngine:
     """An Engine on vLLM, in the worker's event loop."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        is_planned=True,
+        takes_arguments=True,
+        speculates=True,
+        adapter_packages=(),
+        has_processes=True,
+        packages=("vllm",),
+    )
 
     def __init__(
         self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None

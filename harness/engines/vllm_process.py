@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import gpus
 from harness.engine import EngineDied, Role
 from harness.engines import calls, processes, start_log, vllm_plugin
 from harness.engines.settings import EngineSettings, batched_tokens
@@ -321,8 +320,6 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         if (devices := settings.visible_devices) is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
             environment["HIP_VISIBLE_DEVICES"] = ",".join(devices)  # on ROCm vLLM insists that both say the same
-        elif (devices := gpus.slurm_devices() or gpus.whole_names()) is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     if (allowed := os.environ.get("VLLM_PLUGINS")) is not None:
         environment["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, vllm_plugin.ENTRY_POINT]))
     return environment
@@ -341,7 +338,7 @@ base model where a batch also holds the adapter's (vllm-project/vllm#48421)."""
 
 
 def engine_arguments(model_path: str, revision: str | None, settings: EngineSettings) -> AsyncEngineArgs:
-    """Return vLLM's AsyncEngineArgs. Raises EngineDied where this vLLM lacks an argument."""
+    """Return vLLM's arguments. Raises EngineDied where this vLLM cannot speculate as asked."""
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     context = _max_model_len(model_path, revision, settings.max_context)
@@ -370,8 +367,6 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
         values |= {"speculative_config": speculative_config, "max_logprobs": ALL_TOKENS}
     arguments = {name: value for name, value in values.items() if value is not None}
     supported = {f.name for f in dataclasses.fields(AsyncEngineArgs)}
-    if unknown := set(arguments) - supported:
-        raise EngineDied(f"this vLLM lacks the arguments {', '.join(sorted(unknown))}; version 0.31 or later is needed")
     if _TEXT_ONLY in supported:
         arguments[_TEXT_ONLY] = True
     if settings.device == "gpu" and settings.tensor_parallel > 1 and _RANKS_TIMEOUT in supported:

@@ -482,7 +482,8 @@ def _read_hub(benchmark: Benchmark, tried: Sequence[str]) -> tuple[list[Row], st
     reason = "it is not on the hub"
     if benchmark.hub_id is not None:
         try:
-            return hub.read_rows(benchmark.hub_id, benchmark.config, benchmark.split, benchmark.revision)
+            read = hub.read(benchmark.hub_id, benchmark.config, benchmark.split, benchmark.revision)
+            return read.rows, f"hub {benchmark.hub_id}@{read.commit} {read.fingerprint}"
         except hub.HubUnavailable as unavailable:
             reason = str(unavailable)
     raise DatasetNotFound(

@@ -15,12 +15,13 @@ import csv
 import difflib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -67,18 +68,9 @@ def check_file(path: Path) -> None:
 
 def check_exists(path: Path) -> None:
     """Raise BadDataset where there is no file at a path."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except (OSError, ValueError) as error:
-        raise BadDataset(f"{str(path)[:200]}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if path.is_dir():
-        raise BadDataset(f"{path}: a folder, not a file")
-    if not path.exists():
-        raise BadDataset(f"{path}: no such file; a run begun with it keeps its problems: give --dataset RUN/spec.json")
-    if not path.is_file():
-        raise BadDataset(f"{path}: not a file")
+    if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
+        shown = str(path)[:200]
+        raise BadDataset(f"{shown}: no such file; a run begun with it has its problems (jobs resume)")
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -104,7 +96,7 @@ def _json_lines(path: Path) -> Rows:
         if not line.strip():
             continue
         try:
-            row = json.loads(line, object_pairs_hook=_without_repeated_keys, parse_constant=_no_constant)
+            row = json.loads(line)
         except RecursionError as error:
             raise BadDataset(f"{path}, {place}: JSON nested too deeply") from error
         except ValueError as error:
@@ -115,37 +107,20 @@ def _json_lines(path: Path) -> Rows:
         yield place, row
 
 
-def _without_repeated_keys(pairs: Sequence[tuple[str, Json]]) -> dict[str, Json]:
-    row = dict(pairs)
-    if len(row) != len(pairs):
-        raise ValueError("a field is given twice")
-    return row
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
-
-
 def _csv(path: Path) -> Rows:
-    lines = _lines(path)
-    reader = csv.reader((line for _, line in lines), strict=True)
+    reader = csv.reader((line for _, line in _lines(path)), strict=True)
     previous_limit = csv.field_size_limit(MAX_LINE_BYTES)
     header: list[str] | None = None
     place = "line 1"
     try:
-        while True:
-            place = f"line {reader.line_num + 1}"
-            cells = next(reader, None)
-            if cells is None:
-                return
-            if not cells:
-                continue
-            if header is None:
+        while (cells := next(reader, None)) is not None:
+            if header is None and cells:
                 header = _header(cells)
-                continue
-            if len(cells) != len(header):
-                raise ValueError(f"{len(cells)} cells, but the header has {len(header)}")
-            yield place, dict(zip(header, cells, strict=True))
+            elif header is not None and cells:
+                if len(cells) != len(header):
+                    raise ValueError(f"{len(cells)} cells, but the header has {len(header)}")
+                yield place, dict(zip(header, cells, strict=True))
+            place = f"line {reader.line_num + 1}"
     except BadDataset:
         raise
     except (csv.Error, ValueError) as error:
@@ -197,7 +172,6 @@ REQUIRED = ("problem", "answer")
 FIELDS = (*REQUIRED, "id", "choices", "answers", "alternatives", "level", "subject", "unit", "tolerance")
 """What a row may say of a problem; `harness.problems.problem.Problem` says what each is."""
 VALID = f"a file ({', '.join((*SUFFIXES, '.toml'))}) or {HUB}ORG/NAME[:CONFIG][@REVISION]"
-_INDEXES = {"index-from-0", "index-from-1"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
 _HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<config>[\w.,+ -]+))?(?:@(?P<revision>[\w./-]+))?", re.ASCII)
 _COLUMN = Annotated[str, Field(min_length=1, max_length=200)]
@@ -320,9 +294,6 @@ def _of_toml(path: Path, split: str | None, columns: Mapping[str, str | list[str
         check_file(source)
         if given := split or described.split:
             raise ValueError(f"{path}: split {given}: a file has no splits; they are for hub = ")
-    if described.kind == "math" and (described.answer_rule in _INDEXES or described.shuffle):
-        key = "shuffle" if described.shuffle else f"answer_rule {described.answer_rule}"
-        raise ValueError(f"{path}: {key}: for choices, not for kind math")
     return OwnDataset(
         described.name or path.stem,
         source,
@@ -399,13 +370,16 @@ def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
 
     Raises BadDataset with one line that names the place, and DatasetNotFound where the hub cannot be asked.
     """
-    read = _read_hub(own.source) if isinstance(own.source, HubSource) else _read_file(own.source)
+    if isinstance(own.source, HubSource):
+        rows, source, notices = _read_hub(own.source)
+    else:
+        rows, source, notices = read_rows(own.source), f"file {own.source.resolve()}", ()
     where = f"{own.source.hub_id} on the hub" if isinstance(own.source, HubSource) else str(own.source)
     problems: list[Problem] = []
     seen: dict[object, str] = {}
-    first = list(islice(read.rows, 1))
+    first = list(islice(rows, 1))
     own, found = _with_found_column(own, first[0][1] if first else {})
-    for place, row in chain(first, read.rows):
+    for place, row in chain(first, rows):
         try:
             problem = _problem(own, row, len(problems), seed)
             for key, name in ((problem.id, "id"), (_content(problem), "problem")):
@@ -419,18 +393,15 @@ def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
         raise BadDataset(f"{where}: no problems; a row is one, with the fields problem and answer")
     if own.count is not None and len(problems) != own.count:
         raise BadDataset(f"{where}: {len(problems)} problems, but count = {own.count}")
-    return OwnProblems(problems, read.source, own.columns, (*read.notices, *found, *_notices(own, problems)))
+    return OwnProblems(problems, source, own.columns, (*notices, *found, *_notices(own, problems)))
 
 
 def _with_found_column(own: OwnDataset, row: Row) -> tuple[OwnDataset, tuple[str, ...]]:
     """Return the dataset with the column of its problems where the first row has that under its other usual name, and
     a note; nobody has to map `question`, and it is never taken where a column `problem` could be meant too.
     """
-    if _PROBLEM in own.columns or _OTHER_NAME not in row or _OTHER_NAME in own.columns.values():
+    if _PROBLEM in own.columns or _PROBLEM in row or _OTHER_NAME not in row or _OTHER_NAME in own.columns.values():
         return own, ()
-    if _PROBLEM in row:
-        note = f"{own.name}: has the columns {_PROBLEM} and {_OTHER_NAME}; {_PROBLEM} is the text of the problem"
-        return own, (f"{note} (--columns {_PROBLEM}={_OTHER_NAME} for the other)",)
     note = (
         f"{own.name}: the text of the problem is in the column {_OTHER_NAME} (--columns {_PROBLEM}=COLUMN for another)"
     )
@@ -448,22 +419,11 @@ def _notices(own: OwnDataset, problems: Sequence[Problem]) -> list[str]:
     return [f"ALWAYS OPTION {letters.pop()}: no other option of {own.name} is right; say shuffle = true in a TOML file"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    rows: Rows
-    source: str
-    notices: tuple[str, ...] = ()
-
-
-def _read_file(path: Path) -> _Read:
-    return _Read(read_rows(path), f"file {path.resolve()}")
-
-
-def _read_hub(source: HubSource) -> _Read:
-    """Return the rows of the commit that the revision names now, and the source with that commit."""
+def _read_hub(source: HubSource) -> tuple[Rows, str, tuple[str, ...]]:
+    """Return the rows of the commit that the revision names now, the source with that commit, and warnings."""
     part = "".join(f", {text}" for text in (source.config, source.split) if text)
     try:
-        rows, commit, is_wanted = hub.read_pinned(source.hub_id, source.config, source.split, source.revision)
+        rows, commit, _, is_wanted = hub.read(source.hub_id, source.config, source.split, source.revision)
     except hub.HubUnavailable as unavailable:
         variable = hub.offline_by(for_datasets=True)
         remedy = f"; {variable} is set: run once without it where the hub answers, or give a file" if variable else ""
@@ -472,7 +432,7 @@ def _read_hub(source: HubSource) -> _Read:
         raise BadDataset(f"{source.hub_id} on the hub: {len(rows):,} rows; at most {MAX_ROWS:,} are read")
     notice = f"THE HUB CANNOT BE REACHED: {source.hub_id} is the newest commit in its cache, {commit}."
     numbered = ((f"row {index}", row) for index, row in enumerate(rows))
-    return _Read(numbered, f"hub {source.hub_id}@{commit}{part}", () if is_wanted else (notice,))
+    return numbered, f"hub {source.hub_id}@{commit}{part}", () if is_wanted else (notice,)
 
 
 def _problem(own: OwnDataset, row: Row, index: int, seed: int) -> Problem:
@@ -521,7 +481,7 @@ def _value(own: OwnDataset, row: Row, name: str) -> Json:
             names = [str(key) for key in row]
             has = ", ".join(names[:_MOST_COLUMNS_SHOWN])[:200] or "none"
             [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
-            raise ValueError(f"no field {each!r}; it has {has}; map it, such as --columns {name}={close}")
+            raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}={close}")
     if isinstance(column, str):
         return row.get(column)
     return [row[each] for each in several]
@@ -645,12 +605,8 @@ def _text(own: OwnDataset, name: str, value: Json) -> str:
 
 
 def _clean(name: str, text: str) -> str:
-    if "\0" in text:
-        raise ValueError(f"the {name} has a NUL character")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"the {name} has half of a surrogate pair, which is no character") from error
+    if re.search("[\0\ud800-\udfff]", text):
+        raise ValueError(f"the {name} has a NUL character or half of a surrogate pair")
     return text
 
 
@@ -660,5 +616,4 @@ def _kind(value: Json) -> str:
         return "empty"
     if isinstance(value, float) and not math.isfinite(value):
         return "not a finite number"
-    names = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
-    return "a text" if isinstance(value, str) else names.get(type(value), type(value).__name__)
+    return f"of the type {type(value).__name__}"

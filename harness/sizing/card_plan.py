@@ -149,9 +149,9 @@ def check_width(demand: Demand, num_cards: int | None = None) -> None:
         return
     widths = [str(width) for width in _widths(demand, num_cards or _MOST_CARDS)]
     if demand.cards is None:
-        flag, valid = f"--{demand.name}-tensor-parallel {demand.width}", ", ".join(widths)
+        flag, valid = f"--{demand.name}.tensor-parallel {demand.width}", ", ".join(widths)
     else:  # the width follows from the cards
-        flag, valid = f"--{demand.name}-gpus {placement.written(demand.cards)}", f"{' or '.join(widths)} of them"
+        flag, valid = f"--{demand.name}.gpus {placement.written(demand.cards)}", f"{' or '.join(widths)} of them"
     if num_cards is not None and demand.width > num_cards:
         raise ValueError(f"{flag}: a worker has {counted(num_cards, 'GPU')}; valid: {valid}")
     for shape in (demand.shape, *demand.companions):
@@ -302,9 +302,6 @@ def choose(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan:
     return best
 
 
-_COUNTS = (2, 4, 8)
-_MIG = " MIG "
-"""Part of the names that harness.gpus gives to slices of cards."""
 _LARGER_CARDS = ("A100-40", "L40S", "H100-80", "H200")
 
 
@@ -316,16 +313,15 @@ def explain(cards: Sequence[Card], demands: Sequence[Demand], best: Plan | None)
     there = describe_cards(cards)
     models = ", ".join(f"{d.name} {d.shape.name} ({d.shape.weight_bytes(1, d.dtype) / GIB:.1f} GiB)" for d in demands)
     if best is None:
-        reason = f"the weights of {models} with {_overhead(cards, demands):.1f} GiB beside them do not fit on {there}"
+        reason = f"the weights of {models} with what engines hold beside them do not fit on {there}"
     else:
-        short = lacking(demands, best)
         held = ", ".join(
             f"the {d.name}'s KV cache would hold {best.engines[d.name].kv_tokens:,} tokens and needs "
             f"{d.context_tokens:,} for one sample"
-            for d in short
+            for d in lacking(demands, best)
         )
         reason = f"{models} on {there}: {held}"
-    return f"{reason}; {_advice(cards, demands, best)}"
+    return f"{reason}; {next_larger(cards, demands) or 'take smaller models, a lower --token-budget or larger GPUs'}"
 
 
 def describe_cards(cards: Sequence[Card]) -> str:
@@ -350,32 +346,11 @@ def _larger(cards: Sequence[Card]) -> Iterator[tuple[int, Card]]:
     if not cards:
         return
     smallest = min(cards, key=lambda card: card.usable_bytes)
-    if _MIG not in smallest.name:  # CUDA shows a process one slice
-        yield from ((count, replace(smallest, used_bytes=0)) for count in _COUNTS if count > len(cards))
+    yield from ((count, replace(smallest, used_bytes=0)) for count in (2, 4, 8) if count > len(cards))
     for name in _LARGER_CARDS:
         card = known_card(name)
         if card is not None and card.total_bytes > smallest.total_bytes * 1.05:
             yield len(cards), card
-
-
-def _advice(cards: Sequence[Card], demands: Sequence[Demand], best: Plan | None) -> str:
-    advice = []
-    if (larger := next_larger(cards, demands)) is not None:
-        advice.append(larger)
-    if any(d.share is not None or d.width is not None for d in demands):
-        chosen = fits(cards, [replace(d, share=None, width=None) for d in demands])
-        if chosen is not None:
-            advice.append("without the flags for shares and widths it fits")
-    if best is not None and (held := min(best.engines[d.name].kv_tokens for d in lacking(demands, best))):
-        # By how much depends on the method: a verdict may show several candidates of the budget's length.
-        advice.append(f"lower --token-budget, so that one sample needs at most {held:,}")
-    return "; or ".join(advice) or "take smaller models or larger GPUs"
-
-
-def _overhead(cards: Sequence[Card], demands: Sequence[Demand]) -> float:
-    """Return the GiB beside weights and caches on one card, with the widest split that is possible."""
-    memories = [d.memory(max((w for w in d.shape.widths(max(1, len(cards)))), default=1)) for d in demands]
-    return sum(m.activations + m.graphs + m.outside for m in memories) / GIB
 
 
 def engine_line(engine: EnginePlan) -> str:

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from harness.engines import registry
 from harness.weights.models import defect
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -44,15 +45,15 @@ def read(name: str) -> Adapter:
     """Return the adapter in a folder. Raises ValueError with one line where it is missing, damaged or not servable."""
     folder = Path(name).expanduser()
     if not (folder / CONFIG).is_file() or not (folder / WEIGHTS).is_file():
-        raise ValueError(f"--selection-adapter {name}: the folder lacks {CONFIG} or {WEIGHTS}")
+        raise ValueError(f"--target.adapter {name}: the folder lacks {CONFIG} or {WEIGHTS}")
     if (problem := defect(folder / WEIGHTS)) is not None:
-        raise ValueError(f"--selection-adapter {name}: {WEIGHTS} {problem}: download it again")
+        raise ValueError(f"--target.adapter {name}: {WEIGHTS} {problem}: download it again")
     config = _config(folder, name)
     rank = config.get("r")
     if config.get("peft_type") != "LORA" or not isinstance(rank, int):
-        raise ValueError(f"--selection-adapter {name}: the adapter's type is {config.get('peft_type')}, not LORA")
+        raise ValueError(f"--target.adapter {name}: the adapter's type is {config.get('peft_type')}, not LORA")
     if config.get("use_dora") or config.get("modules_to_save") or not 1 <= rank <= _SERVED_RANKS[-1]:
-        raise ValueError(f"--selection-adapter {name}: DoRA, fully trained modules or rank {rank} are not supported")
+        raise ValueError(f"--target.adapter {name}: DoRA, fully trained modules or rank {rank} are not supported")
     return Adapter(str(folder.resolve()), rank)
 
 
@@ -73,13 +74,13 @@ def unsupported_reason(kind: str, method: str, *, speculates: bool, is_here: boo
     `is_here`: whether the workers run in this Python or one like it, so that packages are looked for.
     """
     if method != "scot":
-        return f"--selection-adapter is for scot's choice of a draft, not for {method}"
-    if kind not in ("vllm", "transformers"):
-        return f"--selection-adapter needs --engine vllm or transformers, not {kind}"
-    if is_here and kind == "transformers" and find_spec("peft") is None:
-        return "--selection-adapter with --engine transformers needs peft: pip install 'peft>=0.13'"
+        return f"--target.adapter is for scot's choice of a draft, not for {method}"
+    if (packages := registry.capabilities(kind).adapter_packages) is None:
+        return f"--target.adapter needs --engine vllm or transformers, not {kind}"
+    if is_here and None in map(find_spec, packages):
+        return f"--target.adapter with --engine {kind} needs peft: pip install 'peft>=0.13'"
     if speculates:
-        return "--selection-adapter and --spec-decode exclude each other: verdicts and proposals share one engine"
+        return "--target.adapter and --spec-decode exclude each other: verdicts and proposals share one engine"
     return None
 
 
@@ -87,7 +88,7 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
     try:
         config = json.loads((folder / CONFIG).read_bytes())
     except (OSError, ValueError) as wrong:
-        raise ValueError(f"--selection-adapter {name}: {CONFIG} cannot be read ({wrong})") from wrong
+        raise ValueError(f"--target.adapter {name}: {CONFIG} cannot be read ({wrong})") from wrong
     if not isinstance(config, dict):
-        raise ValueError(f"--selection-adapter {name}: {CONFIG} is not a JSON object")
+        raise ValueError(f"--target.adapter {name}: {CONFIG} is not a JSON object")
     return config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from shlex import quote
 
@@ -10,9 +11,10 @@ from rich.console import Console
 from grading import GraderFailed
 from harness.cli.program import typed
 from harness.plural import counted
-from jobs.after import results, target_logprobs, warehouse
+from jobs.after import target_logprobs, warehouse
 from jobs.after.grading import finish
 from jobs.run import endings, submissions
+from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
 from jobs.run.spec import OtherPrompts, check_prompts
 from jobs.slurm import client
@@ -91,7 +93,7 @@ def report(
     warehouse.load_and_print(run, database, console, wait_seconds, among)
     if says_unscored and (missing := target_logprobs.notice(run)):
         console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
-    if problem := results.write(run, database):
+    if problem := _write_results(run, database):
         console.print(problem, style="bold yellow", markup=False, soft_wrap=True)
     if among is None:
         _print_next(run, database, console)
@@ -110,3 +112,23 @@ def _print_next(run: RunFolder, database: Path, console: Console) -> None:
     console.print(f"  {typed('warehouse.query')} --database {at} --list", soft_wrap=True)
     words = quote(run.path.name), quote(run.problems()[0].id)
     console.print(f"  {typed('warehouse.trace')} --database {at} {' '.join(words)} 0", soft_wrap=True)
+
+
+def _write_results(run: RunFolder, database: Path) -> str:
+    """Write the result of a run that was just loaded, if all its samples are finished and graded; otherwise remove it.
+
+    Returns why it could not be written, as one line, and an empty text where it was. Raises WarehouseFailed.
+    """
+    result = warehouse.results_of(run, database)
+    try:
+        if result.state != "finished":  # samples that had failed are retried
+            run.results_path.unlink(missing_ok=True)
+            return ""
+        content = result.to_json()
+        with contextlib.suppress(FileNotFoundError):
+            if run.results_path.read_bytes() == content:
+                return ""
+        write_atomically(run.results_path, content)
+    except OSError as error:  # a colleague's folder, or a full disk: the database has the same numbers
+        return f"{run.results_path} was not written: {error.strerror or error}"
+    return ""

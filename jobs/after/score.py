@@ -18,7 +18,7 @@ from harness.chain import chain_scores
 from harness.chain.chain_scores import Form, RewardModel, Written
 from harness.engine import RequestRefused, Role, Tokenizer, VerdictUnavailable
 from harness.engines.registry import open_engines
-from harness.engines.settings import Kind, pair_settings
+from harness.engines.settings import pair_settings
 from harness.plural import counted
 from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
 from harness.weights.models import ModelRef
@@ -69,7 +69,7 @@ def source(ref: ModelRef) -> Source:
 
 
 def score_run(
-    run: RunFolder, location: Source, kind: Kind, max_context: int | None, concurrency: int, say: Callable[[str], None]
+    run: RunFolder, location: Source, kind: str, max_context: int | None, concurrency: int, say: Callable[[str], None]
 ) -> tuple[int, int]:
     """Start an engine for the reward model and score the run with it; returns what `score` returns.
 

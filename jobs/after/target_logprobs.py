@@ -31,7 +31,7 @@ from jobs.run.trace_files import SampleRow
 from jobs.work.reopened import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
 
-_OF_TARGET = ("target", "target_template", "target_thinking_tags", "engine")
+_OF_TARGET = ("target", "engine")
 """What a run without a target takes over from another one."""
 _MOST_NAMED = 3
 
@@ -216,7 +216,7 @@ def _tokenizers(spec: RunSpec, engine: Engine) -> dict[Role, Tokenizer]:
     """Return the tokenizers of target and draft; a draft of the same files has the target's."""
     tokenizers: dict[Role, Tokenizer] = {"target": engine.tokenizer, "draft": engine.tokenizer}
     draft = spec.draft
-    if draft is not None and spec.engine.kind != "scripted" and draft != spec.target:
+    if draft is not None and spec.engine.can.runs_models and draft != spec.target:
         revision = None if Path(draft.path).is_dir() else draft.revision
         tokenizers["draft"] = HFTokenizer(draft.path, revision, spec.conventions("draft"))
     return tokenizers

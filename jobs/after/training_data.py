@@ -27,8 +27,8 @@ def check(run: RunFolder, task: str) -> None:
     method = f"{spec.method} with the {spec.params['model']}" if spec.method == "vanilla" else spec.method
     if method != required:
         raise NotReady(f"{task} needs a run of {required}, but {run.path.name} is a run of {method}")
-    if spec.engine.kind == "scripted":
-        raise NotReady(f"{run.path.name} has scripted engines: no model wrote its chains")
+    if not spec.engine.can.counts_as_result:
+        raise NotReady(f"{run.path.name} has {spec.engine.kind} engines: no model wrote its chains")
     if num_unfinished := endings.num_unfinished(run):
         remedy = f"python -m jobs resume {quote(str(run.path))}"
         raise NotReady(f"{run.path.name} has {counted(num_unfinished, 'unfinished sample')}: {remedy}")

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from harness.cli import exit_codes
 from harness.cli.program import typed
-from harness.launch_options import Launch
 from harness.problems.problem import Problem
+from harness.settings.launch_settings import Launch
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec

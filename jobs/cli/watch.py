@@ -34,7 +34,7 @@ def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
     from rich.console import Console
 
     from jobs import outcome
-    from jobs.watch import show
+    from jobs.watch import status_screen
     from jobs.watch.status import Watch
 
     folders, console = _run_folders(runs), Console(highlight=False)
@@ -47,7 +47,7 @@ def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
         for number, run_status in enumerate(() if as_json else statuses):
             if number:
                 console.print()
-            show.print_status(run_status, console)
+            status_screen.print_status(run_status, console)
         if not (follow and any(run_status.may_progress for run_status in statuses)):
             return
         if any(run_status.slurm_error for run_status in statuses) and not as_json:
@@ -104,8 +104,7 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
 
     Of workers on this machine it prints the logs of all that failed, because shards have no workers of their own there.
     """
-    from jobs.watch.failures import full_disk
-    from jobs.watch.reasons import error_in, local_logs, log_files, log_path
+    from jobs.watch.failures import error_in, full_disk, local_logs, log_files, log_path
     from jobs.watch.status import status as read_status
 
     folder = run_folder(run)

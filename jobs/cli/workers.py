@@ -55,7 +55,7 @@ def cancel(run: Path) -> None:
     except canceling.Finished as finished:
         click.echo(str(finished))
         return
-    except (canceling.NotSubmitted, canceling.NotPermitted) as error:
+    except canceling.NotSubmitted as error:
         raise click.UsageError(str(error)) from error
     except client.SlurmError as error:
         raise click.ClickException(f"the run was not canceled, because Slurm failed: {error}") from error
@@ -120,8 +120,7 @@ def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
     from jobs.command import launch_errors_in_one_line
     from jobs.launching import print_dispatched
     from jobs.run import submissions
-    from jobs.submission.concluding import conclude_again
-    from jobs.submission.dispatch import dispatch
+    from jobs.submission.dispatch import conclude_again, dispatch
 
     last = submissions.read(run)[-1]
     with launch_errors_in_one_line():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import os
 from pathlib import Path
 
 from filelock import FileLock
@@ -40,25 +39,18 @@ class Lock(FileLock):
         raise NotImplementedError
 
 
-def is_held(lock: Path) -> bool | None:
-    """Return whether a process holds a lock, without keeping it; None where this user may not ask.
+def is_held(lock: Path) -> bool:
+    """Return whether a process holds a lock, by trying it for a moment; this needs no right to write.
 
     The server of a shared filesystem answers for all machines.
     """
     try:
-        handle = os.open(lock, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    except PermissionError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:
-        return None
-    finally:
-        os.close(handle)
+    except OSError:  # nobody has locked it yet, or there are no locks here
+        return False
     return False
 
 

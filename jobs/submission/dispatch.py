@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from harness.cli.program import typed
 from harness.plural import counted
 from harness.sizing.cards import Option, num_tasks
+from jobs.after.missing import missing_after
 from jobs.run import codes, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -24,6 +25,7 @@ from jobs.run.submissions import Submission
 from jobs.slurm import client, profiles
 from jobs.slurm.python_command import PythonCommand
 from jobs.submission import snapshot, submit
+from jobs.watch.answers import how_to_conclude, in_queue
 
 _ENDING = "COMPLETING"
 _ENDING_SECONDS = 120.0
@@ -154,6 +156,30 @@ def submit_finalizer(
             f"When the tasks have ended, run:  {typed('jobs finalize')} {quote(str(run.path))}"
         )
     return None
+
+
+def conclude_again(run: RunFolder) -> str:
+    """Submit the last job of a finished run that lacks grades or results; returns one line on it.
+
+    The line is empty where nothing is missing or samples are not finished, and nothing is submitted twice. Raises
+    SlurmError where Slurm does not answer.
+    """
+    with run.submission_lock():
+        missing = missing_after(run, read_endings(run))
+        if not missing:
+            return ""
+        before = submissions.read(run)
+        queued = client.queue([submissions.finalizer_of(run, submission) for submission in before])
+        if at_work := [task for task in queued if task.is_active]:
+            return in_queue(missing, at_work[-1])
+        client.cancel_tasks(queued)  # held for good
+        name = submissions.finalizer_of(run, before[-1]).removesuffix(submissions.finalizer_name(""))
+        parameters = profiles.finalizer_parameters(before[-1].options)
+        try:
+            job = submit.submit_finalizer(run, name, [], with_code(run, snapshot.take(run), parameters))
+        except client.SlurmRejected as rejection:
+            return how_to_conclude(run, missing, f"Slurm rejected the job that does it: {rejection}")
+    return f"{missing}: submitted job {job}, which grades, loads and reports"
 
 
 def clear(run: RunFolder) -> None:

@@ -19,8 +19,8 @@ from harness import gpus
 from harness.engines import placement
 from harness.engines.processes import output_to
 from harness.environment import accelerator
-from harness.launch_options import Cluster
 from harness.methods import build
+from harness.settings.launch_settings import Cluster
 from harness.sizing.cards import Option
 from jobs.after.conclude import conclude
 from jobs.run import submissions
@@ -138,8 +138,8 @@ def num_cards(spec: RunSpec) -> int:
     """Return the cards that the engines of one worker need, as far as the run says."""
     on_servers = {role for role, model in spec.models.items() if model is not None and model.server is not None}
     roles = [role for role in build(spec.method, dict(spec.params)).roles if role not in on_servers]
-    named = {role: numbers for role, numbers in spec.engine.cards.items() if role in roles}
-    return placement.num_cards(named, {role: spec.engine.widths[role] or 1 for role in roles})
+    named = {role: own.gpus for role, own in spec.settings.items() if role in roles}
+    return placement.num_cards(named, {role: spec.settings[role].tensor_parallel or 1 for role in roles})
 
 
 @contextlib.contextmanager

@@ -91,8 +91,10 @@ def _in_common(request: Request) -> object:
     adapter = spec.selection and spec.selection.fingerprint
     proposing = spec.speculator and (spec.speculator.path, spec.speculator.revision)
     engine = replace(spec.engine, max_context=None)
+    settings = [spec.settings[role] for role in sorted(roles)]
+    starts = [(own.tensor_parallel, own.memory, own.gpus, own.engine) for own in settings]
     resources = [request.run.path.resolve().parent, dict(request.options), request.workers_per_task]
-    return [resources, sorted(roles), used, adapter, proposing, engine, spec.concurrency]
+    return [resources, sorted(roles), used, adapter, proposing, engine, starts, spec.concurrency]
 
 
 def _dispatch_alone(request: Request) -> Dispatched:

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from harness.engines.placement import core_lists
-from harness.environment import accelerator
-from harness.methods import build
 from harness.plural import counted
-from harness.problems.problem import Problem
-from harness.sizing.run_sizing import small_models
 from jobs.run.folder import RunFolder
-from jobs.run.sizing import sizing_of
 from jobs.run.spec import RunSpec
 from jobs.timing import folder
 
@@ -34,24 +26,6 @@ def check(asked: int | None, spec: RunSpec, run: RunFolder) -> None:
             f"{FLAG} {asked}: {run.path.name} has drawn {before} samples to time; valid: {before}, or --tag NAME for a "
             "run of its own"
         )
-
-
-def split_cores_notice(asked: int | None, spec: RunSpec, problems: Iterable[Problem]) -> str | None:
-    """Return a warning where samples are timed on other cores of this machine than a run would have that does so alone.
-
-    None where the engines are on GPUs, take turns, or have the same cores with all samples in flight as with one.
-    """
-    if asked is None or spec.engine.kind != "vllm" or spec.engine.take_turns or accelerator() != "cpu":
-        return None
-    sizing = sizing_of(spec, build(spec.method, dict(spec.params)), problems)
-    ranks = {role: spec.engine.widths.get(role) or 1 for role in sizing.roles}
-    cores, alone = (core_lists(sizing.roles, ranks, n, small=small_models(sizing)) for n in (spec.concurrency, 1))
-    if cores == alone:
-        return None
-    return (
-        f"{FLAG} {asked}: on a CPU the samples are timed on the cores that the engines have in full batches, where a "
-        "run with --concurrency 1 has others, so latency and speed-up are not those of such a run."
-    )
 
 
 def num_left(asked: int | None, run: RunFolder) -> int:

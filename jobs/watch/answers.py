@@ -1,18 +1,25 @@
-"""What Slurm says of the jobs of runs that are watched: one query of its queue per look, and few of its accounting."""
+"""What Slurm says of the jobs of runs that are watched: one query of its queue per look, and few of its accounting.
+
+And what that means for a finished run that nothing has graded or loaded: why not, and how to go on.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from shlex import quote
 
+from harness.cli.program import typed
+from jobs.run import submissions
+from jobs.run.folder import RunFolder
+from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.slurm.client import Task
+from jobs.watch import failures
 
 _HISTORY_SECONDS = 600.0
 """Time after which accounting is asked again though no task has left the queue."""
-_RETRY_SECONDS = 120.0
-"""The same where it did not answer."""
 
 
 @dataclass
@@ -63,12 +70,9 @@ class SlurmWatch:
     def _is_due(self, answers: Answers) -> bool:
         if self._asked_at is None:
             return True
-        seconds = time.monotonic() - self._asked_at
-        if self._history_error:
-            return seconds >= _RETRY_SECONDS
-        if seconds >= _HISTORY_SECONDS:
+        if time.monotonic() - self._asked_at >= _HISTORY_SECONDS:
             return True
-        if not answers.has_queue:
+        if self._history_error or not answers.has_queue:
             return False
         queued = {task.job_id for task in answers.queued}
         # Accounting may lag behind the queue by some seconds.
@@ -81,3 +85,33 @@ class SlurmWatch:
             self._history, self._history_error = client.accounts(names, since), ""
         except client.SlurmError as error:
             self._history_error = str(error)
+
+
+def how_to_conclude(run: RunFolder, missing: str, why: str = "") -> str:
+    """Return one line: what is missing, why if it is known, and the command."""
+    reason = f" ({why})" if why else ""
+    return f"{missing}{reason}:  {typed('jobs finalize')} {quote(str(run.path))}"
+
+
+def after_job(run: RunFolder, missing: str, earlier: Sequence[Submission], answers: Answers) -> str:
+    """Return the line of a run on Slurm, whose last job grades and loads it; empty where the queue did not answer."""
+    if not answers.has_queue:
+        return ""
+    if tasks := at_work(run, earlier, answers):
+        return in_queue(missing, tasks[-1])
+    last = submissions.finalizer_of(run, earlier[-1])
+    held = [task for task in answers.queued if task.name == last]
+    ended = [*(task for task in answers.history if task.name == last and not task.is_active), *held]
+    return how_to_conclude(run, missing, f"job {ended[-1].job_id}: {failures.reason(run, ended[-1])}" if ended else "")
+
+
+def at_work(run: RunFolder, earlier: Sequence[Submission], answers: Answers) -> list[Task]:
+    """Return the jobs that grade and load a run, as far as they are running or queued."""
+    names = {submissions.finalizer_of(run, submission) for submission in earlier}
+    return [task for task in answers.queued if task.name in names and task.is_active]
+
+
+def in_queue(missing: str, task: Task) -> str:
+    """Return the line of a run whose last job is running or queued."""
+    reason = f", {task.reason}" if task.state == "PENDING" and task.reason else ""
+    return f"{missing} yet: job {task.job_id} does it ({task.state}{reason})"

@@ -16,7 +16,7 @@ from harness.plural import counted
 from jobs.run.folder import RunFolder
 from jobs.submission.submit import Job
 from jobs.watch.progress import Follower
-from jobs.watch.show import progress_line
+from jobs.watch.status_screen import progress_line
 
 _POLL_SECONDS = 1.0
 _PLAIN_LINE_SECONDS, _AMONG_SEVERAL_SECONDS = 15.0, 60.0

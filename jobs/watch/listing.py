@@ -14,17 +14,13 @@ from rich.text import Text
 from jobs.run.endings import ShardEndings, by_shard, read_endings
 from jobs.run.files import FileDamaged
 from jobs.run.folder import RunFolder
-from jobs.run.folder_name import readable
 from jobs.timing import folder as timings
-from jobs.watch.show import duration
+from jobs.watch.status_screen import duration
 
 _DAY_SECONDS = 86_400.0
 _MOST_HOURS_AS_HOURS = 48
+_PIPE_WIDTH = 10_000
 _COLUMNS = ("run", "models", "tag", "state", "samples", "failed", "age")
-_WIDE = 120
-"""Columns of a terminal from which on the models have a column of their own, whatever the names say."""
-_NARROWEST, _GAP = 12, 2
-"""Width from which on the models' names are folded rather than the runs', and the space between two columns."""
 
 
 @dataclass(frozen=True)
@@ -62,32 +58,24 @@ def listed(runs: Iterable[RunFolder]) -> list[ListedRun]:
 
 
 def print_runs(runs: Iterable[ListedRun], console: Console) -> None:
-    """Print one row for each run; its name begins with dataset and method.
-
-    A terminal that is not wide shows the models only of runs whose names do not say them.
-    """
-    is_wide = not console.is_terminal or console.width >= _WIDE
-    rows = [_row(run, has_models=is_wide or not _names_models(run)) for run in runs]
-    widths = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in _COLUMNS}
-    columns = [name for name in _COLUMNS if name == "run" or any(row[name] for row in rows)]
-    # A name is to be copied, so the models' are folded instead where not all fits.
-    kept = sum(min(widths[name], _NARROWEST if name == "models" else widths[name]) + _GAP for name in columns) - _GAP
-    folded = {"models"} if kept <= console.width else {"models", "run"}
-    if not console.is_terminal:  # a program or a file reads it
-        folded, kept = set(), sum(widths[name] + _GAP for name in columns) - _GAP
-    table = Table(box=None, pad_edge=False, width=None if console.is_terminal else kept)
-    for name in columns:
+    """Print one row for each run; in a pipe no column is cut."""
+    rows = [_row(run) for run in runs]
+    table = Table(box=None, pad_edge=False)
+    for name in [name for name in _COLUMNS if any(row[name] for row in rows)]:
         side: Literal["left", "right"] = "right" if name in {"samples", "failed", "age"} else "left"
-        table.add_column(name, justify=side, overflow="fold", no_wrap=name not in folded)
+        # A name is to be copied, so the models' are folded instead where not all fits.
+        table.add_column(name, justify=side, overflow="fold", no_wrap=name != "models")
     for row in rows:
-        table.add_row(*(Text(row[name]) for name in columns))
+        table.add_row(*(Text(row[column.header]) for column in table.columns if isinstance(column.header, str)))
+    if not console.is_terminal:
+        table.width = console.measure(table, options=console.options.update(width=_PIPE_WIDTH)).maximum
     console.print(table, soft_wrap=not console.is_terminal)
 
 
-def _row(run: ListedRun, *, has_models: bool) -> dict[str, str]:
+def _row(run: ListedRun) -> dict[str, str]:
     return {
         "run": run.run,
-        "models": " → ".join(name for name in (run.draft, run.target) if name) if has_models else "",
+        "models": " → ".join(name for name in (run.draft, run.target) if name),
         "tag": run.tag or "",
         "state": run.state,
         "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}{_timing(run)}",
@@ -98,10 +86,6 @@ def _row(run: ListedRun, *, has_models: bool) -> dict[str, str]:
 
 def _timing(run: ListedRun) -> str:
     return f", {run.timed}/{run.to_time} timed" if run.timed < run.to_time else ""
-
-
-def _names_models(run: ListedRun) -> bool:
-    return all(readable(name) in run.run for name in (run.draft, run.target) if name)
 
 
 def _listed(run: RunFolder) -> ListedRun:

@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from harness.engines import start_log
+from harness.plural import counted
 from jobs.run import own_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import StepRow
 from jobs.timing import folder as timings
-from jobs.watch import starts
 
 _WINDOW_SECONDS = 60.0
 _CLOCK_SECONDS = 5.0
 """How far the clock of the file server may be behind, and how long ago the workers may have been started."""
+_SHOWN = 3
 
 
 @dataclass
@@ -84,7 +87,7 @@ class Follower:
         if not journals:
             self.progress.ended |= set(read_endings(self._run, whole=False).finished.to_pylist())
         self.progress.in_flight -= self.progress.ended
-        self.progress.starting = starts.starting(self._run, self._since)
+        self.progress.starting = starting(self._run, self._since)
         self._update_rates(time.monotonic())
         if len(self.progress.ended) == self.progress.total:
             timing = timings.progress(self._run)
@@ -142,3 +145,52 @@ class Follower:
         done = len(progress.ended) - self._done_before
         if done > 0:
             progress.eta_seconds = (progress.total - len(progress.ended)) * (now - self._started) / done
+
+
+def logs_of(run: RunFolder, shard: int | str = "*") -> list[Path]:
+    """Return the logs of the engines of the worker whose first shard this is, or of all workers."""
+    return list(run.logs_dir.glob(f"shard-{shard}/*.log"))
+
+
+def phase_of(engine_logs: Iterable[Path], since: float) -> str:
+    """Return what a worker's starting engine is at; empty where none starts.
+
+    Only logs count that were written after `since`, in seconds since the epoch.
+    """
+    written: list[tuple[float, str]] = []
+    for log in engine_logs:
+        try:
+            modified_at = log.stat().st_mtime
+        except FileNotFoundError:
+            continue
+        if modified_at >= since and (phase := start_log.phase(log)) is not None:
+            written.append((modified_at, phase))
+    return max(written)[1] if written else ""
+
+
+def starting(run: RunFolder, since: float) -> dict[int, str]:
+    """Return what the workers are at whose engines start, by the first shard of each; `since` as in `phase_of`."""
+    by_shard: dict[int, list[Path]] = {}
+    for log in sorted(logs_of(run)):
+        by_shard.setdefault(int(log.parent.name.removeprefix("shard-")), []).append(log)
+    phases = {shard: phase_of(of_worker, since) for shard, of_worker in sorted(by_shard.items())}
+    return {shard: phase for shard, phase in phases.items() if phase}
+
+
+def starting_in_words(phases: Mapping[int, str], *, are_all: bool = True) -> str:
+    """Return phases as `target: loading weights (50 %)`, with the shards where workers differ.
+
+    `are_all`: whether no other worker is at work already.
+    """
+    by_phase: dict[str, list[int]] = {}
+    for shard, phase in phases.items():
+        by_phase.setdefault(phase, []).append(shard)
+    if len(by_phase) < 2 and are_all:
+        return "".join(by_phase)
+    return "; ".join(f"{phase} ({_named(shards)})" for phase, shards in by_phase.items())
+
+
+def _named(shards: list[int]) -> str:
+    if len(shards) > _SHOWN:
+        return counted(len(shards), "worker")
+    return f"{'shard' if len(shards) == 1 else 'shards'} {', '.join(map(str, shards))}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,17 +14,23 @@ from jobs.after.missing import missing_after
 from jobs.run import codes, own_files, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
 from jobs.run.folder import RunFolder
-from jobs.run.submissions import Submission, first_shard
+from jobs.run.locks import is_held
+from jobs.run.submissions import Submission, files_of_shards, first_shard
 from jobs.slurm import client
 from jobs.slurm.client import Task
 from jobs.timing import folder as timings
-from jobs.watch import conclusion, here, reasons, workers
-from jobs.watch.answers import Answers, SlurmWatch
+from jobs.watch import failures
+from jobs.watch.answers import Answers, SlurmWatch, after_job, at_work, how_to_conclude
+from jobs.watch.progress import logs_of, phase_of
 from jobs.watch.recent import Recent
 
 ShardState = Literal["finished", "running", "queued", "stopped", "not submitted", "unknown"]
 """`stopped`: unfinished, and no worker is coming; `unknown`: unfinished, and Slurm's queue did not answer."""
 
+SILENT_SECONDS = 600.0
+"""Time without an accepted step after which the status of a worker says so."""
+_CLOCK_SECONDS = 2.0
+"""Slurm counts a task's time in whole seconds."""
 _MAY_PROGRESS: frozenset[ShardState] = frozenset({"running", "queued", "unknown"})
 
 
@@ -42,16 +50,14 @@ class ShardStatus:
     last_error: str = ""
     log: str = ""
     """Path of the log that says why it stopped; empty if it has not, or if there is none."""
-    waits_for_turn: bool = False
-    """True if its task is running and none of the task's workers has begun it yet, which take it when they are free."""
     silent_seconds: float | None = None
     """How long its worker has accepted no step, where that is long; since its start where it has accepted none."""
     starting: str = ""
     """What its worker is at while engines start, such as `target: loading weights (50 %)`."""
     num_begun: int = 0
     """Number of samples that began and have not ended in the latest journal of the worker whose first shard it is."""
-    has_worker: bool | None = None
-    """Whether a process holds the shard; None for a run on Slurm, and where this user may not ask."""
+    has_worker: bool = True
+    """False where no process holds the shard of a run that was not submitted to Slurm."""
 
     @property
     def num_unfinished(self) -> int:
@@ -124,7 +130,7 @@ class RunStatus:
         return sum(
             shard.num_begun
             for shard in self.shards
-            if (shard.has_worker is not False if shard.task is None else shard.task.state == "RUNNING")
+            if (shard.has_worker if shard.task is None else shard.task.state == "RUNNING")
         )
 
     @property
@@ -137,7 +143,7 @@ class RunStatus:
         if self.is_on_slurm:
             is_at_work = bool(self.states.keys() & {"running", "unknown"})
         else:
-            is_at_work = any(shard.has_worker is not False for shard in self.shards)
+            is_at_work = any(shard.has_worker for shard in self.shards)
         if not is_at_work:
             return None
         return unfinished / self.samples_per_second if self.samples_per_second and unfinished else None
@@ -159,29 +165,10 @@ class Watch:
     def __init__(self, runs: Sequence[RunFolder]) -> None:
         self._runs = list(runs)
         self._slurm = SlurmWatch()
-        self._finished: dict[int, tuple[tuple[int, ...], RunStatus]] = {}
-        """The last status of each finished run, by number, with what tells whether it was continued since."""
 
     def read(self) -> list[RunStatus]:
-        """Read the run folders, and ask Slurm where runs were submitted to it.
-
-        A run that was finished and graded at an earlier look is neither read nor asked about again, unless it was
-        continued.
-        """
-        known = {
-            number: earlier
-            for number, (sizes, earlier) in self._finished.items()
-            if sizes == _sizes_of_records(self._runs[number])
-        }
-        looked_at = [number for number in range(len(self._runs)) if number not in known]
-        statuses = dict(zip(looked_at, self._read_again(looked_at), strict=True))
-        for number, run_status in statuses.items():
-            is_concluded = run_status.is_finished and not run_status.missing
-            if is_concluded and not run_status.slurm_error:
-                self._finished[number] = _sizes_of_records(self._runs[number]), run_status
-        return [statuses[number] if number in statuses else known[number] for number in range(len(self._runs))]
-
-    def _read_again(self, numbers: Sequence[int]) -> list[RunStatus]:
+        """Read the run folders, and ask Slurm where runs were submitted to it."""
+        numbers = range(len(self._runs))
         statuses = {number: _of_files(self._runs[number]) for number in numbers}
         submitted = {number: found for number in numbers if (found := submissions.read(self._runs[number]))}
         names = [name for number, earlier in submitted.items() for name in _names(self._runs[number], earlier)]
@@ -191,14 +178,8 @@ class Watch:
             if earlier := submitted.get(number):
                 _add_slurm(self._runs[number], earlier, answers, statuses[number])
             else:
-                here.add_workers(self._runs[number], statuses[number])
+                _add_workers_here(self._runs[number], statuses[number])
         return list(statuses.values())
-
-
-def _sizes_of_records(run: RunFolder) -> tuple[int, ...]:
-    """Return the sizes of the files that grow when somebody continues a finished run."""
-    paths = (run.submissions_path, run.retries_path, timings.of(run).requests_path)
-    return tuple(path.stat().st_size if path.exists() else 0 for path in paths)
 
 
 def status(run: RunFolder) -> RunStatus:
@@ -219,7 +200,7 @@ def _of_files(run: RunFolder) -> RunStatus:
     result.to_time, result.timed = timing.asked, timing.done
     result.is_timing = bool(timing.left and not ended.num_unfinished and timings.is_at_work(run))
     if missing := missing_after(run, endings):
-        result.missing, result.how_to_conclude = missing, conclusion.how_to_conclude(run, missing)
+        result.missing, result.how_to_conclude = missing, how_to_conclude(run, missing)
     result.free_bytes = shutil.disk_usage(run.path).free
     recorded = codes.read(run)
     result.codes = [str(code) for code in recorded] if len(recorded) > 1 else []
@@ -265,8 +246,8 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
     result.slurm_error = "; ".join(answers.errors)
     tasks = client.latest([*history, *(task for task in answers.queued if task.name in names)])
     if result.missing:
-        result.how_to_conclude = conclusion.after_job(run, result.missing, earlier, answers)
-        result.is_concluding = not answers.has_queue or bool(conclusion.at_work(run, earlier, answers))
+        result.how_to_conclude = after_job(run, result.missing, earlier, answers)
+        result.is_concluding = not answers.has_queue or bool(at_work(run, earlier, answers))
     left_jobs = submissions.left(run)
     result.shared_with = sorted(
         {name for job in submissions.read_shared(run).values() for name in job.runs} - {run.path.name}
@@ -283,9 +264,46 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
     shared = submissions.read_shared(run)
     of_run = [shard for shard in result.shards if shard.task and shard.task.name not in shared]
     several = {submission.name for submission in earlier if submission.has_several_workers}
-    workers.note_silence(run, [shard for shard in of_run if shard.task and shard.task.name not in several])
-    workers.note_turns(run, [shard for shard in of_run if shard.task and shard.task.name in several])
-    workers.note_starts(run, of_run)
+    _note_silence_and_starts(run, of_run, several)
+
+
+def _note_silence_and_starts(run: RunFolder, shards: Sequence[ShardStatus], several: Container[str]) -> None:
+    """Note which running shards have accepted no step for long, and what workers are at while their engines start.
+
+    By the times of the journals: logs of engines are read only of workers without one. `several`: names of jobs whose
+    tasks have several workers, of whose shards some wait.
+    """
+    running = [shard for shard in shards if shard.state == "running"]
+    journals, now = run.journals() if running else [], time.time()
+    for shard in running:
+        elapsed, name = (shard.task.elapsed_seconds, shard.task.name) if shard.task else (0.0, "")
+        written_at = 0.0
+        for path in files_of_shards(run, [shard.shard], journals):
+            with contextlib.suppress(FileNotFoundError):  # compacted since the listing
+                written_at = max(written_at, path.stat().st_mtime)
+        silent = min(elapsed, now - written_at)
+        shard.silent_seconds = silent if silent >= SILENT_SECONDS and name not in several else None
+        if written_at < (since := now - elapsed - _CLOCK_SECONDS):
+            shard.starting = phase_of(logs_of(run, shard.shard), since)
+
+
+def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
+    """Add which shards workers hold by their locks, and what ended others; which of them had which shard is lost."""
+    for shard in result.shards:
+        shard.has_worker = is_held(run.shard_lock_path(shard.shard))
+        if shard.has_worker and shard.num_unfinished:
+            shard.state, shard.starting = "running", phase_of(logs_of(run, shard.shard), 0.0)
+    is_begun = bool(result.finished or run.journals())
+    is_idle = not (result.is_finished or result.is_timing or any(shard.has_worker for shard in result.shards))
+    if is_begun and is_idle:
+        result.how_to_resume = (
+            "no worker is at work on it; unless a launch or suite with it is still running, to resume it, run its "
+            "launch command again"
+        )
+    stopped = [shard for shard in result.shards if shard.state == "stopped"]
+    error, log = failures.local_error(run) if stopped else ("", None)
+    for shard in stopped:
+        shard.last_error, shard.log = error, str(log or "")
 
 
 def _names(run: RunFolder, earlier: Sequence[Submission]) -> list[str]:
@@ -304,5 +322,5 @@ def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_que
         shard.state = "running" if task.state in {"RUNNING", "COMPLETING"} else "queued"
     else:
         shard.state = "stopped"
-        shard.last_error = reasons.reason(run, task)
-        shard.log = str(log) if (log := reasons.log_path(run, task)).exists() else ""
+        shard.last_error = failures.reason(run, task)
+        shard.log = str(log) if (log := failures.log_path(run, task)).exists() else ""

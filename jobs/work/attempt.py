@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from harness import environment, gpus
 from harness.code_hash import running_code
 from harness.engine import Engine, Role
+from harness.engines import registry
 from harness.engines.pool import LeasedEngine
 from harness.engines.settings import EngineSettings
 from harness.prompts import THINK_END
@@ -44,7 +45,7 @@ def new_attempt(
     """
     now = time.time()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
-    own = {role: engine for role, engine in settings.items() if engine.kind != "served"}
+    own = {role: engine for role, engine in settings.items() if registry.capabilities(engine.kind).runs_here}
     cards = gpus.held_gpus((engine.visible_devices, engine.tensor_parallel) for engine in own.values())
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     return Attempt(

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import harness
 from harness.launch import main
 from harness.methods.speccot import SpecCoT
-from jobs.watch.tracebacks import first_of
+from jobs.watch.failures import first_traceback
 from tests.own_methods import no_methods, write_method
 
 __all__ = ["no_methods"]
@@ -241,7 +241,7 @@ def test_of_exceptions_in_groups_the_first_is_shown() -> None:
         return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
 
     plain = raised(Exception("raise KeyError(1)"))
-    assert first_of(f"Job failed\n{'-' * 22}\n{plain}{'-' * 22}\nmore") == plain.strip()
+    assert first_traceback(f"Job failed\n{'-' * 22}\n{plain}{'-' * 22}\nmore") == plain.strip()
     group = raised(Exception("raise ExceptionGroup('a', [ExceptionGroup('b', [KeyError(1), KeyError(2)]), OSError()])"))
-    assert first_of(group) == "KeyError: 1"
-    assert first_of("Killed") == ""
+    assert first_traceback(group) == "KeyError: 1"
+    assert first_traceback("Killed") == ""

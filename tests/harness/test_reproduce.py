@@ -138,14 +138,14 @@ def test_the_selection_adapter_goes_to_the_rows_that_choose_with_it_and_to_no_ot
     plain, tuned = (
         next(p for p in published_suites.planned(selection_suite) if p.row == row) for row in selection_suite.rows
     )
-    assert "train it and name it with --selection-adapter" in str(suite_run(tuned, {}, None).awaits)
+    assert "train it and name it with --target.adapter" in str(suite_run(tuned, {}, None).awaits)
     overrides = {"selection_adapter": "selector"}
     launches = [suite_run(planned, overrides, None).launch for planned in (plain, tuned)]
-    assert [launch and launch.selection_adapter for launch in launches] == [None, "selector"]
+    assert [launch and launch.target.adapter for launch in launches] == [None, "selector"]
     vanilla = next(published_suites.planned(published_suites.load("scot-table2")))
     launch = suite_run(vanilla, overrides, None).launch
     assert launch is not None
-    assert launch.selection_adapter is None
+    assert launch.target.adapter is None
 
 
 def test_the_draft_of_the_other_rows_never_replaces_the_aligned_one() -> None:
@@ -157,7 +157,7 @@ def test_the_draft_of_the_other_rows_never_replaces_the_aligned_one() -> None:
         if plan.column == "gsm8k"
     ]
     assert [plain.model_of, aligned.model_of] == [None, "aligned"]
-    assert [launch and launch.draft for launch in drafts] == ["org/plain", "org/aligned"]
+    assert [launch and launch.draft.model for launch in drafts] == ["org/plain", "org/aligned"]
 
 
 def test_ours_stands_beside_the_published_value_with_the_reasons(tmp_path: Path) -> None:

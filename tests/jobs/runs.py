@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.engine import Role
 from harness.methods import defaults
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
+from harness.settings.roles import ModelSettings
 from jobs.after.grading import finished_samples
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
@@ -26,6 +30,7 @@ def plan(
     shards: int = 1,
     method: str = "speccot",
     engine: EngineSpec = ENGINES,
+    settings: Mapping[Role, ModelSettings] | None = None,
     temperature: float = 0.6,
     **params: Any,
 ) -> RunFolder:
@@ -42,8 +47,8 @@ def plan(
         temperature=temperature,
         top_p=0.95,
         token_budget=2048,
-        draft=SCRIPTED,
-        target=SCRIPTED,
+        draft=replace(SCRIPTED, settings=(settings or {}).get("draft", ModelSettings())),
+        target=replace(SCRIPTED, settings=(settings or {}).get("target", ModelSettings())),
         engine=engine,
         concurrency=4,
         prompt_hash=current_prompt_hash(method, defaults(method) | params),

@@ -297,28 +297,3 @@ def test_gpus_of_a_run_or_of_the_command_line_replace_those_of_the_suite(tmp_pat
     ]
     typed = suite.read(path, overrides={"gres": "gpu:h100:1"}).launches
     assert [dict(launch.sbatch) for launch in typed] == [{"gres": "gpu:h100:1"}] * 2
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ("", ["1 or 2 GPUs by what is beside it"]),
-        ("target-tensor-parallel = 2\n", []),
-        ("concurrency = 1\n", []),
-    ],
-)
-def test_a_target_that_has_more_gpus_beside_a_draft_than_alone_is_named(
-    flags: str, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    common = flags if "concurrency" in flags else f"{flags}concurrency = 4\n"
-    path = tmp_path / "widths.toml"
-    path.write_text(
-        f'{common}output = "{tmp_path / "runs"}"\ndataset = "demo"\nlimit = 4\nengine = "vllm"\ncluster = "slurm"\n'
-        'gpus-per-node = "h100:2"\ntarget = "qwq-32b"\n[[run]]\nmethod = "vanilla"\n'
-        '[[run]]\nmethod = "speccot"\ndraft = "r1-distill-qwen-1.5b"\n'
-    )
-    suite.preview(suite.prepare(suite.read(path), None), Console(highlight=False, width=400))
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WIDTHS DIFFER")]
-    assert len(lines) == len(said)
-    assert all(words in line for words, line in zip(said, lines, strict=True))

@@ -42,7 +42,6 @@ def test_what_a_killed_worker_leaves_is_taken_by_its_neighbor(launch: Launch, un
     run = launch(*WORKERS, "--shards-per-task", "2", shards=4)
     assert [s.tasks for s in submissions.read(run.run)] == [[[0, 1, 2, 3]]], "one task"
     wait_for(lambda: run.is_running(2), "two workers at work")
-    assert {s.state for s in run.status().shards if s.waits_for_turn} == {"queued"}
     cards = workers()
     assert sorted(cards.values()) == ["0", "1"], "each sees one card of the node's two"
     os.kill(min(cards), signal.SIGKILL)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch_options import Launch
 from harness.problems.problem import Problem
+from harness.settings.launch_settings import Launch
 from jobs.costs import in_words
 from jobs.run.forecast import Forecast
 from jobs.run.shards import Recorded

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from harness.engines import placement
 from harness.engines.speculation import proposer, tokens_at_a_time
-from harness.launch_options import Launch
 from harness.methods import build, run_identity, sample_identity
+from harness.settings.launch_settings import Launch
 from harness.sizing.cards import cards_of_worker
 from harness.weights import models
 from jobs.run.forecast import Forecast
@@ -166,7 +166,7 @@ def setting(loaded: Suite, plan: Planned, launch: Launch) -> Setting:
     )
     proposing = proposer(launch.method, launch.spec_decode)
     # A width that nodes choose counts as 1 here.
-    parallel = {"draft": launch.draft_tensor_parallel or 1, "target": launch.target_tensor_parallel or 1}
+    parallel = {role: settings.tensor_parallel or 1 for role, settings in launch.roles.items()}
     changed = {name: value for name, value in run_identity(launch.method, params).items() if name not in identity}
     speed = (
         launch.concurrency,
@@ -174,8 +174,8 @@ def setting(loaded: Suite, plan: Planned, launch: Launch) -> Setting:
         (proposing, tokens_at_a_time(proposing, launch.spec_tokens), launch.spec_model, launch.take_turns),
         (
             num_gpus(launch),
-            launch.draft_gpus,
-            launch.target_gpus,
+            launch.draft.gpus,
+            launch.target.gpus,
             *(parallel[role] for role in roles),
             frozenset(re.findall(r"[AH]\d{2,4}", loaded.devices)),
         ),
@@ -186,16 +186,15 @@ def setting(loaded: Suite, plan: Planned, launch: Launch) -> Setting:
 def num_gpus(launch: Launch) -> int:
     """Return the GPUs of a worker, by the launch's own flags."""
     roles = build(launch.method, dict(launch.parameters)).roles
-    parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
     if (asked := cards_of_worker(launch.sbatch, launch.workers_per_task)) is not None:
         return asked.count
-    cards = {"draft": launch.draft_gpus, "target": launch.target_gpus}
-    named = {role: placement.parse(text) if (text := cards[role]) else None for role in roles}
-    return placement.num_cards(named, {role: parallel[role] or 1 for role in roles})
+    own = {role: launch.roles[role] for role in roles}
+    widths = {role: settings.tensor_parallel or 1 for role, settings in own.items()}
+    return placement.num_cards({role: settings.gpus for role, settings in own.items()}, widths)
 
 
 def _models(launch: Launch) -> dict[str, str | None]:
-    return {"draft": launch.draft, "target": launch.target}
+    return {"draft": launch.draft.model, "target": launch.target.model}
 
 
 def _enter(published: Published, loaded: Suite, plan: Planned, own: Setting) -> None:

@@ -24,10 +24,12 @@ from pydantic import (
     model_validator,
 )  # fmt: skip
 
-from harness.cli import options
 from harness.cli.toml_file import parse_toml
-from harness.launch_options import Launch
 from harness.methods.parameters import parameter_names
+from harness.plural import did_you_mean
+from harness.settings import layers
+from harness.settings.launch_settings import Launch
+from harness.settings.roles import flattened
 from harness.weights import models
 from warehouse.measures import MEASURES
 
@@ -62,7 +64,8 @@ CONDITIONS = frozenset({
 """What a run's result depends on, as the suites name it: the launcher's flags. `problems`: how many and which."""
 
 
-Flags = Mapping[str, str | int | float | bool]
+Flags = Annotated[Mapping[str, Any], BeforeValidator(flattened)]
+"""Flags of a launch, by flat name."""
 Overrides = Mapping[str, Any]
 """Flags of the launcher as typed, with the names of its options."""
 Paper = Literal["scot", "speccot", "specreason"]
@@ -295,7 +298,7 @@ def names() -> list[str]:
 def load(name: str) -> Suite:
     """A suite by name. Raises ValueError with one line: unknown name, or what is wrong in the file."""
     if name not in names():
-        raise ValueError(f"unknown suite {name!r}; valid: {', '.join(names())}")
+        raise ValueError(f"unknown suite {name!r}; valid: {', '.join(names())}{did_you_mean(name, names())}")
     text = (resources.files("harness.papers") / "suites" / f"{name}.toml").read_text(encoding="utf-8")
     return parse(name, text)
 
@@ -321,8 +324,8 @@ def launch_of(flags: Overrides) -> Launch:
 
     Raises ValueError with one line, by the launcher's own rules, on whatever is not valid for this harness.
     """
-    launch = options.launch_from(flags)
-    for name in (launch.draft, launch.target):
+    launch = layers.launch_from(flags)
+    for name in (launch.draft.model, launch.target.model):
         if name is not None:
             models.resolve(name)
     return launch

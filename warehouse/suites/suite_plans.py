@@ -15,9 +15,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from harness.cli import options
-from harness.launch_options import Launch
 from harness.plural import counted
+from harness.settings import layers
+from harness.settings.launch_settings import Launch
 from jobs import costs
 from jobs.engine_plan import planned_starts
 from jobs.preparation import PreparedLaunch
@@ -170,7 +170,7 @@ def print_published_plan(console: Console, asked: Reproduction, runs: Sequence[S
             elif run.launch.latency_sample and (slow := estimated(asked, _every_alone(run.launch), run.plan)):
                 line += f"; with every sample alone {_cost_in_words(slow)}"
             _say(console, line)
-            flags = plain(f"      {' '.join(options.arguments(run.plan.flags))}", style="dim")
+            flags = plain(f"      {' '.join(layers.arguments(run.plan.flags))}", style="dim")
             console.print(flags, soft_wrap=True)
     total = f"Total: {sum(known):,.1f} GPU-hours" if known else "Total: GPU-hours unknown"
     _say_totals(console, total, both_ways, printed)

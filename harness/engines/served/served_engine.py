@@ -7,6 +7,8 @@ import contextlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
 
 from harness.engine import (
     Choice,
@@ -22,11 +24,12 @@ from harness.engine import (
 )
 from harness.engines import calls
 from harness.engines.calls import NUM_RANKED, Batches, Calls, entropy_bound, gather_or_cancel
-from harness.engines.served import probe
+from harness.engines.registry import Capabilities
+from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress, api_key
 from harness.engines.served.connection import Connection
+from harness.engines.served.discovery import Found
 from harness.engines.served.interfaces import Asked, BadReply, Judged, NotFinite, Written
-from harness.engines.served.probe import Found
 from harness.engines.settings import EngineSettings
 from harness.weights.tokenizer import HFTokenizer
 
@@ -38,13 +41,14 @@ probable ones; the next batch is another one."""
 class ServedEngine:
     """An Engine whose requests go to a server. It shares the server with whoever else uses it."""
 
+    capabilities: ClassVar[Capabilities] = Capabilities(runs_here=False, max_cards=0)
     kv_tokens: int | None = None
     """None: the server admits requests to its cache itself."""
 
     def __init__(self, role: Role, settings: EngineSettings, connection: Connection, tokenizer: HFTokenizer) -> None:
         """Nothing is asked yet; see `start`."""
         self.role, self.settings, self.connection, self.tokenizer = role, settings, connection, tokenizer
-        self.vocabulary = tokenizer.num_tokens + probe.PADDED_TOKENS
+        self.vocabulary = tokenizer.num_tokens + discovery.PADDED_TOKENS
         self.context_tokens = 0
         self.found: Found | None = None
         self.reports_cached_tokens: bool | None = None
@@ -55,14 +59,19 @@ class ServedEngine:
 
     @classmethod
     async def start(
-        cls, tokenizer_path: str, role: Role, settings: EngineSettings, revision: str | None = None
+        cls,
+        model_path: str,
+        role: Role,
+        settings: EngineSettings,
+        log_path: Path | None = None,
+        revision: str | None = None,
     ) -> ServedEngine:
-        """Connect to the server and try every kind of request. Raises EngineDied."""
+        """Connect to the server and try every kind of request; `model_path` has the tokenizer. Raises EngineDied."""
         if settings.server is None:
             raise ValueError("an engine of the kind served needs a server")
         try:
             address = ServerAddress.parse(f"--{role}", settings.server.address)
-            tokenizer = await asyncio.to_thread(HFTokenizer, tokenizer_path, revision, settings.conventions)
+            tokenizer = await asyncio.to_thread(HFTokenizer, model_path, revision, settings.conventions)
             connection = Connection(address, role, api_key(role), reply_seconds=calls.limit_seconds() or None)
         except (OSError, ValueError) as error:
             raise EngineDied(f"the {role} engine did not start: {error}") from error
@@ -79,13 +88,15 @@ class ServedEngine:
         server = self.settings.server
         assert server is not None
         try:
-            found = await probe.find(self.connection, server.model)
+            found = await discovery.find(self.connection, server.model)
             if server.kind not in (None, found.kind):
-                raise probe.ServerUnfit(f"{self.connection.name} is {found.kind}, and the run began with {server.kind}")
-            if server.fingerprint not in (None, probe.fingerprint(found.model, self.tokenizer)):
-                raise probe.ServerUnfit(f"the tokenizer of {found.model} has changed since the run was planned")
-            await probe.check(self.connection, found, self.tokenizer, self.vocabulary)
-        except (probe.ServerUnfit, BadReply) as error:
+                raise discovery.ServerUnfit(
+                    f"{self.connection.name} is {found.kind}, and the run began with {server.kind}"
+                )
+            if server.fingerprint not in (None, discovery.fingerprint(found.model, self.tokenizer)):
+                raise discovery.ServerUnfit(f"the tokenizer of {found.model} has changed since the run was planned")
+            await discovery.check(self.connection, found, self.tokenizer, self.vocabulary)
+        except (discovery.ServerUnfit, BadReply) as error:
             raise EngineDied(f"the {self.role} engine did not start: {error}") from error
         limits = [limit for limit in (found.context_tokens, self.settings.max_context) if limit is not None]
         if not limits:
@@ -200,7 +211,7 @@ class ServedEngine:
 
     async def _judge(self, prompt: Sequence[int], options: Sequence[int]) -> Judged:
         found, asked = self._asked()
-        _, judged = await probe.judge(self.connection, found.interface, asked, prompt, options)
+        _, judged = await discovery.judge(self.connection, found.interface, asked, prompt, options)
         return judged
 
     async def _read(self, prompt: Sequence[int], continuation: Sequence[int]) -> tuple[float, ...]:

@@ -90,7 +90,7 @@ def _forget() -> None:
     ],
 )
 def test_names_and_types_are_those_that_the_installed_vllm_declares(name: str, value: Any, valid: str) -> None:
-    with pytest.raises(ValueError, match=r"^--target-engine ") as refused:
+    with pytest.raises(ValueError, match=r"^--target.engine ") as refused:
         libraries.check("target", {name: value})
     assert str(refused.value).endswith(valid)
 
@@ -113,7 +113,7 @@ def test_without_vllm_only_what_the_harness_sets_itself_is_refused(monkeypatch: 
     monkeypatch.setattr(libraries, "find_spec", lambda name: None)
     assert not libraries.is_known_here()
     libraries.check("target", {"no_such_argument": 1})
-    with pytest.raises(ValueError, match="--target-engine max_model_len=9: give --max-context"):
+    with pytest.raises(ValueError, match=r"--target.engine max_model_len=9: give --max-context"):
         libraries.check("target", {"max_model_len": 9})
     _forget()
 
@@ -128,7 +128,7 @@ def test_everything_that_the_harness_sets_is_refused_or_may_be_overridden() -> N
         libraries.check("target", {"kv_cache_dtype": value})
     with pytest.raises(ValueError, match="valid: auto, float16, bfloat16, fp8"):
         libraries.check("target", {"kv_cache_dtype": "int3"})
-    with pytest.raises(ValueError, match="--target-engine max_num_seqs=-5: valid: at least 1"):
+    with pytest.raises(ValueError, match=r"--target.engine max_num_seqs=-5: valid: at least 1"):
         libraries.check("target", {"max_num_seqs": -5})
     with pytest.raises(ValueError, match="valid: awq, "):
         libraries.check("target", {"quantization": "nosuch"})

@@ -12,6 +12,7 @@ import pytest
 
 from harness.engine import EngineDied, RequestRefused, Role, Sampling
 from harness.engines import registry
+from harness.engines import scripted as scripted_engine
 from harness.engines.pool import EngineNeed, EnginePool, in_engine_order, may_share, num_starts
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
@@ -38,7 +39,7 @@ def needs(
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Role, EngineSettings, ScriptedEngine]]]:
     """Every engine that was started, in order."""
     monkeypatch.setattr("harness.engines.settings.cpu_kv_bytes", lambda: 1 << 30)
-    scripted, starts = registry._scripted, []
+    scripted, starts = scripted_engine.dry_run_engine, []
 
     def recorded(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = scripted(role, settings)
@@ -46,7 +47,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Role, Engine
         starts.append((role, settings, engine))
         return engine
 
-    monkeypatch.setattr(registry, "_scripted", recorded)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", recorded)
     yield starts
     assert all(engine.closed for _, _, engine in starts), "the pool closes whatever it has opened"
 
@@ -176,7 +177,7 @@ async def test_an_engine_that_has_died_is_not_handed_on(started: list[Any], tmp_
 async def test_an_engine_that_does_not_start_for_all_runs_starts_for_each(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    scripted, tried = registry._scripted, []
+    scripted, tried = scripted_engine.dry_run_engine, []
 
     def small_only(role: Role, settings: EngineSettings) -> Any:
         tried.append(settings.max_context)
@@ -184,7 +185,7 @@ async def test_an_engine_that_does_not_start_for_all_runs_starts_for_each(
             raise EngineDied("no room for 200 tokens")
         return scripted(role, settings)
 
-    monkeypatch.setattr(registry, "_scripted", small_only)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", small_only)
     short, long = needs("target", max_context=80), needs("target", max_context=200)
     long = [replace(long[0], settings=replace(long[0].settings, kv_cache_bytes=short[0].settings.kv_cache_bytes))]
     async with EnginePool() as pool:

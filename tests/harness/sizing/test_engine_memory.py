@@ -52,51 +52,6 @@ def test_widths_divide_heads_columns_and_vocabulary(config: dict[str, Any], widt
     assert shape(config).widths(8) == widths
 
 
-_QWEN2_5_14B = {**QWQ_32B, "num_hidden_layers": 48, "intermediate_size": 13824}
-_QWEN3_4B = {**QWEN3_8B, "hidden_size": 2560, "intermediate_size": 9728, "tie_word_embeddings": True}
-_IN_GROUPS = {"strategy": "group", "group_size": 128, "num_bits": 4}
-_IN_BLOCKS = {"strategy": "block", "block_structure": [128, 128], "num_bits": 8}
-
-
-@pytest.mark.parametrize(
-    ("config", "quantization", "widths"),
-    [
-        (_QWEN2_5_14B, None, [1, 2, 4, 8]),
-        (_QWEN2_5_14B, {"quant_method": "awq", "group_size": 128}, [1, 2, 4]),
-        (_QWEN2_5_14B, {"quant_method": "gptq", "group_size": 64}, [1, 2, 4, 8]),
-        (_QWEN2_5_14B, {"quant_method": "gptq", "group_size": -1}, [1, 2, 4, 8]),
-        (
-            _QWEN2_5_14B,
-            {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": _IN_GROUPS}}},
-            [1, 2, 4],
-        ),
-        (QWQ_32B, {"quant_method": "awq", "group_size": 128}, [1, 2, 4, 8]),
-        (_QWEN3_4B, {"quant_method": "fp8"}, [1, 2, 4, 8]),
-        (_QWEN3_4B, {"quant_method": "fp8", "weight_block_size": [128, 128]}, [1, 2, 4]),
-        (_QWEN3_4B, {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": _IN_BLOCKS}}}, [1, 2, 4]),
-        (_QWEN3_4B, {"quant_method": "fp8", "weight_block_size": "128"}, [1, 2, 4, 8]),
-        (_QWEN3_4B, {"quant_method": "compressed-tensors", "config_groups": [1]}, [1, 2, 4, 8]),
-    ],
-)
-def test_a_card_holds_whole_groups_of_quantized_weights(
-    config: dict[str, Any], quantization: dict[str, Any] | None, widths: list[int]
-) -> None:
-    quantized = shape(config if quantization is None else {**config, "quantization_config": quantization})
-    assert quantized.widths(8) == widths
-    if 8 not in widths:
-        assert "groups of 128" in (quantized.refusal(8) or "")
-
-
-def test_groups_of_experts_are_left_to_vllm() -> None:
-    # Qwen3-30B-A3B-FP8: each of four cards has 192 columns of an expert, which vLLM gives finer scales.
-    config = {
-        **QWEN3_8B, "model_type": "qwen3_moe", "hidden_size": 2048, "num_key_value_heads": 4, "num_experts": 128,
-        "moe_intermediate_size": 768, "num_experts_per_tok": 8,
-        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
-    }  # fmt: skip
-    assert shape(config).widths(8) == [1, 2, 4, 8]
-
-
 def test_tied_embeddings_count_once() -> None:
     assert shape(QWEN3_1_7B).weight_bytes(1) / GIB == pytest.approx(3.2, abs=0.05)
     untied = shape({**QWEN3_1_7B, "tie_word_embeddings": False})
@@ -165,14 +120,6 @@ def test_the_files_of_a_quantized_model_decide(tmp_path: Path) -> None:
     assert not known.is_assumed
     assert known.shape.weight_bytes(1) == pytest.approx(19 * GIB, rel=0.001)
     assert known.shape.weight_bytes(2) == pytest.approx(9.5 * GIB, rel=0.01)
-
-
-def test_an_index_tells_the_size_of_files_that_are_missing(tmp_path: Path) -> None:
-    index = {"metadata": {"total_size": 19 * GIB}, "weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    known = shape_of("parts", a_folder(tmp_path, QWQ_32B, one=10 * GIB))
-    assert known is not None
-    assert known.shape.file_bytes == 19 * GIB
 
 
 def test_the_same_weights_in_a_consolidated_file_count_once(tmp_path: Path) -> None:

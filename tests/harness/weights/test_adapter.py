@@ -62,7 +62,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(
     config.write_text("{" if changes is None else json.dumps(json.loads(config.read_text()) | changes))
     with pytest.raises(ValueError, match=message) as refusal:
         adapter.read(str(folder))
-    assert str(refusal.value).startswith(f"--selection-adapter {folder}: ")
+    assert str(refusal.value).startswith(f"--target.adapter {folder}: ")
 
 
 def test_a_folder_without_weights_is_no_adapter(tmp_path: Path) -> None:

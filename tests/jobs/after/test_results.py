@@ -74,6 +74,6 @@ def test_a_folder_that_cannot_be_written_costs_one_line_and_not_the_conclusion(
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "results.json")
 
-    monkeypatch.setattr("jobs.after.results.write_atomically", refuse)
+    monkeypatch.setattr("jobs.after.conclude.write_atomically", refuse)
     assert conclude(str(finished.path))
     assert f"{finished.results_path} was not written: Permission denied\n" in capsys.readouterr().out

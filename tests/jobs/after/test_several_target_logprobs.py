@@ -135,7 +135,7 @@ def test_a_draft_alone_that_a_killed_suite_left_unscored_is_mentioned(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.after.several_target_logprobs.score", killed)
+        patched.setattr("jobs.launching_several._score_targets", killed)
         with pytest.raises(KeyboardInterrupt):
             suite.launch(suite.read(path), None)
     _, draft, _ = (prepared.run for prepared in suite.prepare(suite.read(path), None))

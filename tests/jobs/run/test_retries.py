@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.engine import Role
-from harness.engines import registry
+from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from harness.problems import benchmarks
@@ -30,7 +30,7 @@ FIRST = benchmarks.load("demo")[0].text
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """While `on`, the engines' context is too small for the first problem: its samples fail."""
-    made, switch = registry._scripted, {"on": True}
+    made, switch = scripted_engine.dry_run_engine, {"on": True}
 
     def starting(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = made(role, settings)
@@ -43,7 +43,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         monkeypatch.setattr(engine, "_admit", admit)
         return engine
 
-    monkeypatch.setattr(registry, "_scripted", starting)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", starting)
     return switch
 
 

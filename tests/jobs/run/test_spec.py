@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.settings.roles import ModelSettings
 from jobs.run.spec import EngineSpec, RunSpec, derived, identity_of
 from tests.warehouse.runs import PROBLEMS, SPEC
 
@@ -26,8 +27,8 @@ def test_a_field_at_its_default_and_a_derived_one_are_left_out() -> None:
     "changes",
     [
         {"engine": replace(VLLM.engine, spec_sampling="probabilistic")},
-        {"engine": replace(VLLM.engine, target_tensor_parallel=2)},
-        {"engine": replace(VLLM.engine, draft_gpus=(0,))},
+        {"target": VLLM.target and replace(VLLM.target, settings=ModelSettings(tensor_parallel=2))},
+        {"draft": VLLM.draft and replace(VLLM.draft, settings=ModelSettings(gpus=(0,)))},
         {"engine": replace(VLLM.engine, logprobs=True)},
         {"speculator": VLLM.target},
         {"concurrency": 7},

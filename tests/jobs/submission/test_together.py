@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from harness.settings.roles import ModelSettings
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
-from jobs.run.spec import EngineSpec
 from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
 from jobs.submission import canceling, dispatch, snapshot, submit
 from jobs.submission.together import Request, dispatch_together
-from jobs.watch.reasons import last_error, log_path
+from jobs.watch.failures import log_path, reason
 from jobs.watch.status import status
 from jobs.work.worker import run_parts, run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
@@ -91,7 +91,7 @@ def test_runs_of_one_pair_share_tasks_and_each_run_records_them(tmp_path: Path, 
 
 
 def test_runs_of_other_models_engines_or_resources_do_not_share(tmp_path: Path, cluster: Cluster) -> None:
-    runs = [plan(tmp_path, drafts=2), plan(tmp_path, drafts=3, engine=EngineSpec("scripted", target_memory=0.5))]
+    runs = [plan(tmp_path, drafts=2), plan(tmp_path, drafts=3, settings={"target": ModelSettings(memory=0.5)})]
     elsewhere = plan(tmp_path / "elsewhere", drafts=3)
     requests = [Request(run, {}) for run in (*runs, elsewhere)]
     dispatch_together([*requests, Request(plan(tmp_path, drafts=4), {"time": "1:00:00"})])
@@ -185,4 +185,4 @@ def test_the_log_of_a_shared_task_is_found_from_every_run(tmp_path: Path, cluste
     log_path(first, task).parent.mkdir(parents=True)
     line = f"jobs.work.worker.RunsFailed: 1 of 2 runs failed: {second.path.name}: EngineDied: out of memory"
     log_path(first, task).write_text(line + "\n")
-    assert last_error(second, task) == f"{second.path.name}: EngineDied: out of memory"
+    assert f"{second.path.name}: EngineDied: out of memory" in reason(second, task)

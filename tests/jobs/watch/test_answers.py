@@ -11,7 +11,7 @@ from jobs.run.submissions import Submission
 from jobs.watch.answers import SlurmWatch
 from jobs.watch.status import Watch
 from tests.jobs.runs import plan
-from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
+from tests.jobs.slurm.fake import SQUEUE_DOWN, FakeSlurm
 
 RUNNING = "run.0|1|42|40|RUNNING|n2|None"
 
@@ -47,18 +47,6 @@ def test_accounting_is_asked_once_until_a_task_leaves_the_queue(slurm: FakeSlurm
     clock[0] += 600
     watch.ask(["run.0"], 0.0)
     assert asked(slurm, "sacct") == 4
-
-
-def test_accounting_that_does_not_answer_is_left_alone_for_two_minutes(slurm: FakeSlurm, clock: list[float]) -> None:
-    watch = SlurmWatch()
-    slurm.answers(sacct=SACCT_DOWN)
-    slurm.prints(squeue=RUNNING)
-    for _ in range(4):
-        assert "Connection refused" in watch.ask(["run.0"], 0.0).errors[0]
-        clock[0] += 30
-    assert asked(slurm, "sacct") == 1
-    slurm.prints(sacct="")
-    assert watch.ask(["run.0"], 0.0).errors == []
 
 
 def test_a_silent_controller_does_not_count_as_an_empty_queue(slurm: FakeSlurm, clock: list[float]) -> None:

@@ -86,7 +86,7 @@ def test_the_status_says_how_the_job_ended_that_was_to_grade(on_slurm: RunFolder
     slurm.prints(squeue="", sacct=KILLED)
     command = f"python -m jobs finalize {on_slurm.path}"
     [line] = [line for line in jobs("status", on_slurm.path).splitlines() if "graded" in line]
-    assert line == f"not graded (job 6: Slurm: FAILED, killed by SIGKILL):  {command}"
+    assert line == f"not graded (job 6: Slurm: FAILED, signal 9):  {command}"
     slurm.answers(sacct=SACCT_DOWN)
     assert status(on_slurm).how_to_conclude == f"not graded:  {command}", "decided without accounting"
     conclude(str(on_slurm.path))

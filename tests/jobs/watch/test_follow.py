@@ -19,7 +19,7 @@ from harness.engines import scripted
 from jobs.run.folder import RunFolder
 from jobs.submission.submit import Job, submit_here
 from jobs.watch import follow
-from jobs.watch.show import progress_line
+from jobs.watch.status_screen import progress_line
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 

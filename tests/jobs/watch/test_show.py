@@ -11,8 +11,8 @@ from rich.console import Console
 
 from jobs.slurm.client import Task
 from jobs.watch.progress import Progress
-from jobs.watch.show import duration, print_status, progress_line
 from jobs.watch.status import RunStatus, ShardStatus
+from jobs.watch.status_screen import duration, print_status, progress_line
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_full_disk_is_named() -> None:
 
 def test_a_table_needs_neither_submitit_nor_an_engine() -> None:
     code = (
-        "import sys, jobs.watch.show\n"
+        "import sys, jobs.watch.status_screen\n"
         "heavy = {'submitit', 'torch', 'jobs.submission.submit'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

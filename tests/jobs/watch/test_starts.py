@@ -20,8 +20,8 @@ from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.watch.progress import Follower
-from jobs.watch.show import print_status, progress_line
 from jobs.watch.status import status
+from jobs.watch.status_screen import print_status, progress_line
 from tests.conftest import VLLMPair
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import FakeSlurm
@@ -142,14 +142,6 @@ def test_status_names_the_phase_of_a_job_on_another_node(tmp_path: Path, slurm: 
     journal.unlink()
     os.utime(log, (time.time() - 5_000,) * 2)  # that of the start before the requeue
     assert [shard.starting for shard in status(run).shards] == ["", ""]
-
-
-@pytest.mark.parametrize("pid", ["0", "99999999999999999999", "4294967296"])
-def test_a_number_that_no_process_has_is_no_start(tmp_path: Path, pid: str) -> None:
-    run = plan(tmp_path)
-    log = log_of(run, 0)
-    log.write_text(log.read_text().replace(f"process {os.getpid()} on", f"process {pid} on"))
-    assert progress_line(Follower(run).poll()).endswith(" · engines are starting")
 
 
 def test_status_knows_the_workers_of_this_machine_by_their_locks(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
+from tests.shared import with_settings
 from tests.warehouse import cells
 from warehouse.comparison.manifests import differences, latency_mismatches, read_manifests
 from warehouse.database import reader
 from warehouse.load import load_run
 from warehouse.measures import measure
 
-ENGINE = replace(cells.SPEC.engine, target_tensor_parallel=4, draft_tensor_parallel=1)
-OWN_CARD = replace(cells.SPEC, engine=replace(ENGINE, draft_gpus=(0,), target_gpus=(1, 2, 3, 4)))
-SHARED = replace(cells.SPEC, engine=ENGINE)
-ALONE = replace(cells.VANILLA, engine=ENGINE)
+SHARED = with_settings(with_settings(cells.SPEC, "draft", tensor_parallel=1), "target", tensor_parallel=4)
+OWN_CARD = with_settings(with_settings(SHARED, "draft", gpus=(0,)), "target", gpus=(1, 2, 3, 4))
+ALONE = with_settings(cells.VANILLA, "target", tensor_parallel=4)
 
 
 def ran_on(where: Path, spec: RunSpec, latency: float = 10.0, **attempt: Any) -> str:
@@ -73,10 +73,10 @@ def test_runs_from_before_there_was_a_choice_asked_for_log_probabilities(tmp_pat
     new = ran_on(tmp_path, replace(ALONE, tag="new"), engines=now)
     asked = ran_on(
         tmp_path,
-        replace(ALONE, tag="asked", engine=replace(ENGINE, logprobs=True)),
+        replace(ALONE, tag="asked", engine=replace(ALONE.engine, logprobs=True)),
         engines={"target": {"mean_logprobs": True}},
     )
-    refused = replace(ALONE, tag="refused", engine=replace(ENGINE, logprobs=False))
+    refused = replace(ALONE, tag="refused", engine=replace(ALONE.engine, logprobs=False))
     not_asked = ran_on(tmp_path, refused, engines=now)
     assert mismatches(tmp_path, old, new) == ["log-probabilities asked for: yes against no"]
     assert mismatches(tmp_path, old, asked) == []
@@ -86,13 +86,8 @@ def test_runs_from_before_there_was_a_choice_asked_for_log_probabilities(tmp_pat
 def test_settings_of_each_model_are_named_and_keep_a_baseline_with_others_away(tmp_path: Path) -> None:
     plain = ran_on(tmp_path, SHARED)
     alone = ran_on(tmp_path, ALONE, num_devices=4)
-    other = replace(
-        SHARED,
-        draft_sampling={"top_k": 20},
-        target_template={"enable_thinking": False},
-        target_thinking_tags="none",
-        engine=replace(ENGINE, target_arguments={"kv_cache_dtype": "fp8"}),
-    )
+    own = {"template": {"enable_thinking": False}, "thinking_tags": "none", "engine": {"kv_cache_dtype": "fp8"}}
+    other = with_settings(with_settings(SHARED, "draft", top_k=20), "target", **own)
     changed = ran_on(tmp_path, other)
     with reader(tmp_path / "w.duckdb") as connection:
         manifests = read_manifests(connection, [plain, changed])
@@ -109,7 +104,7 @@ def test_settings_of_each_model_are_named_and_keep_a_baseline_with_others_away(t
 def test_the_server_of_a_model_is_compared_among_runs_that_use_the_model(tmp_path: Path) -> None:
     def served(spec: RunSpec) -> RunSpec:
         draft, target = (model and replace(model, server="vllm") for model in (spec.draft, spec.target))
-        return replace(spec, engine=replace(ENGINE, kind="served"), draft=draft, target=target)
+        return replace(spec, engine=replace(ALONE.engine, kind="served"), draft=draft, target=target)
 
     one = {"target server": "vllm 0.32.0"}
     both = {"draft server": "vllm 0.32.0", **one}

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from harness import prompt_file
+from harness.engines import placement
 from harness.engines.speculation import proposer, tokens_at_a_time
-from harness.launch_options import Launch
 from harness.problems import benchmarks
 from harness.prompt_file import parse
+from harness.settings.launch_settings import Launch
 from harness.training import manifest
 from harness.weights import models
 from warehouse.suites import published_suites
@@ -30,7 +31,7 @@ PLAN = next(p for p in published_suites.planned(TABLE) if p.row.label == "SpecCo
 PAPER = published_suites.launch_of(PLAN.flags)
 UNTRAINED = (
     "the draft is not aligned: give SCoT's aligned draft by --draft",
-    "the selector is not tuned: give it by --selection-adapter",
+    "the selector is not tuned: give it by --target.adapter",
 )
 
 
@@ -40,17 +41,17 @@ def faithful(table: published_suites.Suite, launch: Launch, **changes: Any) -> d
     gpu = re.findall(r"[AH]\d+[\w-]*", table.devices)[0]
     same = {
         **run_columns(launch),
-        "draft_path": launch.draft,
+        "draft_path": launch.draft.model,
         "dataset_size": benchmarks.DATASETS[launch.dataset].count,
         "num_problems": count,
         "first_problems": True,
         "samples": launch.samples,
         "devices": f"{launch.sbatch.get('gpus-per-node', 1)} × NVIDIA {gpu}",
         "engine_kind": "vllm" if "vLLM" in table.engine else "transformers",
-        "engine_draft_gpus": launch.draft_gpus,
-        "engine_target_gpus": launch.target_gpus,
-        "engine_draft_tensor_parallel": launch.draft_tensor_parallel or 1,
-        "engine_target_tensor_parallel": launch.target_tensor_parallel or 1,
+        "engine_draft_gpus": launch.draft.gpus and placement.written(launch.draft.gpus),
+        "engine_target_gpus": launch.target.gpus and placement.written(launch.target.gpus),
+        "engine_draft_tensor_parallel": launch.draft.tensor_parallel or 1,
+        "engine_target_tensor_parallel": launch.target.tensor_parallel or 1,
         "engine_spec_tokens": tokens_at_a_time(proposer(launch.method, launch.spec_decode), launch.spec_tokens),
         "scorers": ["math-shepherd-mistral-7b-prm@r1/1"],
         **changes,
@@ -281,7 +282,7 @@ def test_a_run_with_both_trained_models_is_comparable(tmp_path: Path) -> None:
     table = published_suites.load("scot-table3")
     plan = next(plan for plan in published_suites.planned(table) if plan.row.trained)
     launch = published_suites.launch_of(plan.flags)
-    base = models.resolve(str(launch.draft)).path_or_hub_id
+    base = models.resolve(str(launch.draft.model)).path_or_hub_id
     manifest.write(tmp_path, manifest.Manifest("align", "i", "w", {"path": base}, {}, {}))
     trained = faithful(table, launch, draft_name="aligned", draft_path=str(tmp_path), selection_fingerprint="f")
     assert but_wording(why_not(table, plan, launch, trained, "tokens")) == []

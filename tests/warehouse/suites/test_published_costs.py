@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import pytest
 
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from jobs.run.forecast import Forecast
 from warehouse.suites import published_costs, published_suites
 from warehouse.suites.comparability import num_problems
@@ -102,8 +102,7 @@ def test_two_gpus_cost_two_gpus() -> None:
 def test_fewer_samples_than_may_be_in_flight_take_as_long_as_one_of_them() -> None:
     _, _, launch, own = the_run("speccot-table6", "128", "gsm8k")
     by_size = {
-        limit: estimated(launch.model_copy(update={"limit": limit, "samples": 1}), own).worker_hours * 3600
-        - START_SECONDS
+        limit: estimated(launch.changed(limit=limit, samples=1), own).worker_hours * 3600 - START_SECONDS
         for limit in (1, 128, 256)
     }
     assert by_size[1] == pytest.approx(by_size[128])

@@ -46,7 +46,7 @@ def test_every_run_is_valid_for_the_harness(name: str) -> None:
             continue
         launch = published_suites.launch_of(plan.flags)
         roles = build(launch.method, dict(launch.parameters)).roles
-        models = {"draft": launch.draft, "target": launch.target}
+        models = launch.models
         assert all(models[role] for role in roles), f"{plan.row.label}: a model is missing"
 
 

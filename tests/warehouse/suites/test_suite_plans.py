@@ -11,6 +11,7 @@ import pytest
 
 from jobs import suite as suites
 from jobs.run.spec import EngineSpec
+from tests.shared import with_settings
 from tests.warehouse import runs
 from tests.warehouse.suites.made_suites import Made, write_suite
 from warehouse.load import load_run
@@ -109,7 +110,7 @@ def test_a_run_with_its_models_in_another_folder_or_named_by_an_earlier_version_
     moved = replace(planned.spec, target=replace(planned.spec.target, path="/elsewhere"))
     others = (
         replace(moved, target=replace(planned.spec.target, path="/elsewhere", fingerprint="another")),
-        replace(moved, target_sampling={"top_k": 20}),
+        with_settings(moved, "target", top_k=20),
         replace(moved, engine=replace(moved.engine, dtype="float16")),
         replace(moved, tag="again"),
         replace(moved, preset="another"),

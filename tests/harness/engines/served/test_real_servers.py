@@ -21,7 +21,7 @@ from harness import prompts
 from harness.engine import Role, Sampling
 from harness.engines.served.address import ServedModel, ServerAddress
 from harness.engines.served.connection import Connection
-from harness.engines.served.probe import find
+from harness.engines.served.discovery import find
 from harness.engines.served.served_engine import ServedEngine
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine

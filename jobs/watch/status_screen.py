@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.plural import counted
-from jobs.watch import failures, starts
-from jobs.watch.progress import Progress
+from jobs.watch import failures
+from jobs.watch.progress import Progress, starting_in_words
 from jobs.watch.status import RunStatus, ShardStatus
 
 _MAX_ROWS = 32
@@ -85,14 +85,10 @@ def _row(shard: ShardStatus) -> list[str]:
         task.job_id if task else "",
         task.node if task else "",
         duration(task.elapsed_seconds) if task and task.elapsed_seconds else "",
-        shard.last_error or "; ".join(filter(None, (_silence(shard), shard.starting))) or _why_queued(shard),
+        shard.last_error
+        or "; ".join(filter(None, (_silence(shard), shard.starting)))
+        or (shard.task.reason if shard.task and shard.state == "queued" else ""),
     ]
-
-
-def _why_queued(shard: ShardStatus) -> str:
-    if shard.waits_for_turn:
-        return "waits until a worker of its task is free"
-    return shard.task.reason if shard.task and shard.state == "queued" else ""
 
 
 def _silence(shard: ShardStatus) -> str:
@@ -117,7 +113,7 @@ def progress_line(progress: Progress) -> str:
     shown += [f"ETA {duration(progress.eta_seconds)}"] if progress.eta_seconds is not None else []
     if progress.starting:
         are_all = not progress.in_flight and progress.steps == progress.steps_before
-        shown.append(starts.in_words(progress.starting, are_all=are_all))
+        shown.append(starting_in_words(progress.starting, are_all=are_all))
     elif progress.eta_seconds is None:
         shown.append(_before_the_first_end(progress))
     return " · ".join(shown)

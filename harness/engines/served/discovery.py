@@ -339,11 +339,11 @@ def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -
             reasons.append(" ".join(str(error).split())[:200])
     if named is not None:
         raise ValueError(
-            f"--{role}-tokenizer {named}: no tokenizer of a known model, a hub id or a folder: {reasons[0]}"
+            f"--{role}.tokenizer {named}: no tokenizer of a known model, a hub id or a folder: {reasons[0]}"
         )
     raise ValueError(
         f"the {role}'s server calls its model {model!r}, and no tokenizer of that name is here: "
-        f"--{role}-tokenizer with a known name, a hub id or a folder"
+        f"--{role}.tokenizer with a known name, a hub id or a folder"
     )
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from harness.cli.options import arguments, merged_flags
 from harness.launch import main
+from harness.settings.layers import arguments, merged_flags
 
 
 def test_flags_as_the_launcher_takes_them() -> None:
