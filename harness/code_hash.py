@@ -3,9 +3,7 @@
 What is hashed are the modules that a worker runs between a problem and its recorded steps, the grader, and the files
 that they read. Left out is what cannot change a recorded result, or what a run's specification already holds: commands
 and their flags, benchmarks (a run folder holds its problems), presets of papers, trainings, checks and benchmarks of
-speed, submission, status, the warehouse and the tests. Of Python files, comments, docstrings and blank lines do not
-count; of TOML files the values count. So the hash is the same under every version of Python, and an edited README or
-comment stops no run.
+speed, submission, status, the warehouse, pages and the tests.
 
 Only the standard library is imported.
 """
@@ -13,9 +11,6 @@ Only the standard library is imported.
 from __future__ import annotations
 
 import hashlib
-import json
-import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -65,7 +60,7 @@ class Code:
     @cached_property
     def hash(self) -> str:
         """16 hex digits over all files."""
-        return _digest("".join(f"{path} {digest}\n" for path, digest in sorted(self.digests.items())).encode())
+        return digest_of("".join(f"{path} {digest}\n" for path, digest in sorted(self.digests.items())).encode())
 
 
 @lru_cache(maxsize=1)
@@ -76,12 +71,7 @@ def running_code() -> Code:
 
 def read(root: Path) -> Code:
     """Return the code in a folder: a checkout, an installation, or what a job has unpacked."""
-    return Code({path: digest_of(path, (root / path).read_bytes()) for path in sorted(_files(root))})
-
-
-def digest_of(name: str, content: bytes) -> str:
-    """Return 16 hex digits of what counts in a file, by the ending of its name."""
-    return _digest(_normalized(name, content))
+    return Code({path: digest_of((root / path).read_bytes()) for path in sorted(_files(root))})
 
 
 def changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -113,57 +103,6 @@ def _files(root: Path) -> Iterator[str]:
                 yield name
 
 
-def _normalized(path: str, content: bytes) -> bytes:
-    """Return what of a file counts; all of it where it cannot be read as what it is."""
-    try:
-        if path.endswith(".py"):
-            return without_comments(content.decode()).encode()
-        if path.endswith(".toml"):
-            return json.dumps(tomllib.loads(content.decode()), sort_keys=True, default=str).encode()
-    except ValueError:
-        pass
-    return content
-
-
-_PIECE = re.compile(
-    r"""(?P<comment>\#[^\n]*)
-    |(?P<text>(?P<prefix>[rRbBfFuU]{0,2})(?:"{3}(?:[^\\]|\\.)*?"{3}|'{3}(?:[^\\]|\\.)*?'{3}
-        |"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))
-    |(?P<opening>[(\[{])|(?P<closing>[)\]}])""",
-    re.VERBOSE | re.DOTALL,
-)
-_END_OF_LINE = re.compile(r"[ \t]*(?:\#[^\n]*)?(?:\n|\Z)")
-
-
-def without_comments(source: str) -> str:
-    """Return Python source without comments, blank lines and strings that are statements, such as docstrings.
-
-    Every other string is written on one line. The source has the syntax of Python 3.11, in which a string cannot hold
-    its own quotation mark; the tokenizers of the standard library differ between versions.
-    """
-    kept: list[str] = []
-    place = depth = 0
-    for piece in _PIECE.finditer(source):
-        kept.append(source[place : piece.start()])
-        place = piece.end()
-        if piece["text"] is not None:
-            if depth or not _is_statement(source, piece):
-                kept.append(repr(piece["text"]))
-        elif piece["comment"] is None:
-            depth += 1 if piece["opening"] else -1
-            kept.append(piece.group())
-    kept.append(source[place:])
-    lines = (line.rstrip() for line in "".join(kept).splitlines())
-    return "\n".join(line for line in lines if line)
-
-
-def _is_statement(source: str, text: re.Match[str]) -> bool:
-    """Return whether a string outside of brackets stands alone on its lines, and so has no effect."""
-    line_start = source.rfind("\n", 0, text.start()) + 1
-    is_first = not source[line_start : text.start()].strip() and not source[:line_start].endswith("\\\n")
-    is_last = _END_OF_LINE.match(source, text.end()) is not None
-    return is_first and is_last and not set(text["prefix"].lower()) & {"f", "b"}
-
-
-def _digest(content: bytes) -> str:
+def digest_of(content: bytes) -> str:
+    """Return 16 hex digits over the content of a file."""
     return hashlib.sha256(content).hexdigest()[:_DIGITS]

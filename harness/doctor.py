@@ -138,7 +138,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         served_models=_given({role: own.served_model for role, own in launch.roles.items()}),
         tensor_parallel=_given({role: own.tensor_parallel for role, own in launch.roles.items()}),
         memory=_given({role: own.memory for role, own in launch.roles.items()}),
-        cards={role: own.gpus for role, own in launch.roles.items() if _has(launch, role)},
+        cards={role: own.gpus for role, own in launch.roles.items() if role in roles},
         selection_adapter=_adapter(launch.target.adapter),
         speculator=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
         spec_decode=_proposer(launch),
@@ -209,13 +209,6 @@ def _proposer(launch: PartialLaunch) -> Proposer | None:
     proposing = proposer(launch.method or "specdecode", launch.spec_decode)
     check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
     return proposing
-
-
-def _has(launch: PartialLaunch, role: Role) -> bool:
-    """Return True where the launch has a model in this role, as far as it says."""
-    if launch.method is None:
-        return role != "reward" or launch.reward.model is not None
-    return role != "reward" or role in build(launch.method, dict(launch.parameters)).roles
 
 
 def _adapter(folder: str | None) -> str | None:

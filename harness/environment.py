@@ -11,7 +11,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -89,15 +88,12 @@ def hardware() -> dict[str, Any]:
     }
 
 
-def load() -> float | None:
+def load() -> float:
     """Return how many processes of the whole machine ran, or waited to, on average over the last minute.
 
-    In a container too it is that of the machine, as the number of cores is. None where the system does not say.
+    In a container too it is that of the machine, as the number of cores is.
     """
-    try:
-        return os.getloadavg()[0]
-    except (AttributeError, OSError):
-        return None
+    return os.getloadavg()[0]
 
 
 def gpus() -> list[dict[str, str]]:
@@ -118,15 +114,12 @@ def accelerator() -> Literal["gpu", "cpu"]:
     return usable_accelerator()
 
 
-def _output(command: list[str], timeout_seconds: float = 10.0) -> str | None:
-    """Return what a command prints; None if it is missing, fails or exceeds the timeout."""
-    if shutil.which(command[0]) is None:
-        return None
+def _output(command: list[str]) -> str | None:
+    """Return what a command prints; None if it is missing, fails or hangs."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _cpu_model() -> str:

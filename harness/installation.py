@@ -85,10 +85,7 @@ def _usual_engine() -> Engine:
         return builds[0]
     engine = environment.accelerator()
     if engine == "cpu":
-        _say(
-            "no GPU is visible here, so vLLM's build for CPUs is installed, which GPU nodes cannot use; "
-            "for them: make venv ENGINE=gpu, with their driver as DRIVER=580.65"
-        )
+        _say("no GPU is visible here, so vLLM's build for CPUs is installed; for GPU nodes: make venv ENGINE=gpu")
     return engine
 
 

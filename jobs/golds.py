@@ -16,7 +16,7 @@ from shlex import join
 from grading.check import Finding, conclusion, findings, to_grade
 from grading.grade import Gold
 from harness.cli.program import typed
-from harness.problems import own_problems
+from harness.problems import own_problems, sources
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
 from jobs.after.grading import gold_of
@@ -98,6 +98,8 @@ def _remedy(dataset: str, rule: str, reads: int, num_golds: int) -> str:
         return f"{file} and {told}, which reads all"
     if path.suffix.lower() == ".toml":
         return f"{told} in it reads all"
+    if sources.is_run(dataset):
+        return f"{told} in a TOML file for the dataset reads all"
     file = json.dumps(path.name, ensure_ascii=False)
     return (
         f"{told} reads all: give --dataset {path.with_suffix('.toml')}, a file with the lines file = {file} and {told}"

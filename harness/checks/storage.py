@@ -55,7 +55,7 @@ def check_storage(question: Question) -> Iterator[Check]:
         yield failure("output", f"{folder} cannot be written to ({problem.strerror}): give another --output")
         return
     try:
-        kind, point = filesystem(folder)
+        kind, point, _ = filesystem(folder)
         yield ok("output", f"{output}{'' if folder == output else ', will be created'}, on {kind} at {point}")
         yield from _visibility(folder, question)
         yield _durable(trial)
@@ -67,14 +67,8 @@ def check_storage(question: Question) -> Iterator[Check]:
         shutil.rmtree(trial, ignore_errors=True)
 
 
-def filesystem(folder: Path) -> tuple[str, str]:
-    """Return type and mount point of the filesystem of a folder; the type is `unknown` without /proc."""
-    kind, point, _ = _mount(folder)
-    return kind, point
-
-
-def _mount(folder: Path) -> tuple[str, str, list[str]]:
-    """Return type, mount point and options of the filesystem of a folder."""
+def filesystem(folder: Path) -> tuple[str, str, list[str]]:
+    """Return type, mount point and options of the filesystem of a folder; the type is `unknown` without /proc."""
     best, kind, options = Path("/"), "unknown", list[str]()
     if _MOUNTS.is_file():
         for line in _MOUNTS.read_text().splitlines():
@@ -93,7 +87,7 @@ def is_shared(folder: Path) -> bool:
 
 def locks_of_one_node(folder: Path) -> str:
     """Return the mount option by which locks of a folder's filesystem hold on one node only; empty for none."""
-    kind, _, given = _mount(folder)
+    kind, _, given = filesystem(folder)
     return next((option for option in _LOCAL_LOCKS.get(kind, ()) if option in given), "")
 
 
@@ -109,7 +103,7 @@ def _nearest_existing(output: Path) -> Path:
 
 
 def _visibility(folder: Path, question: Question) -> Iterator[Check]:
-    kind, _ = filesystem(folder)
+    kind, _, _ = filesystem(folder)
     if kind in _MEMORY_FILESYSTEMS:
         yield warning("output filesystem", f"{kind} is lost when this machine restarts: give another --output")
     elif question.cluster == "slurm" and kind in _LOCAL_FILESYSTEMS and not question.on_node:

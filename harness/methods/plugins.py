@@ -60,7 +60,7 @@ class PlugIn:
     reference: str
     """`file.py:Class` without the folder, or `package.module:Class`."""
     digests: Mapping[str, str]
-    """The digest of each of its files, by name; of a file in Python, comments do not count."""
+    """The digest of each of its files, by name."""
     contents: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """The files that jobs need; empty where the method is installed, because then the jobs' Python has it."""
     distribution: str | None = None

@@ -189,7 +189,7 @@ def _plugin(
         raise BadMethod(str(error)) from error
     if own_name in METHODS:
         raise BadMethod(f'{own_name!r} is the name of a built-in method; set another in the class: name = "..."')
-    digests = {file: digest_of(file, content) for file, content in source.files.items()}
+    digests = {file: digest_of(content) for file, content in source.files.items()}
     return PlugIn(
         name=own_name,
         type=found,
@@ -265,7 +265,7 @@ def load_packed(content: bytes, code_hash: str | None = None) -> PlugIn:
 def _hash(archive: zipfile.ZipFile) -> str | None:
     """Return the hash of the code in an archive, as `PlugIn.code_hash` has it; None where it holds none."""
     names = _members(archive)
-    own = {f"{PREFIX}{name.removeprefix(f'{_CODE}/')}": digest_of(name, archive.read(name)) for name in names}
+    own = {f"{PREFIX}{name.removeprefix(f'{_CODE}/')}": digest_of(archive.read(name)) for name in names}
     return hash_of(own) if own else None
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -70,7 +70,7 @@ def check_exists(path: Path) -> None:
     """Raise BadDataset where there is no file at a path."""
     if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
         shown = str(path)[:200]
-        raise BadDataset(f"{shown}: no such file; a run begun with it has its problems (jobs resume)")
+        raise BadDataset(f"{shown}: no such file; a run begun with it keeps its problems: give --dataset RUN/spec.json")
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -311,8 +311,6 @@ def _one_line(error: ValidationError) -> str:
     place = ".".join(str(part) for part in first["loc"][:2])
     if first["type"] == "extra_forbidden":
         return f"unknown key {place!r}; valid: {', '.join(_Described.model_fields)}"
-    if place == "answer_rule":
-        return f"answer_rule {first['input']!r}: unknown; valid: {', '.join(get_args(AnswerRule))}"
     return f"{place}: {first['msg'].removeprefix('Value error, ')}"
 
 

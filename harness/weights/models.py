@@ -179,8 +179,6 @@ class Pair(NamedTuple):
 
     draft: str
     target: str
-    notice: str | None = None
-    """A warning to print if the pair is not the paper's."""
 
 
 def resolve(name: str, revision: str | None = None) -> ModelRef:
@@ -201,7 +199,7 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
             raise ValueError(f"the folder {name} has no config.json, so it is not a model in Hugging Face format")
         folder = local.resolve()
         return ModelRef(folder.name, str(folder), None, folder_fingerprint(folder))
-    if _is_file(name):
+    if os.path.isfile(name):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
         gguf = ", or the address of a llama-server that runs the file" if name.endswith(".gguf") else ""
         raise ValueError(f"{name} is a file; valid: the folder with a model's config.json and weights{gguf}")
     hub = re.fullmatch(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?", name)
@@ -213,20 +211,10 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     raise ValueError(f"unknown model {name!r}; valid: {', '.join(names)}, or a hub id org/name or a folder{hint}")
 
 
-def _is_file(name: str) -> bool:
-    try:
-        return Path(name).expanduser().is_file()
-    except (OSError, RuntimeError, ValueError):  # as in folder_named
-        return False
-
-
 def folder_named(name: str) -> Path | None:
     """Return the folder of that name; None where there is none, or where no folder can have such a name."""
-    try:
-        folder = Path(name).expanduser()
-        return folder if name.strip() and folder.is_dir() else None
-    except (OSError, RuntimeError, ValueError):  # too long, the home of no user, a null byte
-        return None
+    folder = os.path.expanduser(name)  # noqa: PTH111 Path's raises for the home of no user
+    return Path(folder) if name.strip() and os.path.isdir(folder) else None  # noqa: PTH112 Path's raises for long names
 
 
 _WINDOWS, _WINDOW_BYTES = 256, 16 << 10
@@ -281,23 +269,20 @@ def folder_fingerprint(folder: Path) -> str:
 
 
 def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
-    """Return the models of the method's own paper; on a CPU the bundled toy pair, with a notice.
+    """Return the models of the method's own paper; on a CPU the bundled toy pair.
 
     SCoT (arXiv 2504.19095) speculates for R1-Distill-Qwen-32B; SpecReason (arXiv 2504.07891) and SpecCoT for QwQ-32B.
     """
     if device == "cpu":
-        draft, target = PAIR
-        return Pair(draft, target, _no_gpu({"draft": draft, "target": target}))
+        return Pair(*PAIR)
     return Pair("r1-distill-qwen-1.5b", "r1-distill-qwen-32b" if method_name == "scot" else "qwq-32b")
 
 
 def _no_gpu(names: Mapping[Role, str]) -> str:
     """Return the notice for the roles in which the bundled models stand in for others."""
-    roles, stand_ins, flags = (" and ".join(found) for found in (names, names.values(), (f"--{r}" for r in names)))
-    are, toys = ("are", "toy models that know") if len(names) > 1 else ("is", "a toy model that knows")
     return (
-        f"NO GPU: {roles} {are} the bundled {stand_ins}, {toys} stories like those of the dataset demo and nothing "
-        f"else. This shows the mechanism; for real models give {flags}."
+        f"NO GPU: {' and '.join(names.values())} of the package stand in; they know stories like those of the dataset "
+        f"demo and nothing else. For real models give {' and '.join(f'--{role}' for role in names)}."
     )
 
 
@@ -329,7 +314,7 @@ def by_role(
         defaults: dict[Role, str] = {"draft": pair.draft, "target": pair.target}
         assumed = {role: name for role, name in defaults.items() if role in roles and role not in named}
         names |= assumed
-        notice = _no_gpu(assumed) if pair.notice else None
+        notice = _no_gpu(assumed) if device == "cpu" else None
     if "reward" in roles and "reward" not in named:
         names["reward"] = _default_reward(method, {} if compares else names)
     return ModelNames(names, notice)

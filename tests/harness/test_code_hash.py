@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from harness import code_hash
-from harness.code_hash import Code, changed_files, is_hashed, read, running_code, without_comments
+from harness.code_hash import Code, changed_files, is_hashed, read, running_code
 from tests.import_graph import import_graph, module_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,20 +100,6 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_comments_docstrings_and_blank_lines_do_not_count(copy: Path) -> None:
-    before = read(copy)
-    speccot, prompts = copy / "harness/methods/speccot.py", copy / "harness/data/prompts.toml"
-    source = speccot.read_text()
-    speccot.write_text(
-        '"""Another docstring,\n\nof two paragraphs."""\n\n# A comment.\n\n\n' + source.partition('"""\n')[2]
-    )
-    prompts.write_text("# A comment.\n\n" + prompts.read_text())
-    (copy / "harness/methods/README.md").write_text("Another text.")
-    (copy / "tests").mkdir()
-    (copy / "tests/test_methods.py").write_text("assert False")
-    assert read(copy) == before
-
-
 @pytest.mark.parametrize("name", ["harness/methods/speccot.py", "harness/data/prompts.toml", "grading/grade.py"])
 def test_an_edit_of_what_decides_results_is_another_hash(copy: Path, name: str) -> None:
     before = read(copy)
@@ -141,76 +125,3 @@ def test_of_many_changed_files_three_are_named() -> None:
     assert changed_files({}, {f"{n}.py": "" for n in range(5)}) == "0.py, 1.py, 2.py and 2 more files"
     assert changed_files({}, {f"{n}.py": "" for n in range(4)}) == "0.py, 1.py, 2.py and 1 more file"
     assert Code({"a": "1"}).hash != Code({"a": "2"}).hash
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("x = 1  # one\n", "x = 1\n"),
-        ('def f():\n    """Doc."""\n    return 1\n', "def f():\n    return 1\n"),
-        ('x: int = 1\n"""Below a field."""\n', "x: int = 1\n\n\n"),
-        ("class A:\n    r'''Doc # '''  # why\n    y = 2\n", "class A:\n    y = 2\n"),
-    ],
-)
-def test_what_does_not_count(one: str, other: str) -> None:
-    assert without_comments(one) == without_comments(other)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ('x = "#a"\n', 'x = "#b"\n'),
-        ('x = """a\n\nb"""\n', 'x = """a\nb"""\n'),
-        ('x = """a \nb"""\n', 'x = """a\nb"""\n'),
-        ('x = (\n    "a"\n    "b"\n)\n', 'x = (\n    "a"\n    "c"\n)\n'),
-        ('x = "a" \\\n    "b"\n', 'x = "a" \\\n    "c"\n'),
-        ("if x:\n    y = 1\n    z = 2\n", "if x:\n    y = 1\nz = 2\n"),
-        ("x = f'{a}#1'\n", "x = f'{a}#2'\n"),
-        ("x = '\\'' # '\n", "x = '\\'' + '# '\n"),
-        ("f'{print(1)}'\n", "\n"),
-    ],
-)
-def test_what_counts(one: str, other: str) -> None:
-    assert without_comments(one) != without_comments(other)
-
-
-def without_docstrings(source: str) -> str:
-    """What Python's own parser keeps of a source that has no comments, without strings that are statements."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        for name in ("body", "orelse", "finalbody"):
-            if isinstance(body := getattr(node, name, None), list):
-                setattr(node, name, [s for s in body if not _is_text(s)] or [ast.Pass()])
-    return ast.dump(tree)
-
-
-def _is_text(statement: ast.AST) -> bool:
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
-
-
-def test_nothing_that_pythons_parser_sees_is_lost_of_the_projects_own_files() -> None:
-    string = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
-    for path in [path for path in running_code().digests if path.endswith(".py")]:
-        source = (ROOT / path).read_text(encoding="utf-8")
-        lines = without_comments(source).split("\n")
-        for number, line in enumerate(lines):  # a body that was only a docstring
-            following = lines[number + 1] if number + 1 < len(lines) else ""
-            depth = len(line) - len(line.lstrip())
-            if (
-                re.fullmatch(r"\s*class .*:|.*\) -> .*:|\s*def .*:", line)
-                and len(following) - len(following.lstrip()) <= depth
-            ):
-                lines[number] = f"{line}\n{' ' * (depth + 4)}pass"
-        found = string.sub(lambda text: str(ast.literal_eval(text.group())), "\n".join(lines))
-        assert without_docstrings(found) == without_docstrings(source), path
-
-
-def test_a_file_that_is_no_python_counts_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "harness" / "methods" / "broken.py"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"\xff# a")
-    before = read(tmp_path)
-    path.write_bytes(b"\xff# b")
-    assert read(tmp_path).hash != before.hash
-    assert code_hash.read(tmp_path / "nothing").digests == {}

@@ -65,9 +65,13 @@ def test_a_killed_run_goes_on_in_its_own_wording_after_the_file_is_gone(tmp_path
     assert all("Try 1: " in question for question in questions)
 
 
-def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no such file; a run begun with it has its prompts"):
+def test_the_same_command_finds_the_run_by_its_spec_after_the_file_is_gone(tmp_path: Path) -> None:
+    run = created(launch(tmp_path), tmp_path)
+    (tmp_path / "own.toml").unlink()
+    with pytest.raises(ValueError, match=r"no such file; a run begun with it keeps its prompts in its spec\.json"):
         plan(Launch.from_flags({"method": "speccot", "dataset": "demo", "prompts": tmp_path / "own.toml"}), "local")
+    again = launch(tmp_path, None).changed(prompts=run.spec_path)
+    assert plan(again, "local").spec == run.spec()
 
 
 def test_a_changed_file_of_the_same_name_is_another_run(tmp_path: Path) -> None:
@@ -87,14 +91,6 @@ def test_without_a_file_or_with_one_that_changes_nothing_a_run_is_what_it_was(tm
     own = plan(launch(tmp_path), "local")
     [problem, *_] = own.problems
     assert set(own.spec.sample_ids(problem)).isdisjoint(plain.spec.sample_ids(problem))
-
-
-def test_a_run_that_uses_nothing_new_has_no_key_that_earlier_versions_refuse(tmp_path: Path) -> None:
-    spec = plan(launch(tmp_path, None), "local").spec
-    record = json.loads(spec.to_json())
-    assert not {"prompts", "speculator"} & set(record)
-    assert "spec_sampling" not in record["engine"]
-    assert RunSpec.from_json(spec.to_json()) == spec
 
 
 def test_a_spec_holds_every_text(tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ WRONG_FILES = [
     ('file = "no.jsonl"', "no.jsonl: no such file"),
     ('file = "my.jsonl"\ncount = true', "count: Input should be a valid integer"),
     ('file = "my.jsonl"\nsplit = "test"', "a file has no splits"),
-    ('file = "my.jsonl"\nanswer_rule = "last"', "answer_rule 'last': unknown; valid: text, integer, boxed"),
+    ('file = "my.jsonl"\nanswer_rule = "last"', "answer_rule: Input should be 'text', 'integer', 'boxed'"),
     ('file = "my.jsonl"\nname = "a/b"', "'a/b' cannot name a run's dataset"),
     ('file = "my.jsonl"\nname = "demo"', "demo is the name of a known dataset"),
     ('file = "my.jsonl"\n[columns]\nproblm = "x"', "unknown field 'problm'"),

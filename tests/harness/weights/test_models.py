@@ -107,17 +107,14 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
 def test_the_default_pair_is_the_papers_and_on_a_cpu_a_toy_pair_with_a_notice(
     method: str, draft: str, target: str
 ) -> None:
-    assert default_pair(method, "gpu") == (draft, target, None)
+    assert default_pair(method, "gpu") == (draft, target)
     assert f"{method}:draft" in MODELS[draft].used_in or method == "vanilla"
-    bundled = default_pair(method, "cpu")
-    assert (bundled.draft, bundled.target) == tuple(models.PAIR)
-    assert bundled.notice is not None
-    assert bundled.notice.startswith("NO GPU: draft and target are the bundled demo-draft and demo-target, toy models")
+    assert default_pair(method, "cpu") == tuple(models.PAIR)
     given = models.by_role("specreason", ("draft", "target"), {"draft": "org/own", "target": None}, "cpu")
     assert given.names == {"draft": "org/own", "target": "demo-target"}
     assert given.notice is not None
-    assert given.notice.startswith("NO GPU: target is the bundled demo-target, a toy model that knows")
-    assert given.notice.endswith("for real models give --target.")
+    assert given.notice.startswith("NO GPU: demo-target of the package stand in")
+    assert given.notice.endswith("For real models give --target.")
 
 
 def test_the_bundled_pair_has_its_folders_and_a_lost_one_is_one_line(
