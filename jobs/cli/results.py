@@ -103,8 +103,6 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None) -> None:
     other = run_folder(target_of) if target_of else None
     with _engine_errors_in_one_line():
         specs = target_logprobs.check(folders, other)
-        if other is not None and (line := target_logprobs.not_read(folders, other)):
-            click.echo(line, err=True)
         scored = target_logprobs.score_runs(folders, specs, click.echo)
     for folder, one in zip(folders, scored, strict=True):
         if not one.num_samples:

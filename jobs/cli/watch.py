@@ -139,9 +139,7 @@ def _named(logs: Sequence[Path]) -> str:
     shown = [str(path) for path in logs[-_MOST_LOGS:]]
     if not shown:
         return ""
-    left_out = len(logs) - len(shown)
-    heading = f"The newest {len(shown)} of {len(logs)} logs:" if left_out else "Logs:"
-    return "\n".join(["", heading, *(f"  {path}" for path in shown)])
+    return "\n".join(["", "Logs:", *(f"  {path}" for path in shown)])
 
 
 def _print_end(whose: str, log: Path, text: str, lines: int, error: str) -> None:

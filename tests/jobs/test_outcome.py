@@ -47,11 +47,6 @@ def test_a_launch_prints_one_line_with_where_the_run_is_and_its_numbers(tmp_path
     assert found.keys() == {*RunResults.model_fields, *ListedRun.__annotations__, "database", "exit_code"}
 
 
-def test_a_launch_that_is_run_again_prints_the_same(tmp_path: Path) -> None:
-    first, second = (outcome(launched(tmp_path)) for _ in range(2))
-    assert {**first, "age_seconds": 0} == {**second, "age_seconds": 0}
-
-
 def test_a_dry_run_says_where_the_run_would_be(tmp_path: Path) -> None:
     found = outcome(launched(tmp_path, "--dry-run"))
     assert (found["state"], found["exit_code"], Path(found["run"]).exists()) == ("not begun", 0, False)
