@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from harness.checks.storage import keeps_group_out
 from harness.engines import placement
 from harness.plural import counted
 from jobs import costs
@@ -25,8 +24,6 @@ def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool =
     spec = prepared.plan.spec
     for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
         console.print(notice, style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
-    if kept_out := keeps_group_out(prepared.run.path):
-        console.print(f"WARNING: {kept_out}", style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
     parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
     console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
     if own := spec.dataset_origin:

@@ -15,7 +15,7 @@ from shlex import quote
 from rich.console import Console
 
 from grading import GraderFailed
-from harness.checks.storage import ONE_NODE, keeps_group_out, locks_of_one_node
+from harness.checks.storage import ONE_NODE, locks_of_one_node
 from harness.cli.program import typed
 from harness.plural import counted
 from harness.settings.launch_settings import PartialLaunch
@@ -113,7 +113,7 @@ class OneLineEach:
         own = [prepared for prepared in launches if prepared.run.path in self._names]
         notices: Counter[str] = Counter()
         for prepared in own:
-            found = [*prepared.plan.notices, prepared.code_notice, keeps_group_out(prepared.run.path)]
+            found = [*prepared.plan.notices, prepared.code_notice]
             notices.update(notice for notice in dict.fromkeys(found) if notice)
         for notice, number in notices.items():
             where = "" if number == len(own) else f"{number} of {counted(len(own), 'run')}: "

@@ -31,11 +31,7 @@ class NotTracked(RuntimeError):
 
 def check(tracker: str) -> None:
     """Raise ValueError where a tracker's package is not installed."""
-    try:
-        is_there = importlib.util.find_spec(tracker) is not None
-    except ValueError:  # a module that was put in place by hand
-        is_there = True
-    if not is_there:
+    if importlib.util.find_spec(tracker) is None:
         raise ValueError(f"--tracker {tracker}: the package is not installed: pip install {_PACKAGES[tracker]}")
 
 

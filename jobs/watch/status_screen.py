@@ -37,9 +37,7 @@ def table(status: RunStatus) -> RenderableType:
 def _logs(shards: Sequence[ShardStatus]) -> list[str]:
     """Return lines with the logs of the shards that have stopped."""
     paths = list(dict.fromkeys(shard.log for shard in shards if shard.log))
-    return [f"log: {path}" for path in paths[:_MAX_LOGS]] + (
-        [f"and {more} more"] if (more := len(paths) - _MAX_LOGS) > 0 else []
-    )
+    return [f"log: {path}" for path in paths[:_MAX_LOGS]]
 
 
 def print_status(status: RunStatus, console: Console) -> None:
