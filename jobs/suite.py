@@ -129,9 +129,6 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     output = content.setdefault("output", default_output)
     if "output" in overrides:
         output = content["output"] = str(overrides["output"])
-    with_latency = [] if latency is None else [_flags(run, latency) | {"concurrency": 1} for run in runs]
-    if (number := sum(sweeps.num_runs(_flags(content, run)) for run in (*runs, *with_latency))) > sweeps.MOST_RUNS:
-        raise BadSuite(f"{path}: {number:,} runs; valid: up to {sweeps.MOST_RUNS:,} runs in a suite")
     launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
     return Suite(path.stem, Path(output), requests, nightly, rows, probe)

@@ -22,13 +22,8 @@ from harness.sizing.cards import Option
 
 KEY = "python"
 """The key of a profile."""
-PYXIS = frozenset(
-    {
-        *("container-image", "container-mounts", "container-workdir", "container-name", "container-save"),
-        *("container-mount-home", "container-remap-root", "container-entrypoint", "container-entrypoint-log"),
-        *("container-writable", "container-readonly", "container-env"),
-    }
-)
+_OF_PYXIS = "image mounts workdir name save mount-home remap-root entrypoint entrypoint-log writable readonly env"
+PYXIS = frozenset(f"container-{option}" for option in _OF_PYXIS.split())
 """Options that Pyxis adds to Slurm. They are given to srun: under sbatch, the batch script itself would run inside."""
 _MOUNTS = "--container-mounts"
 _IMAGE = "--container-image"

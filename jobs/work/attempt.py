@@ -135,6 +135,6 @@ def _tags(engine: Engine) -> dict[str, str]:
     return {} if tags == THINK_TAGS else {"thinking_tags": ",".join(tags)}
 
 
-def _where_told(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _where_told(values: Mapping[str, object]) -> dict[str, object]:
     """Return what an engine says of itself, without what it does not say."""
     return {name: value for name, value in values.items() if value is not None}

@@ -129,7 +129,6 @@ def _start(share: Share, cards: dict[str, str]) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         **cards,
-        **node_share.port_variables(share.number),
         worker.LAUNCHER_PID: str(os.getpid()),
     }
     seen = next(iter(cards.values()), "none")

@@ -71,14 +71,6 @@ def test_fewer_cards_than_workers_are_refused_before_any_worker_starts(
     assert len(read_endings(run).finished) == 0
 
 
-def test_workers_begin_at_ports_of_their_own_where_the_user_has_set_one() -> None:
-    assert [node_share.port_variables(n, {"VLLM_PORT": "5000"}) for n in (0, 2)] == [
-        {"VLLM_PORT": "5000"},
-        {"VLLM_PORT": "5200"},
-    ]
-    assert node_share.port_variables(1, {}) == {}
-
-
 def test_a_node_without_gpus_has_none_to_divide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
     assert node_share.device_variables(0, 4) == {}
