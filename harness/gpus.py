@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 _TIMEOUT_SECONDS = 30.0
 """nvidia-smi initializes every card where no persistence daemon keeps them initialized, which takes seconds each."""
-_FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "mig.mode.current")
+_FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "compute_mode", "mig.mode.current")
 _MIG_SLICE = re.compile(r"\s+MIG\s+(?P<profile>\S*?(?P<gigabytes>\d+)gb\S*)\s.*\(UUID:\s*(?P<uuid>\S+)\)")
 _ROCM_FLAGS = ("--showproductname", "--showmeminfo", "vram", "--showuniqueid", "--showdriverversion", "--json")
 
@@ -47,6 +47,8 @@ class Gpu:
     used_bytes: int
     """Memory in use by any process."""
     driver: str | None
+    is_exclusive: bool = False
+    """Serves one process at a time (compute mode Exclusive_Process), as many clusters set it."""
     vendor: Literal["nvidia", "amd"] = "nvidia"
 
     @property
@@ -107,6 +109,7 @@ def _nvidia_card(values: dict[str, str]) -> Gpu:
         memory_bytes=_mebibytes(values["memory.total"]),
         used_bytes=_mebibytes(values["memory.used"]),
         driver=values["driver_version"] if values["driver_version"][:1].isdecimal() else None,
+        is_exclusive=values["compute_mode"] == "Exclusive_Process",
     )
 
 

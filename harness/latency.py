@@ -106,46 +106,25 @@ class Tokens:
     """Tokens of a verdict's question beside the candidates (SpecReason section 4.1: about 70)."""
 
 
-def expected_work(method: str, params: Mapping[str, object], tokens: Tokens) -> list[Work]:
-    """Return the calls of an average sample, from its token counts, where no calls are recorded.
+def expected_steps(drafts: int, tokens: Tokens) -> list[Work]:
+    """Return the calls of an average sample of SpecCoT or SpecReason, where none are recorded.
 
-    Longest completions are taken to be as long as the average one, and prompts to be cached but for what is new to the
-    model that reads them. Raises ValueError for a method without a rule here.
-    """
-    if method in ("vanilla", "specdecode"):  # what token-level speculation gains depends on more than token counts
-        model: Role = "draft" if params.get("model") == "draft" else "target"
-        return [Work(model, 1, tokens.prompt, tokens.draft + tokens.target)]
-    if method == "scot":
-        return _whole_chains(int(str(params["drafts"])), tokens)
-    if method == "speccot" and params.get("verdict") == "none":
-        return [Work("target", 1, tokens.prompt, tokens.target), Work("draft", 1, tokens.prompt, tokens.draft)]
-    if method in ("speccot", "specreason"):
-        return _steps(int(str(params.get("drafts", 1))), tokens, lookahead=bool(params.get("lookahead", False)))
-    known = "vanilla, specdecode, scot, speccot, specreason"
-    raise ValueError(f"the latency model has no rule for method {method!r}; it has: {known}")
-
-
-def _steps(drafts: int, tokens: Tokens, *, lookahead: bool) -> list[Work]:
-    """Return the calls of SpecCoT and SpecReason, where every step but the guidance is drafted and judged.
-
-    Rejected steps are written twice. With lookahead, drafts behind an accepted one are started under its verdict.
+    Every step but the guidance is drafted and judged, rejected ones are written twice. Longest completions are taken to
+    be as long as the average one, and prompts to be cached but for what is new to the model that reads them.
     """
     accepted = max(0.0, tokens.draft) / tokens.step
     refused = accepted * tokens.refused_share / max(1e-9, 1 - tokens.refused_share)
     verdicts = accepted + refused
     read_again = tokens.step * accepted  # the chosen candidate behind the chain, without the verdict's other candidates
-    ahead = max(0.0, accepted - 1) if lookahead else 0.0
-    judged = (drafts * tokens.step + tokens.question) * ahead
     return [
-        Work("draft", verdicts - ahead, tokens.prompt + tokens.target, tokens.step * (verdicts - ahead), drafts - 1),
-        Work("draft", ahead, 0, tokens.step * ahead, begun_under=Work("target", ahead, judged, ahead)),
+        Work("draft", verdicts, tokens.prompt + tokens.target, tokens.step * verdicts, drafts - 1),
         Work("target", verdicts, tokens.prompt + (drafts * tokens.step + tokens.question) * verdicts, verdicts),
         Work("target", refused + 2, read_again * (drafts > 1), tokens.target),
     ]
 
 
-def _whole_chains(drafts: int, tokens: Tokens) -> list[Work]:
-    """Return the calls of SCoT: whole drafts, one choice among them, and what the target writes."""
+def expected_chains(drafts: int, tokens: Tokens) -> list[Work]:
+    """Return the calls of an average sample of SCoT: whole drafts, a choice among them, and what the target writes."""
     return [
         Work("draft", 1, tokens.prompt, tokens.draft, drafts - 1),
         Work("target", 1, tokens.prompt + tokens.question + drafts * tokens.draft, 1),

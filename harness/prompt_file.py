@@ -86,7 +86,6 @@ ItemText = Annotated[AnyText, placeholders("label", "text")]
 
 
 MAX_FILE_BYTES = 64 << 10
-MAX_SPEC_BYTES = 1 << 20
 _MAX_SHOWN_CHARACTERS = 100
 
 
@@ -278,46 +277,22 @@ def _flat(table: Mapping[str, Any], at: str = "") -> dict[str, str]:
 
 
 def load(path: Path) -> Prompts:
-    """Return the wording of a TOML file on top of the built-in one, or that of a run by its `spec.json`.
+    """Return the wording of a TOML file on top of the built-in one.
 
     Raises ValueError with one line: what is wrong in the file, and what is valid.
     """
     label = f"--prompts {path}"
-    is_spec = path.suffix == ".json"
-    text = _read(path, label, MAX_SPEC_BYTES if is_spec else MAX_FILE_BYTES)
-    return _merged_over_built_in(_of_spec(text, label) if is_spec else parse_toml(text, label), label)
-
-
-def _read(path: Path, label: str, max_bytes: int) -> str:
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{label}: not a file")
     try:
-        with path.open("rb") as file:
-            content = file.read(max_bytes + 1)
-        text = content.decode()
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"{label}: larger than {MAX_FILE_BYTES >> 10} KiB")
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise ValueError(f"{label}: no such file; a run begun with it keeps its prompts in its spec.json") from error
+        raise ValueError(f"{label}: no such file; a run begun with it has its prompts (jobs resume)") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{label}: not UTF-8") from error
     except OSError as error:
         raise ValueError(f"{label}: cannot be read: {error.strerror}") from error
-    if len(content) > max_bytes:
-        raise ValueError(f"{label}: larger than {max_bytes >> 10} KiB")
-    return text
-
-
-def _of_spec(text: str, label: str) -> dict[str, Any]:
-    """Return the wording in a run's `spec.json`; one that has none was made with the built-in wording."""
-    try:
-        spec = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{label}: not readable as JSON") from error
-    if not isinstance(spec, dict) or "prompt_hash" not in spec:
-        raise ValueError(f"{label}: not the spec.json of a run")
-    own = spec.get("prompts") or {}
-    if not isinstance(own, dict):
-        raise ValueError(f"{label}: prompts is not a table")
-    return own
+    return parse(text, label)
 
 
 def parse(text: str, label: str) -> Prompts:

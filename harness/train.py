@@ -11,8 +11,6 @@ Each launches the run that generates its data (everything after `--` is passed t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -45,8 +43,10 @@ def align(**values: Any) -> None:
 
     Everything after `--` is passed to harness.launch, which generates the data.
     """
+    from jobs.command import launch_errors_in_one_line
+
     _require_peft()
-    with _launch_errors():
+    with launch_errors_in_one_line():
         _align(flags.training_request("align", values))
 
 
@@ -57,22 +57,16 @@ def select(**values: Any) -> None:
 
     Everything after `--` is passed to harness.launch, which generates the data.
     """
+    from jobs.command import launch_errors_in_one_line
+
     _require_peft()
-    with _launch_errors():
+    with launch_errors_in_one_line():
         _select(flags.training_request("select", values))
 
 
 def _require_peft() -> None:
     if find_spec("peft") is None:
         raise click.UsageError("training needs peft: pip install 'speculative-reasoning-harness[train]', or peft>=0.13")
-
-
-@contextmanager
-def _launch_errors() -> Iterator[None]:
-    from jobs.command import launch_errors_in_one_line
-
-    with launch_errors_in_one_line():
-        yield
 
 
 def _align(request: TrainingRequest) -> None:

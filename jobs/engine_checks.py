@@ -101,7 +101,7 @@ def check_engines(launch: PartialLaunch, only: Sequence[str], limit: float, *, a
 
 def _machine(launch: PartialLaunch) -> Machine:
     kind = registry.resolved(launch.engine)
-    if not registry.is_installed(kind):
+    if registry.missing_packages(kind):
         raise ValueError(f"--engine {kind} is not installed here with torch")
     draft = target = None
     if registry.capabilities(kind).runs_models:

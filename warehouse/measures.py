@@ -10,13 +10,11 @@ Times can be taken by any stopwatch of the view `stopwatch` that values problems
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from harness.engines import registry
-from harness.methods import METHODS, defaults
 from warehouse.database import Connection, Record, columns, rows
 from warehouse.measure_sql import AGAINST, BY_PROBLEM, BY_RUN, CORRELATION, STORED
 from warehouse.pairs import latencies, run_factors
@@ -151,17 +149,8 @@ def runs_like(connection: Connection, wanted: Record) -> list[dict[str, object]]
     """
     parameters = {"method": wanted["method"], "dataset": wanted["dataset"], "uncounted": registry.uncounted()}
     candidates = rows(connection, _RUNS, parameters)
-    method = str(wanted["method"])
-    runs = [{**row, "params": _whole(method, json.loads(str(row["params"])))} for row in candidates]
-    sought = dict(wanted)
-    if isinstance(wanted.get("params"), Mapping):
-        sought["params"] = _whole(method, wanted["params"])
-    return [run for run in runs if all(run[name] == value for name, value in sought.items())]
-
-
-def _whole(method: str, params: Record) -> dict[str, object]:
-    """Return all hyper-parameters: a run of an older version lacks those that were added since, at their defaults."""
-    return {**(defaults(method) if method in METHODS else {}), **params}
+    runs = [{**row, "params": json.loads(str(row["params"]))} for row in candidates]
+    return [run for run in runs if all(run[name] == value for name, value in wanted.items())]
 
 
 def _measured(found: Interval | None, unit: float, n: int) -> Measured | None:

@@ -134,13 +134,7 @@ def mixed_code(run: RunSummary) -> list[str]:
     if len(run.codes) < 2:
         return []
     shares = "; ".join(f"{_code(code)}: {counted(code.num_samples, 'sample')}" for code in run.codes)
-    is_unknown = any(code.code_hash == "unknown" for code in run.codes)
-    reason = (
-        "CODE PARTLY UNKNOWN: not every attempt recorded its code"
-        if is_unknown
-        else "MIXED CODE: the code changed while the run was under way"
-    )
-    return [f"{reason}. {shares}."]
+    return [f"MIXED CODE: the code changed while the run was under way. {shares}."]
 
 
 def _code(code: CodeShare) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict
 
+from harness.engine import Role
 from warehouse.database import Connection, Record, reader, rows
+from warehouse.loading.convert import settings_in
 from warehouse.render import warnings
 from warehouse.statistics.intervals import Interval
 from warehouse.summary import CodeShare, ModelTokens, RunSummary, SpeedUp, summaries
@@ -55,6 +57,8 @@ class RunResults(BaseModel):
     """The target model's name."""
     reward: str | None
     """The name of the model that rates steps."""
+    models: dict[str, dict[str, Any]]
+    """The settings of each model by its role, as flags call them: what was asked for, and the width that it had."""
     tag: str | None
     """What sets the run apart from others of the same settings; of a night its date."""
     seed: int
@@ -228,7 +232,9 @@ def _settings(connection: Connection, run: RunSummary) -> dict[str, object]:
         query,
     )
     [settings] = rows(connection, _SETTINGS, query)
-    return {**settings, **failed}
+    [row] = rows(connection, "SELECT * FROM run WHERE run_id = $run_id", query)
+    models = {role: settings_in(row, role) for role in get_args(Role) if row[f"{role}_name"] is not None}
+    return {**settings, **failed, "models": models}
 
 
 def _estimates(connection: Connection, run: RunSummary) -> dict[str, object]:

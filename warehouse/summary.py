@@ -168,7 +168,6 @@ class CodeShare:
     """One code that worked on a run; see the view `run_code`."""
 
     code_hash: str
-    """`unknown` where it was not recorded."""
     git_commits: str | None
     num_samples: int
     """Finished samples that it completed."""

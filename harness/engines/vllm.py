@@ -48,7 +48,7 @@ class VLLMEngine:
         speculates=True,
         adapter_packages=(),
         has_processes=True,
-        packages=("vllm", "torch"),
+        packages=("vllm",),
     )
 
     def __init__(

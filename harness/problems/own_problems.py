@@ -12,6 +12,7 @@ equal problems have equal ids, and so runs on them can be paired.
 from __future__ import annotations
 
 import csv
+import difflib
 import json
 import math
 import os
@@ -69,7 +70,7 @@ def check_exists(path: Path) -> None:
     """Raise BadDataset where there is no file at a path."""
     if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
         shown = str(path)[:200]
-        raise BadDataset(f"{shown}: no such file; a run begun with it keeps its problems: give --dataset RUN/spec.json")
+        raise BadDataset(f"{shown}: no such file; a run begun with it has its problems (jobs resume)")
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -479,7 +480,8 @@ def _value(own: OwnDataset, row: Row, name: str) -> Json:
         if each not in row:
             names = [str(key) for key in row]
             has = ", ".join(names[:_MOST_COLUMNS_SHOWN])[:200] or "none"
-            raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}=COLUMN")
+            [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
+            raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}={close}")
     if isinstance(column, str):
         return row.get(column)
     return [row[each] for each in several]

@@ -1,37 +1,14 @@
-"""What `--dataset` names: a known benchmark, a dataset of one's own, or a run.
-
-The problems of a run are in its folder: `--dataset RUN/spec.json` goes on with one whose file is gone.
-"""
+"""What `--dataset` names: a known benchmark, or a dataset of one's own."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from harness.plural import did_you_mean
 from harness.problems import benchmarks, own_problems
-from harness.problems.benchmarks import BadDataset
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
-
-SPEC, PROBLEMS = "spec.json", "problems.parquet"
-MAX_SPEC_BYTES = 1 << 20
-_PROBLEMS = TypeAdapter(list[Problem])
-
-
-class _Spec(BaseModel):
-    """What of a run's specification says which problems it has."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
-
-    dataset: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-    dataset_hash: str
-    dataset_size: Annotated[int, Field(ge=1)]
-    dataset_origin: DatasetOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +18,6 @@ class Dataset:
     name: str
     problems: list[Problem]
     source: str
-    size: int
-    """The number of its problems; more than `problems` has where a run that left some out is read."""
     origin: DatasetOrigin | None = None
     """Where an own dataset is from; None: one of the known names."""
     notices: tuple[str, ...] = ()
@@ -53,10 +28,7 @@ class Dataset:
 
 def check(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -> None:
     """Raise ValueError, with one line that says what is valid, where these flags cannot name a dataset."""
-    if is_run(dataset):
-        own_problems.check_exists(Path(dataset))
-        _refuse(dataset, split, columns)
-    elif own_problems.is_own(dataset):
+    if own_problems.is_own(dataset):
         own_problems.describe(dataset, split, columns)
     elif dataset not in benchmarks.DATASETS:
         hint = did_you_mean(dataset, benchmarks.DATASETS)
@@ -71,11 +43,6 @@ def _refuse(dataset: str, split: str | None, columns: Sequence[str]) -> None:
         raise ValueError(f"{' and '.join(given)}: {dataset} has its own; they are for {own_problems.VALID}")
 
 
-def is_run(dataset: str) -> bool:
-    """Return whether the text of `--dataset` names the specification of a run."""
-    return Path(dataset).name == SPEC
-
-
 def load(
     dataset: str,
     data_dir: Path | None = None,
@@ -87,48 +54,11 @@ def load(
 
     Raises ValueError for flags that name no dataset, DatasetNotFound and BadDataset, each with one line.
     """
-    if is_run(dataset):
-        return _load_run(Path(dataset))
     if own_problems.is_own(dataset):
         own = own_problems.describe(dataset, split, columns)
         loaded = own_problems.load(own, seed)
         content = dataset_hash(loaded.problems)
         origin = DatasetOrigin(loaded.source, content, own.title, loaded.columns, own.answer_rule, own.shuffle)
-        return Dataset(own.name, loaded.problems, loaded.source, len(loaded.problems), origin, loaded.notices)
+        return Dataset(own.name, loaded.problems, loaded.source, origin, loaded.notices)
     known = benchmarks.load_recorded(dataset, data_dir, seed)
-    return Dataset(dataset, known.problems, known.source, len(known.problems), is_training=_trains(dataset))
-
-
-def _load_run(path: Path) -> Dataset:
-    """Return the problems in the folder of a `spec.json`. Raises BadDataset with one line."""
-    spec = _read_spec(path)
-    rows = own_problems.read_rows(path.parent / PROBLEMS)
-    try:
-        problems = _PROBLEMS.validate_python([row for _, row in rows])
-    except ValidationError as error:
-        raise BadDataset(f"{path.parent / PROBLEMS}: not the problems of a run") from error
-    if dataset_hash(problems) != spec.dataset_hash:
-        raise BadDataset(f"{path.parent / PROBLEMS}: not the problems that the run was made with")
-    source, is_training = f"run {path.resolve().parent}", _trains(spec.dataset)
-    return Dataset(spec.dataset, problems, source, spec.dataset_size, spec.dataset_origin, is_training=is_training)
-
-
-def _read_spec(path: Path) -> _Spec:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_SPEC_BYTES + 1)
-        if len(content) > MAX_SPEC_BYTES:
-            raise BadDataset(f"{path}: larger than {MAX_SPEC_BYTES >> 20} MiB")
-        return _Spec.model_validate(json.loads(content))
-    except OSError as error:
-        raise BadDataset(f"{path}: cannot be read: {error.strerror}") from error
-    except RecursionError as error:
-        raise BadDataset(f"{path}: JSON nested too deeply") from error
-    except ValueError as error:
-        if isinstance(error, BadDataset):
-            raise
-        raise BadDataset(f"{path}: not the specification of a run") from error
-
-
-def _trains(name: str) -> bool:
-    return name in benchmarks.DATASETS and benchmarks.DATASETS[name].training
+    return Dataset(dataset, known.problems, known.source, is_training=benchmarks.DATASETS[dataset].training)

@@ -36,8 +36,6 @@ from jobs.run.files import append_record, read_records, records_of, write_atomic
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.run.spec import RunSpec
 
-UNKNOWN = "unknown"
-"""Stands for the hash of code that was not recorded."""
 _SHOWN_DIGITS = 12
 _NEW_RUN = "For a run of this code, launch with --tag NAME"
 _NEW_NIGHT = "For runs of this code, launch a night with another --date"
@@ -55,7 +53,7 @@ class CodeRecord:
     """One code that may work on a run."""
 
     code_hash: str
-    """Hash of the code (harness.code_hash), or UNKNOWN."""
+    """Hash of the code (harness.code_hash)."""
     git_commit: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     """The digest of each file that is part of the hash."""
@@ -65,8 +63,6 @@ class CodeRecord:
     """True where nothing had been done with the code recorded before, which may work on the run no longer."""
 
     def __str__(self) -> str:
-        if self.code_hash == UNKNOWN:
-            return "code that was not recorded"
         commit, dash, dirty = (self.git_commit or "").partition("-")
         return f"code {self.code_hash}" + (f" (commit {commit[:_SHOWN_DIGITS]}{dash}{dirty})" if commit else "")
 
@@ -104,15 +100,10 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
     if not (run.exists() and _has_attempts(run)):
         return None
     records = read(run)
-    if code_of(run).hash in {record.code_hash for record in records}:
+    if not records or code_of(run).hash in {record.code_hash for record in records}:
         return None
     if not goes_on and endings.num_unfinished(run) == 0:
         return _notice_of_finished(run, records)
-    if not records:
-        return (
-            "The code that began this run was not recorded, so whether it is the code that goes on with it is unknown; "
-            "from now on it is recorded."
-        )
     if not accept:
         raise CodeChanged(_refusal(run, records))
     return f"CODE CHANGED: {_this(run)} goes on with what {_named(records)} began{_difference(run, records)}."
@@ -156,17 +147,15 @@ def check_queued(run: RunFolder) -> None:
 
 def _recorded(run: RunFolder, *, accept: bool, is_queued: bool) -> list[CodeRecord]:
     """Record this code unless another process just has; returns all records. The run's code lock is held."""
-    records, code, has_attempts = read(run), code_of(run), _has_attempts(run)
+    records, code = read(run), code_of(run)
     if code.hash in {record.code_hash for record in records}:
         return records
-    replaces = bool(records) and not has_attempts and not is_queued
+    replaces = bool(records) and not _has_attempts(run) and not is_queued
     if records and not replaces and not accept:
         raise CodeChanged(_refusal(run, records))
-    added = [CodeRecord(UNKNOWN)] if has_attempts and not records else []
-    added.append(CodeRecord(code.hash, environment.git_commit(), code.digests, time.time(), replaces))
-    for record in added:
-        append_record(run.codes_path, asdict(record), run.spec_id() or "")
-    return added if replaces else [*records, *added]
+    added = CodeRecord(code.hash, environment.git_commit(), code.digests, time.time(), replaces)
+    append_record(run.codes_path, asdict(added), run.spec_id() or "")
+    return [added] if replaces else [*records, added]
 
 
 def _has_attempts(run: RunFolder) -> bool:
@@ -190,8 +179,6 @@ def _new_run(run: RunFolder) -> str:
 
 
 def _notice_of_finished(run: RunFolder, records: Sequence[CodeRecord]) -> str:
-    if not records:
-        return "NOTE: the code that made these samples was not recorded; whether it is this code is unknown."
     return (
         f"CODE CHANGED: these samples were made by {_named(records)}, not by {_this(run)}{_difference(run, records)}. "
         f"{_new_run(run)}."

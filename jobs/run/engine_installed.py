@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 
-_NEEDED = {"vllm": ("vllm",), "transformers": ("transformers", "torch")}
-"""Packages by kind of engine; the others need none."""
+from harness.engines import registry
 
 
 def check_worker(kind: str) -> None:
@@ -29,5 +27,5 @@ def check_launch(kind: str, *, on_slurm: bool) -> None:
 
 
 def _missing(kind: str) -> str:
-    packages = [package for package in _NEEDED.get(kind, ()) if find_spec(package) is None]
+    packages = registry.missing_packages(kind)
     return f"{sys.executable} has no {' and no '.join(packages)}" if packages else ""

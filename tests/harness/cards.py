@@ -39,6 +39,7 @@ def card(
     used: int = 4,
     driver: str = "570.86.15",
     mig: str = "Disabled",
+    mode: str = "Default",
 ) -> dict[str, Any]:
     """What nvidia-smi knows about one card: memory in MiB."""
     return {
@@ -48,6 +49,7 @@ def card(
         "memory.total": memory,
         "memory.used": used,
         "driver_version": driver,
+        "compute_mode": mode,
         "mig.mode.current": mig,
     }
 

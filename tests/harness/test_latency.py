@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from harness.latency import LatencyModel, ModelSpeed, Tokens, Work, expected_work
-from harness.methods import METHODS, defaults
+from harness.latency import LatencyModel, ModelSpeed, Tokens, Work, expected_chains, expected_steps
 
 
 def test_a_call_costs_its_prompt_and_its_longest_completion() -> None:
@@ -34,38 +35,16 @@ def test_work_begun_under_other_work_adds_what_it_takes_beyond_it() -> None:
     assert model.sample_seconds([verdict, shorter]) == pytest.approx(10)
 
 
-def test_lookahead_hides_the_shorter_of_draft_and_verdict_behind_the_other() -> None:
-    model = LatencyModel({"draft": ModelSpeed(output_token=0.1), "target": ModelSpeed(call=2, output_token=1)})
-    tokens = Tokens(500, 0, 50)
-    without, ahead = (
-        model.sample_seconds(expected_work("specreason", {"lookahead": chosen}, tokens)) for chosen in (False, True)
-    )
-    assert without - ahead == pytest.approx(9 * (2 + 1)), "nine of ten drafts are begun under a verdict of 3 s"
-    refused = Tokens(500, 500, 50, refused_share=0.5)
-    without, ahead = (
-        model.sample_seconds(expected_work("specreason", {"lookahead": chosen}, refused)) for chosen in (False, True)
-    )
-    assert without - ahead == pytest.approx(9 * (2 + 1)), "a refused candidate hides nothing"
-
-
-@pytest.mark.parametrize("method", ["vanilla", "scot", "speccot", "specreason"])
-def test_every_paper_method_has_a_rule(method: str) -> None:
-    assert method in METHODS
-    model = LatencyModel({"draft": ModelSpeed(output_token=1), "target": ModelSpeed(output_token=4)})
-    little, much = (
-        model.sample_seconds(expected_work(method, defaults(method), Tokens(draft, 100))) for draft in (100.0, 400.0)
-    )
-    assert much > little > 0
-
-
-def test_an_unknown_method_is_named() -> None:
-    with pytest.raises(ValueError, match="no rule for method 'other'"):
-        expected_work("other", {}, Tokens(1, 1))
-
-
 def test_refused_steps_are_drafted_in_vain() -> None:
     drafted = [
-        sum(w.output_tokens for w in expected_work("specreason", {}, Tokens(500, 0, 50, refused)) if w.model == "draft")
+        sum(w.output_tokens for w in expected_steps(1, Tokens(500, 0, 50, refused)) if w.model == "draft")
         for refused in (0.0, 0.5)
     ]
     assert drafted == [pytest.approx(500), pytest.approx(1000)]
+
+
+@pytest.mark.parametrize("expected", [expected_steps, expected_chains])
+def test_more_drafted_tokens_take_longer(expected: Callable[[int, Tokens], list[Work]]) -> None:
+    model = LatencyModel({"draft": ModelSpeed(output_token=1), "target": ModelSpeed(output_token=4)})
+    little, much = (model.sample_seconds(expected(5, Tokens(draft, 100))) for draft in (100.0, 400.0))
+    assert much > little > 0

@@ -82,7 +82,7 @@ def test_what_is_no_readable_file_is_refused_in_one_line(tmp_path: Path) -> None
     ):
         with pytest.raises(ValueError, match=message):
             load(tmp_path / name)
-    with pytest.raises(ValueError, match="not a file"):
+    with pytest.raises(ValueError, match="cannot be read: Is a directory"):
         load(tmp_path)
 
 

@@ -13,7 +13,6 @@ from rich.table import Table
 from warehouse.answer import print_rows, rounded
 from warehouse.display import aligned, latex, markdown, print_table
 from warehouse.formatting import NOTHING, fixed, number, p_value, percent, signed, span
-from warehouse.report.charts import Line, Lines, Place
 from warehouse.report.facts import Estimate
 
 _ROWS = [("specreason-664d9e78", "65.00", "51.7 to 77.9"), ("vanilla-baf00f23", "75.00", "62.1 to 87.2")]
@@ -162,13 +161,6 @@ def test_text_is_escaped_and_columns_of_numbers_are_aligned_right() -> None:
 
 
 def test_an_interval_is_limited_to_possible_values() -> None:
-    assert Estimate(0.75, 5, 0.25, 1.25).clipped(1.0) == (0.25, 1.0)
-    assert Estimate(0.25, 5, -0.25, 0.75).clipped() == (0.0, 0.75)
-    assert Estimate(0.5, 1, None, None).clipped() is None
-
-
-@pytest.mark.parametrize(("low", "num_bands"), [(40.0, 1), (None, 0)])
-def test_a_band_is_drawn_where_positions_have_intervals(low: float | None, num_bands: int) -> None:
-    places = [Place(x, 50.0, low, None if low is None else 60.0, "50 %") for x in (1, 2)]
-    chart = Lines([Line("run", 0, places)], "step", "%", "Acceptance")
-    assert chart.draw(is_narrow=False).count("<polygon") == num_bands
+    assert Estimate(0.75, 5, 0.25, 1.25).scaled(100, 1.0) == Estimate(75.0, 5, 25.0, 100.0)
+    assert Estimate(0.25, 5, -0.25, 0.75).scaled() == Estimate(0.25, 5, 0.0, 0.75)
+    assert Estimate(0.5, 1, None, None).scaled(2) == Estimate(1.0, 1, None, None)

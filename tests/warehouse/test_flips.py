@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from harness.problems.problem import dataset_hash
 from tests.warehouse import runs
 from warehouse.database import reader, rows
 from warehouse.load import load_run
-from warehouse.report.facts import flips, report_facts
+from warehouse.report.facts import report_facts
 from warehouse.report.traces import _flipped, read_samples
 
 
@@ -61,7 +60,7 @@ def test_runs_over_other_problems_do_not_flip(tmp_path: Path) -> None:
         assert rows(connection, "FROM flips") == []
 
 
-def test_the_view_the_table_and_the_viewer_of_a_report_find_the_same_flips(tmp_path: Path) -> None:
+def test_the_view_and_the_viewer_of_a_report_find_the_same_flips(tmp_path: Path) -> None:
     """Four runs with random verdicts, some samples without a grade; every pair of runs is compared."""
     database, generator = tmp_path / "w.duckdb", random.Random(3)
     folders = [runs.create(tmp_path, replace(runs.VANILLA, seed=seed)) for seed in range(4)]
@@ -77,13 +76,6 @@ def test_the_view_the_table_and_the_viewer_of_a_report_find_the_same_flips(tmp_p
         in_view = rows(connection, "FROM flips")
         facts = report_facts(connection, [folder.path.name for folder in folders])
         samples = read_samples(connection, facts)
-    names = [folder.path.name for folder in folders]
-    pairs = Counter((row["right_run_id"], row["wrong_run_id"]) for row in in_view)
-    in_table = Counter[tuple[object, object]]()
-    for pair in flips(facts):
-        in_table[names[pair.first], names[pair.second]] += pair.only_first
-        in_table[names[pair.second], names[pair.first]] += pair.only_second
-    assert pairs.total() > 0
-    assert +in_table == pairs
+    assert in_view
     in_viewer = {samples.problems[problem]["problem_id"] for problem, _ in _flipped(samples)}
     assert in_viewer == {row["problem_id"] for row in in_view}

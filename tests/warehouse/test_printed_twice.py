@@ -76,11 +76,6 @@ def in_rates(connection: Connection, run: str) -> Printed:
     for number, found in (("fallback", facts.fallback), ("latency", facts.latency)):
         for name in ("value", "low", "high"):
             yield f"{number} {name}", "report", getattr(found, name, None)
-    for acceptance in facts.acceptance:
-        yield f"acceptance at step {acceptance.step_index}", "report", acceptance.rate.value
-    sql = "FROM acceptance_by_position WHERE run_id = $run_id"
-    for row in rows(connection, sql, {"run_id": run}):
-        yield f"acceptance at step {row['step_index']}", "view", row["acceptance_rate"]
     measured = (("fallback", "fallback_rate", 100), ("latency", "latency_seconds", 1), ("result@1", "accuracy", 100))
     for number, measure_name, unit in measured:
         of_paper = measure(connection, measure_name, run)

@@ -17,7 +17,7 @@ from warehouse.load import load_run
 from warehouse.measures import measure
 from warehouse.nightly.measures import of_times, read_baselines, read_times
 from warehouse.report.__main__ import main as report
-from warehouse.report.facts import flips, over_the_same_problems, report_facts
+from warehouse.report.facts import over_the_same_problems, report_facts
 from warehouse.summary import summary
 
 GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)
@@ -53,9 +53,6 @@ def test_flips_are_those_of_the_problems_that_both_runs_have(warehouse: tuple[Pa
         pair: dict[str, object] = {"right": names["whole"], "wrong": names["first"]}
         traces = rows(connection, "FROM flip_traces($right, $wrong)", pair)
         assert {row["problem_id"] for row in traces} == FLIPPED
-        facts = report_facts(connection, list(names.values()))
-    counts = {(flip.first, flip.second): (flip.num_shared, flip.only_first) for flip in flips(facts)}
-    assert counts == {(0, 1): (5, 2), (0, 2): (7, sum(g > 2 > b for g, b in zip(GOOD[5:], BAD[5:], strict=True)))}
 
 
 def test_a_speed_up_is_over_the_problems_that_both_runs_have(warehouse: tuple[Path, dict[str, str]]) -> None:
@@ -114,7 +111,7 @@ def test_runs_over_other_problems_are_never_in_one_figure(
     assert [len(group) for group in over_the_same_problems(facts).values()] == [1, 1, 1]
     text = page.read_text()
     figures = re.findall("<figure>.*?</figure>", text, flags=re.DOTALL)
-    assert len(figures) > 8
+    assert len(figures) > 6
     all_drawn: set[str] = set()
     for figure in figures:
         drawing = "".join(re.findall("<svg.*?</svg>", figure, flags=re.DOTALL))

@@ -121,7 +121,7 @@ MODEL_RUNNERS = {
     "reward": "vLLM's model runner of the reward model",
 }
 """No more than a note, because it follows from the method: token-level speculation may need another one than the target
-alone. Attempts of earlier versions do not say it."""
+alone."""
 PROMPT_DATE = "date in the prompts"
 """The day that a run's prompts hold as today's, where a chat template has one. No more than a note: successive nights
 never have the same."""

@@ -116,6 +116,16 @@ def _settings_columns(role: Role, settings: ModelSettings) -> Row:
     return row
 
 
+def settings_in(row: Mapping[str, object], role: str) -> Row:
+    """Return what a row of `run` says of a model's settings, by the names of `ModelSettings`."""
+    held: Row = dict(json.loads(str(row.get(f"{role}_sampling") or "{}")))
+    for name, column in _SETTINGS.items():
+        key = column.format(role=role)
+        if (value := row.get(key)) is not None:
+            held[name] = json.loads(str(value)) if key in TABLES else value
+    return held
+
+
 def _stored(value: object) -> object:
     """Return a setting as its column holds it: tables as JSON, numbers of GPUs as a flag has them, nothing as NULL."""
     if isinstance(value, tuple):

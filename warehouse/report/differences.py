@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from shlex import quote
 
 from warehouse.comparison import show
@@ -12,9 +12,8 @@ from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
 from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.comparison.show import pairing_warnings
 from warehouse.database import Connection, WarehouseError
-from warehouse.report import queries
 from warehouse.report.charts import Dot, Dots, Reference
-from warehouse.report.facts import Flips, RunFacts, by_regime, over_the_same_problems
+from warehouse.report.facts import Estimate, RunFacts
 from warehouse.report.tables import Figure, Section, Table, limited_label
 
 _CELLS = slice(show.HEADERS.index("difference"), show.HEADERS.index("MDE") + 1)
@@ -64,22 +63,18 @@ def section(runs: Sequence[RunFacts], differences: Differences) -> Section:
             figures.append(_figure(runs, comparison, rows, name))
         if rows := [row for row in comparison.rows if row.contrast is not None]:
             tables.append(_table(runs, comparison, rows, differences.reasons))
-    return Section("differences", "Differences from the baseline", "Differences", figures, tables)
+    return Section("differences", "Differences from the baseline", figures, tables)
 
 
 def _over_the_same_problems(runs: Sequence[RunFacts], comparison: Comparison) -> list[list[Row]]:
-    """Return the rows with a baseline in groups whose differences are over the same problems; a figure has one's."""
+    """Return the rows by their baseline and the problems that both have; a figure has one group's."""
     problems = {run.summary.run_id: run.problems for run in runs}
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[Row]] = {}
     for row in comparison.rows:
         if row.contrast is not None:
             shared = problems[row.run.run_id] & problems[row.contrast.baseline]
-            groups.setdefault((_regime(comparison, row.contrast.baseline), shared), []).append(row)
+            groups.setdefault((row.contrast.baseline, shared), []).append(row)
     return list(groups.values())
-
-
-def _regime(comparison: Comparison, baseline: str) -> str:
-    return next(row.run.summary.regime for row in comparison.rows if row.run.run_id == baseline)
 
 
 def _sharing_problems(runs: Sequence[Run]) -> list[list[Run]]:
@@ -100,17 +95,17 @@ def _share_problems(run: Run, other: Run) -> bool:
 
 
 def _figure(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row], name: str) -> Figure:
-    places = {run.summary.run_id: place for place, run in enumerate(runs)}
+    members = {run.summary.run_id: run for run in runs}
     dots = []
     for row in rows:
         assert row.contrast is not None
-        difference, place = row.contrast.difference, places[row.run.run_id]
+        difference, run = row.contrast.difference, members[row.run.run_id]
         verdict = show.contrast_cells(row.contrast)
         low, high = (None if end is None else 100 * end for end in (difference.low, difference.high))
         interval = "" if low is None else f" ({verdict[1]})"
-        dots.append(Dot(runs[place].label, place, 100 * difference.estimate, low, high, f"{verdict[0]}{interval}"))
-    margin, baselines = 100 * comparison.settings.margin, list(dict.fromkeys(_baseline(runs, row) for row in rows))
-    title = f"pass@1 minus that of {' or '.join(baselines)}, percentage points"
+        value = Estimate(100 * difference.estimate, row.contrast.n, low, high)
+        dots.append(Dot(run.label, run.place, value, f"{verdict[0]}{interval}"))
+    margin = 100 * comparison.settings.margin
     chart = Dots(
         dots,
         "difference in pass@1 (points)",
@@ -122,30 +117,25 @@ def _figure(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row
     caption = (
         "Mark: mean over the problems that both runs have, of the samples that neither lacks. Line: 95 % interval, "
         f"paired by problem. Solid: no difference. Dashed: the margin, −{margin:g} points; a run is shown to be not "
-        "worse if its interval lies above it. The SQL gives the means; intervals and tests are those of python -m "
-        "warehouse.compare."
+        "worse if its interval lies above it."
     )
-    pairs = [(row.run.run_id, row.contrast.baseline) for row in rows if row.contrast]
-    return Figure(title, {name: chart}, caption, sql=queries.differences(pairs), command=_command(comparison))
-
-
-def _command(comparison: Comparison) -> str:
     names = dict.fromkeys(row.run.run_id for row in comparison.rows)
-    margin = 100 * comparison.settings.margin
-    return f"python -m warehouse.compare {' '.join(map(quote, names))} --margin {margin:g} --all"
+    command = f"python -m warehouse.compare {' '.join(map(quote, names))} --margin {margin:g} --all"
+    title = f"pass@1 minus that of {_baseline(members, rows[0])}, percentage points"
+    return Figure(name, title, chart, caption, command=command)
 
 
-def _baseline(runs: Sequence[RunFacts], row: Row) -> str:
+def _baseline(members: Mapping[str, RunFacts], row: Row) -> str:
     assert row.contrast is not None
-    return next(run.label for run in runs if run.summary.run_id == row.contrast.baseline)
+    return members[row.contrast.baseline].label
 
 
 def _table(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row], reasons: Sequence[str]) -> Table:
-    labels = {run.summary.run_id: limited_label(run) for run in runs}
+    members = {run.summary.run_id: run for run in runs}
     cells = [
         (
-            labels[row.run.run_id],
-            _baseline(runs, row),
+            limited_label(members[row.run.run_id]),
+            _baseline(members, row),
             str(row.contrast.n if row.contrast else 0),
             *show.contrast_cells(row.contrast),
         )
@@ -153,7 +143,6 @@ def _table(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row]
     ]
     names = ["not worse" if name == "non-inferior" else name.strip() for name in show.HEADERS[_CELLS]]
     names[1] = "95 % interval"
-    columns = ("run", "baseline", "problems", *names)
     lines = [
         *reasons,
         *pairing_warnings(comparison),
@@ -162,54 +151,5 @@ def _table(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row]
     ]
     caption = " ".join(line if line.endswith(".") else f"{line}." for line in lines)
     caption = caption.replace("Non-inferior:", "Not worse (non-inferior):")
-    places = [place for row in rows for place, run in enumerate(runs) if run.summary.run_id == row.run.run_id]
+    columns, places = ("run", "baseline", "problems", *names), [members[row.run.run_id].place for row in rows]
     return Table("differences", "Differences from the baseline", columns, cells, caption, places=places)
-
-
-def overview(compared: Differences) -> Section:
-    """Return the section with one line per setting and its speed-up in both regimes; empty without both."""
-    found_tables: list[Table] = []
-    for comparison in compared.comparisons:
-        if found := show.regimes(comparison):
-            headers, cells = show.regimes_table(found)
-            columns = [header.replace("\n", " ") for header in headers]
-            caption = " ".join([*(regime.heading for regime in found), show.regimes_legend(found)])
-            name = f"regimes-{len(found_tables) + 1}" if found_tables else "regimes"
-            found_tables.append(Table(name, "Latency and throughput", columns, cells, caption))
-    return Section("regimes", "Latency and throughput", "Regimes", (), found_tables)
-
-
-def drawn_together(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
-    """Return the runs in groups of one regime over the same problems, by a short name; a figure has one group's."""
-    regimes = by_regime(runs)
-    if len(regimes) == 1:
-        return over_the_same_problems(runs)
-    return {
-        f"{regime}: {name}": members
-        for regime, group in regimes.items()
-        for name, members in over_the_same_problems(group).items()
-    }
-
-
-def within(pairs: Sequence[Flips], runs: Sequence[RunFacts]) -> list[Flips]:
-    """Return the pairs of runs of one regime."""
-    regimes = [{run.place for run in group} for group in by_regime(runs).values()]
-    return [pair for pair in pairs if any({pair.first, pair.second} <= regime for regime in regimes)]
-
-
-def tables_by_regime(make: Callable[[Sequence[RunFacts]], Table | None], runs: Sequence[RunFacts]) -> list[Table]:
-    """Return a table of the runs, or one for each regime."""
-    regimes = by_regime(runs)
-    made = [(regime, group, make(group)) for regime, group in regimes.items()]
-    return [
-        table
-        if len(regimes) == 1
-        else replace(
-            table,
-            name=f"{table.name}-{regime}",
-            title=f"{table.title}: {regime}",
-            places=[group[place].place for place in table.places],
-        )
-        for regime, group, table in made
-        if table is not None
-    ]

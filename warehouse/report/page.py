@@ -21,10 +21,10 @@ from warehouse.database import WAIT_SECONDS, Connection, reader_for_grader
 from warehouse.display import aligned, latex, markdown, printable
 from warehouse.options import ReportFormat
 from warehouse.report import svg
-from warehouse.report.differences import read_differences, within
+from warehouse.report.differences import read_differences
 from warehouse.report.distance import read_distances
-from warehouse.report.facts import Flips, RunFacts, dataset_titles, flips, report_facts, titled_datasets
-from warehouse.report.figures import all_figures, all_tables, sections
+from warehouse.report.facts import RunFacts, dataset_titles, report_facts
+from warehouse.report.figures import sections
 from warehouse.report.svg import Chart
 from warehouse.report.tables import Section, Table, report_warnings
 from warehouse.report.traces import Chunks, index, pack, pack_traces, read_samples, viewing_order
@@ -73,23 +73,18 @@ def make_report(
     with reader_for_grader(database, grader, wait_seconds) as connection:
         run_ids = list(dict.fromkeys(resolve(connection, run) for run in runs))
         facts = report_facts(connection, run_ids)
-        pair_flips, title = within(flips(facts), facts), title or _title(facts)
+        title = title or f"Speculative reasoning on {', '.join(dataset_titles(facts))}"
         baseline_id = resolve(connection, baseline) if baseline else None
         compared = read_differences(connection, run_ids, settings or Settings(), baseline_id)
         distances = read_distances(connection, run_ids, absurd_nats)
-        contents = sections(facts, pair_flips, compared, distances)
-        charts = {name: chart for figure in all_figures(contents) for name, chart in figure.charts.items()}
+        contents = sections(facts, compared, distances)
+        charts = {figure.name: figure.chart for section in contents for figure in section.figures}
+        warnings = [*report_warnings(facts), *(line for section in contents for line in section.warnings)]
         if output_format != "html":
-            tables = all_tables(contents)
-            warnings = [*report_warnings(facts), *(line for section in contents for line in section.warnings)]
-            content = document(title, warnings, tables, output_format)
-            return Report(content, f"{len(tables)} tables", charts)
-        content, chunks = page(connection, facts, pair_flips, contents, title, int(max_megabytes * _MEGABYTE))
+            tables = [table for section in contents for table in section.tables]
+            return Report(document(title, warnings, tables, output_format), f"{len(tables)} tables", charts)
+        content, chunks = page(connection, facts, contents, warnings, title, int(max_megabytes * _MEGABYTE))
         return Report(content, coverage(chunks), charts)
-
-
-def _title(facts: Sequence[RunFacts]) -> str:
-    return f"Speculative reasoning on {', '.join(dataset_titles(facts))}"
 
 
 _HERE = Path(__file__).parent
@@ -102,8 +97,8 @@ _RESERVE_BYTES = 200_000
 def page(
     connection: Connection,
     runs: Sequence[RunFacts],
-    flips: Sequence[Flips],
     sections: Sequence[Section],
+    warnings: Sequence[str],
     title: str,
     max_bytes: int,
 ) -> tuple[str, Chunks]:
@@ -116,7 +111,31 @@ def page(
     chunks = pack_traces(connection, run_ids, samples, viewing_order(samples), room)
     content = index(samples, chunks.places)
     content["runs"] = [{"run_id": run.summary.run_id, "label": run.label} for run in runs]
-    return _rendered(runs, flips, sections, title, pack(content), chunks, _options(connection)), chunks
+    scripts = {
+        "katex": _katex_script(),
+        "viewer": "'use strict';\n" + "\n".join(_asset(f"viewer/{name}") for name in _VIEWER),
+        "start": "'use strict';\n" + _asset("viewer/start.js"),
+    }
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.globals["swatch"] = _swatch
+    html = environment.get_template("report.html.j2").render(
+        title=title,
+        subtitle=_subtitle(runs),
+        runs=runs,
+        sections=sections,
+        warnings=warnings,
+        limited=_limited(runs),
+        coverage=coverage(chunks),
+        options=_options(connection),
+        policy=_policy(scripts.values()),
+        styles=Markup(_styles()),
+        index=pack(content),
+        chunks=chunks.packed,
+        **{name: Markup(script) for name, script in scripts.items()},
+    )
+    return html, chunks
 
 
 def coverage(chunks: Chunks) -> str:
@@ -132,42 +151,6 @@ def coverage(chunks: Chunks) -> str:
     )
 
 
-def _rendered(
-    runs: Sequence[RunFacts],
-    flips: Sequence[Flips],
-    sections: Sequence[Section],
-    title: str,
-    packed: str,
-    chunks: Chunks,
-    options: str,
-) -> str:
-    scripts = {
-        "katex": _katex_script(),
-        "viewer": "'use strict';\n" + "\n".join(_asset(f"viewer/{name}") for name in _VIEWER),
-        "start": "'use strict';\n" + _asset("viewer/start.js"),
-    }
-    environment = Environment(
-        loader=FileSystemLoader(_HERE / "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.globals["swatch"] = _swatch
-    return environment.get_template("report.html.j2").render(
-        title=title,
-        subtitle=_subtitle(runs),
-        runs=runs,
-        flips=flips,
-        sections=sections,
-        warnings=[*report_warnings(runs), *(line for section in sections for line in section.warnings)],
-        limited=_limited(runs),
-        coverage=coverage(chunks),
-        options=options,
-        policy=_policy(scripts.values()),
-        styles=Markup(_styles()),
-        index=packed,
-        chunks=chunks.packed,
-        **{name: Markup(script) for name, script in scripts.items()},
-    )
-
-
 def _options(connection: Connection) -> str:
     """Return the options of commands for this database: the name of its file, because a page is passed on."""
     [(path, version)] = connection.execute(
@@ -179,10 +162,9 @@ def _options(connection: Connection) -> str:
 
 def _subtitle(runs: Sequence[RunFacts]) -> str:
     loaded = max(run.conditions["loaded_at"] for run in runs)
+    datasets = ", ".join(sorted({run.summary.dataset for run in runs}))
     when = f"{loaded:%Y-%m-%d at %H:%M} UTC"
-    return (
-        f"{counted(len(runs), 'run')} on {', '.join(titled_datasets(runs))}, last loaded into the warehouse on {when}."
-    )
+    return f"{counted(len(runs), 'run')} on {datasets}, last loaded into the warehouse on {when}."
 
 
 def _limited(runs: Sequence[RunFacts]) -> str:

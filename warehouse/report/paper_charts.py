@@ -15,12 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from warehouse.database import WarehouseError
 from warehouse.display import printable
 from warehouse.report import svg
-from warehouse.report.charts import Dots, Lines, Scatter, StackedBars
+from warehouse.report.charts import Dots, Scatter, StackedBars
+from warehouse.report.facts import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,24 +53,8 @@ _STYLE = {
     "hatch.linewidth": 0.5,
 }
 _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^"}
-_HATCHES = (
-    "",
-    "//////",
-    "......",
-    "\\\\\\\\\\\\",
-    "xxxxxx",
-    "------",
-    "||||||",
-    "oooo",
-    "++++++",
-    "//////...",
-    "O",
-    "-----|...",
-    "*",
-)
+_HATCHES = ("", "//////", "......")
 """Of the parts of a bar, so that they differ in gray print too; white on the part's color."""
-_DASHES = ("-", "--", "-.", ":")
-"""Of lines, by the run's place, for the same reason."""
 _LONGEST_LABEL = 40
 """Characters of a label; longer ones would leave no room for the values."""
 
@@ -120,8 +103,6 @@ def _draw(chart: svg.Chart, figure: Figure) -> None:
         _scatter(chart, figure, axes)
     elif isinstance(chart, StackedBars):
         _bars(chart, figure, axes)
-    elif isinstance(chart, Lines):
-        _lines(chart, figure, axes)
     else:
         raise TypeError(f"{type(chart).__name__} has no form for files")
 
@@ -129,11 +110,10 @@ def _draw(chart: svg.Chart, figure: Figure) -> None:
 def _dots(chart: Dots, figure: Figure, axes: Axes) -> None:
     figure.set_figheight(0.55 + 0.2 * len(chart.rows))
     for row, dot in enumerate(chart.rows):
-        error = None if dot.low is None or dot.high is None else [[dot.value - dot.low], [dot.high - dot.value]]
-        axes.errorbar(dot.value, row, xerr=error, capsize=2, **_look(dot.index))
+        axes.errorbar(dot.x.value, row, xerr=_error(dot.x), capsize=2, **_look(dot.index))
     for reference in chart.references:
         axes.axvline(reference.value, color="#5c6570", linewidth=0.7, linestyle="--" if reference.is_dashed else "-")
-    scale = svg.padded_scale(chart.ends, 0, 1, low=chart.low, high=chart.high)
+    scale = chart.scale(0, 1)
     axes.set_xlim(scale.low, scale.high)
     axes.set_ylim(len(chart.rows) - 0.4, -0.6)
     axes.set_yticks(range(len(chart.rows)), [_label(dot.label) for dot in chart.rows])
@@ -143,29 +123,19 @@ def _dots(chart: Dots, figure: Figure, axes: Axes) -> None:
 
 
 def _scatter(chart: Scatter, figure: Figure, axes: Axes) -> None:
-    named = {p.index: p.label for p in reversed(chart.points)}
     for p in chart.points:
-        x_error = None if p.x_low is None or p.x_high is None else [[p.x - p.x_low], [p.x_high - p.x]]
-        y_error = None if p.y_low is None or p.y_high is None else [[p.y - p.y_low], [p.y_high - p.y]]
-        label = _label(named.pop(p.index)) if p.index in named else None
-        fill = {"markerfacecolor": "white"} if p.is_hollow else {}
-        axes.errorbar(p.x, p.y, xerr=x_error, yerr=y_error, label=label, capsize=2, **_look(p.index), **fill)
-    for one, other in chart.joined:
-        axes.plot([one.x, other.x], [one.y, other.y], color=_look(one.index)["color"], linewidth=0.6, linestyle=":")
-    if chart.key is not None:
-        hollow, filled = (_label(name) for name in chart.key)
-        axes.set_title(f"hollow: {hollow}; filled: {filled}", fontsize=6.5)
-    if chart.has_root_axis:
-        ends = [y for p in chart.points for y in (p.y, p.y_low, p.y_high) if y is not None]
-        scale = svg.padded_root_scale(ends, 0, 1)
-        axes.set_yscale("function", functions=(lambda y: np.copysign(np.sqrt(np.abs(y)), y), lambda y: y * np.abs(y)))
-        axes.set_ylim(scale.low, scale.high)
-        axes.set_yticks(scale.ticks(), [svg.short(tick) for tick in scale.ticks()])
+        errors = {"xerr": _error(p.x), "yerr": _error(p.y)}
+        axes.errorbar(p.x.value, p.y.value, **errors, label=_label(p.label), capsize=2, **_look(p.index))
     axes.set_xlim(left=0)
     axes.set_xlabel(_label(chart.x_axis))
     axes.set_ylabel(_label(chart.y_axis))
     axes.grid()
-    _legend(figure, axes, list({p.index: p.label for p in reversed(chart.points)}.values()))
+    _legend(figure, axes, [p.label for p in chart.points])
+
+
+def _error(x: Estimate) -> list[list[float]] | None:
+    """Return how far an interval reaches below and above its value."""
+    return None if x.low is None or x.high is None else [[x.value - x.low], [x.high - x.value]]
 
 
 def _bars(chart: StackedBars, figure: Figure, axes: Axes) -> None:
@@ -177,36 +147,18 @@ def _bars(chart: StackedBars, figure: Figure, axes: Axes) -> None:
     done = [0.0] * len(chart.bars)
     for number, kind in enumerate(chart.kinds):
         amounts = [max(0.0, bar.parts.get(kind, 0.0)) for bar in chart.bars]
-        look = {"color": _part_color(kind), "hatch": _HATCHES[number % len(_HATCHES)]}
+        look = {"color": _colors()[kind], "hatch": _HATCHES[number % len(_HATCHES)]}
         axes.barh(places, amounts, 0.8, done, **look, edgecolor="white", linewidth=0.4, label=_label(chart.names[kind]))
         done = [before + amount for before, amount in zip(done, amounts, strict=True)]
     for y, end, bar in zip(places, done, chart.bars, strict=True):
         axes.annotate(_label(bar.value_text), (end, y), (2, 0), textcoords="offset points", va="center", fontsize=6)
-    axes.set_xlim(0, chart.whole or 1.12 * max(done))
+    axes.set_xlim(0, 1.12 * max(done))
     axes.set_ylim(places[-1] + 0.6, -0.6)
     axes.set_yticks(places, [_label(bar.label) for bar in chart.bars])
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(_label(chart.axis))
     axes.grid(axis="x")
     _legend(figure, axes, [chart.names[kind] for kind in chart.kinds])
-
-
-def _lines(chart: Lines, figure: Figure, axes: Axes) -> None:
-    for line in chart.lines:
-        look = _look(line.index)
-        dashes = {"linestyle": _DASHES[line.index % len(_DASHES)], "clip_on": False}  # a mark at 100 % is drawn whole
-        axes.plot(
-            [p.x for p in line.places], [p.value for p in line.places], label=_label(line.label), **look, **dashes
-        )
-        ends = [(p.x, p.low, p.high) for p in line.places if p.low is not None and p.high is not None]
-        if len(ends) > 1:
-            axes.fill_between(*zip(*ends, strict=True), color=look["color"], alpha=0.12, linewidth=0)
-    axes.set_ylim(0, 100)
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_xlabel(_label(chart.x_axis))
-    axes.set_ylabel(_label(chart.y_axis))
-    axes.grid()
-    _legend(figure, axes, [line.label for line in chart.lines])
 
 
 def _legend(figure: Figure, axes: Axes, labels: Sequence[str]) -> None:
@@ -230,18 +182,7 @@ def _label(text: str) -> str:
 
 
 @cache
-def _style_sheet() -> str:
-    return (Path(__file__).parent / "page" / "report.css").read_text(encoding="utf-8")
-
-
-@cache
 def _colors() -> dict[str, str]:
     """Return the page's colors in its light scheme, by name."""
-    [light, *_] = _style_sheet().split("@media")
+    [light, *_] = (Path(__file__).parent / "page" / "report.css").read_text(encoding="utf-8").split("@media")
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light))
-
-
-def _part_color(kind: str) -> str:
-    """Return the color of a part of a bar; gray for a kind that the page has none for."""
-    found = re.search(rf"\.part-{re.escape(kind)}\b[^{{}}]*\{{ fill: (?:var\(--([\w-]+)\)|(#\w+)); \}}", _style_sheet())
-    return (_colors()[found[1]] if found[1] else found[2]) if found else _colors()["queueing"]

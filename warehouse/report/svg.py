@@ -14,8 +14,6 @@ from warehouse.formatting import MINUS
 Attribute = str | float | int
 WIDTH = 1040
 """Width of a chart in its own units; the page scales it."""
-NARROW_WIDTH = 330
-"""Width of a chart for a phone, whose units are then about as large as the pixels that text is measured in."""
 SHAPES = ("circle", "square", "diamond", "triangle")
 """Shapes of marks; 32 runs have different marks."""
 _GLYPH = 6.9
@@ -23,13 +21,13 @@ _GLYPH = 6.9
 
 
 class Chart(Protocol):
-    """The data of a chart, which is drawn for a wide and for a narrow page."""
+    """The data of a chart."""
 
     @property
     def description(self) -> str:
         """What the chart shows, for assistive technology."""
 
-    def draw(self, *, is_narrow: bool) -> Markup:
+    def draw(self) -> Markup:
         """Return the drawing."""
 
 
@@ -42,18 +40,10 @@ def tag(name: str, *children: Markup | str, **attributes: Attribute) -> Markup:
     return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), attribute_text, inner)
 
 
-def chart(height: float, description: str, *children: Markup, width: float = WIDTH) -> Markup:
+def chart(height: float, description: str, *children: Markup) -> Markup:
     """Return a complete drawing; assistive technology reads the description instead."""
-    is_narrow = width <= NARROW_WIDTH
-    return tag(
-        "svg",
-        *children,
-        viewBox=f"0 0 {width:g} {height:g}",
-        role="img",
-        aria_label=description,
-        class_="chart narrow" if is_narrow else "chart broad",
-        style=f"max-width:{1.5 * width if is_narrow else width:g}px",
-    )
+    box = f"0 0 {WIDTH:g} {height:g}"
+    return tag("svg", *children, viewBox=box, role="img", aria_label=description, class_="chart")
 
 
 def text(x: float, y: float, content: str, class_: str = "tick", **attributes: Attribute) -> Markup:
@@ -69,12 +59,6 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
 def text_width(content: str) -> float:
     """Return about how wide a label is."""
     return _GLYPH * len(content)
-
-
-def fitted(content: str, width: float) -> str:
-    """Return a label, cut where it is wider than this."""
-    room = max(1, int(width / _GLYPH))
-    return content if len(content) <= room else f"{content[: room - 1].rstrip()}…"
 
 
 def label_width(labels: Iterable[str]) -> float:
@@ -128,46 +112,6 @@ class Scale:
         return [i * step for i in range(first, last + 1)]
 
 
-@dataclass(frozen=True)
-class RootScale(Scale):
-    """Map from values to coordinates by their square roots, whose signs are kept: small ones lie further apart."""
-
-    def __call__(self, value: float) -> float:
-        """See Scale.__call__."""
-        inside = signed_root(min(max(value, self.low), self.high))
-        bottom, top = signed_root(self.low), signed_root(self.high)
-        return self.start + (inside - bottom) / (top - bottom) * (self.end - self.start)
-
-    def ticks(self, count: int = 5) -> list[float]:
-        """Return about `count` values of 1, 5 or 2 times a power of ten, and 0, that do not lie close to each other.
-
-        Over a narrow range, which has fewer than three of them, they are spaced as on a linear scale.
-        """
-        gap = (signed_root(self.high) - signed_root(self.low)) / (1.5 * count)
-        highest = math.floor(math.log10(max(abs(self.low), abs(self.high))))
-        chosen = [0.0] if self.low <= 0 <= self.high else []
-        for step in (1, 5, 2):
-            for power in range(highest, highest - 4, -1):
-                for value in (step * 10.0**power, -step * 10.0**power):
-                    far = all(abs(signed_root(value) - signed_root(other)) >= gap for other in chosen)
-                    if self.low <= value <= self.high and far:
-                        chosen.append(value)
-        return sorted(chosen) if len(chosen) > 2 else super().ticks(count)
-
-
-def signed_root(value: float) -> float:
-    """Return the square root of the absolute value, with the sign of the value."""
-    return math.copysign(math.sqrt(abs(value)), value)
-
-
-def padded_root_scale(values: Sequence[float], start: float, end: float) -> RootScale:
-    """Return a scale by square roots over values with some margin around them."""
-    bottom, top = signed_root(min(values)), signed_root(max(values))
-    room = 0.12 * (top - bottom) or 0.1 * abs(top) or 1.0
-    low, high = bottom - room, top + room
-    return RootScale(low * abs(low), high * abs(high), start, end)
-
-
 def padded_scale(
     values: Sequence[float], start: float, end: float, *, low: float = -math.inf, high: float = math.inf
 ) -> Scale:
@@ -175,6 +119,13 @@ def padded_scale(
     bottom, top = min(values), max(values)
     room = 0.08 * (top - bottom) or 0.1 * abs(top) or 1.0
     return Scale(max(low, bottom - room), min(high, top + room), start, end)
+
+
+def vertical_grid(scale: Scale, bottom: float, top: float = 4) -> Markup:
+    """Return lines at the ticks of a horizontal scale, with the numbers below."""
+    ticks = scale.ticks(6)
+    lines = [line(scale(t), top, scale(t), bottom, "grid") for t in ticks]
+    return Markup("").join([*lines, *(text(scale(t), bottom + 17, short(t), "tick middle") for t in ticks)])
 
 
 def scale_from_zero(values: Sequence[float], start: float, end: float) -> Scale:

@@ -16,7 +16,7 @@ from harness import prompt_file
 from harness.engine import Role
 from harness.engines import placement, speculation
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
-from harness.methods import build, defaults, speed_only_parameters
+from harness.methods import build, speed_only_parameters
 from harness.problems import benchmarks
 from harness.settings.launch_settings import Launch
 from harness.training import manifest
@@ -266,9 +266,8 @@ def _models(paper: Launch, run: Record) -> Iterator[Condition]:
 
 
 def _parameters(paper: Launch, run: Record) -> Iterator[Condition]:
-    """A run of an older version lacks the parameters that were added since; its method did what their defaults do."""
     speed_only = speed_only_parameters(paper.method)
-    ours = {**defaults(paper.method), **run["params"]}
+    ours = run["params"]
     for name, theirs in paper.parameters.items():
         yield _compared(name.replace("_", "-"), ours[name], theirs, times_only=name in speed_only)
 

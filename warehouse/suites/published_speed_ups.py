@@ -14,7 +14,7 @@ from importlib import resources
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.latency import LatencyModel, ModelSpeed, Tokens, expected_work
+from harness.latency import LatencyModel, ModelSpeed, Tokens, expected_chains, expected_steps
 
 Range = tuple[float, float]
 _DRAFTS = 5
@@ -104,9 +104,7 @@ def _steps(case: _Steps, assumed: _Assumed) -> Explained:
     for refused, step, prompt_speed in corners:
         tokens = Tokens((1 - refused) * case.tokens, refused * case.tokens, step, refused)
         model = _model(_rate(case.draft_alone), _rate(case.target_alone), prompt_speed, assumed)
-        ratios.append(
-            case.target_alone[1] / model.sample_seconds(expected_work("speccot", {"drafts": _DRAFTS}, tokens))
-        )
+        ratios.append(case.target_alone[1] / model.sample_seconds(expected_steps(_DRAFTS, tokens)))
     return Explained(case.name, case.source, case.published, min(ratios), max(ratios), assumed.tolerance)
 
 
@@ -117,7 +115,7 @@ def _chains(case: _Chains, assumed: _Assumed) -> Iterator[Explained]:
         ratios = []
         for ratio, prompt_speed in itertools.product(ratio_range, assumed.prompt_tokens_per_second):
             model = _model(ratio * target, target, prompt_speed, assumed)
-            work = expected_work("scot", {"drafts": _DRAFTS}, tokens)
+            work = expected_chains(_DRAFTS, tokens)
             ratios.append(case.target_alone[1] / model.sample_seconds(work))
         low, high = ratio_range
         shown = f"{low:g}" if low == high else f"{low:g} to {high:g}"

@@ -30,4 +30,4 @@ COMMENT ON COLUMN probe_point.value IS 'The number that was decided by; of a cho
 COMMENT ON COLUMN probe_point.accepts_below IS 'Whether numbers up to the threshold are accepted';
 COMMENT ON COLUMN probe_point.accepted IS 'Whether the draft''s proposal was accepted';
 COMMENT ON COLUMN probe_point.weight IS 'Decisions of the run that the point stands for [count]';
-COMMENT ON COLUMN probe_point.num_ending IS 'Decisions of the run about the end of the reply, which no probe can continue, the same in every row; NULL: the probe is of an earlier version [count]';
+COMMENT ON COLUMN probe_point.num_ending IS 'Decisions of the run about the end of the reply, which no probe can continue, the same in every row [count]';

@@ -67,6 +67,14 @@ def test_torch_is_asked_what_it_can_use(
     assert (check.status, message in check.text) == (status, True), check.text
 
 
+@pytest.mark.parametrize(("method", "is_told"), [("speccot", True), ("vanilla", False)])
+def test_a_card_that_serves_one_process_is_named_where_two_engines_would_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, is_told: bool
+) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(driver="580.1", mode="Exclusive_Process")])
+    assert ("compute mode" in found(replace(QUESTION, method=method))) == is_told
+
+
 def test_without_a_gpu_nothing_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(environment, "accelerator", lambda: "cpu")

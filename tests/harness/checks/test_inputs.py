@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -64,14 +63,6 @@ def keep(path: Path, num_bytes: int) -> None:
     path.write_bytes(path.read_bytes()[:num_bytes])
 
 
-def as_torn_archive(folder: Path) -> None:
-    remove(folder, *(path.name for path in folder.glob("model*")))
-    with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
-        archive.writestr("data.pkl", "x" * 500)
-    assert not models.weight_files(folder).problems
-    cut(folder / "pytorch_model.bin")
-
-
 def as_gguf(folder: Path) -> None:
     remove(folder, *(path.name for path in folder.glob("model*")))
     (folder / "model.gguf").write_bytes(b"GGUF")
@@ -94,7 +85,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: (f / INDEX).write_text(json.dumps({"weight_map": {"w": "../other.safetensors"}})),
         "not a valid index",
     ),
-    "torn weights of PyTorch": (as_torn_archive, "pytorch_model.bin is truncated"),
     "GGUF alone": (as_gguf, "has GGUF weights alone"),
     "a shard is something else": (lambda f: (f / SECOND).write_text("<html>Not found</html>" * 9), "not a safetensors"),
     "numbered shards without their index": (
@@ -109,16 +99,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "config.json is a Git LFS pointer": (lambda f: (f / "config.json").write_text(POINTER), "git lfs pull"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer.json"),
     "the tokenizer is a Git LFS pointer": (lambda f: (f / "tokenizer.json").write_text(POINTER), "git lfs pull"),
-    "the tokenizer is cut off": (lambda f: (f / "tokenizer.json").write_text('{"a": {'), "tokenizer.json is truncated"),
     "a vocabulary without merges": (
         lambda f: (f / "tokenizer.json").rename(f / "vocab.json"),
         "has no tokenizer.json",
     ),
-    "a tokenizer of Mistral's own": (
-        lambda f: (f / "tokenizer.json").rename(f / "tekken.json"),
-        "has tekken.json, which transformers does not read",
-    ),
-    "an empty tokenizer": (lambda f: (f / "tokenizer.json").write_text(""), "has no tokenizer.json"),
 }
 
 

@@ -17,8 +17,6 @@ from jobs.run import trace_files
 from jobs.run.folder import RunFolder, run_folders
 from jobs.suite import BadSuite
 from warehouse.database import reader, rows
-from warehouse.report.facts import report_facts
-from warehouse.report.tables import probe_tables
 
 SUITE = """
 output = "{output}"
@@ -133,24 +131,6 @@ def test_a_suite_whose_probe_fails_is_compared_and_reported_all_the_same(
         launched(path)
     assert ended.value.code == 1
     assert (tmp_path / "runs" / "small.html").exists()
-
-
-def test_an_edited_probe_is_a_second_one_and_the_report_and_its_sql_are_of_the_newest_by_name(tmp_path: Path) -> None:
-    small = SUITE.replace(SPECCOT, "").replace(LATENCY, "")
-    launched(written(tmp_path, small))
-    [first] = probes(tmp_path)
-    launched(written(tmp_path, small.replace("points = 8", "points = 6")))
-    [newest] = [run for run in probes(tmp_path) if run.path != first.path]
-    database = tmp_path / "runs" / "warehouse.duckdb"
-    source = first.path.name.removeprefix("probe-").partition("-vanilla-")[0]
-    with reader(database) as connection:
-        [table] = probe_tables(report_facts(connection, [source]))
-        found = rows(connection, table.sql, {})
-    assert {row["probe_run_id"] for row in found} == {newest.path.name}
-    assert (
-        f"6 points with 2 continuations each way, of {newest.path.name}, the newest of several probes." in table.caption
-    )
-    assert newest.path.name in (tmp_path / "runs" / "small.html").read_text(encoding="utf-8")
 
 
 def test_a_dry_run_names_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

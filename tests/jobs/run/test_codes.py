@@ -156,46 +156,6 @@ def test_a_job_of_replaced_code_that_runs_after_all_stops(tmp_path: Path, edit: 
         run_shard(str(run.path), 0)
 
 
-def test_a_run_without_recorded_code_goes_on_and_says_what_is_unknown(tmp_path: Path) -> None:
-    run = plan(tmp_path, shards=2)
-    run_shard(str(run.path), 0)
-    run.codes_path.unlink()
-    forget_code(run)
-    notice = codes.check(run)
-    assert notice is not None
-    assert "was not recorded" in notice
-    run_shard(str(run.path), 1)
-    assert hashes(run) == [codes.UNKNOWN, running_code().hash]
-    assert [attempt.get("code_hash") for attempt in attempts(run)] == [None, running_code().hash]
-    load_run(run, tmp_path / "warehouse.duckdb")
-    [found] = summary(tmp_path / "warehouse.duckdb", [run.path.name])
-    assert [code.code_hash for code in found.codes] == [codes.UNKNOWN, running_code().hash]
-    [line] = [line for line in warnings(found) if "CODE" in line]
-    assert line.startswith("CODE PARTLY UNKNOWN: not every attempt recorded its code. unknown")
-
-
-def test_a_finished_run_without_recorded_code_is_not_warned_of(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
-    run.codes_path.unlink()
-    forget_code(run)
-    assert jobs("finalize", run.path).exit_code == 0
-    [found] = summary(tmp_path / "warehouse.duckdb", [run.path.name])
-    assert not [line for line in warnings(found) if "CODE" in line]
-    assert not run.codes_path.exists()
-
-
-def forget_code(run: RunFolder) -> None:
-    """Make the trace files those of a version that did not record its code."""
-    for path in run.trace_files():
-        metadata = trace_files.read_metadata(path)
-        attempt = json.loads(metadata["attempt"])
-        for name in ("code_hash", "code_archive", "other_codes"):
-            del attempt[name]
-        rows = trace_files.read_rows(path)
-        trace_files.write_table(path, trace_files.TRACES, rows, {**metadata, "attempt": json.dumps(attempt)})
-
-
 def test_a_torn_record_is_skipped(tmp_path: Path) -> None:
     run = plan(tmp_path)
     codes.claim(run)

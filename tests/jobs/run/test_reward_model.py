@@ -29,7 +29,7 @@ from warehouse.database import reader, rows
 from warehouse.render import lines
 from warehouse.report.charts import StackedBars
 from warehouse.report.facts import report_facts
-from warehouse.report.token_figures import tokens
+from warehouse.report.figures import _tokens
 from warehouse.summary import summaries
 
 REWARD = ModelSpec("r", "/models/r", None, "f" * 16)
@@ -81,8 +81,8 @@ def test_a_run_with_a_reward_model_is_launched_recorded_and_counted_by_model(tmp
         [row] = rows(connection, "SELECT reward_name, engine_reward_tensor_parallel FROM run")
         kinds = rows(connection, "SELECT DISTINCT kind FROM refusals")
     assert ("reward model", "scripted") in lines(result)
-    [figure] = tokens(facts)
-    chart = figure.charts["tokens"]
+    [figure] = _tokens(facts)
+    chart = figure.chart
     assert isinstance(chart, StackedBars)
     assert "reward" in chart.kinds
     assert {kind for bar in chart.bars for kind in bar.parts} <= set(chart.names), "every part of a bar is drawn"

@@ -12,11 +12,10 @@ from click.testing import CliRunner
 
 from harness import launch, reproduce
 from harness.checks import every
-from harness.engines import speculation
+from harness.engines import registry, speculation
 from harness.settings.launch_settings import Launch
 from harness.weights import adapter
 from jobs import preparation
-from jobs.run import engine_installed
 from jobs.run import plan as planning
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
@@ -32,7 +31,7 @@ def _without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
     def found(name: str) -> object:
         return None if name in missing else importlib.util.find_spec(name)
 
-    for module in (engine_installed, planning, adapter, speculation):
+    for module in (registry, adapter, speculation):
         monkeypatch.setattr(module, "find_spec", found)
 
 

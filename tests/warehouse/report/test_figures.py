@@ -23,22 +23,23 @@ from warehouse import compare, query
 from warehouse.comparison.contrasts import Settings
 from warehouse.database import reader
 from warehouse.load import load_run
-from warehouse.report.charts import Dots, Lines, Scatter, StackedBars
+from warehouse.report.charts import Dots, Scatter, StackedBars
 from warehouse.report.differences import read_differences
 from warehouse.report.distance import read_distances
-from warehouse.report.facts import flips, report_facts
-from warehouse.report.figures import all_figures, sections
+from warehouse.report.facts import report_facts
+from warehouse.report.figures import sections
 from warehouse.report.paper_charts import write_charts
 from warehouse.report.tables import Figure
 
 Written = Callable[..., Path]
 
 
-def figures_of(database: Path, *run_ids: str) -> list[Figure]:
+def figures_of(database: Path, *run_ids: str) -> dict[str, Figure]:
     with reader(database) as connection:
-        facts = report_facts(connection, run_ids)
         compared = read_differences(connection, run_ids, Settings())
-        return all_figures(sections(facts, flips(facts), compared, read_distances(connection, run_ids)))
+        distances = read_distances(connection, run_ids)
+        found = sections(report_facts(connection, run_ids), compared, distances)
+        return {figure.name: figure for section in found for figure in section.figures}
 
 
 def asked(database: Path, sql: str) -> list[dict[str, Any]]:
@@ -91,42 +92,27 @@ def test_a_run_over_other_problems_is_compared_with_nothing_and_hides_no_other_d
 
 def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None:
     ids = [loaded.speculative.path.name, loaded.vanilla.path.name]
-    figures = {next(iter(figure.charts)): figure for figure in figures_of(loaded.database, *ids)}
-    assert list(figures) == [
-        "accuracy", "differences", "trade-off", "fallback", "tokens", "latency", "acceptance-by-step", "verdicts",
-    ]  # fmt: skip
+    figures = figures_of(loaded.database, *ids)
+    assert list(figures) == ["accuracy", "differences", "trade-off", "fallback", "tokens"]
 
     def shown(name: str, column: str, factor: float = 1.0) -> dict[str, Any]:
         answers = asked(loaded.database, figures[name].sql)
         return {row["run_id"]: pytest.approx(factor * row[column]) for row in answers if row[column] is not None}
 
-    def dots(name: str) -> dict[str, float]:
-        chart = figures[name].charts[name]
+    for name, column in (("accuracy", "graded_pass_at_1"), ("fallback", "value")):
+        chart = figures[name].chart
         assert isinstance(chart, Dots)
-        return {ids[dot.index]: dot.value for dot in chart.rows}
-
-    assert dots("accuracy") == shown("accuracy", "graded_pass_at_1", 100)
-    chart = figures["accuracy"].charts["accuracy"]
-    assert isinstance(chart, Dots)
-    lows = {ids[dot.index]: dot.low for dot in chart.rows}
-    assert lows == shown("accuracy", "graded_low_95", 100)
-    assert dots("differences") == shown("differences", "difference", 100)
-    assert dots("fallback") == shown("fallback", "value", 100)
-    scatter = figures["trade-off"].charts["trade-off"]
+        assert {ids[dot.index]: dot.x.value for dot in chart.rows} == shown(name, column, 100)
+        ends = {"accuracy": "graded_low_95", "fallback": "low"}[name]
+        assert {ids[dot.index]: dot.x.low for dot in chart.rows} == shown(name, ends, 100)
+    scatter, bars = figures["trade-off"].chart, figures["tokens"].chart
     assert isinstance(scatter, Scatter)
-    assert {ids[p.index]: p.x for p in scatter.points} == shown("trade-off", "mean_seconds")
-    assert {ids[p.index]: p.y for p in scatter.points} == shown("trade-off", "graded_pass_at_1", 100)
-    rates = {row["step_index"]: row["value"] for row in asked(loaded.database, figures["acceptance-by-step"].sql)}
-    for name, column in (("tokens", "emitted_tokens_per_sample"), ("latency", "seconds_per_sample")):
-        bars = figures[name].charts[name]
-        assert isinstance(bars, StackedBars)
-        drawn = [bar.total for bar in bars.bars if name == "latency" or "emitted" in bar.label]
-        answers = asked(loaded.database, figures[name].sql)
-        assert drawn == [pytest.approx(sum(row[column] for row in answers if row["run_id"] == i)) for i in ids]
-    drawn_rates = figures["acceptance-by-step"].charts["acceptance-by-step"]
-    assert isinstance(drawn_rates, Lines)
-    [line] = drawn_rates.lines
-    assert {place.x: place.value for place in line.places} == {step: 100 * rate for step, rate in rates.items()}
+    assert {ids[p.index]: p.x.value for p in scatter.points} == shown("trade-off", "mean_seconds")
+    assert {ids[p.index]: p.y.value for p in scatter.points} == shown("trade-off", "graded_pass_at_1", 100)
+    assert isinstance(bars, StackedBars)
+    answers = asked(loaded.database, figures["tokens"].sql)
+    emitted = [sum(row["emitted_tokens_per_sample"] for row in answers if row["run_id"] == run) for run in ids]
+    assert [bar.total for bar in bars.bars if "emitted" in bar.label] == pytest.approx(emitted)
 
 
 @pytest.mark.needs_tool("matplotlib")
@@ -135,7 +121,7 @@ def test_figures_are_svg_and_pdf_files_as_wide_as_a_column(hostile: tuple[Path, 
     result = report(database, folder.path.name, "--figures", str(tmp_path / "a"))
     assert (result.exit_code, result.stdout.count("\n")) == (0, 1), result.output
     names = {file.name for file in (tmp_path / "a").iterdir()}
-    assert {"accuracy.svg", "accuracy.pdf", "tokens.pdf", "acceptance-by-step.svg", "verdicts.svg"} <= names
+    assert {"accuracy.svg", "accuracy.pdf", "tokens.pdf", "trade-off.svg", "fallback.svg"} <= names
     for file in (tmp_path / "a").glob("*.svg"):
         drawing = file.read_text()
         [width] = re.findall(r'<svg[^>]* width="([\d.]+)pt"', drawing)
@@ -143,6 +129,6 @@ def test_figures_are_svg_and_pdf_files_as_wide_as_a_column(hostile: tuple[Path, 
         assert "<script" not in drawing
     for file in (tmp_path / "a").glob("*.pdf"):
         assert file.read_bytes().startswith(b"%PDF")
-    [figure, *_] = figures_of(database, folder.path.name)
-    again = write_charts(figure.charts, tmp_path / "b")
+    figure = figures_of(database, folder.path.name)["accuracy"]
+    again = write_charts({figure.name: figure.chart}, tmp_path / "b")
     assert [file.read_bytes() for file in again] == [(tmp_path / "a" / file.name).read_bytes() for file in again]

@@ -179,21 +179,6 @@ function runsChanged() {
   form.elements.between.disabled = form.elements.second.value === '';
 }
 
-function flip(button) {
-  const { first, second, side } = button.dataset;
-  form.reset();
-  Object.assign(form.elements.first, { value: first });
-  Object.assign(form.elements.second, { value: second });
-  runsChanged();
-  form.elements.between.value = side;
-  search();
-  shown = listed(state(), runs, problems);
-  limit = PAGE;
-  $('unfilter').disabled = false;
-  choose(shown[0], null, 'added');
-  $('traces').scrollIntoView();
-}
-
 function changed(event) {
   const { name } = event.target;
   if (name === 'math') return read();
@@ -223,7 +208,6 @@ function listen() {
   window.addEventListener('popstate', async () => {
     if (!await follow() && location.hash === '') choose(shown[0], null, 'kept');
   });
-  document.querySelectorAll('button.flip').forEach((button) => button.addEventListener('click', () => flip(button)));
 }
 
 async function start() {
