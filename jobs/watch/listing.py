@@ -73,19 +73,16 @@ def print_runs(runs: Iterable[ListedRun], console: Console) -> None:
 
 
 def _row(run: ListedRun) -> dict[str, str]:
+    timing = f", {run.timed}/{run.to_time} timed" if run.timed < run.to_time else ""
     return {
         "run": run.run,
         "models": " → ".join(name for name in (run.draft, run.target) if name),
         "tag": run.tag or "",
         "state": run.state,
-        "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}{_timing(run)}",
+        "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}{timing}",
         "failed": str(run.failed) if run.failed else "",
         "age": "" if run.age_seconds is None else _age(run.age_seconds),
     }
-
-
-def _timing(run: ListedRun) -> str:
-    return f", {run.timed}/{run.to_time} timed" if run.timed < run.to_time else ""
 
 
 def _listed(run: RunFolder) -> ListedRun:
