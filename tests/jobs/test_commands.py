@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 
@@ -133,19 +132,6 @@ def test_logs_say_why_there_is_nothing_to_show(tmp_path: Path, submitted: RunFol
     local = plan(tmp_path / "local")
     expected = f"No log of a worker of shard 0; all logs are in {local.logs_dir}.\n"
     assert jobs("logs", local.path).output == expected
-
-
-def test_logs_of_a_finished_run_name_its_files(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    run_shard(str(run.path), 0)
-    engine, worker, empty = (run.logs_dir / n for n in ("shard-0/target.log", "jobs/7_0_log.out", "jobs/7_0_log.err"))
-    for number, log in enumerate((engine, worker, empty)):
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text("" if log is empty else "loading weights")
-        os.utime(log, (number, number))
-    said = "No shard has stopped; name a shard to see its log."
-    assert jobs("logs", run.path).output == f"{said}\nLogs:\n  {engine}\n  {worker}\n"
-    assert jobs("logs", run.path, "0").output.endswith(f"all logs are in {run.logs_dir}.\nLogs:\n  {engine}\n")
 
 
 def test_status_and_logs_show_what_ended_a_worker_on_this_machine(tmp_path: Path) -> None:
