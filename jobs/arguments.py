@@ -136,5 +136,4 @@ def check_shard(run: RunFolder, shard: int) -> None:
     """Raise click.UsageError where a run has no shard of this number."""
     number = run.num_shards()
     if not 0 <= shard < number:
-        numbered = "numbered 0" if number == 1 else f"numbered 0 to {number - 1}"
-        raise click.UsageError(f"SHARD {shard}: the run has {counted(number, 'shard')}, {numbered}")
+        raise click.UsageError(f"SHARD {shard}: the run has {counted(number, 'shard')}, numbered from 0")

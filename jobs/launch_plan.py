@@ -15,8 +15,6 @@ from jobs.run.spec import ModelSpec, RunSpec
 from jobs.timing import request
 
 _PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}
-_MOST_PROMPTS = 4
-"""Keys of a prompt file that a launch names."""
 
 
 def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool = False) -> None:
@@ -94,8 +92,7 @@ def _conventions(spec: RunSpec) -> list[str]:
 
 def _prompts(spec: RunSpec) -> list[str]:
     changed = list(spec.wording.changes)
-    shown = [*changed[:_MOST_PROMPTS], *(["…"] if len(changed) > _MOST_PROMPTS else [])]
-    return [f"own prompts: {', '.join(shown)}; hash {spec.prompt_hash}"] if changed else []
+    return [f"own prompts: {', '.join(changed)}; hash {spec.prompt_hash}"] if changed else []
 
 
 def _engine_arguments(spec: RunSpec) -> list[str]:

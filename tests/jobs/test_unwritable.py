@@ -112,4 +112,4 @@ def test_a_dataset_nested_a_hundred_thousand_deep_is_one_line(tmp_path: Path) ->
 
 def test_a_shard_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(jobs, ["worker", str(plan(tmp_path).path), "99"])
-    assert (result.exit_code, result.stderr) == (2, "error: SHARD 99: the run has 1 shard, numbered 0\n")
+    assert (result.exit_code, result.stderr) == (2, "error: SHARD 99: the run has 1 shard, numbered from 0\n")
