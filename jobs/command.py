@@ -48,6 +48,10 @@ def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
         raise
     except (EngineDied, GraderFailed, LaunchFailed, NotTracked) as error:
         raise click.ClickException(str(error)) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise click.ClickException(str(error)) from error  # of a library that found no files of the model
     except WarehouseFailed as error:  # as the warehouse's own commands do
         raise click.UsageError(str(error)) from error
     except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as error:
