@@ -95,17 +95,9 @@ def _of_run(run: RunFolder) -> dict[str, JsonValue]:
     if not run.exists():
         return {**outcome, "state": "not begun"}
     [listing] = [asdict(found) for found in listed([run])]
-    results = _results(run.results_path) if listing["state"] == "finished" else {}
+    is_concluded = listing["state"] == "finished" and run.results_path.exists()
+    results = orjson.loads(run.results_path.read_bytes()) if is_concluded else {}
     return {**results, **outcome, **listing}
-
-
-def _results(path: Path) -> dict[str, JsonValue]:
-    """Return what the file holds; nothing where there is none, or it is damaged."""
-    try:
-        content = orjson.loads(path.read_bytes())  # refuses NaN and what is nested too deep
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 _Known = TypeVar("_Known", bound=Outcome)

@@ -65,14 +65,8 @@ def check(database: Path) -> None:
     from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, WarehouseOutdated, reader
     from warehouse.files import check_writable
 
-    remedy = f"move it away, then run: python -m warehouse.load {quote(str(database.parent))}"
-    if database.is_dir():
-        raise WarehouseFailed(f"{database} is a folder, not a DuckDB database; {remedy}")
     try:
         check_writable(database)
-    except WarehouseError as error:
-        raise WarehouseFailed(str(error)) from error
-    try:
         with reader(database, wait_seconds=0.0):
             pass
     except (WarehouseMissing, WarehouseBusy):
@@ -80,9 +74,8 @@ def check(database: Path) -> None:
     except WarehouseOutdated as error:
         raise WarehouseFailed(str(error)) from error
     except WarehouseError as error:
-        is_other_file = "not a valid DuckDB" in str(error)
-        problem = f"{database} is not a DuckDB database" if is_other_file else str(error)
-        raise WarehouseFailed(f"{problem}; {remedy}") from error
+        remedy = f"to make it anew, move it away, then run: python -m warehouse.load {quote(str(database.parent))}"
+        raise WarehouseFailed(f"{error}; {remedy}") from error
 
 
 def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:

@@ -142,8 +142,8 @@ def test_a_dry_run_names_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture
     [
         (SUITE.replace("points = 8", "points = 1"), r"\[probe\]: points 1"),
         (SUITE.replace("rollouts = 2", 'rollouts = "two"'), r"\[probe\]: rollouts two"),
-        (SUITE + "runs = 3\n", "unknown key runs; the keys are points, rollouts, seed, concurrency"),
-        ("probe = 3\n" + SUITE.partition("[probe]")[0], r"expected a table \[probe\]"),
+        (SUITE + "runs = 3\n", "runs 3: .*; the keys are points, rollouts, seed, concurrency"),
+        ("probe = 3\n" + SUITE.partition("[probe]")[0], r"\[probe\]: "),
     ],
 )
 def test_a_wrong_table_is_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
