@@ -89,7 +89,6 @@ def same_cost(spec: RunSpec) -> dict[str, Any]:
     """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
     return {
         "method": spec.method,
-        "uncounted": registry.uncounted(),
         "dataset": spec.dataset,
         "params": dict(spec.params),
         "temperature": spec.temperature,

@@ -177,6 +177,12 @@ class OneLineErrors(click.Command):
             return rest
         except click.BadParameter as error:
             raise _in_plain_words(error) from error
+        except click.NoSuchOption as error:  # what it may have meant is one that some help lists
+            shown = {
+                flag for parameter in self.get_params(ctx) for flag in (*parameter.opts, *parameter.secondary_opts)
+            }
+            meant = [flag for flag in error.possibilities or () if flag in shown]
+            raise click.NoSuchOption(error.option_name, possibilities=meant, ctx=ctx) from error
         except click.BadOptionUsage as error:
             chosen = [p.type for p in self.params if error.option_name in p.opts and isinstance(p.type, click.Choice)]
             if not chosen or not error.message.endswith("requires an argument."):

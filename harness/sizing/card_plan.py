@@ -167,7 +167,7 @@ def check_shares(shares: Mapping[str, float | None], cards: Mapping[str, tuple[i
     for names in placement.on_each_card({name: cards.get(name) for name in shares}):
         together = {name: share for name in names if (share := shares[name]) is not None}
         if sum(together.values()) > 1 + 1e-9:
-            flags = " and ".join(f"--{other}-memory {share:g}" for other, share in together.items())
+            flags = " and ".join(f"--{other}.memory {share:g}" for other, share in together.items())
             raise ValueError(f"{flags} add up to more than 1, the whole memory of a GPU")
 
 

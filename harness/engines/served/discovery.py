@@ -150,7 +150,7 @@ def _chosen(
     ]  # adapters name the model that they change
     if len(whole) != 1:
         raise ServerUnfit(
-            f"{connection.name} serves {len(whole)} models; choose one with --{connection.role}-served-model: "
+            f"{connection.name} serves {len(whole)} models; choose one with --{connection.role}.served-model: "
             f"{names or 'it names none'}"
         )
     return whole[0], named[whole[0]]
@@ -213,7 +213,7 @@ async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Toke
             shown = interfaces.shown(own if own is not None else read)
             raise ServerUnfit(
                 f"{connection.name} has another tokenizer: {text[:24]!r} is {ids[:8]} here and {shown[:60]} there; "
-                f"name the right one with --{connection.role}-tokenizer"
+                f"name the right one with --{connection.role}.tokenizer"
             )
     return []
 
