@@ -127,7 +127,7 @@ def test_nights(corpus: Corpus, names: Names, numbers: SnapshotAssertion) -> Non
         found = {"estimates": names.rows(rows(connection, "FROM estimate"))}
     for night in DATES:
         words = ("--night", night, "--database", database, "--json")
-        found[night] = [names.replaced(json.loads(corpus.run("warehouse.regress", *words, exit_code=None).stdout))]
+        found[night] = [names.replaced(json.loads(corpus.run("warehouse.nightly", *words, exit_code=None).stdout))]
     assert found == numbers
 
 

@@ -28,7 +28,7 @@ from warehouse.database import Connection, reader
 from warehouse.database import rows as rows_of
 from warehouse.load import load_run
 from warehouse.measures import measure
-from warehouse.nightly.measures import read_totals
+from warehouse.nightly.history import read_totals
 from warehouse.nightly.metrics import FALLBACK
 from warehouse.render import fallback
 from warehouse.report.facts import report_facts

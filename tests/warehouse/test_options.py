@@ -12,13 +12,14 @@ from click.testing import CliRunner
 from pydantic import TypeAdapter, ValidationError
 
 from jobs.suite import NIGHTLY_OUTPUT
-from warehouse import compare, export, load, query, regress, trace
+from warehouse import compare, export, load, query, trace
 from warehouse.database import WarehouseError, writer
 from warehouse.formatting import one_line
+from warehouse.nightly import __main__ as nightly
 from warehouse.options import NIGHTLY_FOLDER, WarehouseCommand, choose_format, default_database
 from warehouse.report import __main__ as report
 
-COMMANDS = (compare, export, load, query, regress, report, trace)
+COMMANDS = (compare, export, load, query, nightly, report, trace)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_a_night_is_judged_by_the_database_of_nightly_runs_unless_there_is_none(
         Path(path).touch()
     read: list[Path] = []
     monkeypatch.setattr("warehouse.nightly.verdict.judged", lambda database, *_: read.append(database))
-    CliRunner().invoke(regress.main, [])
+    CliRunner().invoke(nightly.main, [])
     assert read == [Path(expected)]
 
 
@@ -112,9 +113,9 @@ def test_an_error_of_a_settings_file_names_the_field() -> None:
     assert one_line(raised.value).startswith("shards: Input should be a valid integer")
 
 
-@pytest.mark.parametrize("module", [compare, query, regress, report])
+@pytest.mark.parametrize("module", [compare, query, nightly, report])
 def test_a_file_in_a_folder_that_does_not_exist_is_refused(tmp_path: Path, module: ModuleType) -> None:
-    arguments = {compare: ["a", "b"], query: ["SELECT 1"], regress: [], report: ["a"]}[module]
+    arguments = {compare: ["a", "b"], query: ["SELECT 1"], nightly: [], report: ["a"]}[module]
     result = CliRunner().invoke(module.main, [*arguments, "-o", str(tmp_path / "none" / "x.md")])
     assert result.exit_code == 2
     assert f"x.md: the folder {tmp_path / 'none'} does not exist" in result.stderr
@@ -144,8 +145,8 @@ def test_a_folder_as_the_database_is_called_one(tmp_path: Path) -> None:
 
 
 def test_a_date_is_described_and_rejected_in_one_form() -> None:
-    assert "--night YYYY-MM-DD" in CliRunner().invoke(regress.main, ["--help"]).output
-    result = CliRunner().invoke(regress.main, ["--night", "tomorrow"])
+    assert "--night YYYY-MM-DD" in CliRunner().invoke(nightly.main, ["--help"]).output
+    result = CliRunner().invoke(nightly.main, ["--night", "tomorrow"])
     assert (result.exit_code, "tomorrow is not a date of the form YYYY-MM-DD" in result.stderr) == (2, True)
 
 
@@ -173,7 +174,7 @@ def test_every_command_of_the_warehouse_has_the_same_options_and_errors() -> Non
         (compare, ["a", "b"]),
         (export, ["a"]),
         (query, ["SELECT 1"]),
-        (regress, []),
+        (nightly, []),
         (report, ["a"]),
         (trace, ["a", "b", "0"]),
     ],

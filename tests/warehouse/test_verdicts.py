@@ -7,7 +7,7 @@ import re
 from grading import VERDICTS
 from tests.warehouse.conftest import Loaded
 from warehouse.database import reader
-from warehouse.nightly.gates import GATES
+from warehouse.nightly.judge import GATES
 from warehouse.report.facts import report_facts
 from warehouse.report.tables import ordered_verdicts
 
