@@ -89,9 +89,9 @@ def replay(file: Path) -> None:
     The columns are night (a date), cell, measure, value, n. n is the number of independent samples that a value between
     0 and 1 is a share of; it may be empty. Names of measures are free. A second row of a night is a re-run.
     """
-    from warehouse.nightly.recorded import lines, read
+    from warehouse.nightly import recorded
 
-    for line in lines(read(file)):
+    for line in recorded.replay(recorded.read(file)):
         click.echo(line)
 
 

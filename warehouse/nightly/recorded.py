@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -16,32 +15,6 @@ from warehouse.statistics.night import FEWEST, MOST, WINDOW, Look, Series, Value
 COLUMNS = ("night", "cell", "measure", "value", "n")
 Nights = Mapping[date, Mapping[str, Mapping[str, Sequence[Value]]]]
 """The runs of each night, by measure and cell, oldest night first."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """What is seen of one measure of one cell in one night."""
-
-    night: date
-    measure: str
-    cell: str
-    tonight: float
-    look: Look
-    num_baseline: int
-
-    @property
-    def side(self) -> int:
-        """1 for a rise, −1 for a fall, 0 for neither; without a re-run a night decides by itself."""
-        return self.look.side(is_confirmed=True)
-
-    def __str__(self) -> str:
-        """Return a line with the value tonight, the usual one, and the difference in standard errors."""
-        window = f", {self.look.window_mean:.4g} over the last nights" if self.look.is_by_window else ""
-        found = f"{self.measure} {self.look.usual:.4g} → {self.tonight:.4g}{window}"
-        z = max(self.look.tonight, self.look.window, key=abs)
-        return (
-            f"{self.night} {self.cell}: {found}, {z:.1f} standard errors, {counted(self.num_baseline, 'night')} before"
-        )
 
 
 def read(file: Path) -> Nights:
@@ -74,28 +47,37 @@ def _variance(value: float, n: str) -> float:
     return max(value * (1 - value), 1 / number) / number
 
 
-def replay(nights: Nights) -> Iterator[list[Found]]:
-    """Yield what is seen of the measures of each night, without those that have too few nights before."""
+def replay(nights: Nights) -> Iterator[str]:
+    """Yield a line for each measure of a night that differs from the nights before, and last how many nights do.
+
+    Without a re-run a night decides by itself.
+    """
     past: dict[tuple[str, str], list[Value]] = {}
-    usual: dict[tuple[str, str], list[Value]] = {}
+    num_judged = num_differing = 0
     for night, measures in nights.items():
-        found = []
+        is_judged = differs = False
         for measure, cells in measures.items():
-            old = {cell: runs for cell, runs in cells.items() if len(usual.get((measure, cell), ())) >= FEWEST}
-            series = [
-                Series(usual[measure, cell], runs[0], _mean(runs), past[measure, cell][1 - WINDOW :])
-                for cell, runs in old.items()
-            ]
-            for cell, one, look in zip(old, series, looks(series)[1] if series else [], strict=True):
-                num_baseline = min(MOST, len(one.earlier))
-                found.append(Found(night, measure, cell, one.together.value, look, num_baseline))
-        differing = {(one.measure, one.cell) for one in found if one.side}
-        for measure, cells in measures.items():
-            for cell, runs in cells.items():
-                if (measure, cell) not in differing:  # what differs must not become usual
-                    usual.setdefault((measure, cell), []).append(_mean(runs))
-                    past.setdefault((measure, cell), []).append(_mean(runs))
-        yield found
+            runs = {cell: past.setdefault((measure, cell), []) for cell in cells}
+            old = {cell: earlier for cell, earlier in runs.items() if len(earlier) >= FEWEST}
+            series = [Series(old[c], cells[c][0], _mean(cells[c]), old[c][1 - WINDOW :]) for c in old]
+            found = dict(zip(old, looks(series)[1], strict=True)) if old else {}
+            is_judged = is_judged or bool(found)
+            for cell, earlier in runs.items():
+                if cell in found and found[cell].side(is_confirmed=True):
+                    differs = True
+                    yield f"{night} {cell}: {measure} {_described(found[cell], _mean(cells[cell]), len(earlier))}"
+                else:  # what differs must not become usual
+                    earlier.append(_mean(cells[cell]))
+        num_judged, num_differing = num_judged + is_judged, num_differing + differs
+    young = f"{len(nights) - num_judged} had fewer than {FEWEST} nights before"
+    yield f"{num_differing} of {counted(num_judged, 'judged night')} differ from the nights before; {young}"
+
+
+def _described(look: Look, tonight: Value, num_earlier: int) -> str:
+    window = f", {look.window_mean:.4g} over the last nights" if look.is_by_window else ""
+    z = max(look.tonight, look.window, key=abs)
+    before = counted(min(MOST, num_earlier), "night")
+    return f"{look.usual:.4g} → {tonight.value:.4g}{window}, {z:.1f} standard errors, {before} before"
 
 
 def _mean(runs: Sequence[Value]) -> Value:
@@ -103,16 +85,3 @@ def _mean(runs: Sequence[Value]) -> Value:
         return runs[0]
     number = len(runs)
     return Value(runs[0].day, sum(r.value for r in runs) / number, sum(r.variance for r in runs) / number**2)
-
-
-def lines(nights: Nights) -> Iterator[str]:
-    """Yield a line for each change that is found, and last how many nights have one."""
-    num_nights = num_judged = num_changed = 0
-    for found in replay(nights):
-        changed = [one for one in found if one.side]
-        num_nights, num_judged = num_nights + 1, num_judged + bool(found)
-        num_changed += bool(changed)
-        yield from map(str, changed)
-    if num_nights:
-        of_all = f"{num_changed} of {counted(num_judged, 'judged night')} differ from the nights before"
-        yield f"{of_all}; {num_nights - num_judged} had fewer than {FEWEST} nights before"
