@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from harness.cli import options, permissions
+from harness.cli import permissions
 from harness.methods import METHODS, Method
 from harness.methods.method import problem_of
+from harness.settings.layers import launch_from
+from harness.settings.roles import flattened
 
 if TYPE_CHECKING:
     import pandas
@@ -93,8 +95,9 @@ def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **fla
     """Run one method on one benchmark, grade the answers and load them; the same call again resumes.
 
     flags: those of `python -m harness.launch`, with underscores and without the dashes in front, `preset`, `config` and
-    the method's hyper-parameters among them; lists for those that may be repeated, tables for KEY=VALUE. `method` may
-    also be a class of Method whose code is in a file. A local run is waited for; on Slurm the jobs are submitted.
+    the method's hyper-parameters among them; lists for those that may be repeated, tables for KEY=VALUE. `draft`,
+    `target` and `reward` are names of models, or tables such as `{"model": "qwq-32b", "temperature": 0.7}`. `method`
+    may also be a class of Method whose code is in a file. A local run is waited for; on Slurm the jobs are submitted.
 
     quiet: print nothing; that other code began the run is then a Python warning. wait: on Slurm too, wait until the run
     has ended. dry_run: print what would be done, and write nothing. Raises HarnessError for what the command refuses,
@@ -116,7 +119,7 @@ def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | N
     HarnessError.
     """
     from jobs.run.folder import RunFolder
-    from jobs.run.named import run_path
+    from jobs.run.folder_name import run_path
     from warehouse.loading.runs import load_run
     from warehouse.options import database_beside
 
@@ -139,7 +142,7 @@ def results(
     """
     import pandas
 
-    from warehouse.frames import data_frame
+    from warehouse.export import data_frame
     from warehouse.options import default_database
 
     with _warehouse_errors_in_one_line():
@@ -161,7 +164,7 @@ def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool, is_waiti
     from jobs import launching, waiting
     from jobs.after import warehouse
 
-    prepared = launching.prepare(options.launch_from(given), given)
+    prepared = launching.prepare(launch_from(given), flattened(given))
     if console.quiet and prepared.code_notice:
         warnings.warn(prepared.code_notice, stacklevel=4)
     if prepared.cluster == "debug" and _has_running_loop():

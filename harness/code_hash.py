@@ -27,20 +27,19 @@ _HASHED = (
     "jobs/work",
     "jobs/after/grading.py",
     *(f"jobs/run/{name}.py" for name in (
-        "endings", "grades", "identity", "journal", "journal_writer", "model_spec", "records", "spec", "state",
-        "trace_files",
+        "endings", "grades", "journal", "own_files", "spec", "state", "trace_files",
     )),
 )  # fmt: skip
 """Folders and files of the project that are hashed, but for those below."""
 _LEFT_OUT = (
     *(f"harness/{name}" for name in (
-        "checks", "cli", "flags", "papers", "training",
+        "checks", "cli", "papers", "settings", "training",
     )),
     "harness/data",  # weights have fingerprints, and problems a hash of their own
     *(f"harness/problems/{name}.py" for name in ("benchmarks", "hub", "own_problems", "sources")),
     *(f"harness/{name}.py" for name in (
         "__init__", "__main__", "api", "code_hash", "doctor", "environment", "installation",
-        "latency", "launch", "launch_flags", "launch_options", "plural", "reproduce", "train",
+        "latency", "launch", "plural", "reproduce", "train",
     )),
     # What finds and loads a method of a user's own, whose code is hashed beside this one.
     *(f"harness/methods/{name}.py" for name in ("plugins", "references")),

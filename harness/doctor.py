@@ -18,18 +18,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness import environment, prompt_file
-from harness.checks.check import Check, Question, Status
-from harness.cli import options
-from harness.cli.method_options import LaunchCommand
+from harness.checks.finding import Check, Question, Status
 from harness.engine import Role
-from harness.engines import adapter, placement, speculators
+from harness.engines import registry, speculation
 from harness.engines.served.address import is_address
 from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
-from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
 from harness.plural import counted
 from harness.problems import own_problems
-from harness.weights import models
+from harness.settings.declaration import flag
+from harness.settings.launch_settings import Cluster, PartialLaunch
+from harness.settings.layers import merged_flags
+from harness.settings.method_options import LaunchCommand
+from harness.weights import adapter, models
 
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer
@@ -41,6 +42,7 @@ _MARKS: Mapping[Status, tuple[str, str]] = {
 }
 _WIDTH_OF_A_FILE = 160
 _T = TypeVar("_T")
+_COMMON = {"method", "dataset", "draft", "target", "config", "profile"}
 _EXAMPLES = """\b
 Examples:
   python -m harness.doctor
@@ -50,7 +52,7 @@ Examples:
 """
 
 
-@click.command(cls=LaunchCommand, headings=options.GROUPS.values(), epilog=_EXAMPLES)
+@click.command(cls=LaunchCommand, common=_COMMON, epilog=_EXAMPLES)
 @click.option("--on-node", is_flag=True, help="Also check a node, in a one-minute job with the given sbatch options.")
 @click.option("--wait", type=click.FloatRange(1), default=600, show_default=True, help="Seconds to wait for the node.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -69,10 +71,10 @@ def main(
 
     With --engines, of which --draft, --target and --engine say the models, real engines start and answer.
     """
-    own_names = {"on_node", "wait", "as_json", "engines", "only", "time_limit"}
-    flags = {name: value for name, value in options.typed_flags(context).items() if name not in own_names}
+    assert isinstance(context.command, LaunchCommand)
+    flags = context.command.flags_of(context)
     try:
-        launch = PartialLaunch.from_flags(options.merged_flags(flags))
+        launch = PartialLaunch.from_flags(merged_flags(flags))
         if engines:
             sys.exit(not _check_engines(launch, flags, only, time_limit, as_json=as_json))
         _check_used(launch, flags)
@@ -95,7 +97,7 @@ def _check_engines(
     from jobs.engine_checks import check_engines
 
     if unused := sorted(set(typed) - {"draft", "target", "engine", "config"}):
-        raise ValueError(f"--engines uses --draft, --target and --engine, not --{unused[0].replace('_', '-')}")
+        raise ValueError(f"--engines uses --draft, --target and --engine, not {flag(unused[0])}")
     names = [name.strip() for name in only.split(",") if name.strip()]
     try:
         return check_engines(launch, names, time_limit, as_json=as_json)
@@ -127,19 +129,18 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         cluster = "slurm"
     roles = _roles(launch)
     servers = served.addresses(launch, roles)
-    tokenizers = _given(launch.tokenizers)
     return Question(
         engine="served" if servers and set(roles) <= set(servers) else launch.engine,
         output=str(launch.output.absolute()),
         models={role: name for role, name in _models(launch, cluster).items() if role not in servers},
         servers={role: address.root for role, address in servers.items()},
-        tokenizers={role: _absolute_folder(name) for role, name in tokenizers.items()},
-        served_models=_given(launch.served_models),
-        tensor_parallel=_given(launch.widths),
-        memory=_given(launch.memory),
-        cards=_placement(launch),
-        selection_adapter=_adapter(launch.selection_adapter),
-        speculator=launch.spec_model and _absolute(launch.spec_model, speculators.SPECULATORS),
+        tokenizers=_given({role: _absolute_folder(own.tokenizer) for role, own in launch.roles.items()}),
+        served_models=_given({role: own.served_model for role, own in launch.roles.items()}),
+        tensor_parallel=_given({role: own.tensor_parallel for role, own in launch.roles.items()}),
+        memory=_given({role: own.memory for role, own in launch.roles.items()}),
+        cards={role: own.gpus for role, own in launch.roles.items() if _has(launch, role)},
+        selection_adapter=_adapter(launch.target.adapter),
+        speculator=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
         spec_decode=_proposer(launch),
         spec_sampling=launch.spec_sampling,
         spec_tokens=tokens_at_a_time(_proposer(launch), launch.spec_tokens) or 0,
@@ -166,11 +167,11 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
 
 def _conventions(launch: PartialLaunch) -> dict[str, Any]:
     """Return what was asked for each model's prompts. Raises ValueError, also for an argument that no engine gets."""
-    from jobs.run.model_settings import conventions_of, engine_arguments
+    from jobs.run.model_settings import conventions_of, recorded
 
-    roles: tuple[Role, ...] = ("draft", "target")
-    engine_arguments(launch, roles, "vllm" if launch.engine == "auto" else launch.engine)
-    asked = {role: conventions_of(launch, role) for role in roles}
+    for role in launch.roles:
+        recorded(launch, role, "vllm" if launch.engine == "auto" else launch.engine)
+    asked = {role: conventions_of(launch, role) for role in launch.roles}
     return {
         "templates": {role: own.values for role, own in asked.items() if own.variables},
         "thinking_tags": _given({role: own.thinking_tags for role, own in asked.items()}),
@@ -191,7 +192,7 @@ def _roles(launch: PartialLaunch) -> tuple[Role, ...]:
 
 def _models(launch: PartialLaunch, cluster: Cluster) -> Mapping[Role, str]:
     """Return the models by role: the named ones, and the method's default where one is missing."""
-    if launch.engine == "scripted":
+    if not registry.capabilities(launch.engine).runs_models:
         return {}
     named = {role: _absolute(name) for role, name in launch.models.items() if name is not None}
     if launch.method is None:
@@ -210,14 +211,10 @@ def _proposer(launch: PartialLaunch) -> Proposer | None:
     return proposing
 
 
-def _placement(launch: PartialLaunch) -> placement.Placement:
-    return {role: placement.parse(text) if text else None for role, text in launch.gpus.items() if _has(launch, role)}
-
-
 def _has(launch: PartialLaunch, role: Role) -> bool:
     """Return True where the launch has a model in this role, as far as it says."""
     if launch.method is None:
-        return role != "reward" or launch.reward is not None
+        return role != "reward" or launch.reward.model is not None
     return role != "reward" or role in build(launch.method, dict(launch.parameters)).roles
 
 
@@ -226,9 +223,9 @@ def _adapter(folder: str | None) -> str | None:
     return adapter.read(folder).path if folder else None
 
 
-def _absolute_folder(name: str) -> str:
+def _absolute_folder(name: str | None) -> str | None:
     """Return a folder as an absolute path, any other name as it is."""
-    folder = models.folder_named(name)
+    folder = None if name is None else models.folder_named(name)
     return name if folder is None else str(folder.absolute())
 
 
@@ -307,8 +304,6 @@ def _cell(checks: list[Check]) -> Any:
         cell.append("\n" if number else "").append(f"{mark}  ", style=style).append(check.text)
     return cell
 
-
-main.params[:0] = options.launch_options()
 
 if __name__ == "__main__":
     main(prog_name="python -m harness.doctor")

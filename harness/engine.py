@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from harness.weights.templates import Thought
 
@@ -19,6 +19,8 @@ Role = Literal["draft", "target", "reward"]
 """Which model: the small or the large one of the cooperating pair, or one beside them that rates steps."""
 Finish = Literal["stop", "eos", "length"]
 """Why a completion ended: a stop string, the model's own end-of-sequence token, or `max_tokens`."""
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""A value as JSON holds it: what a server replies and what a model's configuration says."""
 
 
 class EngineError(Exception):

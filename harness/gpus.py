@@ -2,21 +2,19 @@
 
 nvidia-smi lists NVIDIA cards and rocm-smi AMD cards, so a process learns about its cards without loading a GPU library.
 Which of them it may use follows from the variables that CUDA and ROCm read (CUDA_VISIBLE_DEVICES,
-ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES), and inside a Slurm job that sets none of them from the job's own. The builds
-are those of the table in harness/data/vllm_builds.toml. Only the standard library is imported, because
-harness.installation runs before anything is installed.
+ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES), which Slurm sets in its jobs. The builds are those of the table in
+harness/data/vllm_builds.toml. Only the standard library is imported, because harness.installation runs before anything
+is installed.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 import re
 import shutil
 import subprocess
-import time
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,13 +24,7 @@ from typing import Any, Literal
 
 _TIMEOUT_SECONDS = 30.0
 """nvidia-smi initializes every card where no persistence daemon keeps them initialized, which takes seconds each."""
-_PAUSE_SECONDS = 120.0
-"""For so long a tool that did not answer is not asked again: where a driver hangs, each question costs its limit."""
-_unanswered: dict[str, float] = {}
-"""Paths of tools that did not answer, with the time of `time.monotonic` when they were given up."""
-_FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version")
-_LATER_FIELDS = ("compute_cap", "compute_mode", "mig.mode.current")
-"""Fields that nvidia-smi of older drivers lacks."""
+_FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "mig.mode.current")
 _MIG_SLICE = re.compile(r"\s+MIG\s+(?P<profile>\S*?(?P<gigabytes>\d+)gb\S*)\s.*\(UUID:\s*(?P<uuid>\S+)\)")
 _ROCM_FLAGS = ("--showproductname", "--showmeminfo", "vram", "--showuniqueid", "--showdriverversion", "--json")
 
@@ -55,9 +47,6 @@ class Gpu:
     used_bytes: int
     """Memory in use by any process."""
     driver: str | None
-    compute_capability: tuple[int, int] | None = None
-    compute_mode: str | None = None
-    """`Default`, `Exclusive_Process` or `Prohibited`."""
     vendor: Literal["nvidia", "amd"] = "nvidia"
 
     @property
@@ -78,16 +67,13 @@ def node_gpus() -> list[Gpu]:
 
 def query_nvidia() -> list[Gpu]:
     """Return the cards that nvidia-smi lists. Raises QueryFailed."""
-    fields: tuple[str, ...] = (*_FIELDS, *_LATER_FIELDS)
-    try:
-        rows = _rows(fields)
-    except QueryFailed as failure:
-        if "not a valid field" not in str(failure):
-            raise
-        fields = _FIELDS
-        rows = _rows(fields)
-    cards = [_nvidia_card(dict(zip(fields, row, strict=True))) for row in rows]
-    divided = {card.index for card, row in zip(cards, rows, strict=True) if row[-1] == "Enabled" and len(row) > 6}
+    text = _run(["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"])
+    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines())]
+    rows = [row for row in rows if len(row) == len(_FIELDS) and row[0].isdecimal()]
+    if not rows:
+        raise QueryFailed(f"nvidia-smi lists no card: {text.strip()[:80]!r}")
+    cards = [_nvidia_card(dict(zip(_FIELDS, row, strict=True))) for row in rows]
+    divided = {card.index for card, row in zip(cards, rows, strict=True) if row[-1] == "Enabled"}
     return list(_with_slices(cards, divided)) if divided else cards
 
 
@@ -113,17 +99,7 @@ def lists_nvidia() -> bool:
         return False
 
 
-def _rows(fields: Sequence[str]) -> list[list[str]]:
-    text = _run(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"])
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines())]
-    complete_rows = [row for row in rows if len(row) == len(fields) and row[0].isdecimal()]
-    if not complete_rows:
-        raise QueryFailed(f"nvidia-smi lists no card: {text.strip()[:80]!r}")
-    return complete_rows
-
-
 def _nvidia_card(values: dict[str, str]) -> Gpu:
-    capability = re.fullmatch(r"(\d+)\.(\d+)", values.get("compute_cap", ""))
     return Gpu(
         index=int(values["index"]),
         uuid=values["uuid"] if values["uuid"].startswith("GPU-") else None,
@@ -131,8 +107,6 @@ def _nvidia_card(values: dict[str, str]) -> Gpu:
         memory_bytes=_mebibytes(values["memory.total"]),
         used_bytes=_mebibytes(values["memory.used"]),
         driver=values["driver_version"] if values["driver_version"][:1].isdecimal() else None,
-        compute_capability=(int(capability[1]), int(capability[2])) if capability else None,
-        compute_mode=mode if (mode := values.get("compute_mode", "["))[:1].isalpha() else None,
     )
 
 
@@ -173,21 +147,14 @@ def _amd_card(key: str, values: dict[str, Any], driver: str | None) -> Gpu:
 def _run(command: list[str]) -> str:
     """Return what a driver's tool prints. Raises QueryFailed."""
     tool = command[0]
-    path = shutil.which(tool)
-    if path is None:
+    if shutil.which(tool) is None:
         raise QueryFailed(f"{tool} is not installed")
-    no_answer = f"{tool} does not answer within {_TIMEOUT_SECONDS:.0f} s"
-    if time.monotonic() - _unanswered.get(path, -math.inf) < _PAUSE_SECONDS:
-        raise QueryFailed(no_answer)
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as problem:
-        _unanswered[path] = time.monotonic()
-        raise QueryFailed(no_answer) from problem
-    except OSError as problem:
-        raise QueryFailed(str(problem)) from problem
+        raise QueryFailed(f"{tool} does not answer within {_TIMEOUT_SECONDS:.0f} s") from problem
     if done.returncode != 0:
         text = (done.stdout.strip() or done.stderr.strip())[:120]
         raise QueryFailed(f"{tool} ended with status {done.returncode}: {text!r}")
@@ -197,9 +164,6 @@ def _run(command: list[str]) -> str:
 _CUDA = "CUDA_VISIBLE_DEVICES"
 _ROCR = "ROCR_VISIBLE_DEVICES"
 _HIP = "HIP_VISIBLE_DEVICES"
-_SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
-"""Slurm's variables with the numbers of a job's cards on this node."""
-_SLURM_COUNT = "SLURM_GPUS_ON_NODE"
 _DEVICES = Path("/dev")
 
 
@@ -212,10 +176,9 @@ def visible_gpus() -> list[Gpu]:
         # ROCm's lower layer applies its variable first; the upper one then counts what is left.
         if (names := _names(_HIP, _CUDA)) is not None:
             return select(names, _left_by_rocr(cards), by_position=True)
-        return _left_by_rocr(cards) if _names(_ROCR) is not None else _of_slurm_job(cards)
-    if (names := _names(_CUDA)) is not None:
-        return _usable_together(select(names, cards))
-    return _usable_together(_of_slurm_job(cards))
+        return _left_by_rocr(cards)
+    names = _names(_CUDA)
+    return _usable_together(cards if names is None else select(names, cards))
 
 
 def select(names: Iterable[str], cards: Sequence[Gpu], *, by_position: bool = False) -> list[Gpu]:
@@ -273,33 +236,6 @@ def held_gpus(engines: Iterable[tuple[Sequence[str] | None, int]]) -> list[Gpu]:
     return held
 
 
-def whole_names() -> tuple[str, ...] | None:
-    """Return what CUDA_VISIBLE_DEVICES should be where it has beginnings of UUIDs; None where it has none.
-
-    CUDA takes them. vLLM looks for a card of exactly that name, and does not start (vllm-project/vllm#51677).
-    """
-    names = _names(_CUDA) or []
-    if not any(name.startswith(("GPU-", "MIG-")) for name in names):
-        return None
-    found = tuple(card.device for card in select(names, node_gpus()) if card.vendor == "nvidia")
-    return found if found and list(found) != names else None
-
-
-def slurm_devices() -> tuple[str, ...] | None:
-    """Return what CUDA_VISIBLE_DEVICES should be in a Slurm job that names its cards without setting the variable.
-
-    None where a variable restricts the process already, where it sees only the job's cards, or outside of such a job.
-    """
-    if any(name in os.environ for name in (_CUDA, _ROCR, _HIP)) or not any(os.environ.get(name) for name in _SLURM):
-        return None
-    cards = node_gpus()
-    of_job = _of_slurm_job(cards)
-    if len(of_job) == len(cards):
-        return None
-    # vLLM takes nothing but numbers for AMD cards.
-    return tuple(card.device if card.vendor == "nvidia" else str(card.index) for card in of_job)
-
-
 def accelerator() -> Literal["gpu", "cpu"]:
     """Return whether this process can use an NVIDIA or AMD GPU, without loading a GPU library."""
     if not _hidden(_CUDA):
@@ -331,17 +267,6 @@ def _usable(device: Path) -> bool:
     return os.access(device, os.R_OK | os.W_OK)
 
 
-def _of_slurm_job(cards: list[Gpu]) -> list[Gpu]:
-    """Return the cards of this Slurm job; all of them outside of a job, or where the job sees no others."""
-    for variable in _SLURM:
-        if names := [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]:
-            chosen = select(names, cards)
-            # Where a control group hides the other cards, those that are left have other numbers than Slurm's.
-            return chosen if len(names) < len(cards) and len(chosen) == len(names) else cards[: len(names)]
-    count = os.environ.get(_SLURM_COUNT, "")
-    return cards[: int(count)] if count.isdecimal() and int(count) else cards
-
-
 def _usable_together(cards: list[Gpu]) -> list[Gpu]:
     """Return what CUDA shows a process of these cards: of MIG slices only the first."""
     slices = [card for card in cards if (card.uuid or "").startswith("MIG-")]
@@ -349,8 +274,6 @@ def _usable_together(cards: list[Gpu]) -> list[Gpu]:
 
 
 _TABLE = Path(__file__).parent / "data" / "vllm_builds.toml"
-MIN_COMPUTE_CAPABILITY = (7, 5)
-"""Of vLLM's builds for CUDA, according to its documentation on installation."""
 
 
 @dataclass(frozen=True)
@@ -385,25 +308,14 @@ def build_of_version(vllm: str) -> VllmBuild | None:
     return next((build for build in vllm_builds() if build.vllm == vllm.partition("+")[0]), None)
 
 
-def newest_cuda(driver: str) -> str:
-    """Return the newest major version of CUDA that a driver runs, such as `12`, in words for older drivers."""
-    minimum = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["minimum_driver"]
-    served = [int(cuda) for cuda, oldest in minimum.items() if oldest <= _number(driver)]
-    return str(max(served)) if served else "11 or earlier"
-
-
 def driver_remedies(driver: str) -> str:
     """Return what can be done with a driver that no supported build runs with, in one line."""
-    newest, oldest = vllm_builds()[0], vllm_builds()[-1]
-    served, needed = newest_cuda(driver), min(build.min_driver for build in vllm_builds())
-    package = f"cuda-compat-{newest.cuda.replace('.', '-')}"
-    index = f"https://wheels.vllm.ai/{newest.vllm}/cu129"
-    cu129 = f"; or look for a build for CUDA 12.9 in {index}" if served == "12" else ""
+    newest = vllm_builds()[0]
     return (
-        f"driver {driver} runs CUDA {served}; vLLM {oldest.vllm} to {newest.vllm} on PyPI are built for CUDA "
-        f"{newest.cuda}, which needs driver {needed} or later. Have the driver updated; or, with data-center cards, "
-        f"install NVIDIA's {package} and set VLLM_ENABLE_CUDA_COMPATIBILITY=1, or run in the container "
-        f"vllm/vllm-openai:v{newest.vllm} with that variable{cu129}"
+        f"vLLM {newest.vllm} is built for CUDA {newest.cuda}, which needs driver {newest.min_driver} or later, not "
+        f"{driver}. Have the driver updated; or, with data-center cards, set VLLM_ENABLE_CUDA_COMPATIBILITY=1 and "
+        f"install NVIDIA's cuda-compat-{newest.cuda.replace('.', '-')} or run in the container "
+        f"vllm/vllm-openai:v{newest.vllm}"
     )
 
 

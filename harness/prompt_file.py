@@ -317,16 +317,7 @@ def _of_spec(text: str, label: str) -> dict[str, Any]:
     own = spec.get("prompts") or {}
     if not isinstance(own, dict):
         raise ValueError(f"{label}: prompts is not a table")
-    try:
-        return {key: _without_nulls(value) for key, value in own.items()}
-    except RecursionError as error:
-        raise ValueError(f"{label}: nested too deeply") from error
-
-
-def _without_nulls(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return own
 
 
 def parse(text: str, label: str) -> Prompts:

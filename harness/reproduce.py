@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from harness.cli import options
-from harness.cli.command import OneLineErrors
+from harness.cli.command import FurtherOption
+from harness.settings.method_options import LaunchCommand
 
 if TYPE_CHECKING:
     from warehouse.suites.reproduction import Printed
@@ -26,6 +26,7 @@ _SUITE_DECIDES = {
     "parameter",
 }  # fmt: skip
 """Flags of the launcher that the suite decides, or that not every method takes."""
+_COMMON = {"concurrency", "profile", "shards", "output"}
 _EXAMPLES = """\b
 Examples:
   python -m harness.reproduce --list
@@ -42,10 +43,9 @@ _FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
     ".csv": "csv",
     ".txt": "table",
 }
-_LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name not in _SUITE_DECIDES]
 
 
-@click.command(cls=OneLineErrors, headings=options.GROUPS.values(), help_without_arguments=True, epilog=_EXAMPLES)
+@click.command(cls=LaunchCommand, without=_SUITE_DECIDES, common=_COMMON, help_without_arguments=True, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="Print the suites, and exit.")
 @click.option(
@@ -63,14 +63,18 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
 @click.option("--column", "columns", multiple=True, help="Only this column (dataset), e.g. gsm8k; may be repeated.")
 @click.option(
     "--every-sample-alone",
+    cls=FurtherOption,
     is_flag=True,
     help="Published table: run every sample alone for its latencies, instead of all in full batches and "
     "a sample of them alone.",
 )
-@click.option("--aligned", help="SCoT's aligned draft (see harness.train align), for the rows that need it.")
+@click.option(
+    "--aligned", cls=FurtherOption, help="SCoT's aligned draft (see harness.train align), for the rows that need it."
+)
 @click.option(
     "-o",
     "output_file",
+    cls=FurtherOption,
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the table to FILE (.md, .tex, .csv or .txt).  [default: standard output]",
@@ -78,20 +82,27 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
 @click.option(
     "--format",
     "output_format",
+    cls=FurtherOption,
     type=click.Choice(sorted(_FORMATS.values())),
     help="The table's format.  [default: by FILE's ending, else table]",
 )
 @click.option(
     "--metric",
     "metrics",
+    cls=FurtherOption,
     multiple=True,
     help="A number of every cell; may be repeated. Own suite: pass@1, difference, tokens, spent-tokens, "
     "critical-path-tokens, latency, speed-up, latency-at-one, speed-up-at-one, fallback.  [default: pass@1, tokens, "
     "latency, speed-up, and with latency-sample the two at one; all of a published table]",
 )
-@click.option("--no-intervals", is_flag=True, help="Leave out the 95 % intervals; CSV always has them.")
 @click.option(
-    "--database", type=click.Path(path_type=Path), help="Database to load and read.  [default: beside the run folders]"
+    "--no-intervals", cls=FurtherOption, is_flag=True, help="Leave out the 95 % intervals; CSV always has them."
+)
+@click.option(
+    "--database",
+    cls=FurtherOption,
+    type=click.Path(path_type=Path),
+    help="Database to load and read.  [default: beside the run folders]",
 )
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> None:
@@ -118,8 +129,7 @@ def main(context: click.Context, /, **values: Any) -> None:
         raise click.UsageError("SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file")
     if values["dry_run"] and values["only_table"]:
         raise click.UsageError("--dry-run prints the plan and --table the table, and neither runs anything: choose one")
-    launch_flags = {option.name for option in _LAUNCH_OPTIONS}
-    typed = {name: value for name, value in options.typed_flags(context).items() if name in launch_flags}
+    typed = _typed(context)
     file = _own_file(values["name"])
     with launch_errors_in_one_line():
         if file is not None:
@@ -136,11 +146,15 @@ def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
 
     if values["name"] is not None:
         raise click.UsageError(f"--costs is of all published suites: leave out {values['name']}, or use --dry-run")
-    names = {option.name for option in _LAUNCH_OPTIONS}
-    typed = {name: value for name, value in options.typed_flags(context).items() if name in names}
+    typed = _typed(context)
     database = values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb"
     with launch_errors_in_one_line():
         print_costs({**typed, **_scale(values["scale"])}, values["aligned"], database, Console(highlight=False))
+
+
+def _typed(context: click.Context) -> dict[str, Any]:
+    assert isinstance(context.command, LaunchCommand)
+    return context.command.flags_of(context)
 
 
 def _own_file(name: str) -> Path | None:
@@ -222,8 +236,6 @@ def _scale(text: str | None) -> dict[str, int]:
         raise click.UsageError(f"--scale {text}: expected PROBLEMSxSAMPLES, e.g. 30x2, or paper")
     return {"limit": int(numbers[1]), "samples": int(numbers[2])}
 
-
-main.params += _LAUNCH_OPTIONS
 
 if __name__ == "__main__":
     main(prog_name="python -m harness.reproduce")

@@ -15,8 +15,6 @@ from pydantic import BeforeValidator, ConfigDict, StringConstraints
 
 from harness.engine import Finish, Role, normalized
 
-TRACE_VERSION = 1
-
 _OWN_WORD = re.compile("[a-z][a-z0-9_]{0,29}")
 _VALID_WORD = "1 to 30 of a-z, 0-9 and _, a letter first"
 OwnWord = Annotated[str, StringConstraints(pattern=f"^{_OWN_WORD.pattern}$")]
@@ -213,7 +211,6 @@ class Trace:
     """Wall time during which the sample was running, all attempts together."""
     num_attempts: int = 1
     """Number of worker attempts that took part; above 1 the latency is not comparable."""
-    version: int = TRACE_VERSION
 
     @property
     def output_text(self) -> str:

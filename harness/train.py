@@ -2,7 +2,7 @@
 
     python -m harness.train align  --draft SMALL --target LARGE --output aligned
     python -m harness.train select --draft aligned --target LARGE --output selector
-    python -m harness.launch --method scot --draft aligned --target LARGE --selection-adapter selector --dataset gsm8k
+    python -m harness.launch --method scot --draft aligned --target LARGE --target.adapter selector --dataset gsm8k
 
 Each launches the run that generates its data (everything after `--` is passed to harness.launch), or takes one by
 `--run`, then trains. The same command again resumes. See harness/training/README.md.
@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -54,7 +53,7 @@ def align(**values: Any) -> None:
 @main.command(cls=OneLineErrors, short_help="Train the target to select a draft.")
 @flags.training_options("select")
 def select(**values: Any) -> None:
-    """Train the target to select a draft, and write the LoRA weights to OUTPUT, for use as --selection-adapter.
+    """Train the target to select a draft, and write the LoRA weights to OUTPUT, for use as --target.adapter.
 
     Everything after `--` is passed to harness.launch, which generates the data.
     """
@@ -79,12 +78,12 @@ def _launch_errors() -> Iterator[None]:
 def _align(request: TrainingRequest) -> None:
     draft = request.draft or models.default_pair("scot", environment.accelerator()).draft
     base = _base(models.resolve(draft))
-    run = _data_run(request, base)
+    run = _data_run(request)
     if run is None:
         return
     data = _checked_data(request, run)
-    from harness.training import align as recipe
     from harness.training.session import Session
+    from harness.training.training_examples import alignment_examples, chain_loss
     from harness.weights.tokenizer import HFTokenizer
     from jobs.after.training_data import target_chains
 
@@ -92,9 +91,9 @@ def _align(request: TrainingRequest) -> None:
     tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(target.path, target.revision)
     problems = {problem.id: problem for problem in run.problems()}
     wording, max_tokens = data.spec.wording, request.settings.max_tokens
-    examples = recipe.examples(target_chains(run), problems, *tokenizers, max_tokens, wording)
+    examples = alignment_examples(target_chains(run), problems, *tokenizers, max_tokens, wording)
     _print_comparison(data.comparison)
-    Session("align", request.output, base, request.settings, recipe.chain_loss).run(examples, data.source, click.echo)
+    Session("align", request.output, base, request.settings, chain_loss).run(examples, data.source, click.echo)
     click.echo(f"Aligned draft: {request.output}. Next:")
     click.echo(
         f"  python -m harness.train select --draft {request.output} --target {target.path} "
@@ -103,7 +102,7 @@ def _align(request: TrainingRequest) -> None:
 
 
 def _select(request: TrainingRequest) -> None:
-    run = _data_run(request, None)
+    run = _data_run(request)
     if run is None:
         return
     data = _checked_data(request, run)
@@ -112,8 +111,8 @@ def _select(request: TrainingRequest) -> None:
     if base.fingerprint != data.target.fingerprint:
         raise ValueError(f"{base.path} is no longer the target that {run.path.name} ran with")
     from grading import grader_version
-    from harness.training import select as recipe
     from harness.training.session import Session
+    from harness.training.training_examples import LOSSES, selection_examples
     from harness.weights.tokenizer import HFTokenizer
     from jobs.after.training_data import graded_drafts
     from warehouse.candidates import grade_candidates
@@ -123,15 +122,15 @@ def _select(request: TrainingRequest) -> None:
     problems = {problem.id: problem for problem in run.problems()}
     tokenizer = HFTokenizer(base.path, base.revision)
     offers, wording = graded_drafts(run, grader_version()), data.spec.wording
-    examples = recipe.examples(offers, problems, tokenizer, settings.max_tokens, wording)
+    examples = selection_examples(offers, problems, tokenizer, settings.max_tokens, wording)
     _print_comparison(data.comparison)
-    session = Session("select", request.output, base, settings, recipe.LOSSES[settings.label_loss])
+    session = Session("select", request.output, base, settings, LOSSES[settings.label_loss])
     session.run(examples, {**data.source, "grader_version": grader_version()}, click.echo)
     click.echo(f"Selection adapter: {request.output}. Next:")
     benchmark = data.spec.dataset.removesuffix("-train").removesuffix("-scot")
     click.echo(
         f"  python -m harness.launch --method scot --draft {data.spec.draft.path} --target {base.path} "
-        f"--selection-adapter {request.output} --dataset {benchmark}"
+        f"--target.adapter {request.output} --dataset {benchmark}"
     )
 
 
@@ -141,7 +140,7 @@ def _base(reference: models.ModelRef) -> Base:
     return Base(reference.path_or_hub_id, reference.revision, reference.identity)
 
 
-def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
+def _data_run(request: TrainingRequest) -> RunFolder | None:
     """Return the run that holds the data; None where it is not finished yet, or in a dry run.
 
     Raises ValueError, before any model loads, where it would not be training data.
@@ -152,13 +151,13 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
     from jobs import launching
     from jobs.run import endings
     from jobs.run.folder import RunFolder
-    from jobs.run.named import run_path
+    from jobs.run.folder_name import run_path
 
     if request.run is not None:
         run = RunFolder(run_path(str(request.run)))
         if not run.exists():
             raise ValueError(f"--run {request.run} is not a run folder: it has no shards.parquet")
-        _print_plan(request, base, f"the data of {request.run}")
+        _print_plan(request, f"the data of {request.run}")
         return None if request.dry_run else run
     launch = request.data_launch()
     accepts = request.accepts_test_questions
@@ -166,7 +165,7 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     chosen = benchmarks.select(dataset, launch.limit, launch.problems)
     contamination.check(chosen, launch.data_dir, accepts_test_questions=accepts)
-    _print_plan(request, base, f"{request.num_problems} problems after skipping {request.num_skipped}")
+    _print_plan(request, f"{request.num_problems} problems after skipping {request.num_skipped}")
     console = Console(highlight=False)
     prepared = launching.prepare(launch)
     if request.dry_run:
@@ -223,17 +222,10 @@ def _print_comparison(comparison: Checked) -> None:
         click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}, which were not found here.")
 
 
-def _print_plan(request: TrainingRequest, base: Base | None, data: str) -> None:
+def _print_plan(request: TrainingRequest, data: str) -> None:
     settings = request.settings
     click.echo(f"{request.task}: {data}")
     click.echo("  " + ", ".join(f"{name} {value}" for name, value in asdict(settings).items()))
-    config = Path(base.path) / "config.json" if base is not None else None
-    if request.dry_run and config is not None and config.is_file():
-        from harness.training import memory
-
-        shape = memory.Shape.read(json.loads(config.read_text(encoding="utf-8")))
-        needed = memory.estimate(shape, settings, settings.max_tokens if request.task == "align" else 1)
-        click.echo(f"  at most about {needed.total / 2**30:.1f} GiB in bfloat16, with examples of the greatest length")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Where an estimate comes from is the warehouse's matter (warehouse.run_cost).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.plural import counted
 from jobs.preparation import PreparedLaunch
@@ -40,8 +40,8 @@ def line(prepared: PreparedLaunch) -> str:
     """Return one line on what is left of a run."""
     if not prepared.is_work_left:
         return "GPU-hours: none, because every sample is finished"
-    if prepared.forecast is None and prepared.plan.spec.engine.kind == "scripted":
-        return "GPU-hours: none are estimated, because scripted engines run no model"
+    if prepared.forecast is None and not prepared.plan.spec.engine.can.runs_models:
+        return f"GPU-hours: none are estimated, because {prepared.plan.spec.engine.kind} engines run no model"
     return UNKNOWN if prepared.forecast is None else f"estimate: {in_words(prepared.forecast)}"
 
 
@@ -83,26 +83,25 @@ def check(launches: Sequence[PreparedLaunch]) -> None:
     """Raise OverBudget where the launches of a command need more than its limit, or nothing tells what one needs."""
     left = [prepared for prepared in _distinct(launches) if prepared.is_work_left]
     limit = left[0].launch.max_gpu_hours if left else None
-    if limit is None:
-        return
+    if limit is not None:
+        check_forecasts({prepared.run.path.name: prepared.forecast for prepared in left}, limit)
+
+
+def check_forecasts(left: Mapping[str, Forecast | None], limit: float) -> None:
+    """Raise OverBudget where runs together need more than the limit, or one has no forecast. left: by run."""
     forecasts = []
-    for prepared in left:
-        if prepared.forecast is None:
-            raise without_estimate(prepared, limit)
-        forecasts.append(prepared.forecast)
+    for name, forecast in left.items():
+        if forecast is None:
+            raise OverBudget(
+                f"--max-gpu-hours {limit:g}: no estimate for {name}; run a few problems without this flag first "
+                "(--limit 5, of a probe --points 5)"
+            )
+        forecasts.append(forecast)
     needed = sum(forecast.hours for forecast in forecasts)
     if needed > limit:
         together = f"{hours(needed)} {unit(has_gpu=any(forecast.has_gpu for forecast in forecasts))} left"
         told = in_words(forecasts[0]) if len(left) == 1 else f"{together} of {len(left)} runs (see --dry-run)"
         raise OverBudget(f"--max-gpu-hours {limit:g} is below the estimate: {told}")
-
-
-def without_estimate(prepared: PreparedLaunch, limit: float) -> OverBudget:
-    """Return the refusal of a launch of which nothing tells what it takes."""
-    return OverBudget(
-        f"--max-gpu-hours {limit:g}: no estimate for {prepared.run.path.name}; run a few problems without this flag "
-        "first (--limit 5, of a probe --points 5)"
-    )
 
 
 def _distinct(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:

@@ -1,8 +1,8 @@
 """`harness.doctor --engines`: checks of this machine with real engines, each in a process of its own with a time limit.
 
-A check that hangs or dies has failed, and the next ones are made. What engines answer is in `harness.checks.answers`;
-the checks that interrupt a run are here: a worker and an engine are killed, a worker is preempted, and nothing may stay
-or be lost.
+A check that hangs or dies has failed, and the next ones are made. What engines answer is in
+`harness.checks.engine_answers`; the checks that interrupt a run are here: a worker and an engine are killed, a worker
+is preempted, and nothing may stay or be lost.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import click
 import psutil
 
 from harness import environment
-from harness.checks import answers
-from harness.checks.answers import Machine, Measured, NotPossible
-from harness.engines.factory import SCRIPTED_SECONDS
-from harness.engines.settings import Kind
+from harness.checks import engine_answers
+from harness.checks.engine_answers import Machine, Measured, NotPossible
+from harness.engines import registry
+from harness.engines.scripted import SCRIPTED_SECONDS
 from harness.gpus import visible_gpus
-from harness.launch_options import PartialLaunch
+from harness.settings.launch_settings import PartialLaunch
 from harness.sizing.run_sizing import ModelFiles
 from harness.weights import models
 from jobs.after.grading import finished_samples
@@ -106,16 +105,15 @@ def check_engines(launch: PartialLaunch, only: Sequence[str], limit: float, *, a
 
 
 def _machine(launch: PartialLaunch) -> Machine:
-    kind = launch.engine
-    if kind == "auto":
-        kind = "vllm" if find_spec("vllm") else "transformers"
-    if kind != "scripted" and None in map(find_spec, (kind, "torch")):
+    kind = registry.resolved(launch.engine)
+    if not registry.is_installed(kind):
         raise ValueError(f"--engine {kind} is not installed here with torch")
     draft = target = None
-    if kind != "scripted":
-        refs = [models.resolve(name) for name in (launch.draft or "demo-draft", launch.target or "demo-target")]
+    if registry.capabilities(kind).runs_models:
+        named = launch.draft.model or "demo-draft", launch.target.model or "demo-target"
+        refs = [models.resolve(name) for name in named]
         draft, target = (ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for ref in refs)
-    return Machine(cast(Kind, kind), environment.accelerator(), draft, target, tempfile.mkdtemp(prefix="doctor-"))
+    return Machine(kind, environment.accelerator(), draft, target, tempfile.mkdtemp(prefix="doctor-"))
 
 
 def _document(machine: Machine, outcomes: Sequence[Outcome]) -> dict[str, object]:
@@ -246,7 +244,7 @@ class Launched:
 
 
 def _flags(machine: Machine) -> list[str]:
-    has_pair = machine.is_large or machine.kind != "vllm"  # on a CPU, vLLM takes half a minute to start one engine
+    has_pair = machine.is_large or not machine.can.has_processes  # on a CPU, vLLM takes half a minute for one
     sizes = "--samples 8 --concurrency 16" if machine.is_large else "--samples 1 --concurrency 4"
     method = "speccot --drafts 2 --guidance-tokens 4 --step-tokens 48" if has_pair else "vanilla --model target"
     common = "--dataset demo --temperature 0.6 --token-budget 256 --max-context 1024 --cluster debug"
@@ -281,11 +279,11 @@ async def kill_worker(machine: Machine) -> list[Measured]:
 
 async def kill_engine(machine: Machine) -> list[Measured]:
     """Kill the target's engine, and wait until the run goes on with another one."""
-    if machine.kind != "vllm":
+    if not machine.can.has_processes:
         raise NotPossible(f"the {machine.kind} engine has no process of its own")
     launched = Launched(machine)
     launched.wait_for_steps()
-    cores = [one for one in answers.engine_processes(launched.process.pid) if "EngineCore" in one.name()]
+    cores = [one for one in engine_answers.engine_processes(launched.process.pid) if "EngineCore" in one.name()]
     if not cores:
         raise RunFailed("no process of the worker is called EngineCore")
     killed_at = time.monotonic()
@@ -372,13 +370,13 @@ def _seconds_until(condition: Callable[[], bool], since: float, limit: float = _
 
 
 CHECKS: Mapping[str, MakeCheck] = {
-    "start": answers.check_start,
-    "calls": answers.check_calls,
-    "verdicts": answers.check_verdicts,
-    "verdicts-float32": partial(answers.check_verdicts, in_float32=True),
-    "prefix-cache": answers.check_prefix_cache,
-    "lossless-ngram": partial(answers.check_lossless, proposing="ngram"),
-    "lossless-draft": partial(answers.check_lossless, proposing="draft"),
+    "start": engine_answers.check_start,
+    "calls": engine_answers.check_calls,
+    "verdicts": engine_answers.check_verdicts,
+    "verdicts-float32": partial(engine_answers.check_verdicts, in_float32=True),
+    "prefix-cache": engine_answers.check_prefix_cache,
+    "lossless-ngram": partial(engine_answers.check_lossless, proposing="ngram"),
+    "lossless-draft": partial(engine_answers.check_lossless, proposing="draft"),
     "worker-killed": kill_worker,
     "engine-killed": kill_engine,
     "preempted": preempt,

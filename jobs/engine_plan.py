@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.engines.pool import in_engine_order, num_starts
+from harness.engines.pool import EngineNeed, in_engine_order, num_starts
 from harness.engines.settings import EngineSettings
-from harness.engines.sharing import EngineNeed
-from harness.launch_options import Launch
 from harness.methods import build
+from harness.settings.launch_settings import Launch
 
 
 def planned_starts(launches: Sequence[Launch]) -> tuple[int, int]:
     """Return the starts of engines on one GPU worker that runs all launches: each by itself, and with shared engines.
 
     Two launches are taken to share an engine where its model and everything that its settings depend on on a GPU are
-    equal; a node knows better (harness.engines.sharing).
+    equal; a node knows better (harness.engines.pool).
     """
     needs = [list(_needs(launch)) for launch in launches]
     ordered = [needs[number] for number in in_engine_order(needs)]
@@ -32,10 +31,9 @@ def _needs(launch: Launch) -> Iterator[EngineNeed]:
     }
     # An engine's share of the memory, and so its size, depends on the engines beside it.
     beside = [(models[role], sequences[role]) for role in method.roles]
-    options: list[object] = [launch.dtype, launch.draft_tensor_parallel, launch.target_tensor_parallel]
-    options += [launch.draft_memory, launch.target_memory, launch.draft_gpus, launch.target_gpus]
-    options += [launch.reward_tensor_parallel, launch.reward_memory, launch.reward_gpus]
+    options: list[object] = [launch.dtype]
+    options += [(own.tensor_parallel, own.memory, own.gpus) for own in launch.roles.values()]
     options += [launch.spec_decode, launch.spec_model, launch.spec_tokens, launch.spec_sampling]
-    options += [launch.selection_adapter, method.reads_logprobs if launch.logprobs is None else launch.logprobs]
+    options += [launch.target.adapter, method.reads_logprobs if launch.logprobs is None else launch.logprobs]
     for role in method.roles:
         yield EngineNeed(role, repr((models[role], beside, options)), None, EngineSettings(device="gpu"))

@@ -16,9 +16,9 @@ from shlex import join
 from grading.check import Finding, conclusion, findings, to_grade
 from grading.grade import Gold
 from harness.cli.program import typed
-from harness.launch_options import Launch
 from harness.problems import own_problems, sources
 from harness.problems.problem import Problem
+from harness.settings.launch_settings import Launch
 from jobs.after.grading import gold_of
 
 MOST_GRADED = 2_000

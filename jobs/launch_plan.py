@@ -89,7 +89,7 @@ def differing_widths(launches: Sequence[PreparedLaunch]) -> Iterator[str]:
             yield (
                 f"WIDTHS DIFFER: on {dataset} with {counted(concurrency, 'sample')} in flight, {role} {name} has "
                 f"{' or '.join(map(str, sorted(found)))} GPUs by what is beside it, which makes speed-ups unfair; "
-                f"{role}-tensor-parallel = {max(found)} in the file keeps one width"
+                f"{role}.tensor-parallel = {max(found)} in the file keeps one width"
             )
 
 
@@ -113,10 +113,11 @@ def _drawing(sampling: Mapping[str, float]) -> str:
 
 def _conventions(spec: RunSpec) -> list[str]:
     lines = []
-    for role, table in (("draft", spec.draft_template), ("target", spec.target_template)):
-        lines += [f"template of the {role}: {', '.join(f'{k} {v}' for k, v in table.items())}"] if table else []
-    for role, tags in (("draft", spec.draft_thinking_tags), ("target", spec.target_thinking_tags)):
-        lines += [f"thinking tags of the {role}: {tags}"] if tags else []
+    for role, own in spec.settings.items():
+        table = ", ".join(f"{name} {value}" for name, value in own.template.items())
+        lines += [f"template of the {role}: {table}"] if table else []
+    for role, own in spec.settings.items():
+        lines += [f"thinking tags of the {role}: {own.thinking_tags}"] if own.thinking_tags else []
     return lines
 
 
@@ -129,13 +130,13 @@ def _prompts(spec: RunSpec) -> list[str]:
 def _engine_arguments(spec: RunSpec) -> list[str]:
     return [
         f"engine of the {role}: {', '.join(f'{name} {value}' for name, value in given.items())}"
-        for role, given in spec.engine.arguments.items()
-        if given
+        for role, own in spec.settings.items()
+        if (given := own.engine)
     ]
 
 
 def _placement(spec: RunSpec) -> list[str]:
-    cards = {role: numbers for role, numbers in spec.engine.cards.items() if numbers is not None}
+    cards = {role: own.gpus for role, own in spec.settings.items() if own.gpus is not None}
     places = ", ".join(f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items())
     return [f"{places}, of those of a worker"] if places else []
 

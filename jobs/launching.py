@@ -17,8 +17,8 @@ from rich.console import Console
 from grading import GraderFailed
 from harness.checks.storage import ONE_NODE, keeps_group_out, locks_of_one_node
 from harness.cli.program import typed
-from harness.launch_options import PartialLaunch
 from harness.plural import counted
+from harness.settings.launch_settings import PartialLaunch
 from jobs import costs
 from jobs.after import warehouse
 from jobs.after.conclude import report
@@ -26,12 +26,12 @@ from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, prepare, sbatch_options
 from jobs.run import codes, served, shards
 from jobs.run.endings import by_shard, read_endings
-from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
+from jobs.run.shards import expected_tokens
 from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
-from jobs.submission import dispatch, old_logs
+from jobs.submission import dispatch
 from jobs.submission.submit import Job, log_of, submit_here
 from jobs.timing import folder as timings
 from jobs.watch import failures
@@ -256,8 +256,6 @@ def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_proc
     """Show progress until the workers have ended. Raises LaunchFailed."""
     follow(run, jobs, console, elsewhere=not in_this_process, among=among)
     failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
-    if not in_this_process:
-        old_logs.end_local(run, [job.job_id for job in jobs])
     if failed:
         job, error = failed[0]
         raise LaunchFailed(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from shlex import quote
 
 from rich.console import Console
 
 from harness.cli.program import typed
-from harness.launch_options import Cluster
+from harness.settings.launch_settings import Cluster
 from jobs import launching
 from jobs.after import several_target_logprobs
 from jobs.launching import LaunchFailed, OneLineEach
@@ -24,7 +25,7 @@ from jobs.run import codes
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import SlurmError
-from jobs.submission import dispatch, old_logs
+from jobs.submission import dispatch
 from jobs.submission.in_process import InProcessJob
 from jobs.submission.submit import Job, in_process_log, log_of, submit_parts_here
 from jobs.submission.together import Request, dispatch_together
@@ -166,7 +167,6 @@ def _in_processes(launches: Sequence[PreparedLaunch], console: Console, lines: O
         follow_several(begun, jobs, console)
         failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
         reasons = {explained(begun[0], error, log_of(begun[0], job)) for job, error in failed}
-        old_logs.end_local(begun[0], [job.job_id for job in jobs])
     failures: list[LaunchFailed] = []
     for prepared in launches:
         if _unfinished_shards(prepared.run):
@@ -189,6 +189,6 @@ def _unfinished_shards(run: RunFolder) -> list[int]:
     return by_shard(run, read_endings(run)).unfinished_shards
 
 
-def _place(in_order: Sequence[object], prepared: PreparedLaunch) -> int:
+def _place(in_order: Sequence[Path], prepared: PreparedLaunch) -> int:
     """Return the place of a run in the order of work; what is finished comes first."""
     return in_order.index(prepared.run.path) if prepared.run.path in in_order else -1

@@ -25,7 +25,6 @@ from rich.console import Console
 
 from harness.cli import exit_codes
 from harness.plural import counted
-from harness.sizing.cards import GPU_MEMORY
 from jobs import launching, launching_several, suite
 from jobs.after import warehouse
 from jobs.launching import LaunchFailed
@@ -100,8 +99,7 @@ def launch(
     missing is left to the verdict. Raises suite.BadSuite and what planning a launch and submitting it raise.
     """
     nightly_suite = suite.read(path, suite.NIGHTLY_OUTPUT, overrides)
-    profiles.check_names(nightly_suite.nightly.slurm, f"{path}: [nightly.slurm]")  # before anything is submitted
-    profiles.submitit_parameters(nightly_suite.nightly.slurm)
+    profiles.submitit_parameters(nightly_suite.nightly.slurm)  # refuses what is wrong before anything is submitted
     tag = night.isoformat() + _CONFIRMING * (only is not None)
     numbers = range(len(nightly_suite.launches)) if only is None else only
     prepared = suite.prepare(nightly_suite, tag, numbers, accept_code_change=accept_code_change)
@@ -266,7 +264,7 @@ def _requests(prepared: Sequence[PreparedLaunch]) -> dict[str, Mapping[str, Any]
     """Return how each launch is submitted to Slurm, by the name of its run; none where it runs on this machine."""
     return {
         launch.run.path.name: {
-            "options": {key: value for key, value in launch.sbatch.items() if key != GPU_MEMORY},
+            "options": dict(launch.sbatch),
             "shards_per_task": launch.launch.shards_per_task,
             "workers_per_task": launch.launch.workers_per_task,
         }
@@ -285,28 +283,13 @@ def _suspicious(nightly_suite: Suite, night: date, record: NightRecord, cells: S
     suspicious = {cell.run_id for cell in cells}
     if not suspicious:
         return []
-    names = record.names or _listed(nightly_suite, night)
-    return [number for number, name in names.items() if name in suspicious]
+    return [number for number, name in record.names.items() if name in suspicious]
 
 
 def _runs(nightly_suite: Suite, night: date, record: NightRecord) -> list[RunFolder]:
     """Return the run folders of a night, with those that confirm a suspicion."""
-    names = [*record.names.values(), *record.confirming.values()] or [*_listed(nightly_suite, night).values()]
-    return [RunFolder(nightly_suite.output.resolve() / name) for name in dict.fromkeys(names)]
-
-
-def _listed(nightly_suite: Suite, night: date) -> dict[int, str]:
-    """Return the names of a night's runs by number of the launch, where an earlier version kept no record of them.
-
-    Raises ValueError with the file's name if it is damaged.
-    """
-    path = _folder(nightly_suite) / f"{night}.json"
-    if not path.exists():
-        return {}
-    try:
-        return {int(number): str(name) for number, name in json.loads(path.read_bytes()).items()}
-    except (ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged, and nothing else names the runs of this night: {error}") from error
+    names = dict.fromkeys([*record.names.values(), *record.confirming.values()])
+    return [RunFolder(nightly_suite.output.resolve() / name) for name in names]
 
 
 def _verdict_jobs(nightly_suite: Suite, path: Path, night: date, *, confirmed: bool) -> VerdictJobs:

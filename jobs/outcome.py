@@ -9,10 +9,11 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import click
 import orjson
+from pydantic import JsonValue
 
 from harness.cli import exit_codes, permissions
 from jobs.after import warehouse
@@ -27,7 +28,7 @@ class Outcome(Protocol):
     exit_code: int
     """The exit code if no error follows."""
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, JsonValue]:
         """Return what is known, under the keys of `--json`; an `error` in it counts where the command has none."""
 
 
@@ -41,10 +42,12 @@ class LaunchOutcome:
     """Warnings of this launch, beside those of the run's result."""
     exit_code: int = 0
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, JsonValue]:
         """Return where the run is, how far it is, and once it is finished what `results.json` holds."""
         found = {} if self.run is None else _of_run(self.run)
-        return found | ({"warnings": [*found.get("warnings", []), *self.notices]} if self.notices else {})
+        before = found.get("warnings")
+        all_warnings = [*(before if isinstance(before, list) else []), *self.notices]
+        return {**found, "warnings": all_warnings} if self.notices else found
 
 
 @dataclass
@@ -59,7 +62,7 @@ class SuiteOutcome:
     """The report on all runs, once it is written."""
     exit_code: int = 0
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, JsonValue]:
         """Return the report, and of each run what a launch prints of it."""
         report = None if self.report is None else str(self.report)
         return {"suite": self.suite, "report": report, "runs": [_of_run(run) for run in self.runs]}
@@ -75,18 +78,18 @@ class NightOutcome:
     """The Slurm job that gives the verdict."""
     page: Path | None = None
     """The page of the verdict."""
-    verdict: dict[str, Any] | None = None
+    verdict: dict[str, JsonValue] | None = None
     """What `warehouse.nightly --json` prints; None where there is no verdict."""
     exit_code: int = 0
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, JsonValue]:
         """Return the verdict under the keys of `warehouse.nightly --json`, and of each run what a launch prints."""
         found = {"verdict": None, "cells": [], **(self.verdict or {}), "night": self.night.isoformat()}
         page = None if self.page is None else str(self.page)
         return {**found, "verdict_job": self.verdict_job, "page": page, "runs": [_of_run(run) for run in self.runs]}
 
 
-def _of_run(run: RunFolder) -> dict[str, Any]:
+def _of_run(run: RunFolder) -> dict[str, JsonValue]:
     path = run.path
     outcome = {"run": str(path), "run_id": path.name, "database": str(warehouse.database_of(run))}
     if not run.exists():
@@ -96,7 +99,7 @@ def _of_run(run: RunFolder) -> dict[str, Any]:
     return {**results, **outcome, **listing}
 
 
-def _results(path: Path) -> dict[str, Any]:
+def _results(path: Path) -> dict[str, JsonValue]:
     """Return what the file holds; nothing where there is none, or it is damaged."""
     try:
         content = orjson.loads(path.read_bytes())  # refuses NaN and what is nested too deep
@@ -137,7 +140,7 @@ def _print(known: Outcome, exit_code: int, error: str | None = None) -> None:
     click.echo(json.dumps(found, allow_nan=False))
 
 
-def of_status(status: RunStatus, run: RunFolder) -> dict[str, Any]:
+def of_status(status: RunStatus, run: RunFolder) -> dict[str, JsonValue]:
     """Return how a run stands, under the keys of `jobs list --json`, with its shards."""
     names = (
         "run_id", "planned", "finished", "failed", "in_flight", "may_progress", "is_on_slurm", "tokens_per_second",

@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.engines import placement, stall
-from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
+from harness.engines import calls, placement
 from harness.plural import counted
-from harness.sizing.cards import cards_of_worker
+from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
+from harness.sizing.cards import Option, cards_of_worker
 from jobs import golds
 from jobs.after import warehouse
 from jobs.run import codes, engine_installed, launch_checks, locks
@@ -50,7 +50,7 @@ class PreparedLaunch:
     plan: RunPlan
     run: RunFolder
     """The run folder, which may not exist yet."""
-    sbatch: dict[str, Any]
+    sbatch: Mapping[str, Any]
     sizes: Sequence[str] = ()
     """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
     code_notice: str | None = None
@@ -96,7 +96,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     one line.
     """
     _check_output(launch.output)
-    stall.limit_seconds()  # of the engines, which start long after this
+    calls.limit_seconds()  # of the engines, which start long after this
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
     planned = plan(launch, cluster, is_own_python=names_own_python(sbatch))
@@ -148,7 +148,7 @@ def check_engines(launches: Sequence[PreparedLaunch]) -> None:
             engine_installed.check_launch(launch.plan.spec.engine.kind, on_slurm=on_slurm)
 
 
-def _prepares_python(sbatch: Mapping[str, Any]) -> bool:
+def _prepares_python(sbatch: Mapping[str, Option]) -> bool:
     """Return whether the Python of the jobs, or its packages and variables, need not be those of this process."""
     return names_own_python(sbatch) or bool(sbatch.get("setup"))
 
@@ -162,12 +162,12 @@ def _check_number(spec: RunSpec) -> None:
         )
 
 
-def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Any]) -> None:
+def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Option]) -> None:
     """Raise ValueError where a worker would have fewer cards than its engines, as far as sbatch's options tell."""
     of_worker, needed = cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
     if of_worker is None:
         return
-    placement.check(spec.engine.cards, of_worker.count, "a worker has")
+    placement.check({role: own.gpus for role, own in spec.settings.items()}, of_worker.count, "a worker has")
     if launch.workers_per_task > 1 and of_worker.count < needed:
         raise ValueError(
             f"--workers-per-task {launch.workers_per_task}: a worker has {counted(of_worker.count, 'GPU')} then, and "
@@ -175,7 +175,7 @@ def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Any]) -> No
         )
 
 
-def _most_workers(sbatch: Mapping[str, Any], needed: int) -> str:
+def _most_workers(sbatch: Mapping[str, Option], needed: int) -> str:
     """Return in words how many workers that need so many cards fit into one task."""
     task = cards_of_worker(sbatch)
     most = task.count // needed if task is not None else 0

@@ -33,7 +33,7 @@ mail-type = "FAIL"
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,13 +41,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rich.console import Console
 
-from harness.cli import options
 from harness.cli.toml_file import read_toml
-from harness.launch_options import Launch
 from harness.methods import defaults
 from harness.methods.parameters import parameter_names
 from harness.methods.references import resolve
 from harness.plural import counted
+from harness.settings import layers
+from harness.settings.launch_settings import Launch
+from harness.settings.roles import flattened
 from harness.sizing.cards import without_replaced
 from jobs import costs, launching, launching_several, sweeps
 from jobs.after import several_target_logprobs
@@ -56,7 +57,6 @@ from jobs.preparation import PreparedLaunch
 from jobs.probing import settings as probing
 from jobs.probing.settings import ProbeSettings
 from jobs.run.folder import RunFolder
-from jobs.run.folder_name import run_folder
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
@@ -89,8 +89,6 @@ class Suite:
     """Folder of their run folders and their warehouse."""
     launches: tuple[Launch, ...]
     nightly: NightSettings = field(default_factory=NightSettings)
-    names_output: bool = True
-    """Whether the file says where the runs go."""
     rows: tuple[str | None, ...] = ()
     """For each launch the name that the file gives its row of a table; None: none."""
     probe: ProbeSettings | None = None
@@ -116,16 +114,20 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
         raise BadSuite(f"{path}: no runs; add at least one [[run]] table of launch flags")
     _check_latency(path, latency)
+    try:
+        content, runs = flattened(content), [flattened(run) for run in runs]
+        latency = None if latency is None else flattened(latency)
+    except ValueError as error:
+        raise BadSuite(f"{path}: {error}") from error
     own_flags = [*runs, *([latency] if latency else [])]
     for flags in (content, *own_flags):
         if misplaced := _NOT_IN_A_SUITE & {key.replace("_", "-") for key in flags}:
             raise BadSuite(f"{path}: not allowed in a suite: {', '.join(sorted(misplaced))}")
     if any("output" in flags for flags in own_flags):
         raise BadSuite(f"{path}: set output once at the top: all runs share a warehouse")
-    if any({"max-gpu-hours", "max_gpu_hours"} & flags.keys() for flags in own_flags):
+    if any("max_gpu_hours" in flags for flags in own_flags):
         raise BadSuite(f"{path}: set max-gpu-hours once at the top: it is the limit of all runs together")
     overrides = overrides or {}
-    names_output = "output" in content or "output" in overrides
     output = content.setdefault("output", default_output)
     if "output" in overrides:
         output = content["output"] = str(overrides["output"])
@@ -134,7 +136,7 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
         raise BadSuite(f"{path}: {number:,} runs; valid: up to {sweeps.MOST_RUNS:,} runs in a suite")
     launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
-    return Suite(path.stem, Path(output), requests, nightly, names_output, rows, probe)
+    return Suite(path.stem, Path(output), requests, nightly, rows, probe)
 
 
 def _night_settings(table: Any) -> NightSettings:
@@ -197,7 +199,7 @@ def _of_table(
 ) -> Iterator[tuple[str | None, Launch]]:
     try:
         for row, flags in _runs(common, run, folder):
-            yield row, options.launch_from(_overridden(flags, overrides))
+            yield row, layers.launch_from(_overridden(flags, overrides))
     except ValueError as error:  # BadLaunch is one
         raise BadSuite(f"{where}: {error}") from error
 
@@ -209,19 +211,19 @@ def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator
         raise ValueError("row: expected the name of a row of the suite's table")
     own = {name: value for name, value in run.items() if name != "row"}
     for flags in sweeps.expanded(_flags(common, own)):
-        yield row, options.with_files_beside(flags, folder)
+        yield row, layers.with_files_beside(flags, folder)
 
 
 def _overridden(flags: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the flags with others on top, without hyper-parameters of other methods. Raises BadLaunch."""
     if not overrides:
         return flags
-    method = options.merged_flags(flags).get("method")
+    method = layers.merged_flags(flags).get("method")
     own = set(defaults(resolve(str(method)))) if method else set()
     foreign = set(parameter_names()) - own
     applicable = {name: value for name, value in overrides.items() if name not in foreign}
     left = without_replaced(flags, applicable)
-    return {**{name.replace("-", "_"): value for name, value in left.items()}, **applicable}
+    return {**left, **applicable}
 
 
 def _flags(common: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
@@ -231,20 +233,6 @@ def _flags(common: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
     if len(tables) > 1:
         flags["parameters"] = tables[0] | tables[1]
     return flags
-
-
-def begun_earlier(suite: Suite, tag: str | None) -> Suite:
-    """Return the suite with the folder of nights as its output where an earlier version began its runs there.
-
-    That was the default for every suite; whoever launches such a suite again resumes it. Raises what planning raises.
-    """
-    if suite.names_output or not Path(NIGHTLY_OUTPUT).is_dir():
-        return suite
-    output = Path(NIGHTLY_OUTPUT)
-    specs = [prepared.plan.spec for prepared in prepare(suite, tag, accept_code_change=True)]  # only planned
-    if not any(run_folder(output, spec).exists() for spec in specs):
-        return suite
-    return replace(suite, output=output, launches=tuple(launch.changed(output=output) for launch in suite.launches))
 
 
 def prepare(

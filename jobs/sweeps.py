@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Any, get_origin
+from typing import Any
 
-from harness.launch_options import Launch
+from harness.settings.declaration import ROLES, settings_of
+from harness.settings.launch_settings import Launch
+from harness.settings.roles import ROLE_SETTINGS, flattened
 
 MOST_RUNS = 1000
 """Most runs of a suite. More are a mistake, and reading them would take minutes."""
-_REPEATED = {"parameter"} | {
-    name
-    for name, field in Launch.model_fields.items()
-    if any(get_origin(part) is tuple for part in (field.annotation, *getattr(field.annotation, "__args__", ())))
+_REPEATED = {
+    "parameter",
+    *(name for name, setting in settings_of(Launch).items() if setting.is_repeated),
+    *(name for name, one in ROLE_SETTINGS.items() if one.setting.is_repeated),
 }
 """Flags that take several values at once, so that a list of them is one setting."""
 
@@ -38,6 +40,8 @@ def expanded(flags: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         run, own = dict(flags), dict(inner)
         for (name, is_parameter), value in zip(swept, values, strict=True):
             (own if is_parameter else run)[name] = value
+        models = {str(role): run.pop(role) for role in ROLES if isinstance(run.get(role), Mapping)}
+        run |= flattened(models)
         yield {**run, "parameters": own} if any(is_parameter for _, is_parameter in swept) else run
 
 

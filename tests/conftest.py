@@ -18,8 +18,7 @@ from tests.requirements import is_ci, require_tool
 
 if TYPE_CHECKING:
     from harness.engine import Role
-    from harness.engines.pool import EnginePool
-    from harness.engines.sharing import EngineNeed
+    from harness.engines.pool import EngineNeed, EnginePool
     from harness.engines.vllm import VLLMEngine
 
 # Threads of torch wait for each other by spinning. Where another process has the second core, those of a small model
@@ -110,9 +109,8 @@ class VLLMPair:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def vllm_pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VLLMPair]:
     """No test may end its engines, and all run in its loop: `pytest.mark.asyncio(loop_scope="session")`."""
-    from harness.engines.pool import EnginePool
+    from harness.engines.pool import EngineNeed, EnginePool
     from harness.engines.settings import pair_settings
-    from harness.engines.sharing import EngineNeed
     from harness.engines.vllm import VLLMEngine
     from harness.weights.models import pair_folder
 

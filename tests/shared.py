@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.engine import Role
+from jobs.run.spec import RunSpec
 from tests.requirements import skip_by_design
 
 _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared"
@@ -25,3 +28,11 @@ def shared_file(name: str, folder: Path = SHARED) -> Path:
 def shared_rows(name: str, folder: Path = SHARED) -> list[dict[str, Any]]:
     """Return the rows of a benchmark, in file order; the test is skipped where there are none."""
     return [json.loads(line) for line in shared_file(name, folder).read_bytes().split(b"\n") if line]
+
+
+def with_settings(spec: RunSpec, role: Role, **changes: Any) -> RunSpec:
+    """The specification with other settings of one of its models."""
+    model = spec.models[role]
+    assert model is not None
+    told = replace(model, settings=replace(model.settings, **changes))
+    return replace(spec, **{role: told})  # type: ignore[arg-type]

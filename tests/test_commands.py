@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from harness import environment, installation
 from harness.methods import METHODS, parameter_fields
+from harness.settings.roles import ROLE_SETTINGS
 from harness.training import hyperparameters
 from tests.import_graph import module_files
 from tests.test_imports import PACKAGES, ROOT
@@ -78,7 +79,7 @@ def test_a_subcommand_without_its_argument_prints_its_help() -> None:
 
 @pytest.mark.parametrize("module", ["harness.launch", "harness.doctor", "harness.reproduce"])
 def test_the_flags_of_a_launch_stand_under_headings(module: str) -> None:
-    lines = CliRunner().invoke(command(module), ["--help"]).output.splitlines()
+    lines = CliRunner().invoke(command(module), ["--help-all"]).output.splitlines()
     headings = [line for line in lines if line and not line.startswith(" ")]
     expected = [
         "Run:",
@@ -94,13 +95,21 @@ def test_the_flags_of_a_launch_stand_under_headings(module: str) -> None:
     assert "Examples:" in "".join(lines)
 
 
+def test_plain_help_lists_what_people_use_and_help_all_every_flag_by_its_new_spelling() -> None:
+    plain, every = (CliRunner().invoke(command("harness.launch"), [word]).output for word in ("--help", "--help-all"))
+    assert "--help-all" in plain
+    assert "--target NAME" in plain
+    assert "--target.top-k" not in plain
+    assert all(one.spelled in every for one in ROLE_SETTINGS.values())
+    assert "--target.top-k" not in every
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_help_of_a_launch_explains_every_hyper_parameter(method: str) -> None:
-    output = CliRunner().invoke(command("harness.launch"), ["--help"]).output
+    output = CliRunner().invoke(command("harness.launch"), ["--method", method, "--help"]).output
     words = "".join(output.split())  # click also breaks a line behind a hyphen, where no space belongs
     for parameter in parameter_fields(method):
         assert "".join(parameter.help.split()) in words, parameter.name
-        assert method in words
 
 
 def commands_and_subcommands(module: str) -> list[tuple[list[str], click.Command]]:
@@ -114,6 +123,7 @@ def test_the_examples_of_the_help_fit_80_columns_and_every_option_is_explained(m
     for words, subcommand in commands_and_subcommands(module):
         text = CliRunner(env={"COLUMNS": "80"}).invoke(command(module), [*words, "--help"]).output
         assert [line for line in text.splitlines() if len(line) > 80 and "python" in line] == [], words
+        assert len(text.splitlines()) <= (60 if module == "harness.launch" else 45), words
         assert "[default: False]" not in " ".join(text.split()), words
         options = [parameter for parameter in subcommand.params if isinstance(parameter, click.Option)]
         assert [o.name for o in options if not o.hidden and (o.help or "[")[0] == "["] == [], words
@@ -124,7 +134,7 @@ def test_the_examples_of_the_help_fit_80_columns_and_every_option_is_explained(m
 
 @pytest.mark.parametrize("task", ["align", "select"])
 def test_the_help_of_a_training_explains_every_setting(task: str) -> None:
-    output = CliRunner().invoke(command("harness.train"), [task, "--help"], env={"COLUMNS": "500"}).output
+    output = CliRunner().invoke(command("harness.train"), [task, "--help-all"], env={"COLUMNS": "500"}).output
     words = " ".join(output.split())
     assert "[OPTIONS] [-- LAUNCH_FLAGS…]" in words
     for name in hyperparameters.fields():

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from jobs.run.folder import RunFolder
-from jobs.run.records import counting_records
+from jobs.run.own_files import counting_records
 from jobs.run.state import read_state
 
 ROOT = Path(__file__).resolve().parents[1]

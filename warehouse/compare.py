@@ -75,8 +75,7 @@ def main(
     A table on standard output has what a person reads first: accuracy, difference, whether the run is not worse, and
     speed-up. Files and the other formats are always complete.
     """
-    from warehouse.comparison.contrasts import Settings
-    from warehouse.comparison.named_runs import compare_runs
+    from warehouse.comparison.contrasts import Settings, compare_runs
     from warehouse.comparison.written import write
 
     shape = choose_format(output_format, output, _BY_ENDING, "table")

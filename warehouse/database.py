@@ -39,7 +39,7 @@ from warehouse.files import (
     write_lock,
 )
 from warehouse.formatting import one_line
-from warehouse.schema import SCHEMA_VERSION, tables_digest, tables_sql, temporary_views_sql, views_digest, views_sql
+from warehouse.schema import format_digest, tables_sql, views_sql
 
 Connection = duckdb.DuckDBPyConnection
 DatabaseError = duckdb.Error
@@ -56,7 +56,6 @@ __all__ = [
     "WarehouseOutdated",
     "arrow",
     "columns",
-    "former_runs",
     "literal",
     "memory_mebibytes",
     "reader",
@@ -73,7 +72,6 @@ _ROW_GROUP_ROWS = 30720
 left of a run waits uncompressed for the commit. With DuckDB's default of 122,880 rows that would be most of a run."""
 _EMPTY_DATABASE: list[bytes] = []
 """The file of a database without rows, as soon as this process has made one."""
-_LOADED_FROM = "SELECT run_id, folder FROM run ORDER BY run_id"
 _RUN_TABLES = """
 SELECT table_name FROM duckdb_columns() WHERE column_name = 'run_id' AND database_name = current_database()
     AND table_name IN (SELECT table_name FROM duckdb_tables() WHERE database_name = current_database())
@@ -93,9 +91,7 @@ def writer(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
     with write_lock(database, wait_seconds), ExitStack() as stack:
         if database.exists():
             # An open reader keeps other programs from opening the file itself for writing.
-            current = stack.enter_context(closing(_connect(database, wait_seconds)))
-            if _stored_version(current, database)[0] != tables_digest():
-                raise WarehouseOutdated(_outdated(database))
+            _check_format(stack.enter_context(closing(_connect(database, wait_seconds))), database)
         with successor(database) as new_file:
             if database.exists():
                 copy(database, new_file)
@@ -130,12 +126,7 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
         raise WarehouseMissing(missing(database))
     connection = _connect(database, wait_seconds)
     try:
-        tables, views = _stored_version(connection, database)
-        if tables != tables_digest():
-            raise WarehouseOutdated(_outdated(database))
-        if views != views_digest():
-            # Another version of the code loaded last: this version's views stand before its, for this connection alone.
-            connection.execute(temporary_views_sql())
+        _check_format(connection, database)
         yield connection
     finally:
         connection.close()
@@ -164,20 +155,6 @@ def transaction(connection: Connection) -> Iterator[None]:
         connection.rollback()
         raise
     connection.commit()
-
-
-def former_runs(database: Path, wait_seconds: float = WAIT_SECONDS) -> dict[str, Path]:
-    """Return the run folders, by run id, that a database of any schema was loaded from.
-
-    Empty where the file does not tell, for instance because it is not a database. Raises WarehouseBusy.
-    """
-    try:
-        with closing(_connect(database, wait_seconds)) as connection:
-            return {run_id: Path(folder) for run_id, folder in connection.execute(_LOADED_FROM).fetchall()}
-    except WarehouseBusy:
-        raise
-    except (WarehouseError, duckdb.Error):
-        return {}
 
 
 def rows(connection: Connection, sql: str, parameters: Record | None = None) -> list[dict[str, Any]]:
@@ -271,7 +248,6 @@ def _open_for_writing(path: Path) -> Iterator[Connection]:
         config["max_vacuum_tasks"] = 0
     with closing(duckdb.connect(":memory:", config=config)) as connection:
         _attach(connection, path)
-        _bring_up_to_date(connection)
         yield connection
         connection.execute("CHECKPOINT")
 
@@ -295,8 +271,7 @@ def _create(path: Path) -> None:
         with transaction(connection):
             connection.execute(tables_sql())
             _define_views(connection)
-            version = [SCHEMA_VERSION, tables_digest(), views_digest()]
-            connection.execute("INSERT INTO schema_version VALUES (?, ?, ?)", version)
+            connection.execute("INSERT INTO schema_version VALUES (?)", [format_digest()])
         connection.execute("CHECKPOINT")
         connection.execute("USE memory")
         connection.execute("DETACH warehouse")
@@ -309,7 +284,7 @@ def _is_locked(error: BaseException) -> bool:
 
 @contextmanager
 def _other_programs_kept_out(database: Path, wait_seconds: float) -> Iterator[None]:
-    """Keep other programs from writing to a file that may be missing, outdated or not a database at all."""
+    """Keep other programs from writing to a file that may be missing, of another format or not a database at all."""
     with ExitStack() as stack:
         try:
             if database.exists():
@@ -321,34 +296,23 @@ def _other_programs_kept_out(database: Path, wait_seconds: float) -> Iterator[No
         yield
 
 
-def _bring_up_to_date(connection: Connection) -> None:
-    """Replace the views of another version."""
-    views = views_digest()
-    if connection.execute("SELECT views_hash FROM schema_version").fetchall() != [(views,)]:
-        with transaction(connection):
-            _define_views(connection)
-            connection.execute("UPDATE schema_version SET views_hash = ?", [views])
-
-
 def _define_views(connection: Connection) -> None:
     connection.execute(views_sql())
     found = [schema.Column(*row) for row in connection.execute(schema.COLUMNS).fetchall()]
     connection.execute(";\n".join(schema.statements(found)) or "SELECT 1")
 
 
-def _stored_version(connection: Connection, database: Path) -> tuple[str, str]:
+def _check_format(connection: Connection, database: Path) -> None:
+    """Raise WarehouseOutdated where a database has another format than this version's."""
     try:
-        [(tables, views)] = connection.execute("SELECT tables_hash, views_hash FROM schema_version").fetchall()
-    except (duckdb.Error, ValueError) as error:
-        raise WarehouseOutdated(_outdated(database)) from error
-    return tables, views
-
-
-def _outdated(database: Path) -> str:
-    return (
-        f"{database} was written by another version of the warehouse, with other tables or methods: "
-        f"run python -m warehouse.load RUNS_DIR --database {quote(str(database))} to update it"
-    )
+        is_known = connection.execute("SELECT digest FROM schema_version").fetchall() == [(format_digest(),)]
+    except duckdb.Error:
+        is_known = False
+    if not is_known:
+        raise WarehouseOutdated(
+            f"{database} was written by another version of the warehouse: python -m warehouse.load RUNS_DIR "
+            f"--database {quote(str(database))} --rebuild makes it anew from the run folders"
+        )
 
 
 def choose_grader(connection: Connection, name: str) -> None:

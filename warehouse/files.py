@@ -45,7 +45,7 @@ class WarehouseBusy(WarehouseError):
 
 
 class WarehouseOutdated(WarehouseError):
-    """The file was written with another version of the schema."""
+    """The file has another format than this version's."""
 
 
 def busy(database: Path, wait_seconds: float, holder: str = "another process") -> WarehouseBusy:

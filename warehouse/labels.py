@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from jobs.run.spec import RunSpec
 from warehouse.summary import RunSummary, TokenSpeculation
@@ -28,6 +29,7 @@ class PlannedRun:
 
 
 Named = RunSummary | PlannedRun
+Run = TypeVar("Run")
 
 _ASPECTS: tuple[Callable[[Named], str], ...] = (
     lambda run: run.dataset,
@@ -68,19 +70,28 @@ def labels(runs: Sequence[Named]) -> list[str]:
 
     Parameters are added first, then dataset, models and so on, and finally the run id.
     """
-    distinct = [_method(run) for run in runs]
+    distinct = [method_of(run) for run in runs]
     for aspect in (_differing_params(runs), *_ASPECTS):
-        groups: dict[str, set[str]] = {}
-        for run, label in zip(runs, distinct, strict=True):
-            groups.setdefault(label, set()).add(aspect(run))
-        distinct = [
-            f"{label} {aspect(run)}".rstrip() if len(groups[label]) > 1 else label
-            for run, label in zip(runs, distinct, strict=True)
-        ]
+        distinct = told_apart(runs, distinct, aspect)
     return distinct
 
 
-def _method(run: Named) -> str:
+def told_apart(
+    runs: Sequence[Run], given: Sequence[str], aspect: Callable[[Run], str], within: Callable[[Run], str] = lambda _: ""
+) -> list[str]:
+    """Return the labels, with the aspect behind those whose runs differ in it `within` one group."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for run, label in zip(runs, given, strict=True):
+        values.setdefault((label, within(run)), set()).add(aspect(run))
+    ambiguous = {label for (label, _), found in values.items() if len(found) > 1}
+    return [
+        f"{label} {aspect(run)}".rstrip() if label in ambiguous else label
+        for run, label in zip(runs, given, strict=True)
+    ]
+
+
+def method_of(run: Named | RunSpec) -> str:
+    """Return the method of a run, with the model of vanilla."""
     return f"vanilla {run.params['model']}" if run.method == "vanilla" and "model" in run.params else run.method
 
 

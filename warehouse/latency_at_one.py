@@ -9,7 +9,7 @@ predicted otherwise than equal chains that ran alone, and the estimate would not
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import get_args
@@ -20,7 +20,7 @@ from scipy.optimize import nnls
 
 from harness.engine import Role
 from harness.latency import LatencyModel, ModelSpeed, Work
-from warehouse.database import Connection, WarehouseError, rows
+from warehouse.database import Connection, Record, WarehouseError, rows
 from warehouse.statistics.intervals import Floats, Interval
 from warehouse.statistics.two_phase import Measured, Predicted, TwoPhaseMean, two_phase_mean, two_phase_ratio
 
@@ -283,7 +283,7 @@ def _speed(calls: Sequence[TimedCall]) -> ModelSpeed | None:
     return ModelSpeed(**{f.name: float(x) for f, x in zip(fields(ModelSpeed), coefficients / scale, strict=True)})
 
 
-def _call(row: Mapping[str, object], before: Sequence[TimedCall]) -> TimedCall:
+def _call(row: Record, before: Sequence[TimedCall]) -> TimedCall:
     """Return a call; a draft that overlapped with other work began during the verdict before it."""
     overlapped = _number(row["overlapped_seconds"])
     verdicts = (call.work for call in reversed(before) if call.purpose == "verdict")

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         load_into,
         load_run,
         load_runs,
-        plan_migration,
         rebuild,
     )
 
@@ -36,7 +35,6 @@ __all__ = [
     "load_run",
     "load_runs",
     "main",
-    "plan_migration",
     "rebuild",
 ]
 _COMPLETE, _INCOMPLETE, _NOTHING = 0, 1, 2
@@ -56,8 +54,13 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
     """Print what was loaded and what was left out; return the exit code."""
     from warehouse.database import WarehouseError
     from warehouse.display import printable
-    from warehouse.loading.load_report import describe, describe_copies, describe_journals, describe_skipped
-    from warehouse.loading.replacement import RunForbidden
+    from warehouse.loading.replacement import (
+        RunForbidden,
+        describe,
+        describe_copies,
+        describe_journals,
+        describe_skipped,
+    )
 
     is_complete, is_all_forbidden = True, True
     for folder, outcome in outcomes:
@@ -90,27 +93,19 @@ def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_
     Exit code 1: something was left out, with a warning; 2: nothing was loaded.
     """
     from jobs.run.folder import run_folders
-    from warehouse.database import WarehouseOutdated
-    from warehouse.display import printable
-    from warehouse.loading.runs import load_runs, plan_migration, rebuild
+    from warehouse.loading.runs import load_runs, rebuild
 
     paths = tuple(path if path.is_dir() else _run_of(path) for path in paths)
     folders = run_folders(paths)
     if not folders:
         raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")
     database = database or database_beside(folders[0].path)
-    if not is_rebuild:
-        try:
-            return _print(load_runs(folders, database, wait_seconds))
-        except WarehouseOutdated:
-            folders, line = plan_migration(folders, database, wait_seconds)
-            click.echo(printable(line), err=True)
-    return _print(rebuild(folders, database, wait_seconds))
+    return _print((rebuild if is_rebuild else load_runs)(folders, database, wait_seconds))
 
 
 def _run_of(path: Path) -> Path:
     """Return the run folder that the name of a run, or its beginning, means. Raises click.UsageError."""
-    from jobs.run.named import run_paths
+    from jobs.run.folder_name import run_paths
 
     found = [] if path.exists() else run_paths(str(path))
     found = [run for run in found if run.name == path.name] or found

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.engines import registry
 from harness.methods import METHODS, defaults
-from warehouse.database import Connection, columns, rows
+from warehouse.database import Connection, Record, columns, rows
 from warehouse.measure_sql import AGAINST, BY_PROBLEM, BY_RUN, CORRELATION, STORED
 from warehouse.pairs import latencies, run_factors
 from warehouse.statistics.intervals import Interval, mean_t
@@ -55,7 +56,7 @@ LEFT JOIN (
     ) AS scored USING (run_id, sample_id, step_index, candidate_index)
     WHERE stop_reason <> 'error' GROUP BY run_id
 ) AS reward USING (run_id)
-WHERE method = $method AND dataset = $dataset AND engine_kind <> 'scripted'
+WHERE method = $method AND dataset = $dataset AND engine_kind NOT IN $uncounted
 ORDER BY num_finished DESC, created_at DESC
 """
 
@@ -141,23 +142,24 @@ def _of_pairs(name: str, own: Fractions, base: Fractions, factor: RunFactor | No
     return Measured(100 - 100 / found.estimate, low, high, len(own.x))
 
 
-def runs_like(connection: Connection, wanted: Mapping[str, object]) -> list[dict[str, object]]:
+def runs_like(connection: Connection, wanted: Record) -> list[dict[str, object]]:
     """Return the runs with these values in the table `run`, those with the most finished samples first.
 
     wanted: values by column, with `params` as a dictionary; it must have `method` and `dataset`. Scripted runs, whose
     numbers are meaningless, are left out. `first_problems`: whether the run has the first problems of its dataset, by
     the row at the end of their ids.
     """
-    candidates = rows(connection, _RUNS, {"method": wanted["method"], "dataset": wanted["dataset"]})
+    parameters = {"method": wanted["method"], "dataset": wanted["dataset"], "uncounted": registry.uncounted()}
+    candidates = rows(connection, _RUNS, parameters)
     method = str(wanted["method"])
     runs = [{**row, "params": _whole(method, json.loads(str(row["params"])))} for row in candidates]
     sought = dict(wanted)
     if isinstance(wanted.get("params"), Mapping):
-        sought["params"] = _whole(method, wanted["params"])  # type: ignore[arg-type]
+        sought["params"] = _whole(method, wanted["params"])
     return [run for run in runs if all(run[name] == value for name, value in sought.items())]
 
 
-def _whole(method: str, params: Mapping[str, object]) -> dict[str, object]:
+def _whole(method: str, params: Record) -> dict[str, object]:
     """Return all hyper-parameters: a run of an older version lacks those that were added since, at their defaults."""
     return {**(defaults(method) if method in METHODS else {}), **params}
 

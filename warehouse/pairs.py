@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
 
-from warehouse.database import Connection, rows
+from warehouse.database import Connection, Record, rows
 from warehouse.statistics.intervals import Floats
 from warehouse.statistics.ratios import Fractions
 from warehouse.statistics.run_factor import RunFactor, run_factor
@@ -64,7 +64,7 @@ def latencies(
     return Fractions(own_x, own_y), Fractions(base_x, base_y)
 
 
-def alike_but_in_flight(run: Mapping[str, object], baseline: Mapping[str, object]) -> bool:
+def alike_but_in_flight(run: Record, baseline: Record) -> bool:
     """Return whether two rows of `warehouse.measures.runs_like` differ in nothing but the samples in flight.
 
     So it is for latencies that were timed one sample at a time, beside batches of whatever size.
@@ -73,9 +73,7 @@ def alike_but_in_flight(run: Mapping[str, object], baseline: Mapping[str, object
     return all(run[name] == baseline[name] for name in _ALIKE if name not in in_flight)
 
 
-def unlike_baseline(
-    run: Mapping[str, object], baseline: Mapping[str, object], *, across_concurrencies: bool = False
-) -> list[str]:
+def unlike_baseline(run: Record, baseline: Record, *, across_concurrencies: bool = False) -> list[str]:
     """Return why the latencies of two runs have no ratio, e.g. `its baseline has concurrency 8, not 1`.
 
     Both are rows of `warehouse.measures.runs_like`. across_concurrencies: whether the ratio is to be that of two

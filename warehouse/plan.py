@@ -1,6 +1,6 @@
 """Plan a comparison: `python -m warehouse.plan [RUN…] --margin 2 --power 0.8`.
 
-A command front: what is planned from which runs is in `warehouse.planning`, the statistics in
+A command front: what is planned from which runs is in `warehouse.comparison.plans`, the statistics in
 `warehouse.statistics.planning`.
 """
 
@@ -97,8 +97,8 @@ def main(
     alone is one with an assumption (--correlation). Without RUN, all settings in the database are planned from. The
     plan is for the decision "not worse" of warehouse.compare, and for GPU-hours as these runs took them.
     """
+    from warehouse.comparison import plans
     from warehouse.database import reader_for_grader
-    from warehouse.planning import pilots, plans, show
 
     if difference_points <= -margin_points:
         raise click.UsageError(
@@ -110,10 +110,10 @@ def main(
     question = replace(question, ks=ks) if ks else question
     named = runs[0] if runs else baseline
     with reader_for_grader(database or default_database(named), grader, wait_seconds) as connection:
-        found, left_out = pilots.read(connection, runs, baseline)
+        found, left_out = plans.read(connection, runs, baseline)
     planned = [plans.plan(basis, question) for basis in found]
     with complete_output(output) as out:
-        show.write(planned, left_out, out, shape)
+        plans.write(planned, left_out, out, shape)
 
 
 if __name__ == "__main__":

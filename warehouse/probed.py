@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from warehouse.formatting import NOTHING, fixed, span
 from warehouse.options import WarehouseCommand, database_option, default_database, format_option, wait_option
 
 if TYPE_CHECKING:
-    from warehouse.database import Connection
+    from warehouse.database import Connection, Record
 
 RATES = {
     "probe_false_acceptance": "wrong accepted",
@@ -72,7 +72,7 @@ def found(connection: Connection, run_id: str) -> dict[str, Any]:
     return {"run_id": run_id, **points, "estimates": estimates, "judge_auroc": dict(judged[0]) if judged else None}
 
 
-def lines(probe: Mapping[str, Any]) -> Iterator[str]:
+def lines(probe: Record) -> Iterator[str]:
     """Yield the sentences that stand around a probe's table."""
     yield (
         f"Probe of {probe['source_run_id']}: {counted(probe['num_points'], 'point')}, {probe['num_accepted']} where "
@@ -83,13 +83,13 @@ def lines(probe: Mapping[str, Any]) -> Iterator[str]:
         yield f"UNFINISHED: {counted(missing, 'point has', 'points have')} no graded continuations yet."
 
 
-def left_out(probe: Mapping[str, Any]) -> Iterator[str]:
+def left_out(probe: Record) -> Iterator[str]:
     """Yield how many decisions no probe can look at; nothing where there are none, or it is not known."""
     if number := probe["num_ending"]:
         yield f"{counted(number, 'decision')} about the end of the reply cannot be continued and are left out."
 
 
-def table(probe: Mapping[str, Any]) -> Table:
+def table(probe: Record) -> Table:
     """Return the rates as a table: a row for all decisions, for each third of the chain and for each threshold."""
     shown = Table(box=box.SIMPLE_HEAD)
     shown.add_column("")
@@ -100,9 +100,9 @@ def table(probe: Mapping[str, Any]) -> Table:
     return shown
 
 
-def cells_of(estimates: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+def cells_of(estimates: Sequence[Record]) -> Iterator[tuple[str, ...]]:
     """Yield a row of cells for each group of decisions: its name, and the rates in the order of RATES."""
-    groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, str], dict[str, Record]] = {}
     for row in estimates:
         groups.setdefault((row["group_kind"] or "", row["group_value"] or ""), {})[row["metric"]] = row
     for (kind, value), by_metric in groups.items():
@@ -110,7 +110,7 @@ def cells_of(estimates: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]
             yield f"{_GROUPS[kind]} {value}".strip(), *(_cell(by_metric.get(metric)) for metric in RATES)
 
 
-def areas(probe: Mapping[str, Any]) -> Iterator[str]:
+def areas(probe: Record) -> Iterator[str]:
     """Yield how well the decisions' numbers tell wrong from right steps, and beside it the correlation with answers."""
     own = next((row for row in probe["estimates"] if row["metric"] == "probe_auroc"), None)
     if own is not None:
@@ -119,17 +119,17 @@ def areas(probe: Mapping[str, Any]) -> Iterator[str]:
         yield f"Against the final answer of the sample, which is a correlation: {_area(probe['judge_auroc'], 'auroc')}."
 
 
-def _cell(row: Mapping[str, Any] | None) -> str:
+def _cell(row: Record | None) -> str:
     if row is None:
         return NOTHING
     return f"{fixed(row['estimate'], 1, 100)} ({span(row['low_95'], row['high_95'], 0, 100).replace(' to ', '–')})"
 
 
-def _area(row: Mapping[str, Any], name: str) -> str:
+def _area(row: Record, name: str) -> str:
     return f"{fixed(row[name], 3)} ({span(row['low_95'], row['high_95'], 3)})"
 
 
-def print_found(probe: Mapping[str, Any], console: Console) -> None:
+def print_found(probe: Record, console: Console) -> None:
     """Print a probe's result for people."""
     for line in lines(probe):
         console.print(plain(line), soft_wrap=False)

@@ -32,19 +32,14 @@ if TYPE_CHECKING:
 _BY_ENDING: dict[str, QueryFormat] = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".txt": "table"}
 _QUERIES = Path(__file__).with_name("queries")
 _LIST = """
-SELECT kind, name, comment FROM (
-    -- Another version's views may lie in the file, below those of this version.
-    SELECT 'view' AS kind, view_name AS name, arg_max(comment, database_name = 'temp') AS comment
-    FROM duckdb_views() WHERE NOT internal GROUP BY view_name
-    UNION ALL
-    SELECT 'table', table_name, comment FROM duckdb_tables() WHERE NOT internal
-) ORDER BY kind DESC, name
+SELECT 'view' AS kind, view_name AS name, comment FROM duckdb_views() WHERE NOT internal
+UNION ALL
+SELECT 'table', table_name, comment FROM duckdb_tables() WHERE NOT internal
+ORDER BY kind DESC, name
 """
 _COLUMNS = """
 SELECT table_name, column_name, data_type, comment, table_name IN (SELECT view_name FROM duckdb_views()) AS is_view
 FROM duckdb_columns() WHERE NOT internal
--- Another version's views may lie in the file, below those of this version.
-QUALIFY database_name = max_by(database_name, database_name = 'temp') OVER (PARTITION BY table_name)
 ORDER BY column_index
 """
 

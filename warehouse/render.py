@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
 from harness.plural import counted
 from harness.trace import VERDICT_KINDS
@@ -86,7 +87,11 @@ def warnings(run: RunSummary) -> list[str]:
 
 def scripted(run: RunSummary) -> list[str]:
     """Return a warning where no model wrote the answers."""
-    return ["SCRIPTED ENGINES: no model ran; the numbers mean nothing."] if run.engine_kind == "scripted" else []
+    return [f"{run.engine_kind.upper()} ENGINES: no model ran; the numbers mean nothing."] if _is_uncounted(run) else []
+
+
+def _is_uncounted(run: RunSummary) -> bool:
+    return run.engine_kind in registry.uncounted()
 
 
 def busy(run: RunSummary) -> list[str]:
@@ -94,7 +99,7 @@ def busy(run: RunSummary) -> list[str]:
 
     One that works for a run alone has a load of about 1 for each core while it generates on them.
     """
-    if run.engine_kind == "scripted" or run.load_per_core is None or run.load_per_core < _BUSY:
+    if _is_uncounted(run) or run.load_per_core is None or run.load_per_core < _BUSY:
         return []
     return [
         f"BUSY MACHINE: a load of {run.load_per_core:.1f} for each core at the start or end of the run's work; its "

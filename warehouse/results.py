@@ -6,14 +6,13 @@ standard error in NAME_standard_error and the method in NAME_interval.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from warehouse.database import Connection, reader, rows
+from warehouse.database import Connection, Record, reader, rows
 from warehouse.render import warnings
 from warehouse.statistics.intervals import Interval
 from warehouse.summary import CodeShare, ModelTokens, RunSummary, SpeedUp, summaries
@@ -234,9 +233,7 @@ def _settings(connection: Connection, run: RunSummary) -> dict[str, object]:
 
 def _estimates(connection: Connection, run: RunSummary) -> dict[str, object]:
     """Return each number of the summary with its interval from the table `estimate`."""
-    found: dict[str, Mapping[str, Any]] = {
-        str(row["metric"]): row for row in rows(connection, _ESTIMATES, {"run_id": run.run_id})
-    }
+    found: dict[str, Record] = {str(row["metric"]): row for row in rows(connection, _ESTIMATES, {"run_id": run.run_id})}
     shown: dict[str, object] = {}
     for name in _SHOWN:
         row = found.get(name)

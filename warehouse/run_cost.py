@@ -1,7 +1,7 @@
 """What samples of a launch are likely to take, before they are run.
 
 The first of these that there is: finished runs of the same settings in the warehouse; what the run itself has used so
-far.
+far, or for a run of a published suite what the papers print (warehouse.suites.published_costs).
 
 The range of a mean over several runs goes from the cheapest of them to the dearest. Of a single run it is the 95 %
 interval of its mean over problems, with the run factor where runs were repeated (warehouse.statistics.run_factor);
@@ -13,23 +13,25 @@ timing samples of runs in batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.launch_options import Launch
+from harness.engines import registry
+from harness.methods import build
 from harness.plural import counted
+from harness.settings.launch_settings import Launch
 from jobs.run.forecast import Forecast
+from jobs.run.shards import Recorded
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
 from warehouse.measures import runs_like
 from warehouse.pairs import run_factors
 from warehouse.statistics.intervals import Interval, mean_t
 from warehouse.statistics.run_factor import between_runs
-from warehouse.suites.published_costs import from_history
 
 _WAIT_SECONDS = 2.0
 """A launch does not wait for a loader."""
@@ -58,7 +60,7 @@ def forecast(
     timing = alone(launch, spec, to_time, database) if to_time else None
     if not num_samples:
         return timing
-    batches = _read(database, lambda connection: _from_history(connection, launch, spec, num_samples)) or own
+    batches = from_history(launch, same_cost(spec), num_samples, database) or own
     if batches is None or not to_time:
         return batches
     if timing is None or timing.has_gpu != batches.has_gpu:
@@ -69,7 +71,7 @@ def forecast(
 def alone(launch: Launch, spec: RunSpec, num_samples: int, database: Path) -> Forecast | None:
     """Estimate samples of a launch that run one at a time over engines that are up; None: nothing tells."""
     one, one_spec = launch.changed(concurrency=1, latency_sample=None), replace(spec, concurrency=1)
-    if found := _read(database, lambda connection: _from_history(connection, one, one_spec, num_samples)):
+    if found := from_history(one, same_cost(one_spec), num_samples, database):
         return found
     return _read(database, lambda connection: _from_timings(connection, spec, num_samples))
 
@@ -87,6 +89,7 @@ def same_cost(spec: RunSpec) -> dict[str, Any]:
     """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
     return {
         "method": spec.method,
+        "uncounted": registry.uncounted(),
         "dataset": spec.dataset,
         "params": dict(spec.params),
         "temperature": spec.temperature,
@@ -108,16 +111,31 @@ def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forec
         return None
 
 
-def _from_history(connection: Connection, launch: Launch, spec: RunSpec, num_samples: int) -> Forecast | None:
-    found = [(run, cost) for run in runs_like(connection, same_cost(spec)) if (cost := from_history(launch, run, 1))]
+def from_history(launch: Launch, like: Mapping[str, Any], num_samples: int, database: Path) -> Forecast | None:
+    """Estimate samples by finished runs that have the columns `like` in the table `run`; None where there are none.
+
+    A run counts if it has times, and no model was split over another number of devices than the launch asks for.
+    """
+    return _read(database, lambda connection: _from_history(connection, launch, like, num_samples))
+
+
+def _from_history(connection: Connection, launch: Launch, like: Mapping[str, Any], num_samples: int) -> Forecast | None:
+    roles = build(launch.method, dict(launch.parameters)).roles
+    found = [
+        run
+        for run in runs_like(connection, dict(like))
+        if run["wall_seconds"]
+        and run["num_finished"]
+        and all(launch.roles[role].tensor_parallel in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles)
+    ]
     # Those on the devices of the run with the most samples: a mean over several machines is that of none.
-    alike = [(run, cost) for run, cost in found if run["devices"] == found[0][0]["devices"]]
+    alike = [run for run in found if run["devices"] == found[0]["devices"]]
     if not alike:
         return None
-    weights = [int(str(run["num_finished"])) for run, _ in alike]
-    hours = [cost.worker_hours for _, cost in alike]
+    weights = [int(str(run["num_finished"])) for run in alike]
+    hours = [float(str(run["wall_seconds"])) / number / 3600 for run, number in zip(alike, weights, strict=True)]
     mean = float(np.average(hours, weights=weights))
-    first = alike[0][0]
+    first = alike[0]
     name = str(first["run_id"]) + (f" and {counted(len(alike) - 1, 'more run')}" if len(alike) > 1 else "")
     if len(alike) > 1:
         low, high = min(hours) / mean, max(hours) / mean
@@ -156,3 +174,65 @@ def _range_of_run(connection: Connection, run_id: str) -> tuple[float, float]:
 def _scaled(worker_hours: float, num_gpus: int, relative: Sequence[float], source: str) -> Forecast:
     whole = worker_hours * max(1, num_gpus)
     return Forecast(worker_hours, whole * relative[0], whole * relative[1], num_gpus, source)
+
+
+_COVERED = 0.5
+"""Share of the problems that similar runs must cover; otherwise less similar runs are considered too."""
+
+# Failed samples are left out: their length says where something broke, not how long a sample is.
+_SPENT = """
+WITH similar_run AS (
+    SELECT run_id, CASE
+        WHEN draft_name IS NOT DISTINCT FROM $draft AND target_name IS NOT DISTINCT FROM $target
+            AND token_budget = $token_budget THEN 0
+        WHEN draft_name IS NOT DISTINCT FROM $draft AND target_name IS NOT DISTINCT FROM $target THEN 1
+        ELSE 2 END AS dissimilarity
+    FROM run WHERE dataset = $dataset AND method = $method AND engine_kind NOT IN $uncounted
+), spent AS (
+    SELECT run_id, sample_id, sum(spent_tokens) AS tokens
+    FROM sample_tokens SEMI JOIN similar_run USING (run_id) GROUP BY ALL
+)
+SELECT dissimilarity, problem.text, avg(spent.tokens)::DOUBLE AS spent_tokens, count(*) AS num_samples
+FROM similar_run JOIN sample USING (run_id) JOIN spent USING (run_id, sample_id) JOIN problem USING (run_id, problem_id)
+WHERE stop_reason IS NOT NULL AND stop_reason <> 'error'
+GROUP BY ALL ORDER BY ALL
+"""
+
+
+def spent_tokens(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str, Recorded]:
+    """Return the tokens that samples of this dataset and method spent, by the text of the problem.
+
+    Three groups of runs are considered in turn: those with the same models and token budget, those with the same models
+    and the others. The first group that covers at least half of the problems is used, otherwise the one that covers the
+    most. Empty where there are none, and where the database is missing, locked or of another version.
+    """
+    try:
+        return _read_spent(database, spec, texts)
+    except (WarehouseError, DatabaseError):
+        return {}
+
+
+def _read_spent(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str, Recorded]:
+    parameters: dict[str, object] = {
+        "dataset": spec.dataset,
+        "uncounted": registry.uncounted(),
+        "method": spec.method,
+        "draft": spec.draft and spec.draft.name,
+        "target": spec.target and spec.target.name,
+        "token_budget": spec.token_budget,
+    }
+    planned = set(texts)
+    groups: dict[object, dict[str, Recorded]] = {}
+    with reader(database, _WAIT_SECONDS) as connection:
+        for row in rows(connection, _SPENT, parameters):
+            recorded = Recorded(float(str(row["spent_tokens"])), int(str(row["num_samples"])))
+            if row["text"] in planned:
+                groups.setdefault(row["dissimilarity"], {})[str(row["text"])] = recorded
+    return _best(groups, len(planned))
+
+
+def _best(groups: Mapping[object, dict[str, Recorded]], num_problems: int) -> dict[str, Recorded]:
+    for group in groups.values():
+        if len(group) >= _COVERED * num_problems:
+            return group
+    return max(groups.values(), key=len, default={})

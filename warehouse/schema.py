@@ -1,4 +1,4 @@
-"""The SQL files that define the database: tables, views, and what fills the tables; and digests of them."""
+"""The SQL files that define the database: tables, views, and what fills the tables; and their digest."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-SCHEMA_VERSION = 3
-"""Shown to people. Whether a database can be used is decided by the digests of the definitions."""
 ESTIMATES_VERSION = 6
-"""Of the methods behind the rows of `estimate`. Whoever changes what is stored raises it, so that older databases are
-rebuilt by the next load; tests/warehouse/test_estimates.py says when that is necessary."""
+"""Of the methods behind the rows of `estimate`, a part of the format of databases. Whoever changes what is stored
+raises it; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")
 """SQL files that fill the tables from the staged tables of one run, in this order."""
 _FOLDER = Path(__file__).parent
@@ -26,8 +24,6 @@ _VIEWS = (
     "judge", "replay", "drafts", "probe", "flips", "wide", "several", "code", "target",
 )  # fmt: skip
 """Files of views/, each after those that it builds on."""
-_USED_IN_FILLING = ("macros", "replay")
-"""Files of views/ that filling the tables uses."""
 
 
 def sql_of(name: str) -> str:
@@ -45,25 +41,14 @@ def views_sql() -> str:
     return "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
 
 
-def temporary_views_sql() -> str:
-    """Return the definition of macros and views for one connection, which may be one that only reads."""
-    return re.sub(r"^CREATE OR REPLACE (VIEW|MACRO)\b", r"CREATE OR REPLACE TEMP \1", views_sql(), flags=re.MULTILINE)
+def format_digest() -> str:
+    """Return the SHA-256 of the definition of tables and views, and of what fills the tables: the format of databases.
 
-
-def tables_digest() -> str:
-    """Return the SHA-256 of the definition of the tables, and of what fills them with rows and estimates."""
-    used = [f"views/{name}" for name in _USED_IN_FILLING]
-    filling = [sql_of(name) for name in (*FILLING, *used)]
-    return _digest("\n".join([tables_sql(), *filling, f"estimates {ESTIMATES_VERSION}"]))
-
-
-def views_digest() -> str:
-    """Return the SHA-256 of the definition of macros and views, and of the comments on columns."""
-    return _digest(views_sql() + text())
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    A database with another one is not used.
+    """
+    filling = [sql_of(name) for name in FILLING]
+    texts = [tables_sql(), views_sql(), text(), *filling, f"estimates {ESTIMATES_VERSION}"]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 _FILE = Path(__file__).parent / "views" / "columns.toml"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grading.grade import FAILED
-from warehouse.database import Connection, reader, rows
+from warehouse.database import Connection, Record, reader, rows
 from warehouse.loading.convert import SkippedFile
 from warehouse.statistics.intervals import Interval
 
@@ -180,7 +180,7 @@ class RunSummary:
 
     run_id: str
     method: str
-    params: Mapping[str, object]
+    params: Record
     dataset: str
     draft: str | None
     target: str | None

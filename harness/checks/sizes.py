@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness import gpus
-from harness.checks.check import Check, Question, failure, ok, warning
-from harness.checks.data import of_question
+from harness.checks.finding import Check, Question, failure, ok, warning
+from harness.checks.inputs import of_question
 from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
-from harness.engines import adapter, speculators
+from harness.engines import registry, speculation
 from harness.environment import accelerator
 from harness.methods import build
 from harness.plural import counted
 from harness.problems import benchmarks
 from harness.prompt_file import of_stored
+from harness.sizing.card_plan import DoesNotFit, NotPlannable, engine_line, room_line
 from harness.sizing.cards import GPU_MEMORY, Card, cards_here, cards_of_worker
-from harness.sizing.engine_plan import DoesNotFit, NotPlannable, engine_line, room_line
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,
@@ -28,10 +28,10 @@ from harness.sizing.run_sizing import (
     planned,
     short_contexts,
 )
-from harness.weights import models
+from harness.weights import adapter, models
 
 _SUBJECT = "memory plan"
-_GIVE = "give --draft-memory, --target-memory and the tensor parallel sizes"
+_GIVE = "give --draft.memory, --target.memory and the tensor parallel sizes"
 _PROMPT_TOKENS = 1024
 """Upper estimate of a prompt where the problems are not at hand."""
 _FEW = 0.25
@@ -43,7 +43,8 @@ def check_sizes(question: Question, folders: Mapping[Role, Path]) -> Iterator[Ch
 
     `folders` are those of the models on this machine, by role.
     """
-    if question.engine not in ("vllm", "auto") or question.method is None or not question.models:
+    is_planned = question.engine == registry.AUTO or registry.capabilities(question.engine).is_planned
+    if not is_planned or question.method is None or not question.models:
         return
     try:
         yield from _checks(question, _sizing(question, folders))
@@ -65,7 +66,7 @@ def _checks(question: Question, sizing: RunSizing) -> Iterator[Check]:
     job = cards_of_worker(question.sbatch or {}, question.workers_per_task)
     check_flags(sizing, None if job is None else job.count)
     if job is None:
-        yield (warning if question.engine == "vllm" else ok)(_SUBJECT, "no GPU is asked for (--gpus-per-node)")
+        yield (ok if question.engine == registry.AUTO else warning)(_SUBJECT, "no GPU is asked for (--gpus-per-node)")
     elif job.card is None:
         text = (
             f"the node decides on {counted(job.count, 'GPU')}; --gpus-per-node h100:4 or --{GPU_MEMORY} 80GB says which"
@@ -99,7 +100,7 @@ def _sizing(question: Question, folders: Mapping[Role, Path]) -> RunSizing:
     files = {role: _files(name, folders.get(role)) for role, name in question.models.items()}
     proposes = files.get("draft") if question.spec_decode == "draft" else None
     if question.speculator is not None:
-        reference = speculators.resolve(question.speculator)
+        reference = speculation.resolve(question.speculator)
         proposes = ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
     return RunSizing(
         models={role: model for role, model in files.items() if role in method.roles},

@@ -1,1 +1,1 @@
-"""The command line: commands, the options that `harness.launch_options` declares, presets and TOML config files."""
+"""The command line: commands, their exit codes and errors, the program that has all of them, TOML files."""

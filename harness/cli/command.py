@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from harness import environment
-from harness.cli import exit_codes, numbers, permissions
+from harness.cli import exit_codes, permissions
+from harness.plural import did_you_mean
 
 _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory")
 """What the dynamic loader says of a library for which a process has no memory."""
+_LISTS_ALL = "harness.help-all"
+"""Key of a context: whether its help lists every option."""
 
 
 class OutputFile(click.Path):
@@ -56,15 +60,22 @@ class Date(click.DateTime):
             self.fail(f"{value} is not a date of the form YYYY-MM-DD", param, ctx)
 
 
+class FurtherOption(click.Option):
+    """An option that `--help-all` alone lists."""
+
+    is_common = False
+
+
 class OneLineErrors(click.Command):
     """A command that exits with code 2 on a wrong input and with 1 on other trouble, with one line on stderr.
 
     A file or folder that the user may not read or write counts as a wrong input.
 
     It has `-h` and `--version`. Options with an attribute `heading` are listed by `--help` under it, in the order of
-    `headings`. With `help_without_arguments`, or where an argument or option is required, the command without any
-    argument prints its help and exits with code 2. With `prints_outcome` it has an option `--json`, and a command line
-    that cannot be parsed has its line of JSON too, on standard output, as any other refusal has.
+    `headings`; those with an attribute `is_common` that is false, `--help-all` alone lists. With
+    `help_without_arguments`, or where an argument or option is required, the command without any argument prints its
+    help and exits with code 2. With `prints_outcome` it has an option `--json`, and a command line that cannot be
+    parsed has its line of JSON too, on standard output, as any other refusal has.
     """
 
     def __init__(
@@ -82,6 +93,7 @@ class OneLineErrors(click.Command):
         self.help_without_arguments = help_without_arguments
         self.prints_outcome = prints_outcome
         self.params.append(_version_option())
+        self._help_all = _help_all_option()
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
         """Run and return what the command returns; a number is the exit code."""
@@ -130,6 +142,29 @@ class OneLineErrors(click.Command):
                 click.echo(json.dumps(found))
             raise
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options, with `--help-all` where there is more to list than `--help` does."""
+        params = super().get_params(ctx)
+        if all(getattr(parameter, "is_common", True) for parameter in params):
+            return params
+        return [*params, self._help_all]
+
+    @staticmethod
+    def lists_all(ctx: click.Context) -> bool:
+        """Return whether the help that is asked for is that of `--help-all`."""
+        return bool(ctx.meta.get(_LISTS_ALL))
+
+    def where_the_rest_is(self, ctx: click.Context) -> str:
+        """Return the last line of a help that does not list everything."""
+        return f"All options: {ctx.command_path} --help-all."
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, and where the rest is."""
+        super().format_epilog(ctx, formatter)
+        if self._help_all in self.get_params(ctx) and not self.lists_all(ctx):
+            formatter.write_paragraph()
+            formatter.write_text(self.where_the_rest_is(ctx))
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, or print the help as help where nothing was typed and something is needed."""
         needs_input = self.help_without_arguments or any(parameter.required for parameter in self.params)
@@ -138,10 +173,10 @@ class OneLineErrors(click.Command):
             ctx.exit(0 if isinstance(self, click.Group) else 2)  # a script with an empty variable must not go on
         try:
             rest = super().parse_args(ctx, args)
-            numbers.check(ctx)
+            self._check_numbers(ctx)
             return rest
         except click.BadParameter as error:
-            raise numbers.in_plain_words(error) from error
+            raise _in_plain_words(error) from error
         except click.BadOptionUsage as error:
             chosen = [p.type for p in self.params if error.option_name in p.opts and isinstance(p.type, click.Choice)]
             if not chosen or not error.message.endswith("requires an argument."):
@@ -149,11 +184,19 @@ class OneLineErrors(click.Command):
             text = f"{error.message.removesuffix('.')}: {', '.join(map(str, chosen[0].choices))}"
             raise click.BadOptionUsage(error.option_name, text, ctx) from error
 
+    def _check_numbers(self, ctx: click.Context) -> None:
+        """Raise BadParameter for an option that is "nan", which click takes for a number within every range."""
+        for parameter in self.get_params(ctx):
+            value = ctx.params.get(parameter.name or "")
+            if isinstance(value, float) and math.isnan(value):
+                raise click.BadParameter("'nan' is not a number", ctx, parameter)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by heading; those without one come last, under Options."""
         by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*self.headings, "Options")}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
+            is_listed = self.lists_all(ctx) or getattr(parameter, "is_common", True)
+            record = parameter.get_help_record(ctx) if is_listed else None
             if record is not None and record[1]:  # from 8.2, click has one for every argument
                 by_heading.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
         for heading, records in by_heading.items():
@@ -175,7 +218,8 @@ class OneLineGroup(OneLineErrors, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the subcommand; an unknown one is an error that names the others."""
         if not ctx.resilient_parsing and args and self.get_command(ctx, args[0]) is None:
-            ctx.fail(f"no command {args[0]!r}; there are: {', '.join(self.list_commands(ctx))}")
+            names = self.list_commands(ctx)
+            ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], names)}; there are: {', '.join(names)}")
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -205,6 +249,68 @@ def _summaries(folder: Path) -> Iterable[tuple[str, str]]:
         if text is not None:
             name = path.parent.name if path.stem == "__main__" else path.stem
             yield name, " ".join(text.split("\n\n")[0].split()).partition(". ")[0].rstrip(".") + "."
+
+
+def is_for_help(words: Sequence[str]) -> bool:
+    """Return whether a command line asks for help alone."""
+    return bool({"-h", "--help"} & set(words)) or not words
+
+
+def _help_all_option() -> click.Option:
+    def show(context: click.Context, _: click.Parameter, requested: bool) -> None:
+        if requested and not context.resilient_parsing:
+            context.meta[_LISTS_ALL] = True
+            click.echo(context.get_help())
+            context.exit(0)
+
+    return click.Option(
+        ["--help-all"], is_flag=True, expose_value=False, is_eager=True, callback=show, help="List every option."
+    )
+
+
+def _in_plain_words(error: click.BadParameter) -> click.BadParameter:
+    """Return the error of a number's option with what is valid for it, and that of a choice with what is like it.
+
+    click says "is not a valid integer range" and "is not in the range x>=1".
+    """
+    kind = None if error.param is None else error.param.type
+    if isinstance(kind, click.Choice):
+        value = error.message.partition(" is not one of ")[0].strip("'")
+        text = error.message.removesuffix(".") + did_you_mean(value, map(str, kind.choices))
+        return click.BadParameter(text, error.ctx, error.param, error.param_hint)
+    wanted = None if kind is None else _expected(kind)
+    value, is_not, _ = error.message.rpartition(" is not ")
+    if wanted is None or not is_not:
+        return error
+    return click.BadParameter(f"{value} is not {wanted}", error.ctx, error.param, error.param_hint)
+
+
+def _expected(kind: click.ParamType[Any]) -> str | None:
+    """Return what values a type of number takes, such as "a whole number from 1 to 1000"; None: it is of no number."""
+    if isinstance(kind, click.types.IntParamType):
+        words = "a whole number"
+    elif isinstance(kind, click.types.FloatParamType):
+        words = "a number"
+    else:
+        return None
+    return f"{words}{_range(kind)}" if isinstance(kind, click.IntRange | click.FloatRange) else words
+
+
+def _range(kind: click.IntRange | click.FloatRange) -> str:
+    if kind.min is None or kind.max is None:
+        low = "" if kind.min is None else f" above {kind.min:g}" if kind.min_open else f" of {_plain(kind.min)} or more"
+        high = (
+            "" if kind.max is None else f" below {kind.max:g}" if kind.max_open else f" of {_plain(kind.max)} or less"
+        )
+        return low or high
+    if not kind.min_open and not kind.max_open:
+        return f" from {_plain(kind.min)} to {_plain(kind.max)}"
+    low = f" above {_plain(kind.min)}" if kind.min_open else f" of {_plain(kind.min)} or more"
+    return f"{low} and {'below' if kind.max_open else 'up to'} {_plain(kind.max)}"
+
+
+def _plain(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def _version_option() -> click.Option:

@@ -1,4 +1,4 @@
-"""Which of a worker's cards each engine gets (`--draft-gpus 0 --target-gpus 1,2,3,4`).
+"""Which of a worker's cards each engine gets (`--draft.gpus 0 --target.gpus 1,2,3,4`), and which of its cores.
 
 Cards are numbered from 0 among those that the worker may use, in the order of CUDA_VISIBLE_DEVICES or of Slurm's
 allocation. On the node each number becomes a name that stays the same in every process (harness.gpus). Light: a login
@@ -7,8 +7,9 @@ node without cards checks what it can.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 from harness import gpus
@@ -68,7 +69,7 @@ def check(placement: Placement, num_available: int | None, where: str) -> None:
         if numbers is not None and num_available is not None and max(numbers) >= num_available:
             valid = {0: "", 1: "0 or "}.get(num_available, f"0 to {num_available - 1}, or ")
             raise ValueError(
-                f"--{role}-gpus {written(numbers)}: {where} {counted(num_available, 'GPU')}; valid: {valid}{ALL}"
+                f"--{role}.gpus {written(numbers)}: {where} {counted(num_available, 'GPU')}; valid: {valid}{ALL}"
             )
 
 
@@ -99,3 +100,54 @@ def devices(placement: Placement) -> dict[Role, tuple[str, ...] | None]:
         role: None if numbers is None else tuple(names[number] for number in numbers)
         for role, numbers in placement.items()
     }
+
+
+MOST_BYTES_ON_ONE_CORE = 64_000_000
+"""Bytes of weights up to which an engine with few requests runs on one core. Its threads wait for each other dozens of
+times a token; for so few weights that takes as long as a second thread saves, or longer: a prompt of 60 new tokens took
+the bundled target (10 MB) 25 ms on one core and 34 ms on two, a token the same on both. Of SmolLM2-135M (270 MB), a
+token took a fifth longer on one core, and a prompt a tenth less."""
+CONCURRENCY_TO_SPLIT = 3
+"""Number of samples in flight from which each engine gets its own cores."""
+
+
+def core_lists(
+    roles: tuple[Role, ...],
+    ranks: Mapping[Role, int],
+    concurrency: int,
+    cores: list[int] | None = None,
+    small: Collection[Role] = (),
+) -> dict[Role, str | None]:
+    """Return the cores for each engine's threads; None leaves the choice to the operating system.
+
+    The engines of one sample work one after the other, so with one or two samples in flight each engine has all cores.
+    Those whose models are `small` have one core each there, the target's the last.
+    With more samples both work at the same time: threads of two engines on the same cores would wait for each other at
+    every barrier, so the cores are divided, a quarter of them for the draft, and another for a reward model. Where
+    there are too few for three, the reward model has those of the draft.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if cores is None else cores
+    groups: dict[Role, list[int]] = dict.fromkeys(roles, cores)
+    writers = [role for role in roles if role != "reward"]
+    apart = roles if len(cores) >= sum(ranks.values()) else writers
+    if concurrency < CONCURRENCY_TO_SPLIT:
+        groups |= {r: cores[-1:] if r == "target" else cores[:1] for r in roles if r in small and ranks[r] == 1}
+    elif len(apart) > 1 and len(cores) >= sum(ranks[role] for role in apart):
+        large = "target" if "target" in apart else apart[-1]
+        start = 0
+        for role in (role for role in apart if role != large):
+            size = max(len(cores) // 4, ranks[role])
+            groups[role], start = cores[start : start + size], start + size
+        groups[large] = cores[start:]
+        if "reward" in roles and "reward" not in apart:
+            groups["reward"] = groups["draft"]
+    return {role: _ranges(groups[role], ranks[role]) for role in roles}
+
+
+def _ranges(cores: list[int], ranks: int) -> str | None:
+    """Return the cores in equal groups, one per rank; None where there are fewer cores than ranks."""
+    size = len(cores) // ranks
+    if size == 0:
+        return None
+    groups = [cores[i * size : (i + 1) * size] for i in range(ranks)]
+    return "|".join(",".join(map(str, group)) for group in groups)

@@ -1,32 +1,63 @@
-"""Starting and ending the processes of an engine: their environment, their output, and that none is left behind.
+"""The processes of an engine: their environment, their output, their files on the node, and that none is left behind.
 
 Environment and file descriptors belong to the whole process and are inherited by its children when they start. So only
 one engine starts at a time, and both are restored once it has started.
+
+vLLM's engine processes outlive a worker that is killed and keep the GPU's memory. Every process of an engine therefore
+carries a mark in the environment that it was started with, so that it is found whatever it is called, whoever its
+parent is by now, and whatever it is doing. A guard beside the worker, which is this file run as a script, kills what
+carries the worker's mark once the worker has ended. It needs a few megabytes; for its sake only the standard library is
+imported here.
+
+vLLM, Triton, FlashInfer and CUDA keep compiled code below the home directory, which nodes usually share. A hundred
+nodes that start together would write the same files there. vLLM also writes one of its files in place and reads it
+without expecting half of it (compilation/backends.py in vLLM 0.32), so two workers of one node get a folder each on the
+node's own disk: the first one that no other worker has locked, so that later workers find what earlier ones compiled.
+
+Every start of vLLM also leaves some sockets and a file by which ranks find each other, all with random names, in the
+folder for temporary files. Here that is a folder of the worker's own, which is removed when the worker ends. What a
+killed worker has left, shared memory included, is removed by the next worker of the same user on the node: the helper
+of Python's that would do so is killed too where Slurm kills a whole job.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import fcntl
 import itertools
 import os
 import re
 import secrets
+import shutil
+import signal
+import stat
+import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TextIO
 
-import psutil
-
-from harness.engines import caches, guard, parent_watch, start_log
+if TYPE_CHECKING:
+    import psutil
 
 MARK = "HARNESS_ENGINE"
-"""Environment variable: names the start of an engine that a process belongs to."""
-_WORKER_MARK = secrets.token_hex(8)
+"""Environment variable: the worker's process id, its mark, and the number of the start that a process belongs to."""
+_TOKEN = secrets.token_hex(8)
 _STARTS = itertools.count()
 _MAX_ROUNDS = 5
 _STARTING = threading.Lock()
+_SPARED = b"multiprocessing.resource_tracker"
+"""Ends by itself with the processes that use it, and removes their shared memory then."""
+_guards: dict[int, subprocess.Popen[bytes]] = {}
+"""By the process that started it."""
+_GUARD_POLL_SECONDS, _GUARD_SCAN_SECONDS, _GUARD_MAX_SECONDS = 0.5, 0.2, 60.0
+_EMPTY_SCANS = 2
+"""Number of scans in succession that find nothing before the guard ends: a process may be starting another one."""
 
 
 @contextlib.contextmanager
@@ -36,9 +67,8 @@ def starting(log_path: Path, variables: Mapping[str, str | None]) -> Iterator[En
     Yields the processes that are started inside.
     """
     with _STARTING:
-        guard.start(f"{MARK}={_WORKER_MARK}.")
-        parent_watch.watch_forks()
         engine = EngineProcesses()
+        _start_guard()
         # The title that a process of vLLM gives itself would otherwise be written over the environment it started with.
         marks = {MARK: engine.mark, "SPT_NOENV": "1"}
         with _environment({**variables, **marks}), output_to(log_path):
@@ -46,110 +76,97 @@ def starting(log_path: Path, variables: Mapping[str, str | None]) -> Iterator[En
 
 
 class EngineProcesses:
-    """The processes of one start of an engine, whatever they are called and whoever their parent is by now.
-
-    Each of them was started with a mark in its environment. A process that was forked lacks it, so new processes below
-    this one that watch their parents (harness.engines.parent_watch) are found too while the engine starts.
-    """
+    """The processes of one start of an engine, whatever they are called and whoever their parent is by now."""
 
     def __init__(self) -> None:
-        """Make this right before the start, while `starting` keeps other engines from starting."""
-        self.mark = f"{_WORKER_MARK}.{next(_STARTS)}"
-        self._before = _below(psutil.Process())
-        self._known: set[psutil.Process] = set()
-        self._ranks: set[psutil.Process] = set()
-        self._is_starting = True
+        """Nothing is started yet."""
+        self.mark = f"{_worker_mark()}{next(_STARTS)}"
 
     def find(self) -> set[psutil.Process]:
         """Return those that are running now. Reads the environment of every process of this user."""
-        found = {process for process in _every_process() if _mark_of(process) == self.mark}
-        if self._is_starting:
-            new = _below(psutil.Process()) - self._before
-            found |= {process for process in new if _mark_of(process) is None and _is_watching(process)}
-        for process in self._known:
-            found |= _below(process)
-        self._known |= {process for process in found if not _is_shared(process)}
-        self._known = {process for process in self._known if _is_running(process)}
-        return set(self._known)
+        import psutil
+
+        found = set()
+        for number in _marked(self._entry):
+            with contextlib.suppress(psutil.Error):
+                found.add(psutil.Process(number))
+        return found
 
     def started(self) -> None:
-        """Take note that the start is over: what this process starts from now on is not the engine's."""
-        found = self.find()
-        caches.note_shared_memory(process.pid for process in found)
-        self._ranks = {process for process in found if _is_watching(process)}
-        self._is_starting = False
+        """Take note that the start is over, and of the shared memory that the processes use."""
+        note_shared_memory(_marked(self._entry))
 
-    def has_lost_one(self) -> bool:
-        """Return True if a process that computes or schedules has ended; the others are then of no use."""
-        return not all(_is_running(process) for process in self._ranks)
+    def kill(self, grace_seconds: float = 0.0) -> None:
+        """Wait for all of them to end, and kill those still running after the grace time."""
+        import psutil
 
-    def kill(self, grace_seconds: float = 0.0) -> int:
-        """Wait for all of them to end, and kill those still running after the grace time; returns how many."""
-        _, alive = psutil.wait_procs(list(self.find()), timeout=grace_seconds)
-        killed = 0
+        psutil.wait_procs(list(self.find()), timeout=grace_seconds)
         for _ in range(_MAX_ROUNDS):  # a process may have started another one meanwhile
             alive = list(self.find())
             if not alive:
                 break
-            killed += len(alive)
-            for process in alive:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
+            _kill_marked(self._entry)
             psutil.wait_procs(alive, timeout=10)
-        return killed
+
+    @property
+    def _entry(self) -> bytes:
+        return f"{MARK}={self.mark}\0".encode()
 
 
-def last_lines(log_path: Path, lines: int = 20) -> str:
-    """Return the last non-empty lines of what an engine wrote since its last start, for an error message."""
-    written = start_log.without_marks(start_log.tail(log_path))
-    return "\n".join([line for line in written.splitlines() if line.strip()][-lines:]) or "(no output)"
+def is_engine_process() -> bool:
+    """Return whether this process belongs to an engine, and is not the worker that is starting one."""
+    worker, _, _ = os.environ.get(MARK, "").partition("-")
+    return worker not in ("", str(os.getpid()))
 
 
-def root_cause(log_path: Path) -> str | None:
-    """Return the first exception since an engine's last start: later ones only report that a child process failed."""
-    exception = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", start_log.tail(log_path), re.MULTILINE)
-    return exception[1].strip() if exception else None
+def _worker_mark() -> str:
+    """Return what the marks of all engines of this process begin with."""
+    return f"{os.getpid()}-{_TOKEN}."
 
 
-def _below(process: psutil.Process) -> set[psutil.Process]:
-    with contextlib.suppress(psutil.Error):
-        return set(process.children(recursive=True))
-    return set()
+def _marked(entry: bytes) -> list[int]:
+    """Return the processes of this user whose environment contains an entry, or its beginning; only on Linux."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+            if entry in (folder / "environ").read_bytes() and _SPARED not in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
 
 
-def _every_process() -> Iterator[psutil.Process]:
-    for number in psutil.pids():
-        with contextlib.suppress(psutil.Error):
-            yield psutil.Process(number)  # psutil.process_iter would keep one whose number was taken by another
+def _kill_marked(entry: bytes) -> int:
+    """Kill every process whose environment contains the entry; returns their number."""
+    marked = [number for number in _marked(entry) if number != os.getpid()]
+    for number in marked:
+        with contextlib.suppress(OSError):
+            os.kill(number, signal.SIGKILL)
+    return len(marked)
 
 
-def _mark_of(process: psutil.Process) -> str | None:
-    with contextlib.suppress(psutil.Error, OSError):
-        mark: str | None = process.environ().get(MARK)
-        return mark
-    return None
+def _start_guard() -> None:
+    """Start this process's guard, once; only on Linux."""
+    if os.getpid() in _guards or not Path("/proc/self/environ").is_file():
+        return
+    _guards[os.getpid()] = subprocess.Popen(
+        # Isolated and without site-packages: the start takes milliseconds.
+        [sys.executable, "-I", "-S", "-B", __file__, str(os.getpid()), f"{MARK}={_worker_mark()}"],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
-def _is_running(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    return False
-
-
-def _is_shared(process: psutil.Process) -> bool:
-    """Return True for helpers of multiprocessing that serve all of this worker and only happened to start now."""
-    with contextlib.suppress(psutil.Error):
-        command = " ".join(process.cmdline())
-        return "multiprocessing.resource_tracker" in command or "multiprocessing.forkserver" in command
-    return False
-
-
-def _is_watching(process: psutil.Process) -> bool:
-    """Return True if the process has loaded the plug-in of this project, as only vLLM's own processes do."""
-    with contextlib.suppress(OSError):
-        names = Path(f"/proc/{process.pid}/task").glob("*/comm")
-        return any(name.read_text().strip() == parent_watch.THREAD for name in names)
-    return False
+def _guard(worker: int, entry: bytes) -> None:
+    """Wait for the end of the worker, and kill what is left of its engines."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # sent to the worker's whole group; this process ends with the worker
+    while os.getppid() == worker:
+        time.sleep(_GUARD_POLL_SECONDS)
+    deadline, empty_scans = time.monotonic() + _GUARD_MAX_SECONDS, 0
+    while empty_scans < _EMPTY_SCANS and time.monotonic() < deadline:
+        empty_scans = 0 if _kill_marked(entry) else empty_scans + 1
+        time.sleep(_GUARD_SCAN_SECONDS)
 
 
 @contextlib.contextmanager
@@ -183,7 +200,7 @@ def _set(variables: Mapping[str, str | None]) -> None:
 def output_to(log_path: Path) -> Iterator[None]:
     """Redirect descriptors 1 and 2 to the file, so that the output of native code and dying processes is in it too."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    streams: list[object] = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     originals = [os.dup(1), os.dup(2)]
     file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)  # less the umask
     try:
@@ -199,7 +216,165 @@ def output_to(log_path: Path) -> Iterator[None]:
         os.close(file)
 
 
-def _flush(streams: list[Any]) -> None:
+def _flush(streams: Iterable[TextIO]) -> None:
     for stream in streams:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
+
+
+FOLDERS: Mapping[str, str] = {
+    "VLLM_CACHE_ROOT": "vllm",  # torch.compile, DeepGEMM, peer access between cards, descriptions of models
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "CUDA_CACHE_PATH": "cuda",
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+    "TILELANG_CACHE_DIR": "tilelang",
+    "TVM_FFI_CACHE_DIR": "tvm_ffi",
+}
+"""Environment variables of the libraries, with the name of each one's folder."""
+_NUM_FOLDERS = 64
+"""Most workers of one user on a node that get a folder which later workers find again."""
+_TEMPORARY = "tmp"
+"""Folder for what nobody can use after this worker."""
+_TEMPORARY_FOLDER, _SOCKET_FOLDER = "TMPDIR", "VLLM_RPC_BASE_PATH"
+_MAX_SOCKET_FOLDER_CHARACTERS = 70
+"""A socket's path has at most 107 characters, and vLLM adds a name of 37."""
+_SHORT = "/tmp"
+"""Where sockets are if the folder for temporary files has a long name, as in jobs of some sites."""
+_held: dict[tuple[int, str], tuple[Path, int | None]] = {}
+"""Folders and locks by process and disk: those of this process, and in a forked process also its parent's."""
+
+
+def node_variables() -> dict[str, str]:
+    """Return the variables that put caches, temporary files and sockets on the node's own disk.
+
+    Those that the environment already sets are left out, except for the folder of temporary files, which is below the
+    one that the environment names.
+    """
+    disk = tempfile.gettempdir()
+    folder = _folder(disk)
+    if folder is None:
+        return {} if len(disk) <= _MAX_SOCKET_FOLDER_CHARACTERS or _SOCKET_FOLDER in os.environ else _sockets(_SHORT)
+    chosen = {name: str(folder / own) for name, own in FOLDERS.items()} | _sockets(str(folder / _TEMPORARY))
+    if len(chosen[_SOCKET_FOLDER]) > _MAX_SOCKET_FOLDER_CHARACTERS:
+        short = _folder(_SHORT)
+        chosen |= _sockets(_SHORT if short is None else str(short / _TEMPORARY))
+    left = {name: path for name, path in chosen.items() if name not in os.environ}
+    return {**left, _TEMPORARY_FOLDER: str(folder / _TEMPORARY)}
+
+
+def note_shared_memory(processes: Iterable[int]) -> None:
+    """Take note of the shared memory that processes of an engine use; if this worker is killed, the next removes it."""
+    held = _held.get((os.getpid(), tempfile.gettempdir()))
+    if held is not None:
+        _note_segments(processes, held[0] / _TEMPORARY)
+
+
+def _sockets(folder: str) -> dict[str, str]:
+    return {_SOCKET_FOLDER: folder}
+
+
+def _folder(disk: str) -> Path | None:
+    """Return this worker's folder on a disk, the same in all calls; None, with a warning, where none can be made."""
+    process = os.getpid()
+    if (process, disk) not in _held:
+        try:
+            folder, lock = _take(Path(disk))
+            (folder / _TEMPORARY).mkdir(mode=0o700)
+        except OSError as error:
+            warnings.warn(f"compiled code is kept in the home directory, because {error}", stacklevel=3)
+            return None
+        atexit.register(shutil.rmtree, folder / _TEMPORARY, ignore_errors=True)
+        _held[process, disk] = folder, lock
+    return _held[process, disk][0]
+
+
+def _take(disk: Path) -> tuple[Path, int | None]:
+    """Return a folder that no other worker uses, with the descriptor of its lock, which is held until this one ends."""
+    root = disk / f"speculative-harness-{os.getuid()}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    if _is_own(root):
+        for number in range(_NUM_FOLDERS):
+            folder = root / f"worker-{number}"
+            folder.mkdir(mode=0o700, exist_ok=True)
+            lock = _locked(folder)
+            if lock is not None:
+                _remove_leftovers(root)
+                _remove_left(folder / _TEMPORARY)
+                _share(root / "modelinfos", folder / FOLDERS["VLLM_CACHE_ROOT"] / "modelinfos")
+                return folder, lock
+    private = Path(tempfile.mkdtemp(prefix="speculative-harness-", dir=disk))
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    return private, None
+
+
+def _locked(folder: Path) -> int | None:
+    """Return the descriptor of a folder's lock; None where another worker has it, or there are no locks."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Remove the temporary files of workers that were killed: those of folders that nobody has locked."""
+    for left in root.glob(f"worker-*/{_TEMPORARY}"):
+        with contextlib.suppress(OSError):
+            if (lock := _locked(left.parent)) is not None:
+                _remove_left(left)
+                os.close(lock)
+
+
+def _remove_left(folder: Path) -> None:
+    remove_noted_segments(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _share(shared: Path, link: Path) -> None:
+    """Let vLLM keep its descriptions of models in one place for all workers: it writes them atomically."""
+    shared.mkdir(mode=0o700, exist_ok=True)
+    link.parent.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(shared)
+
+
+def _is_own(folder: Path) -> bool:
+    """Return True if nobody else can have put files into the folder: what is in it will be executed."""
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
+SEGMENTS_LIST = "shared-memory"
+"""Name of the file that lists segments."""
+_SEGMENTS = Path("/dev/shm")
+_MAPPED = re.compile(r" /dev/shm/(psm_[0-9a-f]{8})$", re.MULTILINE)
+_NAME = re.compile(r"psm_[0-9a-f]{8}")
+"""What Python calls a segment of which nobody chose the name."""
+
+
+def _note_segments(processes: Iterable[int], folder: Path) -> None:
+    """Add the segments that these processes map to the list in a folder."""
+    names: set[str] = set()
+    for process in processes:
+        with contextlib.suppress(OSError):  # it has ended
+            names |= set(_MAPPED.findall(Path(f"/proc/{process}/maps").read_text(errors="replace")))
+    with contextlib.suppress(OSError), (folder / SEGMENTS_LIST).open("a") as noted:
+        noted.writelines(f"{name}\n" for name in sorted(names))
+
+
+def remove_noted_segments(folder: Path, segments: Path = _SEGMENTS) -> None:
+    """Remove the segments of this user that a folder lists; nobody may be using them any more."""
+    with contextlib.suppress(OSError):
+        for name in (folder / SEGMENTS_LIST).read_text(errors="replace").split():
+            with contextlib.suppress(OSError):
+                status = (segments / name).lstat() if _NAME.fullmatch(name) else None
+                if status is not None and stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
+                    (segments / name).unlink()
+
+
+if __name__ == "__main__":
+    _guard(int(sys.argv[1]), sys.argv[2].encode())

@@ -1,6 +1,10 @@
 """A deterministic engine without a model, for tests and dry runs: a script decides what is written and chosen.
 
 Everything else is real: ids, stop strings, limits, seeds, a prefix cache with its counts, requests in flight.
+
+The default script of a dry run is a simulated model that solves small sums in a few steps, sometimes wrongly. It reads
+the chain in its prompt, so it can continue after any accepted step of either model. It draws from the seed, so a run
+without models is as reproducible as a run with models.
 """
 
 from __future__ import annotations
@@ -8,9 +12,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
 
 from harness import engine
 from harness.engine import (
@@ -21,9 +29,12 @@ from harness.engine import (
     Generation,
     Likelihood,
     RequestRefused,
+    Role,
     Sampling,
     Timing,
 )
+from harness.engines.registry import Capabilities
+from harness.engines.settings import EngineSettings
 from harness.weights.templates import Thought
 
 WriteScript = Callable[[str, Sampling], Sequence[str]]
@@ -33,6 +44,8 @@ JudgeScript = Callable[[str, tuple[str, ...]], Sequence[float]]
 TokenScript = Callable[[str, str], tuple[float, float]]
 """(all text before a token, the token's text) -> its log-probability and the entropy of its distribution, in nats."""
 
+SCRIPTED_SECONDS = "HARNESS_SCRIPTED_SECONDS"
+"""Environment variable: seconds that a scripted engine takes per call, to try a cluster without models."""
 _BLOCK_TOKENS = 16
 _SPECIALS = ("<|end|>", "<think>", "</think>")
 _EOS = 256
@@ -52,43 +65,34 @@ class ByteTokenizer:
 
     @property
     def thinks(self) -> bool:
-        """See Tokenizer.thinks."""
         return self._thinks
 
     @property
     def thought(self) -> Thought:
-        """See Tokenizer.thought."""
         return Thought()
 
     @property
     def opening(self) -> list[int]:
-        """See Tokenizer.opening."""
         return []
 
     def encode(self, text: str) -> list[int]:
-        """See Tokenizer.encode."""
         return _encode(text, _SPECIALS[1:])
 
     def encode_template(self, text: str) -> list[int]:
-        """See Tokenizer.encode_template."""
         return _encode(text, _SPECIALS)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See Tokenizer.decode."""
         data = b"".join(bytes([i]) if i < _EOS else _SPECIALS[i - _EOS].encode() for i in ids)
         return data.decode("utf-8", "replace")
 
     def num_unfinished(self, ids: Sequence[int]) -> int:
-        """See Tokenizer.num_unfinished."""
         return engine.num_unfinished([bytes([i]) if i < _EOS else b"|" for i in ids[-engine.LOOKED_AT :]])
 
     def open_reply(self, question: str, system: str = "") -> str:
-        """See Tokenizer.open_reply."""
         before = f"System: {system}\n" if system else ""
         return f"{before}User: {question}\nAssistant: " + (self.thought.opening if self._thinks else "")
 
     def ask_again(self, question: str) -> str:
-        """See Tokenizer.ask_again."""
         return f"<|end|>\nUser: {question}\nAssistant: " + (self.thought.empty if self._thinks else "")
 
 
@@ -113,6 +117,7 @@ class Counters:
 class ScriptedEngine:
     """An Engine whose replies come from script functions."""
 
+    capabilities: ClassVar[Capabilities] = Capabilities(runs_models=False, counts_as_result=False, max_cards=0)
     write: WriteScript
     judge: JudgeScript
     tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)
@@ -129,8 +134,14 @@ class ScriptedEngine:
     closed: bool = False
     _cache: set[int] = field(default_factory=set, repr=False)
 
+    @classmethod
+    async def start(
+        cls, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None = None
+    ) -> ScriptedEngine:
+        """Return the engine of a dry run; no file is read or written."""
+        return dry_run_engine(role, settings)
+
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        """See Engine.generate."""
         number = self.counters.calls
         self.counters.generate_calls += 1
         self._admit(number, prompt, sampling.max_tokens)
@@ -148,7 +159,6 @@ class ScriptedEngine:
         return Generation(completions, len(prompt), cached, timing)
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        """See Engine.choose."""
         number = self.counters.calls
         self.counters.choose_calls += 1
         self._admit(number, prompt, 1)
@@ -161,7 +171,6 @@ class ScriptedEngine:
         return Choice(logprobs, len(prompt), cached, timing)
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        """See Engine.log_probabilities."""
         number, whole = self.counters.calls, [*prompt, *continuation]
         self.counters.likelihood_calls += 1
         self._admit(number, whole if prompt and continuation else [], 1)
@@ -172,14 +181,12 @@ class ScriptedEngine:
         return Likelihood(tuple(logprob for logprob, _ in weights), len(whole), cached, timing)
 
     async def reset_prefix_cache(self) -> bool:
-        """See Engine.reset_prefix_cache."""
         if self.counters.in_flight:
             return False
         self._cache.clear()
         return True
 
     async def close(self) -> None:
-        """See Engine.close."""
         self.closed = True
 
     def _admit(self, number: int, prompt: Sequence[int], tokens: int) -> None:
@@ -255,3 +262,104 @@ def _encode(text: str, specials: Sequence[str]) -> list[int]:
         if separator:
             return [*_encode(before, specials), _EOS + _SPECIALS.index(special), *_encode(after, specials)]
     return list(text.encode("utf-8", "replace"))
+
+
+_SUM = re.compile(r"(-?\d+)\s*([-+*])\s*(-?\d+)")
+_NUMBER = re.compile(r"-?\d+")
+_WRONG_MARK = "roughly"
+"""A wrong step contains this word, so that the simulated judge can find it."""
+_END = "<|end|>"
+"""Stands between a chain and the question behind it."""
+_STEPS = (
+    "First I write down what is given: {a} and {b}.",
+    "The question asks for one number made of these two.",
+    "Combining these, {a} and {b}, {how} gives {value}.",
+    "Checking this again, {value} is {how} consistent with {a} and {b}.",
+    "Nothing else in the question changes the result {value}.",
+)
+_OPENINGS = tuple(" ".join(step.split()[:2]) for step in _STEPS)
+
+
+@dataclass(frozen=True)
+class SimulatedModel:
+    """Writes and judges text. A higher `skill` (0 to 1) makes fewer mistakes and judges better."""
+
+    skill: float = 0.9
+    thinks: bool = False
+
+    def write(self, prompt: str, sampling: Sampling) -> list[str]:
+        """Return `sampling.n` continuations of the prompt, each up to its end of sequence."""
+        is_random = sampling.temperature > 0 and sampling.top_k != 1
+        return [self._continued(prompt, sampling.seed + i, is_random) for i in range(sampling.n)]
+
+    def judge(self, prompt: str, labels: tuple[str, ...]) -> list[float]:
+        """Return each label's probability; wrong steps get low scores, and the last label where all are wrong."""
+        subject = prompt.rsplit("\nUser: ", 1)[0] if labels[0] == "0" else prompt.rsplit("\nUser: ", 1)[-1]
+        draw = _uniform(prompt, "judge")
+        if labels[0] == "0":
+            wrong = _WRONG_MARK in subject.rstrip().rsplit("\n\n", 1)[-1]
+            favourite = int(draw * 4) if wrong == (draw < self.skill) else 7 + int(draw * 3)
+        else:
+            shown = [part.split("]", 1)[-1] for part in subject.split("\n\n[")[1:]]
+            good = [i for i, text in enumerate(shown) if _WRONG_MARK not in text]
+            favourite = good[int(draw * len(good))] if good else len(labels) - 1
+            if not shown:  # two labels for the last step: right and wrong
+                chain = prompt.rsplit("\nUser: ", 1)[0].removesuffix(_END)
+                last_step = chain.rstrip().rsplit("\n\n", 1)[-1]
+                favourite = int((_WRONG_MARK in last_step) == (draw < self.skill))
+        favourite = min(favourite, len(labels) - 1)
+        rest = (0.98 - 0.8) / max(1, len(labels) - 1)
+        return [0.8 if i == favourite else rest for i in range(len(labels))]
+
+    def weigh(self, before: str, token: str) -> tuple[float, float]:
+        """Return a token's log-probability and its distribution's entropy, in nats; in a wrong step it is unsure."""
+        step = before.rsplit("\n\n", 1)[-1]
+        draw = _uniform(before, token, "weigh")
+        return (-1.0 - draw, 1.0 + draw) if _WRONG_MARK in step else (-0.2 * draw, 1.5 * draw)
+
+    def _continued(self, prompt: str, seed: int, random: bool) -> str:
+        question, _, reply = prompt.partition("\nAssistant: ")
+        a, operator, b, value = _parse_question(question)
+        if reply.rstrip().endswith("\\boxed{"):
+            return f"{value}}}"
+        if "</think>" in reply or (not self.thinks and "\\boxed" in reply):
+            return f"The answer is \\boxed{{{self._result(reply, value)}}}."
+        total = 2 + int(_uniform(question, "steps") * (len(_STEPS) - 1))
+        written = max((i + 1 for i, opening in enumerate(_OPENINGS) if opening in reply), default=0)
+        steps = []
+        for i in range(written, total):
+            wrong = _uniform(prompt, f"{seed if random else 0}/{i}") > self.skill
+            how = _WRONG_MARK if wrong else "exactly"
+            steps.append(_STEPS[i].format(a=a, b=b, how=how, value=value + wrong if operator else value))
+        chain = "".join(f"{step}\n\n" for step in steps)
+        close = "</think>\n\n" if self.thinks else ""
+        return f"{chain}{close}The answer is \\boxed{{{self._result(reply + chain, value)}}}."
+
+    def _result(self, chain: str, value: int) -> int:
+        numbers = re.findall(r"gives (-?\d+)", chain)
+        return int(numbers[-1]) if numbers else value
+
+
+def _parse_question(question: str) -> tuple[int, str, int, int]:
+    """Return two numbers, their operator and the result: without an operator, the sum of the first two numbers."""
+    if formula := _SUM.search(question):
+        a, operator, b = int(formula[1]), formula[2], int(formula[3])
+        return a, operator, b, {"+": a + b, "-": a - b, "*": a * b}[operator]
+    a, b, *_ = [*(int(n) for n in _NUMBER.findall(question)[:2]), 1, 1]
+    return a, "+", b, a + b
+
+
+def _uniform(*parts: str) -> float:
+    """Return a number in [0, 1) that depends on the text only."""
+    return int(hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:8], 16) / 0x1_0000_0000
+
+
+def dry_run_engine(role: Role, settings: EngineSettings) -> ScriptedEngine:
+    """Return an engine for which a simulated model writes: a better one for the target."""
+    model = SimulatedModel(skill=0.7 if role == "draft" else 0.95)
+    engine = ScriptedEngine(model.write, model.judge, seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")))
+    engine.mean_logprobs = settings.mean_logprobs
+    engine.weigh = model.weigh
+    if settings.max_context is not None:
+        engine.context_tokens = settings.max_context
+    return engine

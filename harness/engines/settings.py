@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import Literal
 
 from harness.engine import Role
-from harness.engines import placement
-from harness.engines.adapter import Adapter
-from harness.engines.cores import CONCURRENCY_TO_SPLIT, core_lists
-from harness.engines.placement import Placement
+from harness.engines import placement, registry
+from harness.engines.placement import CONCURRENCY_TO_SPLIT, Placement, core_lists
 from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
 from harness.sizing.engine_memory import BATCHED_TOKENS
+from harness.weights.adapter import Adapter
 from harness.weights.templates import NO_CONVENTIONS, Conventions
 
-Kind = Literal["vllm", "transformers", "scripted", "served"]
 Device = Literal["gpu", "cpu"]
-KINDS: tuple[Kind, ...] = ("vllm", "transformers", "scripted")
 
 _GPU_SHARES: Mapping[Role, float] = {"draft": 0.12, "target": 0.78}
 _GPU_SHARES_WITH_REWARD: Mapping[Role, float] = {"draft": 0.12, "target": 0.58, "reward": 0.20}
@@ -33,6 +30,7 @@ _CPU_KV_SHARE_OF_MEMORY = 0.15
 """Share of the available memory for the KV caches of both engines; float32 weights need most of the rest."""
 _CPU_KV_MAX_BYTES = 32 << 30
 _CPU_KV_MIN_BYTES = 256 << 20
+_CPU_BATCHED_TOKENS = 2048
 _CPU_BLOCK_TOKENS = 32
 """The smallest block size of vLLM's CPU attention. Its default of 128 would keep short prefixes out of the cache."""
 _MOST_REQUESTS = 1024
@@ -43,7 +41,8 @@ _MOST_REQUESTS = 1024
 class EngineSettings:
     """Settings of one engine. A field that is None leaves the value to the engine."""
 
-    kind: Kind = "vllm"
+    kind: str = "vllm"
+    """The engine's name (harness.engines.registry)."""
     device: Device = "cpu"
     dtype: str = "auto"
     """`auto`: as the weights are stored (pair_settings decides it on a CPU)."""
@@ -83,7 +82,7 @@ class EngineSettings:
 
 
 def pair_settings(
-    kind: Kind,
+    kind: str,
     roles: tuple[Role, ...],
     *,
     dtype: str = "auto",
@@ -148,11 +147,11 @@ def pair_settings(
     return settings
 
 
-def _device_names(kind: Kind, device: Device, placed: Placement) -> dict[Role, tuple[str, ...] | None]:
+def _device_names(kind: str, device: Device, placed: Placement) -> dict[Role, tuple[str, ...] | None]:
     """Return the names of each engine's cards. Raises ValueError where this node has none."""
     if device == "gpu":
         return placement.devices(placed)
-    if kind != "scripted":
+    if registry.capabilities(kind).max_cards != 0:
         placement.check(placed, 0, "this node has")
     return dict.fromkeys(placed)
 
@@ -168,6 +167,13 @@ def most_requests(
 def _gpu_batched_tokens(max_num_seqs: int, speculation: Speculation | None) -> int:
     """Return the tokens of one batch: room for every sequence's next tokens."""
     return max(BATCHED_TOKENS, max_num_seqs * (1 + (speculation.tokens if speculation else 0)))
+
+
+def batched_tokens(settings: EngineSettings, context: int | None) -> int | None:
+    """Return the most tokens that one batch computes, with a context of this many tokens; None: vLLM's default."""
+    if settings.device == "gpu":
+        return settings.max_num_batched_tokens
+    return max(settings.max_num_batched_tokens or _CPU_BATCHED_TOKENS, context or 0)
 
 
 def cpu_kv_bytes(available: int | None = None) -> int:

@@ -88,6 +88,18 @@ def phase(log: Path, *, broken_off: bool = False) -> str | None:
     return f"{begun['role']}: {_phase_in(text)}"
 
 
+def last_lines(log_path: Path, lines: int = 20) -> str:
+    """Return the last non-empty lines of what an engine wrote since its last start, for an error message."""
+    written = without_marks(tail(log_path))
+    return "\n".join([line for line in written.splitlines() if line.strip()][-lines:]) or "(no output)"
+
+
+def root_cause(log_path: Path) -> str | None:
+    """Return the first exception since an engine's last start: later ones only report that a child process failed."""
+    exception = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", tail(log_path), re.MULTILINE)
+    return exception[1].strip() if exception else None
+
+
 def _phase_in(text: str) -> str:
     found, since = "importing vLLM", 0
     for line, name in _PHASES.items():

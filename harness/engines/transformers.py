@@ -12,10 +12,10 @@ import copy
 import gc
 import sys
 import threading
-import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from harness import gpus
 from harness.engine import (
@@ -28,11 +28,16 @@ from harness.engine import (
     RequestRefused,
     Role,
     Sampling,
-    Timing,
     VerdictUnavailable,
 )
+from harness.engines.calls import CallClock, Calls
+from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings
 from harness.weights.tokenizer import HFTokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import Cache, PreTrainedModel
 
 _T = TypeVar("_T")
 
@@ -40,6 +45,13 @@ _T = TypeVar("_T")
 class TransformersEngine:
     """One model in this process."""
 
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        max_cards=1,
+        adapter_packages=("peft",),
+        has_prefix_cache=False,
+        is_reference=True,
+        packages=("transformers", "torch"),
+    )
     kv_tokens: int | None = None
     restarts: int = 0
     """Always 0: the engine dies with this process."""
@@ -50,13 +62,13 @@ class TransformersEngine:
 
         self.role, self.settings = role, settings
         self.tokenizer = HFTokenizer(model_path, revision, settings.conventions)
-        model: Any = AutoModelForCausalLM.from_pretrained(
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             model_path, revision=revision, dtype=settings.dtype, trust_remote_code=False
         )
         if settings.adapter is not None:
             model.load_adapter(settings.adapter.path)
             model.disable_adapters()
-        self._model: Any = model.to(_device(settings)).eval()
+        self._loaded: PreTrainedModel | None = model.to(_device(settings)).eval()
         text_config = model.config.get_text_config()
         self.context_tokens = int(text_config.max_position_embeddings)
         if settings.max_context is not None:
@@ -64,13 +76,18 @@ class TransformersEngine:
         self._vocabulary = int(text_config.vocab_size)
         self._eos = _eos_ids(model, self.tokenizer)
         self._lock = asyncio.Lock()
-        self._in_flight = 0
+        self._calls = Calls()
 
     @classmethod
     async def start(
-        cls, model_path: str, role: Role, settings: EngineSettings, revision: str | None = None
+        cls,
+        model_path: str,
+        role: Role,
+        settings: EngineSettings,
+        log_path: Path | None = None,
+        revision: str | None = None,
     ) -> TransformersEngine:
-        """Load a model in a thread. Raises EngineDied."""
+        """Load a model in a thread; nothing is logged. Raises EngineDied."""
         try:
             return await asyncio.to_thread(cls, model_path, role, settings, revision)
         except (ImportError, OSError, ValueError, RuntimeError) as error:
@@ -79,42 +96,42 @@ class TransformersEngine:
             raise EngineDied(f"the {role} engine did not start: {error}") from error
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        """See Engine.generate."""
         self._check(prompt)
-        async with self._clocked() as clock:
+        async with self._calls.clocked() as clock:
             completions = await self._in_thread(
                 lambda cancelled: self._write(prompt, sampling, cancelled, clock), clock
             )
         return Generation(completions, len(prompt), 0, clock.timing())
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        """See Engine.choose."""
         self._check(prompt, options)
         if not options or len(set(options)) != len(options):
             raise RequestRefused(f"options must be distinct tokens: {list(options)}")
-        async with self._clocked() as clock:
+        async with self._calls.clocked() as clock:
             logprobs = await self._in_thread(lambda cancelled: self._judge(prompt, options, clock), clock)
         if not all(x > float("-inf") for x in logprobs):
             raise VerdictUnavailable(f"the {self.role} engine gave {logprobs} for the options {list(options)}")
         return Choice(logprobs, len(prompt), 0, clock.timing())
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        """See Engine.log_probabilities."""
         whole = [*prompt, *continuation]
         self._check(whole if prompt and continuation else [])
-        async with self._clocked() as clock:
+        async with self._calls.clocked() as clock:
             logprobs = await self._in_thread(lambda cancelled: self._read(prompt, continuation, clock), clock)
         return Likelihood(logprobs, len(whole), 0, clock.timing())
 
     async def reset_prefix_cache(self) -> bool:
-        """See Engine.reset_prefix_cache; there is no such cache here."""
-        return self._in_flight == 0
+        return self._calls.in_flight == 0
 
     async def close(self) -> None:
-        """See Engine.close."""
         async with self._lock:
-            self._model = None
+            self._loaded = None
         _release_memory()
+
+    @property
+    def _model(self) -> PreTrainedModel:
+        assert self._loaded is not None  # `_in_thread` has looked
+        return self._loaded
 
     def _check(self, prompt: Sequence[int], options: Sequence[int] = ()) -> None:
         if not prompt or len(prompt) >= self.context_tokens:
@@ -122,22 +139,13 @@ class TransformersEngine:
         if not all(0 <= i < self._vocabulary for i in (*prompt, *options)):
             raise RequestRefused(f"a token id outside the vocabulary of {self._vocabulary}")
 
-    @contextlib.asynccontextmanager
-    async def _clocked(self) -> AsyncIterator[_Clock]:
-        self._in_flight += 1
-        clock = _Clock(self._in_flight)
-        try:
-            yield clock
-        finally:
-            self._in_flight -= 1
-
-    async def _in_thread(self, work: Callable[[threading.Event], _T], clock: _Clock) -> _T:
+    async def _in_thread(self, work: Callable[[threading.Event], _T], clock: CallClock) -> _T:
         """Run blocking work, one call at a time; when the caller is cancelled, it stops at the next token."""
         cancelled = threading.Event()
         async with self._lock:
-            if self._model is None:
+            if self._loaded is None:
                 raise EngineDied(f"the {self.role} engine was closed")
-            clock.scheduled = time.monotonic()
+            clock.queued_seconds = clock.elapsed()
             thread = asyncio.ensure_future(asyncio.to_thread(work, cancelled))
             try:
                 return await asyncio.shield(thread)
@@ -149,7 +157,7 @@ class TransformersEngine:
                 raise EngineDied(f"the {self.role} engine failed: {error}") from error
 
     def _write(
-        self, prompt: Sequence[int], sampling: Sampling, cancelled: threading.Event, clock: _Clock
+        self, prompt: Sequence[int], sampling: Sampling, cancelled: threading.Event, clock: CallClock
     ) -> tuple[Completion, ...]:
         import torch
 
@@ -164,13 +172,13 @@ class TransformersEngine:
     def _complete(
         self,
         prompt: Sequence[int],
-        logits: Any,
-        shared: Any,
+        logits: torch.Tensor,
+        shared: Cache,
         sampling: Sampling,
         seed: int,
         limit: int,
         cancelled: threading.Event,
-        clock: _Clock,
+        clock: CallClock,
     ) -> Completion:
         import torch
 
@@ -187,7 +195,7 @@ class TransformersEngine:
             if sampling.entropies:
                 entropies.append(float(torch.special.entr(distribution.exp()).sum()))
             ids.append(token)
-            clock.first = clock.first or time.monotonic()
+            clock.first_token_seconds = clock.first_token_seconds or clock.elapsed()
             if token in self._eos:
                 finish = "eos"
                 break
@@ -214,16 +222,16 @@ class TransformersEngine:
         text = self.tokenizer.decode(ids)
         return any(string in text for string in stop)
 
-    def _judge(self, prompt: Sequence[int], options: Sequence[int], clock: _Clock) -> tuple[float, ...]:
+    def _judge(self, prompt: Sequence[int], options: Sequence[int], clock: CallClock) -> tuple[float, ...]:
         import torch
 
         with torch.inference_mode(), self._adapted():
             logits, _ = self._forward(prompt, None)
             logprobs = torch.log_softmax(logits, -1)
-        clock.first = time.monotonic()
+        clock.first_token_seconds = clock.elapsed()
         return tuple(float(logprobs[i]) for i in options)
 
-    def _read(self, prompt: Sequence[int], continuation: Sequence[int], clock: _Clock) -> tuple[float, ...]:
+    def _read(self, prompt: Sequence[int], continuation: Sequence[int], clock: CallClock) -> tuple[float, ...]:
         import torch
 
         ids = torch.tensor([[*prompt, *continuation]], device=self._model.device)
@@ -231,7 +239,7 @@ class TransformersEngine:
             # The logits before each token of the continuation; those behind the last one are not used.
             logits = self._model(input_ids=ids, logits_to_keep=len(continuation) + 1).logits[0, :-1].float()
             given = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0] - logits.logsumexp(-1)
-        clock.first = time.monotonic()
+        clock.first_token_seconds = clock.elapsed()
         return tuple(given.tolist())
 
     @contextlib.contextmanager
@@ -246,7 +254,7 @@ class TransformersEngine:
         finally:
             self._model.disable_adapters()
 
-    def _forward(self, ids: Sequence[int], cache: Any) -> tuple[Any, Any]:
+    def _forward(self, ids: Sequence[int], cache: Cache | None) -> tuple[torch.Tensor, Cache]:
         """Return the next token's logits, shape (vocabulary,) in float32 on the CPU, and the extended KV cache."""
         import torch
 
@@ -255,21 +263,9 @@ class TransformersEngine:
         return output.logits[0, -1].float().cpu(), output.past_key_values
 
 
-class _Clock:
-    """Times of one call: its submission, its start and its first token."""
-
-    def __init__(self, in_flight: int) -> None:
-        self._in_flight, self._submitted_at, self._started = in_flight, time.time(), time.monotonic()
-        self.scheduled = self._started
-        self.first = 0.0
-
-    def timing(self) -> Timing:
-        end = time.monotonic() - self._started
-        first = self.first - self._started if self.first else end
-        return Timing(self._submitted_at, self.scheduled - self._started, first, end, self._in_flight)
-
-
-def _sampled_token(logits: Any, sampling: Sampling, generator: Any, seen: Sequence[int] = ()) -> int:
+def _sampled_token(
+    logits: torch.Tensor, sampling: Sampling, generator: torch.Generator, seen: Sequence[int] = ()
+) -> int:
     """Return one token: the most probable at temperature 0, otherwise sampled from what the limits leave.
 
     In vLLM's order: the penalty of tokens `seen`, temperature, min-p, top-k, and top-p of what is left.
@@ -294,7 +290,7 @@ def _sampled_token(logits: Any, sampling: Sampling, generator: Any, seen: Sequen
     return int(torch.multinomial(probabilities, 1, generator=generator))
 
 
-def _penalized(logits: Any, penalty: float, seen: Sequence[int]) -> Any:
+def _penalized(logits: torch.Tensor, penalty: float, seen: Sequence[int]) -> torch.Tensor:
     """Return a copy of the logits in which those of tokens that were seen are smaller by the repetition penalty."""
     import torch
 
@@ -304,7 +300,7 @@ def _penalized(logits: Any, penalty: float, seen: Sequence[int]) -> Any:
     return logits
 
 
-def _eos_ids(model: Any, tokenizer: HFTokenizer) -> set[int]:
+def _eos_ids(model: PreTrainedModel, tokenizer: HFTokenizer) -> set[int]:
     configured = model.generation_config.eos_token_id
     ids = {configured} if isinstance(configured, int) else set(configured or ())
     return ids | ({tokenizer.eos_token_id} if tokenizer.eos_token_id is not None else set())

@@ -23,9 +23,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
-from harness.step_candidates import as_candidates
 from harness.trace import Decision
 
 

@@ -31,11 +31,11 @@ from typing import Literal
 
 from harness import prompts
 from harness.chain import Chain, Proposal
+from harness.chain.step_candidates import as_candidates, cosine
 from harness.context import Text
 from harness.engine import Completion, Role
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
-from harness.step_candidates import as_candidates, cosine
 from harness.trace import Decision
 
 

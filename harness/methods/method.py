@@ -15,9 +15,9 @@ from harness.chain import Chain
 from harness.context import Text
 from harness.engine import Role
 from harness.recording import Model
+from harness.settings.declaration import Parameter as Parameter
+from harness.settings.declaration import flag as flag
 
-Parameter = int | float | str | bool
-"""The value of a hyper-parameter."""
 _T = TypeVar("_T")
 
 
@@ -138,11 +138,6 @@ def fields_of(method: type[Method]) -> tuple[ParameterField, ...]:
         )
         for declared in fields(method)
     )
-
-
-def flag(name: str) -> str:
-    """Return the flag of a field: `guidance_tokens` becomes `--guidance-tokens`."""
-    return "--" + name.replace("_", "-")
 
 
 def check_range(name: str, value: float, low: float, high: float | None) -> None:

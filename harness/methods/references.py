@@ -34,6 +34,7 @@ from harness.methods.plugins import (
     from_module,
     hash_of,
 )
+from harness.plural import did_you_mean
 
 GROUP = "speculative_harness.methods"
 """The entry-point group by which an installed distribution offers methods."""
@@ -46,7 +47,8 @@ class UnknownMethod(BadMethod):
     """There is no method of this name."""
 
     def __init__(self, reference: str, names: Sequence[str]) -> None:
-        super().__init__(f"--method {reference}: unknown; valid: {', '.join(names)}, or {FORMS}")
+        hint = did_you_mean(reference, names)
+        super().__init__(f"--method {reference}: unknown; valid: {', '.join(names)}, or {FORMS}{hint}")
         self.reference, self.names = reference, tuple(names)
 
 

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates
 from harness.engine import Role
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
-from harness.step_candidates import as_candidates
 from harness.trace import Decision
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.chain import Chain, Stop
+from harness.chain.step_candidates import as_candidates, mark_accepted, offered_texts
 from harness.context import Text
 from harness.engine import Completion, Role, Tokenizer
 from harness.methods.method import Method, check_range, parameter
@@ -17,7 +18,6 @@ from harness.problems.problem import Problem
 from harness.prompt_file import Prompts
 from harness.prompts import THINK_END, chain_choice_question
 from harness.recording import Model
-from harness.step_candidates import as_candidates, mark_accepted, offered_texts
 from harness.trace import Candidate
 
 

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates
 from harness.methods.method import Method, check_range, flag, parameter
 from harness.prompts import THINK_END
 from harness.recording import Model
-from harness.step_candidates import as_candidates
 from harness.trace import Candidate, Decision
 
 _MORE_RECAP_TOKENS, _MOST_RECAP_TOKENS = 25, 200

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates, mark_accepted, mean_score, offered_texts
 from harness.engine import Completion, Role
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
-from harness.step_candidates import as_candidates, mark_accepted, mean_score, offered_texts
 from harness.trace import Candidate, Verdict
 
 

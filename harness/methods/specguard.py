@@ -20,10 +20,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates, most_consistent
 from harness.engine import Completion, Role
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
-from harness.step_candidates import as_candidates, most_consistent
 from harness.trace import Decision
 
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates, mean_score
 from harness.methods.method import Method, check_range, parameter
 from harness.recording import Model
-from harness.step_candidates import as_candidates, mean_score
 from harness.trace import Verdict
 
 

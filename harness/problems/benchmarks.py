@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.problems import hub
+from harness.problems.hub import Row
 from harness.problems.problem import Kind, Problem
 
-Row = Mapping[str, Any]
 Record = dict[str, Any]
 
 # MATH solutions with several boxes usually repeat one answer or box an intermediate step. In eight all boxes together
@@ -260,7 +260,7 @@ class Benchmark:
     hub_count: int | None = None
     """Number of problems in the hub's copy if it differs from `count`."""
     kind: Kind = "math"
-    record: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    record: Callable[[Row], Record] = dict
     """Maps the hub's columns to a record."""
     part_of: str | None = None
     """Name of the benchmark whose problems these are: those that `data/selections` lists, by their contents."""
@@ -361,7 +361,10 @@ def read_file(benchmark: Benchmark, path: Path, seed: int = 0) -> list[Problem]:
         if not line.strip():
             continue
         try:
-            problem = to_problem(benchmark, len(problems), json.loads(line.decode()), seed)
+            record = json.loads(line.decode())
+            if not isinstance(record, dict):
+                raise ValueError("not a JSON object")
+            problem = to_problem(benchmark, len(problems), record, seed)
             if not problem.answer:
                 raise ValueError("the answer is empty")
         except RecursionError as error:
@@ -372,7 +375,7 @@ def read_file(benchmark: Benchmark, path: Path, seed: int = 0) -> list[Problem]:
     return _checked(benchmark, problems, benchmark.count, str(path))
 
 
-def from_hub_rows(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], seed: int = 0) -> list[Problem]:
+def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> list[Problem]:
     """Convert rows with the hub's columns. A row without a gold answer is kept and graded `bad_gold`.
 
     Raises BadDataset.
@@ -388,10 +391,8 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], seed:
     return _checked(benchmark, problems, benchmark.hub_count or benchmark.count, f"{benchmark.hub_id} on the hub")
 
 
-def to_problem(benchmark: Benchmark, index: int, record: Any, seed: int) -> Problem:
+def to_problem(benchmark: Benchmark, index: int, record: Record, seed: int) -> Problem:
     """Return a record as a Problem. Raises ValueError for an invalid one."""
-    if not isinstance(record, dict):
-        raise ValueError("not a JSON object")
     for field in ("problem", "answer"):
         if not isinstance(record.get(field), str):
             raise ValueError(f"no text {field!r}")
@@ -464,24 +465,25 @@ def _checked(benchmark: Benchmark, problems: list[Problem], expected: int, where
     return problems
 
 
-def _texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
+def _texts(record: Record, field: str) -> tuple[str, ...]:
     value = record.get(field) or []
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise ValueError(f"{field!r} is not a list of texts")
     return tuple(value)
 
 
-def _optional(record: Mapping[str, Any], field: str) -> str | None:
+def _optional(record: Record, field: str) -> str | None:
     value = record.get(field)
     return None if value is None or value == "" else str(value)
 
 
-def _read_hub(benchmark: Benchmark, tried: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
+def _read_hub(benchmark: Benchmark, tried: Sequence[str]) -> tuple[list[Row], str]:
     """Return the hub's rows and their source. Raises DatasetNotFound."""
     reason = "it is not on the hub"
     if benchmark.hub_id is not None:
         try:
-            return hub.read_rows(benchmark.hub_id, benchmark.config, benchmark.split, benchmark.revision)
+            read = hub.read(benchmark.hub_id, benchmark.config, benchmark.split, benchmark.revision)
+            return read.rows, f"hub {benchmark.hub_id}@{read.commit} {read.fingerprint}"
         except hub.HubUnavailable as unavailable:
             reason = str(unavailable)
     raise DatasetNotFound(

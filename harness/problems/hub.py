@@ -3,54 +3,59 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+Row = Mapping[str, Any]
+"""What a row of a dataset has in its columns, by their names."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_LIBRARIES = ("datasets", "huggingface_hub")
 _OFFLINE = "HF_HUB_OFFLINE"
 _NO_BARS = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+
+class HubRows(NamedTuple):
+    """Rows of a dataset with what tells their version."""
+
+    rows: list[Row]
+    commit: str
+    fingerprint: str
+    is_wanted: bool
+    """False where the hub does not answer and nobody named a revision, so that the newest cached one was read."""
 
 
 class HubUnavailable(RuntimeError):
     """A dataset cannot be read from the hub or its cache; the message is one line."""
 
 
-def read_rows(hub_id: str, config: str | None, split: str, revision: str | None) -> tuple[list[dict[str, Any]], str]:
-    """Return all rows of a dataset, and the source with commit and fingerprint.
+def read(hub_id: str, config: str | None, split: str, revision: str | None) -> HubRows:
+    """Return all rows of a split, of the commit that the revision (None: the newest) names now.
 
-    `revision` is a commit, or None for the newest one. Raises HubUnavailable, also where the cache only has another
-    commit, which the library reads offline in place of the one that it was asked for.
+    Offline that is the newest one in the cache, unless a revision is named. Raises HubUnavailable, also where the cache
+    only has another commit, which the library reads offline in place of the one that it was asked for.
     """
-    table = _table(hub_id, config, split, revision)
+    wanted = _commit(hub_id, revision)
+    table = _table(hub_id, config, split, wanted)
     found = _commit_of(table)
-    if revision is not None:
-        _check_commit(hub_id, revision, found)
-    return list(table), f"hub {hub_id}@{found or 'unknown'} {table._fingerprint}"
-
-
-def _check_commit(hub_id: str, wanted: str, found: str | None) -> None:
-    """Raise HubUnavailable where a table is not of the commit that was asked for."""
     if found is None:
         raise HubUnavailable(f"hub {hub_id}: its cache does not tell of which commit it is")
-    if wanted != found:
+    if wanted not in (None, found):
         raise HubUnavailable(
             f"hub {hub_id}: the hub cannot be reached, and the newest commit in its cache is {found}, not {wanted}"
         )
+    return HubRows(list(table), found, table._fingerprint, wanted is not None)
 
 
 def _table(hub_id: str, config: str | None, split: str, revision: str | None) -> Any:
-    with quick_failure(), _warnings_off():
+    with quick_failure():
         try:
             import datasets
         except ImportError as error:
@@ -59,23 +64,6 @@ def _table(hub_id: str, config: str | None, split: str, revision: str | None) ->
             return datasets.load_dataset(hub_id, config, split=split, revision=revision)
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             raise HubUnavailable(f"hub {hub_id}: {_one_line(error)}") from error
-
-
-def read_pinned(
-    hub_id: str, config: str | None, split: str, revision: str | None
-) -> tuple[list[dict[str, Any]], str, bool]:
-    """Return all rows of a split, the commit that they are from, and whether that is what was asked for.
-
-    It is the commit that the revision (None: the newest) names now; offline the newest one in the cache, unless a
-    revision is named. Raises HubUnavailable, also where the cache only has another commit.
-    """
-    wanted = _commit(hub_id, revision)
-    table = _table(hub_id, config, split, wanted)
-    found = _commit_of(table)
-    if found is None:
-        raise HubUnavailable(f"hub {hub_id}: its cache does not tell of which commit it is")
-    _check_commit(hub_id, wanted or found, found)
-    return list(table), found, wanted is not None
 
 
 def _commit(hub_id: str, revision: str | None) -> str | None:
@@ -94,7 +82,7 @@ def _commit(hub_id: str, revision: str | None) -> str | None:
         try:
             commit = huggingface_hub.HfApi().dataset_info(hub_id, revision=name, timeout=20).sha
         except _errors_of_requests() as error:
-            raise HubUnavailable(f"hub {hub_id}@{name}: {_reason(error)}") from error
+            raise HubUnavailable(f"hub {hub_id}@{name}: {_one_line(error)}") from error
     if commit is None or not _COMMIT.fullmatch(commit):
         raise HubUnavailable(f"hub {hub_id}@{name}: the hub names no commit")
     return commit
@@ -131,32 +119,8 @@ def _errors_of_requests() -> tuple[type[Exception], ...]:
     return (OSError, ValueError, *HfHubHTTPError.__bases__)
 
 
-def _reason(error: Exception) -> str:
-    """Return in one line why a request failed, and what helps where the hub says that it has no such dataset."""
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-
-    if isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError):
-        helps = "the hub has no such dataset, or it is private: give HF_TOKEN for it in the environment"
-        return f"{type(error).__name__}: {helps}"
-    return _one_line(error)
-
-
 def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-
-
-@contextmanager
-def _warnings_off() -> Iterator[None]:
-    """Keep the hub's libraries from warning on standard error, where a refusal is one line."""
-    loggers = [logging.getLogger(name) for name in _LIBRARIES]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 @contextmanager

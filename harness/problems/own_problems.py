@@ -12,21 +12,22 @@ equal problems have equal ids, and so runs on them can be paired.
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.cli.toml_file import read_toml
 from harness.problems import benchmarks, hub
 from harness.problems.benchmarks import DATASETS, LETTERS, BadDataset, DatasetNotFound, shuffled_choices, text_hash
+from harness.problems.hub import Row
 from harness.problems.problem import Kind, Problem
 
 MAX_FILE_BYTES = 1 << 30
@@ -34,7 +35,9 @@ MAX_ROWS = 1_000_000
 MAX_LINE_BYTES = 8 << 20
 _ROWS_AT_A_TIME = 1024
 
-Rows = Iterator[tuple[str, Mapping[str, Any]]]
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+"""What a field of a row may hold."""
+Rows = Iterator[tuple[str, Row]]
 """Each row with its place in words, such as `line 3`."""
 
 
@@ -64,18 +67,9 @@ def check_file(path: Path) -> None:
 
 def check_exists(path: Path) -> None:
     """Raise BadDataset where there is no file at a path."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except (OSError, ValueError) as error:
-        raise BadDataset(f"{str(path)[:200]}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if path.is_dir():
-        raise BadDataset(f"{path}: a folder, not a file")
-    if not path.exists():
-        raise BadDataset(f"{path}: no such file; a run begun with it keeps its problems: give --dataset RUN/spec.json")
-    if not path.is_file():
-        raise BadDataset(f"{path}: not a file")
+    if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
+        shown = str(path)[:200]
+        raise BadDataset(f"{shown}: no such file; a run begun with it keeps its problems: give --dataset RUN/spec.json")
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -101,7 +95,7 @@ def _json_lines(path: Path) -> Rows:
         if not line.strip():
             continue
         try:
-            row = json.loads(line, object_pairs_hook=_without_repeated_keys, parse_constant=_no_constant)
+            row = json.loads(line)
         except RecursionError as error:
             raise BadDataset(f"{path}, {place}: JSON nested too deeply") from error
         except ValueError as error:
@@ -112,37 +106,20 @@ def _json_lines(path: Path) -> Rows:
         yield place, row
 
 
-def _without_repeated_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) != len(pairs):
-        raise ValueError("a field is given twice")
-    return row
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
-
-
 def _csv(path: Path) -> Rows:
-    lines = _lines(path)
-    reader = csv.reader((line for _, line in lines), strict=True)
+    reader = csv.reader((line for _, line in _lines(path)), strict=True)
     previous_limit = csv.field_size_limit(MAX_LINE_BYTES)
     header: list[str] | None = None
     place = "line 1"
     try:
-        while True:
-            place = f"line {reader.line_num + 1}"
-            cells = next(reader, None)
-            if cells is None:
-                return
-            if not cells:
-                continue
-            if header is None:
+        while (cells := next(reader, None)) is not None:
+            if header is None and cells:
                 header = _header(cells)
-                continue
-            if len(cells) != len(header):
-                raise ValueError(f"{len(cells)} cells, but the header has {len(header)}")
-            yield place, dict(zip(header, cells, strict=True))
+            elif header is not None and cells:
+                if len(cells) != len(header):
+                    raise ValueError(f"{len(cells)} cells, but the header has {len(header)}")
+                yield place, dict(zip(header, cells, strict=True))
+            place = f"line {reader.line_num + 1}"
     except BadDataset:
         raise
     except (csv.Error, ValueError) as error:
@@ -194,7 +171,6 @@ REQUIRED = ("problem", "answer")
 FIELDS = (*REQUIRED, "id", "choices", "answers", "alternatives", "level", "subject", "unit", "tolerance")
 """What a row may say of a problem; `harness.problems.problem.Problem` says what each is."""
 VALID = f"a file ({', '.join((*SUFFIXES, '.toml'))}) or {HUB}ORG/NAME[:CONFIG][@REVISION]"
-_INDEXES = {"index-from-0", "index-from-1"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
 _HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<config>[\w.,+ -]+))?(?:@(?P<revision>[\w./-]+))?", re.ASCII)
 _COLUMN = Annotated[str, Field(min_length=1, max_length=200)]
@@ -317,9 +293,6 @@ def _of_toml(path: Path, split: str | None, columns: Mapping[str, str | list[str
         check_file(source)
         if given := split or described.split:
             raise ValueError(f"{path}: split {given}: a file has no splits; they are for hub = ")
-    if described.kind == "math" and (described.answer_rule in _INDEXES or described.shuffle):
-        key = "shuffle" if described.shuffle else f"answer_rule {described.answer_rule}"
-        raise ValueError(f"{path}: {key}: for choices, not for kind math")
     return OwnDataset(
         described.name or path.stem,
         source,
@@ -349,7 +322,7 @@ def _hub_source(text: str, split: str | None, label: str = f"--dataset {HUB}") -
     return HubSource(match["id"], match["config"], match["revision"], split or "test")
 
 
-def _check_columns(columns: Mapping[str, object], label: str) -> None:
+def _check_columns(columns: Mapping[str, str | list[str]], label: str) -> None:
     for name, column in columns.items():
         if name not in FIELDS:
             raise ValueError(f"{label}: unknown field {name!r}; valid: {', '.join(FIELDS)}")
@@ -396,13 +369,16 @@ def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
 
     Raises BadDataset with one line that names the place, and DatasetNotFound where the hub cannot be asked.
     """
-    read = _read_hub(own.source) if isinstance(own.source, HubSource) else _read_file(own.source)
+    if isinstance(own.source, HubSource):
+        rows, source, notices = _read_hub(own.source)
+    else:
+        rows, source, notices = read_rows(own.source), f"file {own.source.resolve()}", ()
     where = f"{own.source.hub_id} on the hub" if isinstance(own.source, HubSource) else str(own.source)
     problems: list[Problem] = []
     seen: dict[object, str] = {}
-    first = list(islice(read.rows, 1))
+    first = list(islice(rows, 1))
     own, found = _with_found_column(own, first[0][1] if first else {})
-    for place, row in chain(first, read.rows):
+    for place, row in chain(first, rows):
         try:
             problem = _problem(own, row, len(problems), seed)
             for key, name in ((problem.id, "id"), (_content(problem), "problem")):
@@ -416,18 +392,15 @@ def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
         raise BadDataset(f"{where}: no problems; a row is one, with the fields problem and answer")
     if own.count is not None and len(problems) != own.count:
         raise BadDataset(f"{where}: {len(problems)} problems, but count = {own.count}")
-    return OwnProblems(problems, read.source, own.columns, (*read.notices, *found, *_notices(own, problems)))
+    return OwnProblems(problems, source, own.columns, (*notices, *found, *_notices(own, problems)))
 
 
-def _with_found_column(own: OwnDataset, row: Mapping[str, Any]) -> tuple[OwnDataset, tuple[str, ...]]:
+def _with_found_column(own: OwnDataset, row: Row) -> tuple[OwnDataset, tuple[str, ...]]:
     """Return the dataset with the column of its problems where the first row has that under its other usual name, and
     a note; nobody has to map `question`, and it is never taken where a column `problem` could be meant too.
     """
-    if _PROBLEM in own.columns or _OTHER_NAME not in row or _OTHER_NAME in own.columns.values():
+    if _PROBLEM in own.columns or _PROBLEM in row or _OTHER_NAME not in row or _OTHER_NAME in own.columns.values():
         return own, ()
-    if _PROBLEM in row:
-        note = f"{own.name}: has the columns {_PROBLEM} and {_OTHER_NAME}; {_PROBLEM} is the text of the problem"
-        return own, (f"{note} (--columns {_PROBLEM}={_OTHER_NAME} for the other)",)
     note = (
         f"{own.name}: the text of the problem is in the column {_OTHER_NAME} (--columns {_PROBLEM}=COLUMN for another)"
     )
@@ -445,22 +418,11 @@ def _notices(own: OwnDataset, problems: Sequence[Problem]) -> list[str]:
     return [f"ALWAYS OPTION {letters.pop()}: no other option of {own.name} is right; say shuffle = true in a TOML file"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    rows: Rows
-    source: str
-    notices: tuple[str, ...] = ()
-
-
-def _read_file(path: Path) -> _Read:
-    return _Read(read_rows(path), f"file {path.resolve()}")
-
-
-def _read_hub(source: HubSource) -> _Read:
-    """Return the rows of the commit that the revision names now, and the source with that commit."""
+def _read_hub(source: HubSource) -> tuple[Rows, str, tuple[str, ...]]:
+    """Return the rows of the commit that the revision names now, the source with that commit, and warnings."""
     part = "".join(f", {text}" for text in (source.config, source.split) if text)
     try:
-        rows, commit, is_wanted = hub.read_pinned(source.hub_id, source.config, source.split, source.revision)
+        rows, commit, _, is_wanted = hub.read(source.hub_id, source.config, source.split, source.revision)
     except hub.HubUnavailable as unavailable:
         variable = hub.offline_by(for_datasets=True)
         remedy = f"; {variable} is set: run once without it where the hub answers, or give a file" if variable else ""
@@ -469,10 +431,10 @@ def _read_hub(source: HubSource) -> _Read:
         raise BadDataset(f"{source.hub_id} on the hub: {len(rows):,} rows; at most {MAX_ROWS:,} are read")
     notice = f"THE HUB CANNOT BE REACHED: {source.hub_id} is the newest commit in its cache, {commit}."
     numbered = ((f"row {index}", row) for index, row in enumerate(rows))
-    return _Read(numbered, f"hub {source.hub_id}@{commit}{part}", () if is_wanted else (notice,))
+    return numbered, f"hub {source.hub_id}@{commit}{part}", () if is_wanted else (notice,)
 
 
-def _problem(own: OwnDataset, row: Mapping[str, Any], index: int, seed: int) -> Problem:
+def _problem(own: OwnDataset, row: Row, index: int, seed: int) -> Problem:
     """Return a row as a Problem. Raises ValueError for an invalid one."""
     values = {name: _value(own, row, name) for name in FIELDS}
     text = values["problem"]
@@ -508,7 +470,7 @@ def _column(own: OwnDataset, name: str) -> str | Sequence[str]:
     return own.columns.get(name, name)
 
 
-def _value(own: OwnDataset, row: Mapping[str, Any], name: str) -> Any:
+def _value(own: OwnDataset, row: Row, name: str) -> Json:
     """Return what a row says for a field; None where it says nothing."""
     column = _column(own, name)
     several = [column] if isinstance(column, str) else list(column)
@@ -517,14 +479,13 @@ def _value(own: OwnDataset, row: Mapping[str, Any], name: str) -> Any:
         if each not in row:
             names = [str(key) for key in row]
             has = ", ".join(names[:_MOST_COLUMNS_SHOWN])[:200] or "none"
-            [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
-            raise ValueError(f"no field {each!r}; it has {has}; map it, such as --columns {name}={close}")
+            raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}=COLUMN")
     if isinstance(column, str):
         return row.get(column)
     return [row[each] for each in several]
 
 
-def _answer(own: OwnDataset, value: Any, choices: Sequence[str]) -> str:
+def _answer(own: OwnDataset, value: Json, choices: Sequence[str]) -> str:
     """Return the gold answer by the dataset's rule: for choices the letter of the right option."""
     if isinstance(value, list):
         raise ValueError(
@@ -590,7 +551,7 @@ def _letter(own: OwnDataset, answer: str, choices: Sequence[str]) -> str:
     return letters[named.pop()]
 
 
-def _texts(own: OwnDataset, name: str, value: Any) -> tuple[str, ...]:
+def _texts(own: OwnDataset, name: str, value: Json) -> tuple[str, ...]:
     """Return a list of texts; a CSV file has it as JSON."""
     if value is None or value == "":
         return ()
@@ -611,7 +572,7 @@ def _texts(own: OwnDataset, name: str, value: Any) -> tuple[str, ...]:
     return texts
 
 
-def _short(own: OwnDataset, name: str, value: Any, default: str) -> str:
+def _short(own: OwnDataset, name: str, value: Json, default: str) -> str:
     """Return a short printable text; `default` where there is none."""
     if value is None or value == "":
         return default
@@ -621,11 +582,11 @@ def _short(own: OwnDataset, name: str, value: Any, default: str) -> str:
     return text
 
 
-def _tolerance(value: Any) -> float | None:
+def _tolerance(value: Json) -> float | None:
     if value is None or value == "":
         return None
     try:
-        tolerance = float(value)
+        tolerance = float(value)  # type: ignore[arg-type] # a list or a table raises TypeError
     except (TypeError, ValueError):
         tolerance = -1.0
     if isinstance(value, bool) or not 0 <= tolerance < math.inf:
@@ -633,7 +594,7 @@ def _tolerance(value: Any) -> float | None:
     return tolerance
 
 
-def _text(own: OwnDataset, name: str, value: Any) -> str:
+def _text(own: OwnDataset, name: str, value: Json) -> str:
     """Return a text, or a number as text."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not isinstance(value, str) and not is_number:
@@ -642,20 +603,15 @@ def _text(own: OwnDataset, name: str, value: Any) -> str:
 
 
 def _clean(name: str, text: str) -> str:
-    if "\0" in text:
-        raise ValueError(f"the {name} has a NUL character")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"the {name} has half of a surrogate pair, which is no character") from error
+    if re.search("[\0\ud800-\udfff]", text):
+        raise ValueError(f"the {name} has a NUL character or half of a surrogate pair")
     return text
 
 
-def _kind(value: object) -> str:
+def _kind(value: Json) -> str:
     """Return what a value is, in words."""
     if value is None:
         return "empty"
     if isinstance(value, float) and not math.isfinite(value):
         return "not a finite number"
-    names = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
-    return "a text" if isinstance(value, str) else names.get(type(value), type(value).__name__)
+    return f"of the type {type(value).__name__}"

@@ -5,7 +5,6 @@ The problems of a run are in its folder: `--dataset RUN/spec.json` goes on with 
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from harness.plural import did_you_mean
 from harness.problems import benchmarks, own_problems
 from harness.problems.benchmarks import BadDataset
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
@@ -32,47 +32,6 @@ class _Spec(BaseModel):
     dataset_hash: str
     dataset_size: Annotated[int, Field(ge=1)]
     dataset_origin: DatasetOrigin | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunProblems:
-    """The problems of a run, and the dataset that they are of."""
-
-    dataset: str
-    problems: list[Problem]
-    dataset_size: int
-    """The number of problems of the dataset, those that the run leaves out included."""
-    origin: DatasetOrigin | None
-
-
-def load_run(path: Path) -> RunProblems:
-    """Return the problems in the folder of a `spec.json`. Raises BadDataset with one line."""
-    spec = _read_spec(path)
-    rows = own_problems.read_rows(path.parent / PROBLEMS)
-    try:
-        problems = _PROBLEMS.validate_python([row for _, row in rows])
-    except ValidationError as error:
-        raise BadDataset(f"{path.parent / PROBLEMS}: not the problems of a run") from error
-    if dataset_hash(problems) != spec.dataset_hash:
-        raise BadDataset(f"{path.parent / PROBLEMS}: not the problems that the run was made with")
-    return RunProblems(spec.dataset, problems, spec.dataset_size, spec.dataset_origin)
-
-
-def _read_spec(path: Path) -> _Spec:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_SPEC_BYTES + 1)
-        if len(content) > MAX_SPEC_BYTES:
-            raise BadDataset(f"{path}: larger than {MAX_SPEC_BYTES >> 20} MiB")
-        return _Spec.model_validate(json.loads(content))
-    except OSError as error:
-        raise BadDataset(f"{path}: cannot be read: {error.strerror}") from error
-    except RecursionError as error:
-        raise BadDataset(f"{path}: JSON nested too deeply") from error
-    except ValueError as error:
-        if isinstance(error, BadDataset):
-            raise
-        raise BadDataset(f"{path}: not the specification of a run") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +59,7 @@ def check(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -
     elif own_problems.is_own(dataset):
         own_problems.describe(dataset, split, columns)
     elif dataset not in benchmarks.DATASETS:
-        close = difflib.get_close_matches(dataset, benchmarks.DATASETS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(dataset, benchmarks.DATASETS)
         valid = f"{', '.join(benchmarks.DATASETS)}, {own_problems.VALID}"
         raise ValueError(f"--dataset {dataset}: unknown; valid: {valid}{hint}")
     else:
@@ -130,9 +88,7 @@ def load(
     Raises ValueError for flags that name no dataset, DatasetNotFound and BadDataset, each with one line.
     """
     if is_run(dataset):
-        of = load_run(Path(dataset))
-        source = f"run {Path(dataset).resolve().parent}"
-        return Dataset(of.dataset, of.problems, source, of.dataset_size, of.origin, is_training=_trains(of.dataset))
+        return _load_run(Path(dataset))
     if own_problems.is_own(dataset):
         own = own_problems.describe(dataset, split, columns)
         loaded = own_problems.load(own, seed)
@@ -141,6 +97,37 @@ def load(
         return Dataset(own.name, loaded.problems, loaded.source, len(loaded.problems), origin, loaded.notices)
     known = benchmarks.load_recorded(dataset, data_dir, seed)
     return Dataset(dataset, known.problems, known.source, len(known.problems), is_training=_trains(dataset))
+
+
+def _load_run(path: Path) -> Dataset:
+    """Return the problems in the folder of a `spec.json`. Raises BadDataset with one line."""
+    spec = _read_spec(path)
+    rows = own_problems.read_rows(path.parent / PROBLEMS)
+    try:
+        problems = _PROBLEMS.validate_python([row for _, row in rows])
+    except ValidationError as error:
+        raise BadDataset(f"{path.parent / PROBLEMS}: not the problems of a run") from error
+    if dataset_hash(problems) != spec.dataset_hash:
+        raise BadDataset(f"{path.parent / PROBLEMS}: not the problems that the run was made with")
+    source, is_training = f"run {path.resolve().parent}", _trains(spec.dataset)
+    return Dataset(spec.dataset, problems, source, spec.dataset_size, spec.dataset_origin, is_training=is_training)
+
+
+def _read_spec(path: Path) -> _Spec:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_SPEC_BYTES + 1)
+        if len(content) > MAX_SPEC_BYTES:
+            raise BadDataset(f"{path}: larger than {MAX_SPEC_BYTES >> 20} MiB")
+        return _Spec.model_validate(json.loads(content))
+    except OSError as error:
+        raise BadDataset(f"{path}: cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise BadDataset(f"{path}: JSON nested too deeply") from error
+    except ValueError as error:
+        if isinstance(error, BadDataset):
+            raise
+        raise BadDataset(f"{path}: not the specification of a run") from error
 
 
 def _trains(name: str) -> bool:

@@ -11,18 +11,17 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 
-from harness.cli.command import OneLineErrors
+from harness.cli.command import FurtherOption, OneLineErrors
 from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
 from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_time
 from harness.methods import build
 from harness.methods.references import FORMS, resolve
 from harness.problems import benchmarks, own_problems, sources
+from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, describe_cards
 from harness.sizing.cards import Card, parse_cards
-from harness.sizing.engine_plan import DoesNotFit, NotPlannable, Plan, describe_cards
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,
@@ -40,8 +39,6 @@ _COUNTS = (1, 2, 4, 8)
 _PROMPT_TOKENS = 1024
 """What launches reserve for a problem of two short paragraphs, its template and its instructions."""
 _WIDTH_OF_A_FILE = 180
-_UNLIMITED = 10_000
-_BETWEEN_COLUMNS = 2
 _COLUMNS = ("tensor parallel", "memory share", "KV tokens")
 _HELP_OF_MODELS = "A known name, a Hugging Face id, or a folder.  [default: the method's, as in harness.launch]"
 _EXAMPLES = """\b
@@ -87,16 +84,37 @@ Examples:
     metavar="NAME",
     help=f"Take the tokens of the prompt from the longest problem of a known dataset, or of {own_problems.VALID}.",
 )
-@click.option("--split", help="Split of a dataset of the hub.  [default: test]")
+@click.option("--split", cls=FurtherOption, help="Split of a dataset of the hub.  [default: test]")
 @click.option(
     "--columns", multiple=True, metavar="FIELD=COLUMN", help="Columns of an own dataset, as in harness.launch."
 )
 @click.option(
     "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
 )
-@click.option("--draft-tensor-parallel", type=click.IntRange(1), help="GPUs that the draft is split over.")
-@click.option("--target-tensor-parallel", type=click.IntRange(1), help="GPUs that the target is split over.")
-@click.option("--reward-tensor-parallel", type=click.IntRange(1), help="GPUs that the reward model is split over.")
+@click.option(
+    "--draft.tensor-parallel",
+    "--draft-tensor-parallel",
+    "draft_tensor_parallel",
+    cls=FurtherOption,
+    type=click.IntRange(1),
+    help="GPUs that the draft is split over.",
+)
+@click.option(
+    "--target.tensor-parallel",
+    "--target-tensor-parallel",
+    "target_tensor_parallel",
+    cls=FurtherOption,
+    type=click.IntRange(1),
+    help="GPUs that the target is split over.",
+)
+@click.option(
+    "--reward.tensor-parallel",
+    "--reward-tensor-parallel",
+    "reward_tensor_parallel",
+    cls=FurtherOption,
+    type=click.IntRange(1),
+    help="GPUs that the reward model is split over.",
+)
 def main(
     choices: Sequence[str],
     dataset: str | None,
@@ -196,9 +214,10 @@ def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: i
         names += f", which loads {sizing.speculator.name} to propose tokens"
     tokens = " / ".join(f"{n:,}" for n in sizing.sample_tokens.values())
     console.print(f"{names}; a sample has at most {tokens} tokens", soft_wrap=True)
-    console.print(_fitted(table, console))
+    console.print(table)
     lines = [f"not on {', '.join(cards)}: {reason}" for reason, cards in reasons.items()]
-    lines += [f"assumed: {name}, the smaller of two cards with this name" for name in _assumed_cards(choices)]
+    small = sorted({card.name for cards in choices for card in cards if card.is_assumed})
+    lines += [f"assumed: {name}, the smaller of two cards with this name" for name in small]
     lines += [f"assumed: the sizes of {name}, whose config.json is not here" for name in assumed_models(sizing)]
     lines += short_contexts(sizing)
     for line in lines:
@@ -222,26 +241,6 @@ def _cells(plan: Plan) -> list[str]:
         " / ".join(f"{engine.share:.3f}" for engine in engines),
         " / ".join(f"{engine.kv_tokens:,}" for engine in engines),
     ]
-
-
-def _fitted(table: Table, console: Console) -> Table:
-    """Return the table, on a narrow terminal without its rules and with headings of several lines."""
-    unlimited = console.options.update(width=_UNLIMITED)
-    if Measurement.get(console, unlimited, table).maximum <= console.width:
-        return table
-    table.box, table.pad_edge = None, False
-    widths = [
-        max(Measurement.get(console, unlimited, cell).maximum for cell in (*str(column.header).split(), *column.cells))
-        for column in table.columns
-    ]
-    if sum(widths) + _BETWEEN_COLUMNS * (len(widths) - 1) <= console.width:
-        for column, width in zip(table.columns, widths, strict=True):
-            column.width = width
-    return table
-
-
-def _assumed_cards(choices: Sequence[Sequence[Card]]) -> list[str]:
-    return sorted({card.name for cards in choices for card in cards if card.is_assumed})
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias, Union
 
 from harness import gpus
 
@@ -171,7 +171,7 @@ def _candidates(type_name: str) -> Iterable[str]:
     yield head
 
 
-Option = str | int | float | bool | None
+Option: TypeAlias = Union[bool, int, float, str, "Sequence[Option]", "Mapping[str, Option]", None]
 Options = Mapping[str, Option]
 """Options of sbatch, as a profile or flags give them, and others beside them."""
 GPU_MEMORY = "gpu-memory"

@@ -21,7 +21,6 @@ The constants are on the safe side, because none was measured by this project. T
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,8 +32,6 @@ _VOCABULARY_PADDING = 64
 _MOST = 1 << 24
 """Sizes above this are no model's: a configuration is not trusted."""
 _BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
-_GROUPED = frozenset({"awq", "gptq"})
-"""Kinds of quantization that have one scale for a group of a row's weights."""
 _DENSE = frozenset({"llama", "qwen2", "qwen3", "mistral", "phi3", "olmo2", "granite"})
 _EXPERTS = frozenset({"mixtral", "qwen2_moe", "qwen3_moe"})
 """Families whose layers are attention with grouped heads and a gated feed-forward part, with one or many experts."""
@@ -62,10 +59,6 @@ class ModelShape:
     max_positions: int | None = None
     stored_dtype_bytes: int = 2
     is_quantized: bool = False
-    quantized_inputs: int = 1
-    """Inputs of a linear layer that share a scale: a card must hold whole groups of them."""
-    quantized_outputs: int = 1
-    """Outputs that share a scale."""
     file_bytes: int | None = None
     """Bytes of the weight files; None where they are not at hand."""
     kv_unknown: str | None = None
@@ -97,24 +90,6 @@ class ModelShape:
                 return f"{number} {what} cannot be divided by {width}"
         if self.kv_heads % width and width % self.kv_heads:
             return f"{self.kv_heads} heads of keys and values can neither be divided nor repeated over {width}"
-        return self._splits_a_group(width) if width > 1 else None
-
-    def _splits_a_group(self, width: int) -> str | None:
-        """Return why the scales of quantized weights cannot be divided over so many cards; None where they can.
-
-        vLLM refuses parts of a layer's inputs (of blocks of weights also of its outputs) that are not whole groups
-        (validate_fp8_block_shape, verify_group_size_divides_partition). For experts it has other ways.
-        """
-        both = math.lcm(self.quantized_inputs, self.quantized_outputs)
-        columns = self.shared_intermediate if self.experts else self.intermediate
-        attention, keys = self.heads * self.head_dim // width, self._kv_heads_on_card(width) * self.head_dim
-        for what, part, group in (
-            ("feed-forward columns", columns // width, both),
-            ("columns of attention", attention, both),
-            ("columns of keys", keys, self.quantized_outputs),
-        ):
-            if part % group:
-                return f"the {part} {what} on each of {width} cards do not fill groups of {group} quantized weights"
         return None
 
     def parameters(self, width: int) -> int:
@@ -181,7 +156,6 @@ def read_shape(name: str, config: Config, file_bytes: int | None = None) -> Mode
     if head_dim == 0:
         raise ValueError(f"{name}: config.json has {heads} attention heads and a hidden size of only {hidden}")
     experts = _optional(own, "num_experts") or _optional(own, "num_local_experts")
-    quantized_outputs, quantized_inputs = _quantized_groups(config.get("quantization_config"))
     dtype = str(own.get("dtype") or own.get("torch_dtype") or config.get("torch_dtype") or "bfloat16")
     shape = ModelShape(
         name=name,
@@ -200,36 +174,11 @@ def read_shape(name: str, config: Config, file_bytes: int | None = None) -> Mode
         max_positions=_optional(own, "max_position_embeddings") or None,
         stored_dtype_bytes=_BYTES.get(dtype.removeprefix("torch."), 2),
         is_quantized=isinstance(config.get("quantization_config"), dict),
-        quantized_inputs=quantized_inputs,
-        quantized_outputs=quantized_outputs,
         file_bytes=file_bytes,
         kv_unknown=_kv_unknown(family, own),
         weights_unknown=None if family in _DENSE | _EXPERTS else _unfamiliar(family),
     )
     return replace(shape, experts=0) if family in _DENSE else shape
-
-
-def _quantized_groups(quantization: Config | None) -> tuple[int, int]:
-    """Return how many outputs and how many inputs of a linear layer share a scale; 1 where none do or nothing says."""
-    if not isinstance(quantization, dict):
-        return 1, 1
-    method = quantization.get("quant_method")
-    if method in _GROUPED and not quantization.get("desc_act"):
-        return 1, _optional(quantization, "group_size") or _optional(quantization, "q_group_size") or 1
-    block: object = quantization.get("weight_block_size")
-    if method == "compressed-tensors":
-        groups = quantization.get("config_groups")
-        schemes = list(groups.values()) if isinstance(groups, dict) else []
-        weights = [one["weights"] for one in schemes if isinstance(one, dict) and isinstance(one.get("weights"), dict)]
-        if len(weights) != 1:
-            return 1, 1
-        if weights[0].get("strategy") == "group":
-            return 1, _optional(weights[0], "group_size") or 1
-        block = weights[0].get("block_structure")
-    if isinstance(block, list) and len(block) == 2:
-        sizes = {"outputs": block[0], "inputs": block[1]}
-        return _optional(sizes, "outputs") or 1, _optional(sizes, "inputs") or 1
-    return 1, 1
 
 
 def _kv_unknown(family: str, config: Config) -> str | None:
@@ -291,7 +240,7 @@ _LOGIT_BYTES_LATER = 8
 """Bytes per logit outside of the profile: its sampler may skip top-p and log-probabilities (a note in
 vllm/v1/worker/gpu/model_runner.py, _dummy_sampler_run), which copy the logits in four bytes."""
 _ADAPTER_SLOTS = 2
-"""Slots of harness.engines.vllm_arguments, each with room for the largest rank."""
+"""Slots of harness.engines.vllm_process, each with room for the largest rank."""
 
 
 @dataclass(frozen=True, slots=True)

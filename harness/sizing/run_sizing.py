@@ -5,7 +5,6 @@ A login node, doctor and the worker fill it in, and get the same plan for the sa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,15 +12,15 @@ from pathlib import Path
 
 from harness.cli.toml_file import read_toml
 from harness.engine import Role
-from harness.engines import placement
-from harness.engines.cores import MOST_BYTES_ON_ONE_CORE
+from harness.engines import placement, registry
+from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
 from harness.engines.settings import most_requests
-from harness.engines.speculators import config_at_hand
+from harness.engines.speculation import config_at_hand
 from harness.environment import accelerator
 from harness.methods import Method
+from harness.sizing.card_plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width, choose
 from harness.sizing.cards import Card, cards_here
 from harness.sizing.engine_memory import Config, ModelShape, read_shape
-from harness.sizing.engine_plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width, choose
 from harness.weights import models
 
 _USUAL_CANDIDATES = 5
@@ -179,11 +178,6 @@ def _shape(model: ModelFiles) -> ModelShape:
     return known.shape
 
 
-_INDEX = "model.safetensors.index.json"
-_INDEX_LIMIT = 64 << 20
-"""Bytes of the largest index that is read; that of a model with thousands of experts has a tenth of it."""
-
-
 @dataclass(frozen=True, slots=True)
 class KnownShape:
     """A model's shape, and whether its own files say so."""
@@ -215,31 +209,9 @@ def _figures() -> Mapping[str, Config]:
 
 
 def _file_bytes(folder: Path | None) -> int | None:
-    """Return the bytes of the weight files; None where files are missing and no index tells their size."""
-    if folder is None:
-        return None
-    names, total = _indexed(folder / _INDEX)
-    # A folder may hold the same weights twice: Mistral's have a consolidated file beside the parts.
-    files = [folder / name for name in names] or [
-        path for path in folder.glob("*.safetensors") if not path.name.startswith("consolidated")
-    ]
-    files = files or list(folder.glob("pytorch_model*.bin"))
-    if files and all(path.is_file() for path in files):
-        return sum(path.stat().st_size for path in files) or None
-    return total
-
-
-def _indexed(index: Path) -> tuple[set[str], int | None]:
-    """Return the names of the files that an index lists, and the size that it states; a damaged one states nothing."""
-    try:
-        if not index.is_file() or index.stat().st_size > _INDEX_LIMIT:
-            return set(), None
-        content = json.loads(index.read_bytes())
-        names = {name for name in content["weight_map"].values() if isinstance(name, str) and Path(name).name == name}
-        total = content.get("metadata", {}).get("total_size")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        return set(), None
-    return names, int(total) if isinstance(total, int | float) and 0 < total < 1 << 50 else None
+    """Return the bytes of the weight files; None where they are not all here."""
+    weights = models.weight_files(folder) if folder is not None else models.WeightFiles()
+    return None if weights.missing else weights.num_bytes or None
 
 
 @dataclass(frozen=True)
@@ -275,7 +247,7 @@ def plan_here(kind: str, sizing: RunSizing) -> Plan | None:
 
     Raises DoesNotFit, and ValueError where what was asked for is not possible.
     """
-    if kind != "vllm" or accelerator() != "gpu" or not (cards := cards_here()):
+    if not registry.capabilities(kind).is_planned or accelerator() != "gpu" or not (cards := cards_here()):
         return None
     try:
         return planned(sizing, cards)

@@ -10,10 +10,13 @@ from typing import Any
 
 import click
 
-from harness.cli import options
-from harness.launch_options import Launch
+from harness.cli.command import FurtherOption
 from harness.methods.method import flag
 from harness.problems import benchmarks
+from harness.settings.launch_settings import Launch
+from harness.settings.layers import launch_from
+from harness.settings.method_options import parsed_flags
+from harness.settings.roles import flattened
 from harness.training import hyperparameters
 from harness.training.hyperparameters import Preset, Settings, Task
 
@@ -66,7 +69,7 @@ class TrainingRequest:
             "target": self.target,
             "draft": self.draft if self.task == "select" else None,
         }
-        return options.launch_from({**own_flags, **self.data_flags})
+        return launch_from({**own_flags, **self.data_flags})
 
 
 def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
@@ -110,8 +113,7 @@ def default_span(task: Task, dataset: str) -> tuple[int, int]:
 
 
 def _data_flags(preset: Preset, words: tuple[str, ...]) -> dict[str, Any]:
-    of_preset = {name.replace("-", "_"): value for name, value in preset.data_flags.items()}
-    return {**of_preset, **options.parsed_flags(words)}
+    return {**flattened(preset.data_flags), **parsed_flags(words)}
 
 
 def training_options(task: Task) -> Callable[[_Command], _Command]:
@@ -137,6 +139,7 @@ def training_options(task: Task) -> Callable[[_Command], _Command]:
         ),
         click.option(
             "--accept-test-questions",
+            cls=FurtherOption,
             is_flag=True,
             help="Train on the GSM8K test questions 500 to 999 too, as SCoT's program does (gsm8k-scot); the manifest "
             "counts them.",
@@ -145,13 +148,17 @@ def training_options(task: Task) -> Callable[[_Command], _Command]:
             "--problems", type=click.IntRange(1), help=f"Problems of the dataset.  [default: {number}{scaled}]"
         ),
         click.option(
-            "--skip", type=click.IntRange(0), help=f"Problems to skip before them.  [default: {skipped}{scaled}]"
+            "--skip",
+            cls=FurtherOption,
+            type=click.IntRange(0),
+            help=f"Problems to skip before them.  [default: {skipped}{scaled}]",
         ),
         click.option(
             "--runs", type=click.Path(path_type=Path), default="runs", show_default=True, help="Folder of run folders."
         ),
         click.option(
             "--data-dir",
+            cls=FurtherOption,
             type=click.Path(exists=True, path_type=Path),
             help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
         ),
@@ -174,8 +181,9 @@ def _setting_option(name: str, value_type: type, task: Task) -> Callable[[_Comma
         default = ("" if default else "no-") + name.replace("_", "-")
     text = f"{hyperparameters.meaning(name)}  [default: {default}]"
     if value_type is bool:
-        return click.option(f"{flag(name)}/--no-{name.replace('_', '-')}", name, default=None, help=text)
+        return click.option(
+            f"{flag(name)}/--no-{name.replace('_', '-')}", name, cls=FurtherOption, default=None, help=text
+        )
     choices = hyperparameters.choices(name)
-    return click.option(
-        flag(name), name, type=click.Choice(choices) if choices else value_type, default=None, help=text
-    )
+    kind: Any = click.Choice(choices) if choices else value_type
+    return click.option(flag(name), name, cls=FurtherOption, type=kind, default=None, help=text)

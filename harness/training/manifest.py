@@ -16,6 +16,8 @@ from harness import environment
 from harness.training.hyperparameters import Task
 
 NAME = "training.json"
+FORMAT = 1
+"""Version of its format; no other one is read."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Manifest:
     git_commit: str | None = field(default_factory=environment.git_commit)
     versions: Mapping[str, str] = field(default_factory=environment.versions)
     hardware: Mapping[str, Any] = field(default_factory=environment.hardware)
+    format: int = FORMAT
 
 
 def write(folder: Path, manifest: Manifest) -> None:
@@ -44,11 +47,16 @@ def write(folder: Path, manifest: Manifest) -> None:
 
 
 def find(folder: Path) -> Manifest | None:
-    """Return a folder's manifest; None if there is no readable one."""
+    """Return a folder's manifest; None if there is no readable one. Raises ValueError where it has another format."""
     try:
-        return Manifest(**json.loads((folder / NAME).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        record = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        written = record.get("format")
+        found = Manifest(**record)
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
+    if written != FORMAT:
+        raise ValueError(f"{folder / NAME} has another format than this version's: train the weights anew")
+    return found
 
 
 def data_hash(folder: Path, weights: str) -> str | None:

@@ -18,10 +18,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from harness.engines import adapter as adapters
-from harness.training import manifest, merging, tuning
-from harness.training.examples import Examples, as_lines, sha256
+from harness.training import manifest, tuning
 from harness.training.hyperparameters import Settings, Task
+from harness.training.training_examples import Examples, Loss, as_lines, sha256
+from harness.weights import adapter as adapters
 from harness.weights import models
 
 
@@ -33,7 +33,7 @@ class Session:
     output: Path
     base: tuning.Base
     settings: Settings
-    loss: tuning.Loss
+    loss: Loss
 
     def run(self, examples: Examples, source: Mapping[str, Any], say: Callable[[str], None]) -> None:
         """Train and write the result; an interrupted training resumes, and a finished one is a no-op.
@@ -69,7 +69,7 @@ class Session:
             )
 
     def _merged(self, adapter: Path) -> str:
-        merging.merge(self.base, adapter, self.output)
+        tuning.merge(self.base, adapter, self.output)
         return models.folder_fingerprint(self.output)
 
     def _copied(self, adapter: Path) -> str:

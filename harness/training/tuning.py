@@ -1,4 +1,4 @@
-"""The training loop with peft's LoRA: seeded, logged, and resumed exactly after an interruption.
+"""The training loop with peft's LoRA: seeded, logged, and resumed exactly after an interruption; and the merge.
 
 All randomness (order of the examples, dropout, initial weights) depends only on the seed and the step number, so that a
 checkpoint needs only weights, optimizer state and the number of steps. The frozen weights are never written.
@@ -10,18 +10,26 @@ import hashlib
 import json
 import os
 import random
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.environment import accelerator
-from harness.training.examples import Example
 from harness.training.hyperparameters import MODULES, Settings
+from harness.training.training_examples import Example, Loss
 
-Loss = Callable[[Any, Sequence[int]], Any]
-"""Maps float32 logits, (predictions, vocabulary), and label ids to a scalar."""
+if TYPE_CHECKING:
+    import torch
+    from peft import PeftModel
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+State = dict[str, Any]
+"""A checkpoint: `step`, `weights`, `optimizer`, and in a file the training's `identity`."""
 _IDENTITY = "identity"
 """File with the training's identity beside LoRA weights; written last, so it marks them as complete."""
 
@@ -102,7 +110,9 @@ def tune(
 class _Training:
     """Trained weights and optimizer, and how many steps of the plan are done."""
 
-    def __init__(self, model: Any, examples: Sequence[Example], loss: Loss, settings: Settings, log: _Log) -> None:
+    def __init__(
+        self, model: PeftModel, examples: Sequence[Example], loss: Loss, settings: Settings, log: _Log
+    ) -> None:
         import torch
 
         self.model, self.examples, self.loss, self.settings = model, examples, loss, settings
@@ -139,7 +149,7 @@ class _Training:
         )  # fmt: skip
         return f"step {self.done} of {len(self.plan)}: loss {total:.4f}"
 
-    def _losses(self, chosen: Sequence[Example]) -> Any:
+    def _losses(self, chosen: Sequence[Example]) -> Tensor:
         """Return the sum of the losses of one batch of examples."""
         inputs = _padded(chosen, self.model.device)
         predictions = max(example.predictions for example in chosen)
@@ -148,12 +158,12 @@ class _Training:
             self.loss(logits[i, -example.predictions :].float(), example.label_ids) for i, example in enumerate(chosen)
         )
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return the state for `restore`."""
         weights = {name: weight.detach().cpu() for name, weight in self._weights.items()}
         return {"step": self.done, "weights": weights, "optimizer": self._optimizer.state_dict()}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Continue from a state."""
         import torch
 
@@ -178,7 +188,7 @@ class _Log:
             file.write(json.dumps(record) + "\n")
 
 
-def load(base: Base, settings: Settings) -> Any:
+def load(base: Base, settings: Settings) -> PreTrainedModel:
     """Load the frozen model directly onto this machine's device; with several GPUs, its layers are spread over them."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -195,7 +205,7 @@ def load(base: Base, settings: Settings) -> Any:
     )
 
 
-def _with_lora(base: Base, settings: Settings) -> Any:
+def _with_lora(base: Base, settings: Settings) -> PeftModel:
     import torch
     from peft import LoraConfig, get_peft_model
 
@@ -217,7 +227,7 @@ def _with_lora(base: Base, settings: Settings) -> Any:
     return get_peft_model(model, config).train()
 
 
-def _padded(examples: Sequence[Example], device: Any) -> dict[str, Any]:
+def _padded(examples: Sequence[Example], device: torch.device) -> dict[str, Tensor]:
     """Return the model's inputs, left-padded so that every example's predictions are at the end."""
     import torch
 
@@ -247,16 +257,16 @@ def refuse_other(work: Path, training_identity: str) -> None:
         )
 
 
-def _read_checkpoint(checkpoint: Path) -> dict[str, Any] | None:
+def _read_checkpoint(checkpoint: Path) -> State | None:
     import torch
 
     if not checkpoint.exists():
         return None
-    state: dict[str, Any] = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    state: State = torch.load(checkpoint, map_location="cpu", weights_only=True)
     return state
 
 
-def _write(path: Path, state: dict[str, Any]) -> None:
+def _write(path: Path, state: State) -> None:
     import torch
 
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -267,7 +277,52 @@ def _write(path: Path, state: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
-def _save_adapter(model: Any, adapter: Path, training_identity: str) -> None:
+def _save_adapter(model: PeftModel, adapter: Path, training_identity: str) -> None:
     model.save_pretrained(adapter)
     (adapter / "README.md").unlink(missing_ok=True)  # peft writes an empty template
     (adapter / _IDENTITY).write_text(training_identity)
+
+
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json",
+    "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "generation_config.json",
+)  # fmt: skip
+"""Files that are copied unchanged, so that the draft keeps its base's token ids and chat template."""
+
+
+def merge(base: Base, adapter: Path, output: Path) -> None:
+    """Write the merged model into `output`, config.json last, so that the folder is a model only once it is complete.
+
+    Weights are added in float32 and stored in the base's own dtype.
+    """
+    with tempfile.TemporaryDirectory(prefix=".merging-", dir=output) as work:
+        _save(base, adapter, Path(work))
+        source = _folder(base)
+        for name in TOKENIZER_FILES:
+            if (source / name).is_file():
+                shutil.copyfile(source / name, Path(work) / name)
+        for path in sorted(Path(work).iterdir(), key=lambda path: path.name == "config.json"):
+            path.replace(output / path.name)
+
+
+def _save(base: Base, adapter: Path, folder: Path) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(base.path, revision=base.revision, trust_remote_code=False)
+    stored = config.dtype or torch.float32
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        base.path, revision=base.revision, dtype=torch.float32, trust_remote_code=False
+    )
+    merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
+    merged.to(stored).save_pretrained(folder)
+
+
+def _folder(base: Base) -> Path:
+    """Return the folder of the base's tokenizer."""
+    if Path(base.path).is_dir():
+        return Path(base.path)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(base.path, revision=base.revision, allow_patterns=list(TOKENIZER_FILES)))

@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 from filelock import FileLock
 
 from harness.engine import Role
+from harness.plural import did_you_mean
 
 SMOLLM = "smollm2-135m"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -208,9 +209,9 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     if hub:
         pinned = {model.hub_id: model.revision for model in _TABLE}.get(hub["id"])
         return ModelRef(hub["id"], hub["id"], revision or hub["revision"] or pinned or _cached_commit(hub["id"]), None)
-    raise ValueError(
-        f"unknown model {name!r}; valid: {', '.join([*MODELS, *BUNDLED])}, or a hub id org/name or a folder"
-    )
+    names = [*MODELS, *BUNDLED]
+    hint = did_you_mean(name, names)
+    raise ValueError(f"unknown model {name!r}; valid: {', '.join(names)}, or a hub id org/name or a folder{hint}")
 
 
 def _is_file(name: str) -> bool:

@@ -254,7 +254,7 @@ class ChatTemplate:
         if rest and mark.tags is None and channel is None and self._asked.thinking_tags is None:
             raise BadTemplate(
                 f"its generation prompt ends in {_end(frame.generation)}, and replies begin with {_end(rest)} behind "
-                "that: channels of this kind are not supported; --draft-thinking-tags or --target-thinking-tags "
+                "that: channels of this kind are not supported; --draft.thinking-tags or --target.thinking-tags "
                 "OPEN,CLOSE names what is around the model's thoughts, none makes it a plain model"
             )
         tags = self._requested or mark.tags or (closed.tags if closed else None) or channel

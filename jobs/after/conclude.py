@@ -12,9 +12,9 @@ from harness.cli.program import typed
 from harness.plural import counted
 from jobs.after import results, target_logprobs, warehouse
 from jobs.after.grading import finish
-from jobs.run import endings, lag, submissions
+from jobs.run import endings, submissions
 from jobs.run.folder import RunFolder
-from jobs.run.wording import OtherPrompts, check_prompts
+from jobs.run.spec import OtherPrompts, check_prompts
 from jobs.slurm import client
 from jobs.submission import snapshot
 from jobs.timing import folder as timings
@@ -29,7 +29,7 @@ def conclude(folder: str, database: str | None = None) -> bool:
     console = Console(highlight=False)
     run = RunFolder(Path(folder))
     if client.this_job():  # the workers have ended on other machines a moment ago
-        lag.wait_for_endings(run)
+        endings.wait_for_endings(run)
     ungraded: GraderFailed | None = None
     try:
         report(run, console, Path(database) if database else None, _WAIT_SECONDS)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TypedDict
 
 from filelock import Timeout
 
@@ -27,10 +27,11 @@ from harness.code_hash import running_code
 from harness.plural import counted
 from harness.problems.problem import Problem
 from harness.prompts import THINK_END
+from harness.trace import StopReason
 from jobs.run import own_files, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
-from jobs.run.records import FAILED, counting_records
+from jobs.run.own_files import FAILED, counting_records
 from jobs.run.state import compact
 from jobs.timing import folder as timings
 
@@ -110,14 +111,31 @@ def _ungraded(run: RunFolder, num_graded: int, reasons: list[str]) -> GraderFail
     )
 
 
-def finished_samples(run: RunFolder) -> Iterator[dict[str, Any]]:
-    """Yield each finished sample once, with what a grader needs: its text, its prompts and its stop reason."""
+class FinishedSample(TypedDict):
+    """What a grader needs of a finished sample."""
+
+    sample_id: str
+    problem_id: str
+    text: str
+    draft_prompt: str
+    target_prompt: str
+    stop_reason: StopReason | None
+
+
+def finished_samples(run: RunFolder) -> Iterator[FinishedSample]:
+    """Yield each finished sample once, with what a grader needs."""
     for row in counting_records(run, _TEXT_COLUMNS):
-        row["text"] = "".join(step["text"] for step in row.pop("steps"))
-        yield row
+        yield {
+            "sample_id": row["sample_id"],
+            "problem_id": row["problem_id"],
+            "text": "".join(step["text"] for step in row["steps"]),
+            "draft_prompt": row["draft_prompt"],
+            "target_prompt": row["target_prompt"],
+            "stop_reason": row["stop_reason"],
+        }
 
 
-def _submission(sample: dict[str, Any], answers_in_thought: bool) -> Submission:
+def _submission(sample: FinishedSample, answers_in_thought: bool) -> Submission:
     """Return what is graded of a sample; `answers_in_thought`: a chain may end with an answer inside its thought.
 
     There the last step often closes the thought right behind its answer, which must not hide the answer.

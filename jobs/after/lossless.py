@@ -6,14 +6,15 @@ of another shape is summed in another order, two nearly equal logits may change 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from harness.cli.permissions import is_forbidden
+from harness.settings.roles import ModelSettings
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from jobs.run.state import finished_records
+from jobs.run.trace_files import SampleRow
 
 _COLUMNS = ["problem_id", "sample_index", "target_prompt", "steps.list.element.token_ids"]
 Key = tuple[str, int]
@@ -31,11 +32,15 @@ class Pair:
     """Index of the first token that differs, or that only one run has; None where the tokens are equal."""
 
 
-_DECISIVE = (
-    "dataset_hash", "prompt_hash", "token_budget", "target", "target_sampling", "target_template",
-    "target_thinking_tags",
-)  # fmt: skip
-"""What the target's greedy tokens depend on."""
+_DECISIVE: Mapping[str, Callable[[RunSpec], object]] = {
+    "dataset_hash": lambda spec: spec.dataset_hash,
+    "prompt_hash": lambda spec: spec.prompt_hash,
+    "token_budget": lambda spec: spec.token_budget,
+    "target_sampling": lambda spec: spec.sampling["target"],
+    "target_template": lambda spec: spec.settings["target"].template,
+    "target_thinking_tags": lambda spec: spec.settings["target"].thinking_tags,
+}
+"""What the target's greedy tokens depend on, beside the target itself."""
 
 
 def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
@@ -50,7 +55,8 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
                 f"{folder.path.name} samples at temperature {temperature}, where outputs differ anyway: "
                 "run both with --temperature 0"
             )
-    differing = [name for name in _DECISIVE if _decisive(specs[0], name, specs) != _decisive(specs[1], name, specs)]
+    differing = ["target"] if _target(specs[0], specs) != _target(specs[1], specs) else []
+    differing += [name for name, of in _DECISIVE.items() if of(specs[0]) != of(specs[1])]
     if differing:
         raise ValueError(f"{run.path.name} and {baseline.path.name} differ in {', '.join(differing)}")
     (tokens, prompts), (baseline_tokens, baseline_prompts) = map(_emitted_tokens, (run, baseline))
@@ -67,11 +73,11 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     ]
 
 
-def _decisive(spec: RunSpec, name: str, specs: Sequence[RunSpec]) -> object:
-    """Return what the target's tokens depend on; of a target on a server, whose files nobody sees, the name alone."""
-    if name == "target" and spec.target is not None and any(map(has_served_target, specs)):
+def _target(spec: RunSpec, specs: Sequence[RunSpec]) -> object:
+    """Return what tells a target's weights from others; of one on a server, whose files nobody sees, the name alone."""
+    if spec.target is not None and any(map(has_served_target, specs)):
         return spec.target.name
-    return getattr(spec, name)
+    return spec.target and replace(spec.target, settings=ModelSettings())
 
 
 def has_served_target(spec: RunSpec) -> bool:
@@ -97,7 +103,7 @@ def _emitted_tokens(run: RunFolder) -> tuple[dict[Key, list[int]], dict[Key, str
     return tokens, prompts
 
 
-def _finished(run: RunFolder) -> Iterator[dict[str, Any]]:
+def _finished(run: RunFolder) -> Iterator[SampleRow]:
     """Return the finished samples of a run; of one that may not be written, those in its trace files."""
     try:
         return finished_records(run, _COLUMNS)

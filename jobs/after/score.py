@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
-from typing import Any
+from typing import cast
 
-from harness import chain_scores
-from harness.chain_scores import Form, RewardModel, Written
+from harness.chain import chain_scores
+from harness.chain.chain_scores import Form, RewardModel, Written
 from harness.engine import RequestRefused, Role, Tokenizer, VerdictUnavailable
-from harness.engines.factory import open_engines
-from harness.engines.settings import Kind, pair_settings
+from harness.engines.registry import open_engines
+from harness.engines.settings import pair_settings
 from harness.plural import counted
 from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
 from harness.weights.models import ModelRef
@@ -27,6 +27,7 @@ from jobs.run import own_files, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
 from jobs.run.state import finished_records
+from jobs.run.trace_files import SampleRow, ScoreRow
 
 _SAMPLES_PER_WRITE = 200
 """Samples between two writes of the file: what is lost where the command is killed."""
@@ -68,7 +69,7 @@ def source(ref: ModelRef) -> Source:
 
 
 def score_run(
-    run: RunFolder, location: Source, kind: Kind, max_context: int | None, concurrency: int, say: Callable[[str], None]
+    run: RunFolder, location: Source, kind: str, max_context: int | None, concurrency: int, say: Callable[[str], None]
 ) -> tuple[int, int]:
     """Start an engine for the reward model and score the run with it; returns what `score` returns.
 
@@ -109,7 +110,7 @@ async def score(
     problems = {problem.id: problem.text for problem in run.problems()}
     slots = asyncio.Semaphore(concurrency)
 
-    async def judge(judgment: _Judgment) -> dict[str, Any]:
+    async def judge(judgment: _Judgment) -> ScoreRow:
         quality: float | None = None
         missing: str | None = None
         async with slots:
@@ -119,8 +120,15 @@ async def score(
                 missing = f"longer than the context of {model.context_tokens} tokens"
             except VerdictUnavailable:
                 missing = "no finite probabilities"
-        place = dict(zip(("sample_id", "step_index", "candidate_index"), judgment.place, strict=True))
-        return {**place, "scorer": scorer, "score": quality, "missing": missing}
+        sample_id, step_index, candidate_index = judgment.place
+        return ScoreRow(
+            sample_id=sample_id,
+            step_index=step_index,
+            candidate_index=candidate_index,
+            scorer=scorer,
+            score=quality,
+            missing=missing,
+        )
 
     before, num_samples = len(rows), 0
     unscored = _unscored(run, _places(rows))
@@ -146,13 +154,13 @@ def longest_judgment(run: RunFolder, tokenizer: Tokenizer, scorer: str) -> int |
     return max(needed) + _MORE_TOKENS if needed else None
 
 
-def _scored(run: RunFolder, scorer: str) -> list[dict[str, Any]]:
+def _scored(run: RunFolder, scorer: str) -> list[ScoreRow]:
     """Return the rows of a scorer that have a score."""
     rows = own_files.rows_to_extend(run, run.scores_dir / file_name(scorer))
-    return [row for row in rows if row["score"] is not None]
+    return [cast(ScoreRow, row) for row in rows if row["score"] is not None]
 
 
-def _places(rows: list[dict[str, Any]]) -> set[_Place]:
+def _places(rows: list[ScoreRow]) -> set[_Place]:
     return {(row["sample_id"], row["step_index"], row["candidate_index"]) for row in rows}
 
 
@@ -164,7 +172,7 @@ def _unscored(run: RunFolder, scored: Collection[_Place]) -> Iterator[list[_Judg
             yield judgments
 
 
-def _judgments(sample: dict[str, Any], separator: str) -> Iterator[_Judgment]:
+def _judgments(sample: SampleRow, separator: str) -> Iterator[_Judgment]:
     steps = list(takewhile(lambda step: step["role"] not in _UNSCORED_ROLES, sample["steps"]))
     whole = chain_scores.whole_steps([Written(step["text"], step["finish"]) for step in steps], separator)
     for number, (step, shown) in enumerate(zip(steps, whole, strict=True)):

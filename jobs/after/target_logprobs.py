@@ -12,7 +12,6 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from harness.cli.program import typed
 from harness.engine import Engine, EngineDied, Role, Tokenizer
@@ -24,15 +23,15 @@ from harness.prompts import prompt_hash
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import target_logprobs
 from jobs.run.folder import RunFolder
-from jobs.run.models_here import check_model
-from jobs.run.records import counting_records
-from jobs.run.spec import RunSpec
+from jobs.run.own_files import counting_records
+from jobs.run.spec import RunSpec, check_model
 from jobs.run.state import finished_records
 from jobs.run.target_logprobs import Scorer, scorer_of
+from jobs.run.trace_files import SampleRow
 from jobs.work.reopened import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
 
-_OF_TARGET = ("target", "target_template", "target_thinking_tags", "engine")
+_OF_TARGET = ("target", "engine")
 """What a run without a target takes over from another one."""
 _MOST_NAMED = 3
 
@@ -130,7 +129,7 @@ async def _score_runs(
     return found
 
 
-def _finished(run: RunFolder) -> Iterator[dict[str, Any]] | ValueError:
+def _finished(run: RunFolder) -> Iterator[SampleRow] | ValueError:
     """Return the finished samples of a run, or why they cannot be read, which keeps no other run from being scored."""
     try:
         return finished_records(run, COLUMNS)
@@ -165,7 +164,7 @@ async def _score_run(
     pool: EnginePool,
     run: RunFolder,
     spec: RunSpec,
-    records: Iterator[dict[str, Any]],
+    records: Iterator[SampleRow],
     kv_bytes: int,
     say: Callable[[str], None],
 ) -> Scored:
@@ -217,7 +216,7 @@ def _tokenizers(spec: RunSpec, engine: Engine) -> dict[Role, Tokenizer]:
     """Return the tokenizers of target and draft; a draft of the same files has the target's."""
     tokenizers: dict[Role, Tokenizer] = {"target": engine.tokenizer, "draft": engine.tokenizer}
     draft = spec.draft
-    if draft is not None and spec.engine.kind != "scripted" and draft != spec.target:
+    if draft is not None and spec.engine.can.runs_models and draft != spec.target:
         revision = None if Path(draft.path).is_dir() else draft.revision
         tokenizers["draft"] = HFTokenizer(draft.path, revision, spec.conventions("draft"))
     return tokenizers

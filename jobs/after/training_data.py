@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from shlex import quote
-from typing import Any
 
 from harness.plural import counted
-from harness.training.examples import Draft, Drafts, TargetChain
+from harness.training.training_examples import Draft, Drafts, TargetChain
 from jobs.run import endings, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
-from jobs.run.records import counting_records
+from jobs.run.own_files import counting_records
+from jobs.run.trace_files import SampleRow
 
 
 class NotReady(ValueError):
@@ -27,8 +27,8 @@ def check(run: RunFolder, task: str) -> None:
     method = f"{spec.method} with the {spec.params['model']}" if spec.method == "vanilla" else spec.method
     if method != required:
         raise NotReady(f"{task} needs a run of {required}, but {run.path.name} is a run of {method}")
-    if spec.engine.kind == "scripted":
-        raise NotReady(f"{run.path.name} has scripted engines: no model wrote its chains")
+    if not spec.engine.can.counts_as_result:
+        raise NotReady(f"{run.path.name} has {spec.engine.kind} engines: no model wrote its chains")
     if num_unfinished := endings.num_unfinished(run):
         remedy = f"python -m jobs resume {quote(str(run.path))}"
         raise NotReady(f"{run.path.name} has {counted(num_unfinished, 'unfinished sample')}: {remedy}")
@@ -62,7 +62,7 @@ def graded_drafts(run: RunFolder, grader_version: str) -> Iterator[Drafts]:
         yield Drafts(row["sample_id"], row["problem_id"], tuple(offered[i] for i in sorted(offered)))
 
 
-def _in_order(run: RunFolder, columns: list[str]) -> list[dict[str, Any]]:
+def _in_order(run: RunFolder, columns: list[str]) -> list[SampleRow]:
     """Return finished samples without those that failed, in an order that does not depend on which finished first."""
     order = {problem.id: place for place, problem in enumerate(run.problems())}
     rows = counting_records(run, columns, failed=False)

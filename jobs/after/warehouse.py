@@ -16,14 +16,14 @@ from rich.console import Console
 
 from harness.cli import exit_codes
 from harness.cli.program import typed
-from harness.launch_options import Launch
 from harness.problems.problem import Problem
+from harness.settings.launch_settings import Launch
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 
 if TYPE_CHECKING:
-    from jobs.run.expected import Recorded
+    from jobs.run.shards import Recorded
     from warehouse.nightly.judge import NightVerdict
     from warehouse.results import RunResults
 
@@ -60,7 +60,7 @@ def database_of(run: RunFolder) -> Path:
 def check(database: Path) -> None:
     """Raise WarehouseFailed where a database file exists and a run could not be loaded into it when it has ended.
 
-    A database that is locked at the moment, or of an older schema, passes: loading waits for it or rebuilds it.
+    A database that is locked at the moment passes: loading waits for it.
     """
     from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, WarehouseOutdated, reader
     from warehouse.files import check_writable
@@ -75,8 +75,10 @@ def check(database: Path) -> None:
     try:
         with reader(database, wait_seconds=0.0):
             pass
-    except (WarehouseMissing, WarehouseBusy, WarehouseOutdated):
+    except (WarehouseMissing, WarehouseBusy):
         pass
+    except WarehouseOutdated as error:
+        raise WarehouseFailed(str(error)) from error
     except WarehouseError as error:
         is_other_file = "not a valid DuckDB" in str(error)
         problem = f"{database} is not a DuckDB database" if is_other_file else str(error)
@@ -85,9 +87,9 @@ def check(database: Path) -> None:
 
 def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
     """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
-    from warehouse import history
+    from warehouse import run_cost
 
-    return history.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
+    return run_cost.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
 
 
 def forecast(
@@ -168,8 +170,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
     WarehouseFailed.
     """
-    from warehouse.comparison.contrasts import Settings
-    from warehouse.comparison.named_runs import compare_runs
+    from warehouse.comparison.contrasts import Settings, compare_runs
     from warehouse.comparison.written import write_short
     from warehouse.options import default_database
     from warehouse.report.page import make_report

@@ -78,7 +78,7 @@ def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -
             f"python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"
         )
     with launch_errors_in_one_line():
-        chosen = suites.begun_earlier(suites.read(suite_file(file), overrides=how.cost), tag)
+        chosen = suites.read(suite_file(file), overrides=how.cost)
         launches = suites.prepare(chosen, tag, accept_code_change=how.accept)
         known.runs = [prepared.run for prepared in launches]
         if how.is_dry:

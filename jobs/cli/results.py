@@ -7,16 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli.program import typed
 from harness.plural import counted
 from jobs.arguments import RUN, RunCommand, RunPath, run_folder
-
-if TYPE_CHECKING:
-    from harness.engines.settings import Kind
 
 
 @click.command(cls=RunCommand, short_help="Grade, load and print the result.")
@@ -72,7 +68,7 @@ def _engine_errors_in_one_line() -> Iterator[None]:
     help="Longest judgment, in tokens.  [default: the run's longest, as far as the model's own context allows]",
 )
 @click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgments in flight.")
-def score(run: Path, model: str, kind: Kind, max_context: int | None, concurrency: int) -> None:
+def score(run: Path, model: str, kind: str, max_context: int | None, concurrency: int) -> None:
     """Score a run's stored steps and candidates with a process reward model, for the warehouse to load.
 
     A judgment that the model cannot give has no score; the next call asks for it again.

@@ -69,7 +69,7 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
     from rich.console import Console
 
     from jobs.run.folder import RunFolder
-    from jobs.run.named import PLACES, run_paths
+    from jobs.run.folder_name import PLACES, run_paths
     from jobs.watch import listing
 
     chosen = folder or next(place for place in PLACES if place.is_dir())
@@ -104,7 +104,6 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
 
     Of workers on this machine it prints the logs of all that failed, because shards have no workers of their own there.
     """
-    from jobs.submission import old_logs
     from jobs.watch.failures import full_disk
     from jobs.watch.reasons import error_in, local_logs, log_files, log_path
     from jobs.watch.status import status as read_status
@@ -125,10 +124,8 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
             return
     for shard_status in chosen:
         path = log_path(folder, shard_status.task) if shard_status.task else None
-        text = (
-            "" if path is None else path.read_text("utf-8", "replace") if path.exists() else old_logs.merged_log(path)
-        )
-        if path is not None and (text or path.exists()):
+        if path is not None and path.exists():
+            text = path.read_text("utf-8", "replace")
             _print_end(f"shard {shard_status.shard}", path, text, lines, shard_status.last_error)
         else:
             full = f" The disk is full: {found}." if (found := full_disk(run_status.free_bytes)) else ""

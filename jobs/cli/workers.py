@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def worker(run: Path, shard: int, accept: bool) -> None:
     """Run the unfinished samples of one shard in this process."""
     from jobs.run import codes
-    from jobs.run.wording import OtherPrompts
+    from jobs.run.spec import OtherPrompts
     from jobs.work.worker import ShardBusyError, run_shard
 
     folder = run_folder(run)
@@ -98,13 +98,13 @@ def resume(run: Path, accept: bool) -> None:
 def retry_failed(run: Path, at_most: int, accept: bool) -> None:
     """Retry samples that ended in an error; a sample that is out of retries stays as data."""
     from jobs.command import launch_errors_in_one_line
-    from jobs.run import retries, submissions
+    from jobs.run import endings, submissions
 
     folder = run_folder(run)
     if submissions.read(folder):
         with launch_errors_in_one_line():
             _check_code(folder, accept=accept, goes_on=True)
-    granted = retries.grant(folder, at_most)
+    granted = endings.grant_retries(folder, at_most)
     exhausted = counted(granted.num_exhausted, "is", "are") + f" out of retries (--at-most {at_most})"
     retried = counted(len(granted.retried), "failed sample")
     click.echo(f"retrying {retried}" + (f"; {exhausted}" if granted.num_exhausted else ""))

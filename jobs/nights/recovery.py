@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from harness.plural import counted
 from jobs.nights.record import NightRecord
-from jobs.run import cancellations, shared_jobs, submissions
+from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.run.state import read_state
@@ -67,7 +67,7 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
     Raises SlurmError where Slurm does not answer.
     """
     found = Found()
-    on_slurm = [run for run in runs if run.exists() and _is_on_slurm(run, record)]
+    on_slurm = [run for run in runs if run.exists() and run.path.name in record.requests]
     active = active_jobs(on_slurm)
     requests: list[Request] = []
     for run in runs:
@@ -110,8 +110,8 @@ def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:
     """
     names: dict[str, list[str]] = {}
     for run in runs:
-        for submission in shared_jobs.current(run):
-            for name in (submission.name, shared_jobs.finalizer_of(run, submission)):
+        for submission in submissions.current(run):
+            for name in (submission.name, submissions.finalizer_of(run, submission)):
                 names.setdefault(name, []).append(run.path.name)
     active: dict[str, dict[str, None]] = {}
     for task in client.queue(list(names)):
@@ -154,15 +154,10 @@ def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None
     """Return why a run is not submitted again; None where it is."""
     if not run.exists():
         return "it was never launched"
-    if cancellations.is_canceled(run):
+    if submissions.is_canceled(run):
         return "it was canceled"
     refusal = out_of_rounds(record, [run], recoveries)
-    return refusal if refusal or _is_on_slurm(run, record) else "it ran on this machine, where it ended early"
-
-
-def _is_on_slurm(run: RunFolder, record: NightRecord) -> bool:
-    """True if a run is submitted to Slurm; a night of an earlier version has no record of it but its submissions."""
-    return run.path.name in record.requests or bool(submissions.read(run))
+    return refusal if refusal or run.path.name in record.requests else "it ran on this machine, where it ended early"
 
 
 def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: int) -> str | None:

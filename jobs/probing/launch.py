@@ -15,35 +15,29 @@ from rich.console import Console
 
 from harness.cli.program import typed
 from harness.engine import Role
-from harness.launch_options import Launch
 from harness.methods.parameters import method_parameters
 from harness.methods.references import resolve
 from harness.plural import counted
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
+from harness.settings.launch_settings import Launch
 from jobs import launching
 from jobs.preparation import PreparedLaunch, sbatch_options
 from jobs.probing.points import Point, Population, draw, problems_of
 from jobs.run import codes, endings, served, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
-from jobs.run.models_here import check_model
 from jobs.run.plan import RunPlan
 from jobs.run.sizing import lines_for_launch
-from jobs.run.spec import RunSpec
-from jobs.run.wording import current_prompt_hash
+from jobs.run.spec import RunSpec, check_model, current_prompt_hash
 from jobs.submission.submit import resolve as resolve_cluster
 
 _METHOD = "vanilla"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _OF_THE_PAIR = (
-    "draft", "reward", "selection", "speculator", "draft_sampling", "draft_template", "draft_thinking_tags",
-    "method_source", "preset", "tag",
+    "draft", "reward", "selection", "speculator", "method_source", "preset", "tag",
 )  # fmt: skip
 """Fields of a specification that a run of the target alone does not have."""
-_OF_THE_PAIRS_ENGINES = (
-    "draft_tensor_parallel", "draft_memory", "target_memory", "draft_gpus", "draft_arguments", "reward_gpus",
-    "reward_memory", "reward_tensor_parallel", "spec_decode", "spec_tokens", "spec_sampling", "logprobs",
-)  # fmt: skip
+_OF_THE_PAIRS_ENGINES = ("spec_decode", "spec_tokens", "spec_sampling", "logprobs")
 
 
 class CannotProbe(ValueError):
@@ -140,9 +134,12 @@ def _spec(spec: RunSpec, launch: Launch, name: str, problems: list[Problem], see
     none: dict[str, Any] = dict.fromkeys(_OF_THE_PAIRS_ENGINES)
     without_pair: dict[str, Any] = dict.fromkeys(_OF_THE_PAIR)
     engine = replace(spec.engine, take_turns=False, **none)
+    assert spec.target is not None  # looked at by `plan`
+    target = replace(spec.target, settings=replace(spec.target.settings, memory=None))
     return replace(
         spec,
         **without_pair,
+        target=target,
         method=_METHOD,
         params=params,
         dataset=name,

@@ -6,13 +6,16 @@ The target is the same in all of them, so that probes with the same settings of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
-from harness.launch_options import Launch
+from harness.engines import registry
 from harness.methods import build
 from harness.plural import counted
+from harness.settings.launch_settings import Launch, PartialLaunch
+from harness.settings.roles import ModelSettings
 from jobs import costs, launching, launching_several
 from jobs.after import warehouse
 from jobs.preparation import PreparedLaunch
@@ -27,11 +30,8 @@ _WHERE = (
     "accept_code_change",
 )  # fmt: skip
 """Flags of a run that its probe has, too."""
-_OF_OTHER_MODELS = ("draft_", "reward_")
-"""How flags of models begin that the target alone does not have."""
-_OF_THE_PAIR = (
-    "draft", "reward", "selection_adapter", "take_turns", "spec_decode", "spec_model", "spec_sampling", "spec_tokens",
-)  # fmt: skip
+_OF_THE_PAIR = ("take_turns", "spec_decode", "spec_model", "spec_sampling", "spec_tokens")
+"""Settings that the target alone does not have."""
 
 
 def probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
@@ -48,9 +48,8 @@ def probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
 
 
 def _setting(asked: Launch) -> str:
-    return asked.model_dump_json(
-        exclude={"concurrency", "limit", "problems", "samples", "latency_sample", "target_logprobs"}
-    )
+    size = ("concurrency", "limit", "problems", "samples", "latency_sample", "target_logprobs")
+    return repr({name: value for name, value in vars(asked).items() if name not in size})
 
 
 def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str:
@@ -67,14 +66,12 @@ def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str
 def _target_alone(own: PreparedLaunch) -> Launch:
     """Return the launch of the target alone with everything else as another launch has it."""
     launch, target = own.launch, own.plan.spec.target
-    values: dict[str, Any] = {
-        name: getattr(launch, name)
-        for name in launch.model_fields_set
-        if name not in _OF_THE_PAIR and not name.startswith(_OF_OTHER_MODELS)
-    }
-    if target is not None and launch.engine != "scripted" and launch.target is None:
-        values["target"] = target.name  # each method has a default of its own
-    return Launch.model_validate({**values, "method": "vanilla", "parameters": {}})
+    alone = replace(launch.target, adapter=None)
+    if target is not None and registry.capabilities(launch.engine).runs_models and alone.model is None:
+        alone = replace(alone, model=target.name)  # each method has a default of its own
+    none = ModelSettings()
+    of_pair = {name: getattr(PartialLaunch, name) for name in _OF_THE_PAIR}
+    return launch.changed(method="vanilla", parameters={}, draft=none, reward=none, target=alone, **of_pair)
 
 
 def follow(

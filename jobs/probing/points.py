@@ -10,7 +10,6 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from harness.cli.program import typed
 from harness.engine import normalized
@@ -18,6 +17,7 @@ from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
 from jobs.run.state import finished_records
+from jobs.run.trace_files import SampleRow, StepRow
 
 _COLUMNS = ("problem_id", "steps")
 _THIRDS = 3
@@ -122,7 +122,7 @@ def _places(run: RunFolder, *, writes: bool) -> tuple[dict[Stratum, list[tuple[s
     return places, num_ending
 
 
-def _point(sample: Mapping[str, Any], step_index: int, step: Mapping[str, Any], seed: int) -> Point:
+def _point(sample: SampleRow, step_index: int, step: StepRow, seed: int) -> Point:
     accepted, candidates = _is_accepted(step), step["candidates"]
     if accepted:
         candidate, text = _accepted_candidate(step), step["text"]
@@ -146,32 +146,34 @@ def _point(sample: Mapping[str, Any], step_index: int, step: Mapping[str, Any], 
     )
 
 
-def _decided(sample: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _decided(sample: SampleRow) -> Iterator[tuple[int, StepRow]]:
     for step_index, step in enumerate(sample["steps"]):
         if step["candidates"] and (step["verdict"] is not None or step.get("decision") is not None):
             yield step_index, step
 
 
-def _decided_by(step: Mapping[str, Any]) -> tuple[str, float | None, bool]:
+def _decided_by(step: StepRow) -> tuple[str, float | None, bool]:
     """Return the kind of a decision, its number, and whether low numbers are accepted."""
     decision, verdict = step.get("decision"), step["verdict"]
     if decision is not None:
         return decision["kind"], decision["value"], bool(decision["accepts_below"])
+    assert verdict is not None  # a step that was decided has one of the two
     if verdict["kind"] == "score":
         return "score", verdict["score"], False
     return "choice", 1.0 - normalized(verdict["logprobs"])[-1], False  # the last option refuses all candidates
 
 
-def _is_accepted(step: Mapping[str, Any]) -> bool:
+def _is_accepted(step: StepRow) -> bool:
     decision = step.get("decision")
-    return bool(step["verdict"]["accepted"] if decision is None else decision["accepted"])
+    made = step["verdict"] if decision is None else decision
+    return made is not None and made["accepted"]
 
 
-def _accepted_candidate(step: Mapping[str, Any]) -> int:
+def _accepted_candidate(step: StepRow) -> int:
     return next((number for number, one in enumerate(step["candidates"]) if one["accepted"]), 0)
 
 
-def _ends_reply(step: Mapping[str, Any]) -> bool:
+def _ends_reply(step: StepRow) -> bool:
     if _is_accepted(step):
         return bool(step["finish"] == _ENDS_REPLY)
     return all(candidate["finish"] == _ENDS_REPLY for candidate in step["candidates"])

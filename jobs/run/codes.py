@@ -2,26 +2,39 @@
 
 `codes.jsonl` in the run folder has a record of each code that may work on the run. The code is no part of the run's id,
 because whether a change matters is for a person to say: with `--tag` the launch is a new run, with
-`--accept-code-change` the run goes on, and each attempt records its own code and the others. Runs of versions that did
-not record their code go on as before; what is unknown of them is recorded as unknown.
+`--accept-code-change` the run goes on, and each attempt records its own code and the others.
+
+A run's method that is not part of this package has its code in the run folder, and whoever runs it finds it there:
+
+    runs/<run_id>/method-<12 hex digits of its hash>.zip
+
+The archive is written when a code is recorded for the run, so that workers and a later resume need neither the file
+that was named at the launch nor its folder. A job runs the method from the code that was submitted with it. What lies
+in a run folder is imported only where this user has put it there, or the launch that started this worker has the same
+code: resuming somebody else's run runs none of their code unasked.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from shlex import quote
 
 from pydantic import TypeAdapter
 
 from harness import environment
 from harness.code_hash import Code, changed_files, running_code
-from harness.methods.plugins import PlugIn
-from jobs.run import endings, own_method, submissions
-from jobs.run.files import append_record, read_records, records_of
+from harness.methods import plugins
+from harness.methods.plugins import BadMethod, PlugIn, recorded_hash
+from harness.methods.references import load_packed, packed
+from jobs.run import endings, submissions
+from jobs.run.files import append_record, read_records, records_of, write_atomically
 from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.spec import RunSpec
 
 UNKNOWN = "unknown"
 """Stands for the hash of code that was not recorded."""
@@ -74,12 +87,12 @@ def code_of(run: RunFolder) -> Code:
 
     Raises BadMethod where that method cannot be loaded.
     """
-    return own_method.with_method(running_code(), method_of(run))
+    return with_method(running_code(), method_of(run))
 
 
 def method_of(run: RunFolder) -> PlugIn | None:
     """Return the run's method, loaded into this process; None where it is a built-in one. Raises BadMethod."""
-    return own_method.available(run, [record.files for record in read(run)])
+    return available(run, [record.files for record in read(run)])
 
 
 def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str | None:
@@ -117,7 +130,7 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
         may_wait = bool(submissions.read(run)) if is_queued is None else is_queued
         with run.code_lock():
             records = _recorded(run, accept=accept, is_queued=may_wait)
-    own_method.keep(run, method_of(run))
+    keep(run, method_of(run))
     return [record.code_hash for record in records if record.code_hash != own]
 
 
@@ -197,3 +210,75 @@ def _difference(run: RunFolder, records: Sequence[CodeRecord]) -> str:
     """Return `: a.py and 2 more files differ` from the code recorded last."""
     names = changed_files(records[-1].files, code_of(run).digests) if records[-1].files else ""
     return f": {names} differ{'' if ' ' in names else 's'}" if names else ""
+
+
+SUBMITTED = "own_methods"
+"""Folder of submitted code with one archive for each method of the process that submitted it, by name."""
+_TRUSTED = "HARNESS_METHOD_CODE"
+"""Environment variable: the hashes of the methods that the launch that started this process has loaded."""
+_SHOWN_DIGITS = 12
+
+
+def available(run: RunFolder, recorded: Sequence[Mapping[str, str]]) -> PlugIn | None:
+    """Return the run's method, loaded into this process; None where it is a built-in one.
+
+    `recorded`: the digests by file of each code that may work on the run; the last one's method is loaded. Raises
+    BadMethod, with one line, where its code is not found or may not be run.
+    """
+    spec = _spec(run)
+    if spec is None or spec.method_source is None:
+        return None
+    if (loaded := plugins.registered(spec.method)) is not None:
+        return loaded
+    if (loaded := load_submitted(spec.method)) is not None:
+        return loaded
+    wanted = next((found for files in reversed(recorded) if (found := recorded_hash(files))), None)
+    return _from_folder(run, spec, wanted or spec.method_source.code_hash)
+
+
+def load_submitted(name: str) -> PlugIn | None:
+    """Return the method of this name that was submitted with the code that this process runs; None: there is none.
+
+    Raises BadMethod.
+    """
+    path = Path(__file__).resolve().parents[2] / SUBMITTED / f"{name}.zip"
+    return load_packed(path.read_bytes()) if path.is_file() else None
+
+
+def with_method(code: Code, plugin: PlugIn | None) -> Code:
+    """Return code with the files of a method that is not part of it."""
+    return code if plugin is None else Code({**code.digests, **plugin.recorded_digests})
+
+
+def keep(run: RunFolder, plugin: PlugIn | None) -> None:
+    """Keep a method's code in the run folder; the workers that this process starts may run it."""
+    if plugin is None:
+        return
+    path = _archive(run, plugin.code_hash)
+    if not path.exists():
+        write_atomically(path, packed(plugin))
+    trusted = {*os.environ.get(_TRUSTED, "").split(), plugin.code_hash}
+    os.environ[_TRUSTED] = " ".join(sorted(trusted))
+
+
+def _from_folder(run: RunFolder, spec: RunSpec, code_hash: str) -> PlugIn:
+    assert spec.method_source is not None
+    path, remedy = _archive(run, code_hash), f"launch it with --method {spec.method_source.reference}"
+    try:
+        content, owner = path.read_bytes(), path.stat().st_uid
+    except FileNotFoundError as error:
+        raise BadMethod(f"{run.path.name} has no code of its method {spec.method} ({path.name}): {remedy}") from error
+    if owner != os.geteuid() and code_hash not in os.environ.get(_TRUSTED, "").split():
+        raise BadMethod(f"{path} is somebody else's code of the method {spec.method}, which is not run: {remedy}")
+    return load_packed(content, code_hash)
+
+
+def _archive(run: RunFolder, code_hash: str) -> Path:
+    return run.path / f"method-{code_hash[:_SHOWN_DIGITS]}.zip"
+
+
+def _spec(run: RunFolder) -> RunSpec | None:
+    try:
+        return run.spec()
+    except RunDamaged:
+        return None  # what is damaged is named by those who need it

@@ -1,14 +1,15 @@
 """How the samples of a run ended, over all its records: counted in columns, without an object per sample.
 
-A sample that failed every time is finished too, as data, unless it was granted another try (jobs.run.retries).
-jobs.run.records says which record of a sample counts.
+A sample that failed every time is finished too, as data, unless it was granted another try: the list of these
+only grows, and no record is ever removed. jobs.run.own_files says which record of a sample counts.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,12 +20,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.run import own_files, submissions
-from jobs.run.digest import has_right_checksum, say_once
-from jobs.run.files import read_records
-from jobs.run.folder import RunFolder
+from jobs.run import own_files
+from jobs.run.files import append_record, has_right_checksum, read_records, say_once
+from jobs.run.folder import RunFolder, until_seen
 from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, owner_of, parse_journal
-from jobs.run.records import FAILED
+from jobs.run.own_files import FAILED
 from jobs.timing import folder as timings
 
 _READERS = 8
@@ -33,7 +33,6 @@ _KIND_BYTES = len('{"event":"att')
 """Characters of a journal's line that tell what kind of event it is."""
 _START = re.compile(rb'\n\{"event":"start","trace":\{"sample_id":"([^"\\]+)"')
 """Begins with plain characters, which makes the search fast; the first line of a journal is the attempt's."""
-_ATTEMPT = re.compile(r"-deal(?P<assignment>\d+)-shard(?P<shard>\d+)$")
 
 
 @dataclass(frozen=True)
@@ -106,6 +105,11 @@ def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
 def num_unfinished(run: RunFolder, *, whole: bool = True) -> int:
     """Return how many planned samples have not ended. `whole` and errors as in `read_endings`."""
     return by_shard(run, read_endings(run, whole=whole)).num_unfinished
+
+
+def wait_for_endings(run: RunFolder) -> None:
+    """Wait on a shared filesystem until every sample of a run is seen as finished, or for as long as a look may lag."""
+    until_seen(run, lambda: num_unfinished(run) == 0)
 
 
 def num_only_in_journals(run: RunFolder) -> int:
@@ -211,35 +215,6 @@ def _endings_without_bad_lines(path: Path, content: bytes) -> dict[str, bool]:
     return {sample_id: trace.stop_reason == FAILED for sample_id, trace in journal.finished.items()}
 
 
-def attempt_name(stamp: str, assignment: int, shard: int) -> str:
-    """Name an attempt, its journal and its trace file.
-
-    `assignment` is the number of the plan's assignment to shards, `shard` the first shard that the worker was assigned.
-    """
-    return f"{stamp}-deal{assignment}-shard{shard}"
-
-
-def first_shard(path: Path, assignment: int) -> int | None:
-    """Return the first shard of the worker that wrote a journal or trace file; None where that is of other shards."""
-    name = _ATTEMPT.search(path.stem)
-    return int(name["shard"]) if name is not None and int(name["assignment"]) == assignment else None
-
-
-def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]) -> list[Path]:
-    """Return the journals or trace files that may hold samples of these shards, as their names tell.
-
-    This way a thousand workers do not each open the files of all the others.
-    """
-    assignment = run.assignment()
-    firsts = set(shards).union(*(submission.first_shards(shards) for submission in submissions.read(run)))
-    matching = []
-    for path in sorted(paths):
-        name = _ATTEMPT.search(path.stem)
-        if name is None or int(name["assignment"]) != assignment or int(name["shard"]) in firsts:
-            matching.append(path)
-    return matching
-
-
 def granted_retries(run: RunFolder) -> Counter[str]:
     """Return how many further tries each sample was granted; a torn last line grants nothing."""
     tries: Counter[str] = Counter()
@@ -261,3 +236,24 @@ def _from_records(ids: pa.ChunkedArray, failed: pa.ChunkedArray, granted: Mappin
     exhausted = [row["values"] for row in failures.to_pylist() if row["counts"] > granted.get(row["values"], 0)]
     failed_ids = pa.array(exhausted, pa.string())
     return Endings(pa.concat_arrays([succeeded, failed_ids]), failed_ids)
+
+
+@dataclass(frozen=True)
+class RetryRound:
+    """What a round of retries did."""
+
+    retried: list[str]
+    """Ids of the samples that will be retried."""
+    num_exhausted: int
+    """Number of failed samples that are out of retries and stay as data."""
+
+
+def grant_retries(run: RunFolder, at_most: int) -> RetryRound:
+    """Grant every failed sample one more try, but no sample more than `at_most` in all; durable when this returns."""
+    with run.submission_lock():
+        granted = granted_retries(run)
+        failed = read_endings(run).failed.to_pylist()
+        retried = [sample_id for sample_id in failed if granted[sample_id] < at_most]
+        if retried:
+            append_record(run.retries_path, {"granted_at": time.time(), "samples": retried}, run.spec_id() or "")
+    return RetryRound(retried, len(failed) - len(retried))

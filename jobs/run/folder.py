@@ -1,41 +1,90 @@
-"""The run folder: the plan in it, with the only functions that write it. Where everything lies: jobs.run.paths."""
+"""The run folder: what lies where in it, its locks, and its plan with the only functions that write it.
+
+    runs/<run_id>/spec.json          the frozen specification
+    runs/<run_id>/problems.parquet   the problems themselves: nodes need no internet
+    runs/<run_id>/shards.parquet     which units each worker is assigned
+    runs/<run_id>/journal/*.jsonl    append-only, one file per worker attempt
+    runs/<run_id>/parts/*.parquet    trace files: finished samples, compacted from one journal each
+    runs/<run_id>/grades/*.parquet   one file per grader version
+    runs/<run_id>/candidate_grades/  grades of candidates that are whole chains
+    runs/<run_id>/scores/*.parquet   quality of steps and candidates by a process reward model, one file per model
+    runs/<run_id>/probe/points.parquet  the steps of another run that this one probes (jobs.probing)
+    runs/<run_id>/target_logprobs/   the target's log-probability of each step, where it was asked for
+    runs/<run_id>/logs/              the workers', the engines' and Slurm's output
+    runs/<run_id>/retries.jsonl      which failed samples may be retried
+    runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
+    runs/<run_id>/results.json       the result of a finished run, for programs (jobs.after.results)
+    runs/<run_id>/codes.jsonl        which code may work on the run (jobs.run.codes)
+    runs/<run_id>/servers.jsonl      where the servers of its models listen (jobs.run.served)
+    runs/<run_id>/code-*.zip         the code that was submitted
+    runs/<run_id>/method-*.zip       the code of a method that is not part of this package (jobs.run.codes)
+
+Journals and the .jsonl files are appended to. All other files are written under a temporary name and then renamed,
+so that they are complete or absent. Each has a digest, those of spec.json and problems.parquet stand in shards.parquet,
+and each line of the others has a checksum: what is damaged, edited or put into the wrong place is named (files.py).
+Only results.json has none: nothing here reads it, and `jobs finalize` writes it again.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from filelock import Timeout
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from harness.checks.storage import is_shared
 from harness.cli import permissions
 from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run import trace_files
-from jobs.run.files import write_atomically
-from jobs.run.paths import RunPaths
-from jobs.run.plan_damage import RunDamaged, RunForbidden, damage_named
+from jobs.run.files import FileDamaged, files_in, write_atomically
+from jobs.run.locks import Lock
 from jobs.run.spec import RunSpec, Unit
 
 _PROBLEMS = TypeAdapter(list[Problem])
 _RECORDED_DIGESTS = ("spec_sha256", "problems_sha256")
 """Metadata of shards.parquet: digests of the two files that were written before it."""
+LAG_SECONDS = 60.0
+"""How long a machine may not see what another one wrote: NFS keeps what it knows of a file or folder for up to 60 s
+(acregmax, acdirmax)."""
+_LOOK_SECONDS = 3.0
 _logger = logging.getLogger(__name__)
-__all__ = [
-    "RunBusyError",
-    "RunDamaged",
-    "RunFolder",
-    "RunForbidden",
-    "is_readable_run",
-    "read_problems",
-    "run_folders",
-    "write_problems",
-]
+
+
+class RunDamaged(FileDamaged):
+    """A file of a run's plan cannot be read; the message is one line that names the file."""
+
+
+class RunForbidden(RunDamaged):
+    """The user may not read a file of a run's plan."""
+
+
+@contextlib.contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Turn what reading a file of the plan raises into RunDamaged."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise RunDamaged(f"{path} is missing") from error
+    except PermissionError as error:
+        raise RunForbidden(permissions.explained(error)) from error
+    except FileDamaged as error:
+        raise RunDamaged(str(error)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(key) for key in first["loc"])
+        raise RunDamaged(f"{path} is damaged: {place}{': ' if place else ''}{first['msg']}") from error
+    except (*trace_files.DAMAGED, ValueError, TypeError, LookupError, RecursionError) as error:
+        problem = "cannot be read" if isinstance(error, OSError) and error.errno else "is damaged"
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise RunDamaged(f"{path} {problem}: {reason}") from error
 
 
 class RunBusyError(ValueError):
@@ -43,11 +92,146 @@ class RunBusyError(ValueError):
 
 
 @dataclass(frozen=True)
-class RunFolder(RunPaths):
-    """Paths and files of one run.
+class RunFolder:
+    """Paths, locks and files of one run, which need not exist.
 
     Reading the plan (`spec`, `problems`, `shards` and what counts them) raises RunDamaged.
     """
+
+    path: Path
+
+    @property
+    def spec_path(self) -> Path:
+        """The frozen specification."""
+        return self.path / "spec.json"
+
+    @property
+    def problems_path(self) -> Path:
+        """The problems, copied at plan time."""
+        return self.path / "problems.parquet"
+
+    @property
+    def shards_path(self) -> Path:
+        """The plan: the units of each shard."""
+        return self.path / "shards.parquet"
+
+    @property
+    def journal_dir(self) -> Path:
+        """Folder of the journals of all attempts."""
+        return self.path / "journal"
+
+    @property
+    def trace_files_dir(self) -> Path:
+        """Folder of the trace files."""
+        return self.path / "parts"
+
+    @property
+    def grades_dir(self) -> Path:
+        """Folder of the grades, one file per grader version."""
+        return self.path / "grades"
+
+    @property
+    def candidate_grades_dir(self) -> Path:
+        """Folder of the grades of candidates that are whole chains, one file per grader version."""
+        return self.path / "candidate_grades"
+
+    @property
+    def scores_dir(self) -> Path:
+        """Folder of the scores of steps and candidates, one file per process reward model."""
+        return self.path / "scores"
+
+    @property
+    def probe_dir(self) -> Path:
+        """Folder of the points that the run probes; only a run that `jobs probe` made has it."""
+        return self.path / "probe"
+
+    @property
+    def target_logprobs_dir(self) -> Path:
+        """Folder of the target's log-probabilities of steps; a run that has it lets its workers add to it."""
+        return self.path / "target_logprobs"
+
+    @property
+    def logs_dir(self) -> Path:
+        """Folder of the output of workers, engines and Slurm."""
+        return self.path / "logs"
+
+    @property
+    def locks_dir(self) -> Path:
+        """Folder of the locks, which keep two workers from running the same shard."""
+        return self.path / "locks"
+
+    @property
+    def retries_path(self) -> Path:
+        """The list of failed samples that may be retried."""
+        return self.path / "retries.jsonl"
+
+    @property
+    def submissions_path(self) -> Path:
+        """The list of submissions to Slurm."""
+        return self.path / "submissions.jsonl"
+
+    @property
+    def codes_path(self) -> Path:
+        """The list of codes that may work on the run."""
+        return self.path / "codes.jsonl"
+
+    @property
+    def results_path(self) -> Path:
+        """The result of the finished run, for programs."""
+        return self.path / "results.json"
+
+    @property
+    def servers_path(self) -> Path:
+        """The list of addresses of the servers that run its models."""
+        return self.path / "servers.jsonl"
+
+    def submission_lock(self) -> Lock:
+        """Return the lock that is held while shards are chosen and submitted; acquiring it waits.
+
+        Acquiring this and the other locks raises LocksRefused where the filesystem has none.
+        """
+        return Lock(self.locks_dir / "submission.lock")
+
+    def shard_lock(self, shard: int, wait_seconds: float = 0.0) -> Lock:
+        """Return the lock of a shard, held by its worker.
+
+        Acquiring it raises filelock.Timeout where another process holds it for longer than `wait_seconds`.
+        """
+        return Lock(self.shard_lock_path(shard), timeout=wait_seconds)
+
+    def are_held(self, shards: Iterable[int]) -> bool:
+        """Return whether a worker holds one of these shards; it asks for the locks, which no filesystem shows late."""
+        for shard in shards:
+            try:
+                with self.shard_lock(shard):
+                    continue
+            except Timeout:
+                return True
+        return False
+
+    def shard_lock_path(self, shard: int) -> Path:
+        """Return the file that `shard_lock` locks; it stays when the lock is released."""
+        return self.locks_dir / f"shard-{shard}.lock"
+
+    def compaction_lock(self) -> Lock:
+        """Return the lock that is held while journals are compacted or grades are written; acquiring it waits."""
+        return Lock(self.locks_dir / "compaction.lock")
+
+    def code_lock(self) -> Lock:
+        """Return the lock that is held while it is decided which code may work on the run; acquiring it waits."""
+        return Lock(self.locks_dir / "code.lock")
+
+    def journals(self) -> list[Path]:
+        """Return the journals that exist, sorted by name, that is by the time of their attempt."""
+        return files_in(self.journal_dir, ".jsonl")
+
+    def trace_files(self) -> list[Path]:
+        """Return the trace files that exist, sorted by name, that is by the time of their attempt."""
+        return files_in(self.trace_files_dir, ".parquet")
+
+    def trace_file_of(self, journal: Path) -> Path:
+        """Return the path of the trace file that a journal is compacted into, whether or not it exists."""
+        return self.trace_files_dir / f"{journal.stem}.parquet"
 
     def exists(self) -> bool:
         """True if the folder holds a complete plan; shards.parquet is written last."""
@@ -189,3 +373,28 @@ def read_problems(path: Path) -> list[Problem]:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def until_seen(run: RunFolder, holds: Callable[[], bool]) -> None:
+    """Wait on a shared filesystem until `holds` is true, or for as long as a look may lag. Elsewhere nothing lags.
+
+    What must not be decided by a look is decided by an operation that the server carries out: locks, links.
+    """
+    deadline = time.monotonic() + (LAG_SECONDS if is_shared(run.path.absolute()) else 0.0)
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+
+
+def wait_for_plan(run: RunFolder) -> None:
+    """Wait on a shared filesystem until the plan of a run is visible and whole."""
+    until_seen(run, lambda: _has_plan(run))
+
+
+def _has_plan(run: RunFolder) -> bool:
+    try:
+        run.spec(), run.problems(), run.num_shards()
+    except RunForbidden:
+        return True  # waiting does not change that
+    except RunDamaged:
+        return False
+    return True

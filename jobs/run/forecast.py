@@ -7,10 +7,8 @@ device-hours.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +17,7 @@ from harness.plural import counted
 from jobs.run import own_files, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.journal import attempt_in
+from jobs.run.spec import AttemptRow
 from jobs.timing import folder as timings
 
 _CALL = ("calls.list.element.submitted_at", "calls.list.element.end_seconds")
@@ -52,6 +51,11 @@ class Forecast:
     def hours(self) -> float:
         """GPU-hours, or hours of workers where these have no GPU."""
         return self.worker_hours * max(1, self.num_gpus)
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours; 0 where workers have no GPU."""
+        return self.worker_hours * self.num_gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def _attempts(run: RunFolder) -> list[_Attempt]:
     return list(found.values())
 
 
-def _of_record(attempt: Mapping[str, Any], ended_at: float) -> _Attempt:
+def _of_record(attempt: AttemptRow, ended_at: float) -> _Attempt:
     """Return the time of an attempt by its record, as a journal and a trace file hold it. Raises ValueError."""
     try:
         started_at, engines = float(attempt["started_at"]), attempt.get("engines") or {}

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness.cli import permissions
 from jobs.run import own_files, trace_files
-from jobs.run.digest import FileDamaged
-from jobs.run.files import files_in
+from jobs.run.files import FileDamaged, files_in
 from jobs.run.folder import RunFolder
+from jobs.run.trace_files import GradeRow
 
 MAX_NAME_CHARACTERS = 200
 """Longest name of a file without its extension; most filesystems allow 255 bytes."""
@@ -95,12 +95,12 @@ def find(files: list[GradeFile], name: str) -> GradeFile:
     raise GradesError(f"no grades of grader version {name!r}; there are: {_names(files)}")
 
 
-def read_grades(file: GradeFile) -> dict[str, dict[str, Any]]:
+def read_grades(file: GradeFile) -> dict[str, GradeRow]:
     """Read rows of trace_files.GRADES by sample id. Raises GradesError."""
-    return {row["sample_id"]: row for row in _rows(file.path)}
+    return {row["sample_id"]: cast(GradeRow, row) for row in _rows(file.path)}
 
 
-def changes(run: RunFolder, old: Mapping[str, dict[str, Any]], new: Mapping[str, dict[str, Any]]) -> list[Change]:
+def changes(run: RunFolder, old: Mapping[str, GradeRow], new: Mapping[str, GradeRow]) -> list[Change]:
     """Return the planned samples whose verdicts differ, in the order of problems and sample indexes.
 
     A sample that neither version has graded is not a change.

@@ -12,30 +12,36 @@ normal and skipped. After a lost line the count of steps no longer matches, and 
 Because earlier steps are carried over, every finished sample is complete in the journal that holds its end.
 A log-probability of -inf, which JSON cannot hold, is written as null and read back as -inf.
 
-Every line ends with its checksum (`crc32`, jobs.run.digest). A line that does not match it, or that is no event, is
+Every line ends with its checksum (`crc32`, jobs.run.files). A line that does not match it, or that is no event, is
 skipped and named. A journal of another format is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from harness.trace import Call, Step, StopReason, Trace
-from jobs.run.digest import (
+from jobs.run.files import (
     CHECKSUM_KEY,
+    FORMAT,
     FORMAT_KEY,
     WrongFormat,
     check_format,
     has_right_checksum,
     is_longer_than_its_checksum,
+    opened,
     say_once,
+    with_checksum,
 )
+from jobs.run.spec import Attempt, AttemptRow
 
 _NOT_OF_ATTEMPT = frozenset({"event", FORMAT_KEY, CHECKSUM_KEY.decode()})
 """Fields of the first line that are not the attempt's."""
@@ -66,7 +72,7 @@ _END = TypeAdapter(_End)
 class Journal:
     """The content of one journal."""
 
-    attempt: dict[str, Any] | None = None
+    attempt: AttemptRow | None = None
     finished: dict[str, Trace] = field(default_factory=dict)
     """Finished samples by sample id, in the order in which they ended."""
     unfinished: dict[str, Trace] = field(default_factory=dict)
@@ -104,12 +110,12 @@ def parse_journal(path: Path, lines: Iterable[bytes]) -> Journal:
     return journal
 
 
-def owner_of(path: Path, attempt: Mapping[str, Any] | None) -> str:
+def owner_of(path: Path, attempt: AttemptRow | None) -> str:
     """Return what the checksums of a journal's lines begin with: its attempt, which is also its name."""
     return str((attempt or {}).get("attempt_id", path.stem))
 
 
-def attempt_in(path: Path, first_line: bytes) -> dict[str, Any] | None:
+def attempt_in(path: Path, first_line: bytes) -> AttemptRow | None:
     """Return the attempt in the first line of a journal; None where it cannot be read. Raises WrongFormat."""
     journal = Journal()
     try:
@@ -128,7 +134,7 @@ def apply(journal: Journal, event: dict[str, Any], number: int = 0) -> None:
     """
     kind = event["event"]
     if kind == "attempt":
-        journal.attempt = {k: v for k, v in event.items() if k not in _NOT_OF_ATTEMPT}
+        journal.attempt = cast(AttemptRow, {k: v for k, v in event.items() if k not in _NOT_OF_ATTEMPT})
     elif kind == "start":
         trace = trace_from_dict(event["trace"])
         journal.unfinished[trace.sample_id] = trace
@@ -198,3 +204,98 @@ def _reason(error: Exception) -> str:
 def trace_from_dict(record: dict[str, Any]) -> Trace:
     """Build a trace from its JSON object; raises ValueError where a field is missing, unknown or of another type."""
     return _TRACE.validate_python(record)
+
+
+_SYNC_SECONDS = 1.0
+
+
+class JournalWriter:
+    """Appends the events of one attempt. Raises FileExistsError where another attempt has the same name."""
+
+    def __init__(self, path: Path, attempt: Attempt) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._handle = opened(path, os.O_APPEND | os.O_EXCL)
+        self._owner = attempt.attempt_id
+        self._written_calls: dict[str, int] = {}
+        self._failure: OSError | None = None
+        self._dirty = threading.Event()
+        self._closed = threading.Event()
+        self._syncer = threading.Thread(target=self._sync, name="journal-sync", daemon=True)
+        self._syncer.start()
+        self._append({"event": "attempt", FORMAT_KEY: FORMAT, **asdict(attempt)})
+
+    def start(self, trace: Trace) -> None:
+        """Record that a sample begins, with the steps that it already has."""
+        self._written_calls[trace.sample_id] = len(trace.calls)
+        self._append({"event": "start", "trace": trace})
+
+    def step(self, trace: Trace, step: Step) -> None:
+        """Record an accepted step, with the calls since the step before."""
+        self._append(
+            {
+                "event": "step",
+                "sample_id": trace.sample_id,
+                "step": step,
+                "num_steps": len(trace.steps),
+                "calls": self._new_calls(trace),
+            }
+        )
+
+    def end(self, trace: Trace) -> None:
+        """Record that a sample ended."""
+        self._append(
+            {
+                "event": "end",
+                "sample_id": trace.sample_id,
+                "num_steps": len(trace.steps),
+                "calls": self._new_calls(trace),
+                "stop_reason": trace.stop_reason,
+                "error": trace.error,
+                "latency_seconds": trace.latency_seconds,
+                "num_attempts": trace.num_attempts,
+            }
+        )
+        del self._written_calls[trace.sample_id]
+
+    def close(self) -> None:
+        """Sync and close the file; may be called twice."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._dirty.set()
+        self._syncer.join()
+        try:
+            os.fsync(self._handle)
+        finally:
+            os.close(self._handle)
+
+    def _new_calls(self, trace: Trace) -> list[Call]:
+        num_written = self._written_calls[trace.sample_id]
+        self._written_calls[trace.sample_id] = len(trace.calls)
+        return trace.calls[num_written:]
+
+    def _append(self, event: dict[str, Any]) -> None:
+        if self._failure is not None:  # nothing may be written after a torn line
+            raise OSError(f"{self.path}: an earlier write failed: {self._failure}")
+        line = with_checksum(orjson.dumps(event), self._owner)
+        try:
+            written = os.write(self._handle, line)
+            if written != len(line):  # a full disk writes part of a line
+                raise OSError(f"{self.path}: wrote {written} of {len(line)} bytes; is the disk full?")
+        except OSError as failure:
+            self._failure = failure
+            raise
+        self._dirty.set()
+
+    def _sync(self) -> None:
+        while not self._closed.is_set():
+            self._dirty.wait()
+            self._dirty.clear()
+            if not self._closed.is_set():
+                try:
+                    os.fsync(self._handle)
+                except OSError as failure:  # the system reports it once; the next write reports it to the worker
+                    self._failure = failure
+                    return
+                self._closed.wait(_SYNC_SECONDS)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from harness.checks.model_files import WORKERS_MAY, findings
+from harness.checks.inputs import WORKERS_MAY, findings
 from harness.context import Text, needs, required_context_tokens
 from harness.engine import Role
+from harness.engines import placement
 from harness.engines.scripted import ByteTokenizer
 from harness.engines.speculation import proposing_roles
-from harness.launch_options import PartialLaunch
 from harness.methods import build
 from harness.methods import defaults as method_defaults
 from harness.methods.method import flag
@@ -23,6 +23,8 @@ from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
 from harness.prompt_file import demo_prompts
+from harness.settings.launch_settings import PartialLaunch
+from harness.settings.roles import flat_role_name, role_flag
 from harness.sizing.run_sizing import shape_of
 from harness.weights import prompt_trial
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
@@ -32,8 +34,8 @@ from jobs.run.model_settings import local_folder, unused
 from jobs.run.spec import ModelSpec, RunSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
-_OF_A_MODEL = ("{}", "{}_gpus", "{}_memory", "{}_tensor_parallel")
-"""Flags of one model that presets, files and suites give to every method alike; typed, they are meant."""
+_OF_A_MODEL = ("model", "gpus", "memory", "tensor_parallel")
+"""Settings of one model that presets, files and suites give to every method alike; typed, they are meant."""
 _HUB_SECONDS = 5.0
 
 _QUESTIONS = {"score", "separate_score", "step_choice", "chain_choice", "reward", "equivalence"}
@@ -48,9 +50,11 @@ def check_typed(launch: PartialLaunch, typed: Collection[str]) -> None:
     proposing = launch.spec_decode or ("draft" if launch.method == "specdecode" else None)
     used = (*roles, *proposing_roles(proposing, launch.spec_model))
     for role in _ROLES:
-        for name in (pattern.format(role) for pattern in _OF_A_MODEL):
-            if role not in used and name in typed:
-                raise ValueError(f"{flag(name)} {getattr(launch, name)}: {unused(launch, role)}")
+        given = launch.roles[role].given()
+        for name in _OF_A_MODEL:
+            if role not in used and name in given and flat_role_name(role, name) in typed:
+                shown = placement.written(given[name]) if name == "gpus" else given[name]
+                raise ValueError(f"{role_flag(role, name)} {shown}: {unused(launch, role)}")
 
 
 def check_contexts(
@@ -106,7 +110,7 @@ class _ShortContext:
         model = spec.models[role]
         assert model is not None
         estimate = required_context_tokens(problems, text.tokens, 0, spec.wording)
-        is_scripted = spec.engine.kind == "scripted"
+        is_scripted = not spec.engine.can.runs_models
         if limit >= estimate and not is_scripted:
             return None
         tokenizer = ByteTokenizer() if is_scripted else _tokenizer_here(spec, model, role)
@@ -160,7 +164,7 @@ def _is_asked(launch: PartialLaunch, text: Text) -> bool:
     """Return whether a text's length was asked for; the default lengths are those of the papers' models."""
     defaults = method_defaults(str(launch.method))
     return any(
-        "token_budget" in launch.model_fields_set
+        launch.token_budget != PartialLaunch.token_budget
         if name == "token_budget"
         else launch.parameters.get(name) != defaults[name]
         for name in text.settings
@@ -180,7 +184,7 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
     wording asks for answers that are not one token of it.
     """
     instructed = {path.split(".")[1] for path in spec.wording.changes if path.startswith("instruction.")}
-    for role in build(spec.method, dict(spec.params)).roles if spec.engine.kind != "scripted" else ():
+    for role in build(spec.method, dict(spec.params)).roles if spec.engine.can.runs_models else ():
         model = spec.models[role]
         tokenizer = None if model is None or _is_known(spec, role, model) else _tokenizer_here(spec, model, role)
         if model is None or tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
@@ -196,7 +200,7 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
         if tags := tokenizer.unopened_tags:
             yield (
                 f"PLAIN MODEL: the prompt of the {role} {model.name} opens no thought, and its vocabulary has "
-                f"{','.join(tags)}: if it thinks, --{role}-thinking-tags '{','.join(tags)}'; if not, none."
+                f"{','.join(tags)}: if it thinks, --{role}.thinking-tags '{','.join(tags)}'; if not, none."
             )
         read, kind = ("thinking", "reasoning") if tokenizer.thinks else ("plain", "plain")
         if instructed and read not in instructed and role != "reward":
@@ -219,7 +223,7 @@ def check_taught(spec: RunSpec) -> Iterator[str]:
     demo = demo_prompts().changes
     own = [key for key, text in spec.wording.changes.items() if demo.get(key) != text]
     read = [key for key in own if not is_alone or key.split(".")[0] not in _QUESTIONS]
-    if taught and read and spec.engine.kind != "scripted":
+    if taught and read and spec.engine.can.runs_models:
         yield (
             f"OWN PROMPTS: the toy model{'s' * (len(taught) > 1)} {' and '.join(taught)} learned from the built-in "
             "wording and the demo's alone, and the answer to another one is mostly chance. This shows that the prompts "
@@ -238,9 +242,9 @@ def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
     `is_here`: whether the workers have this Python with its variables. Raises ValueError where files of a model are
     damaged or missing, where it is not in the cache and the hub is not asked, and where no engine could write with it.
     """
-    named = [(role, model, spec.engine.arguments[role]) for role, model in spec.models.items()]
+    named = [(role, model, spec.settings[role].engine) for role, model in spec.models.items()]
     for name, model, arguments in (*named, ("spec-model", spec.speculator, {})):
-        if spec.engine.kind == "scripted" or model is None or model.server is not None:
+        if not spec.engine.can.runs_models or model is None or model.server is not None:
             continue
         folder, is_own = files_at_hand(model.path, model.revision), Path(model.path).is_absolute()
         variable = hub.offline_by() if is_here and not is_own else None
@@ -269,7 +273,7 @@ def check_hub_ids(spec: RunSpec) -> Iterator[str]:
     """
     pinned = {known.hub_id for known in MODELS.values()}
     named = [*spec.models.items(), ("spec-model", spec.speculator)]
-    for name, model in named if spec.engine.kind != "scripted" else ():
+    for name, model in named if spec.engine.can.runs_models else ():
         if model is None or model.server is not None or model.path in pinned or "/" not in model.path:
             continue
         is_here = Path(model.path).is_absolute() or hub_cache(model.path).is_dir()

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from harness.engine import Role
-from harness.engines import arguments
-from harness.launch_flags import pairs
-from harness.launch_options import PartialLaunch
-from harness.methods.method import flag
+from harness.engines import libraries, registry
+from harness.settings.launch_settings import PartialLaunch
+from harness.settings.roles import SAMPLING, ModelSettings, role_flag
 from harness.weights.models import files_at_hand
 from harness.weights.templates import NO_CONVENTIONS, Conventions, has_chat_template
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run.spec import EngineSpec, ModelSpec
+from jobs.run.spec import ModelSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
-_OF_ONE_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "engine", "template", "thinking_tags")
-"""Flags that begin with the name of a model."""
+_OF_A_WRITER = (*SAMPLING, "engine", "template", "thinking_tags")
+"""Settings that only a model has that writes; presets, files and suites may give the others to every method alike."""
 
 NO_TEMPLATE = (
     "NO CHAT TEMPLATE: {role} {name} has none, so it reads a plain dialogue (User: …, Assistant: …). If it was trained "
@@ -29,10 +29,10 @@ NO_TEMPLATE = (
 def check_used(launch: PartialLaunch, roles: Collection[Role]) -> None:
     """Raise ValueError where a flag is for a model that the method does not use."""
     for role in _ROLES:
-        for name in _OF_ONE_MODEL:
-            value = getattr(launch, f"{role}_{name}")
-            if role not in roles and value not in (None, ()):
-                raise ValueError(f"{flag(f'{role}_{name}')} {_shown(value)}: {unused(launch, role)}")
+        given = launch.roles[role].given()
+        for name in _OF_A_WRITER:
+            if role not in roles and name in given:
+                raise ValueError(f"{role_flag(role, name)} {_shown(given[name])}: {unused(launch, role)}")
 
 
 def unused(launch: PartialLaunch, role: Role) -> str:
@@ -42,28 +42,24 @@ def unused(launch: PartialLaunch, role: Role) -> str:
     return f"{launch.method}{model} writes with the {other} alone; leave it out"
 
 
-def of_models(launch: PartialLaunch, roles: Collection[Role]) -> dict[str, Any]:
-    """Return the fields of a RunSpec that hold the settings of each model."""
-    settings: dict[str, Any] = {}
-    for role in (role for role in _ROLES if role in roles):
-        settings[f"{role}_sampling"] = launch.sampling_of(role) or None
-        settings[f"{role}_template"] = _variables(launch, role) or None
-        settings[f"{role}_thinking_tags"] = getattr(launch, f"{role}_thinking_tags")
-    return settings
+def recorded(launch: PartialLaunch, role: Role, kind: str) -> ModelSettings:
+    """Return what the specification of a run keeps of a model's settings; `kind` is that of its engine.
 
-
-def _variables(launch: PartialLaunch, role: Role) -> dict[str, Any]:
-    return pairs(flag(f"{role}_template"), getattr(launch, f"{role}_template"))
+    Sampling stands there as it comes to, where it is not that of the run. Raises ValueError where an argument is not
+    one of vLLM's, as far as this machine can tell, or of another engine.
+    """
+    own = launch.roles[role]
+    if own.engine and not registry.capabilities(kind).takes_arguments:
+        raise ValueError(f"{role_flag(role, 'engine')} {next(iter(own.engine))}: needs --engine vllm, not {kind}")
+    libraries.check(role, own.engine)
+    sampling = dict.fromkeys(SAMPLING) | (launch.sampling_of(role) if role in _ROLES else {})
+    names = dict.fromkeys(("model", "tokenizer", "served_model", "adapter"))
+    return replace(own, **names, **sampling)  # type: ignore[arg-type]  # mypy takes each value for each field's
 
 
 def conventions_of(launch: PartialLaunch, role: Role) -> Conventions:
-    """Return how a launch asks a model to be talked to; of a reward model it cannot say anything.
-
-    Raises ValueError where a variable is given twice.
-    """
-    if role not in _ROLES:
-        return NO_CONVENTIONS
-    return Conventions.of(_variables(launch, role), getattr(launch, f"{role}_thinking_tags"))
+    """Return how a launch asks a model to be talked to."""
+    return Conventions.of(launch.roles[role].template, launch.roles[role].thinking_tags)
 
 
 def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | None]) -> Iterator[str]:
@@ -75,9 +71,9 @@ def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | N
         if model is None:
             continue
         asked = conventions_of(launch, role)
-        if asked != NO_CONVENTIONS and launch.engine == "scripted":
+        if asked != NO_CONVENTIONS and not registry.capabilities(launch.engine).runs_models:
             raise ValueError(
-                f"{_asked(launch, role)}: scripted engines have no chat template and no tags; leave it out"
+                f"{_asked(launch, role)}: {launch.engine} engines have no chat template and no tags; leave it out"
             )
         folder = local_folder(model)
         if asked != NO_CONVENTIONS and folder is None:
@@ -92,9 +88,10 @@ def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | N
 
 
 def _asked(launch: PartialLaunch, role: Role) -> str:
-    words = [f"{flag(f'{role}_template')} {word}" for word in getattr(launch, f"{role}_template")]
-    tags = getattr(launch, f"{role}_thinking_tags")
-    return " ".join([*words, *([f"{flag(f'{role}_thinking_tags')} {tags}"] if tags else [])])
+    own = launch.roles[role]
+    words = [f"{role_flag(role, 'template')} {_shown({name: value})}" for name, value in own.template.items()]
+    tags = [f"{role_flag(role, 'thinking_tags')} {own.thinking_tags}"] if own.thinking_tags else []
+    return " ".join([*words, *tags])
 
 
 def local_folder(model: ModelSpec) -> Path | None:
@@ -104,27 +101,16 @@ def local_folder(model: ModelSpec) -> Path | None:
     return None if folder is None or (is_cached and not (folder / "config.json").is_file()) else folder
 
 
-def engine_arguments(launch: PartialLaunch, roles: Collection[Role], kind: str) -> dict[str, Any]:
-    """Return the fields of an EngineSpec that hold the arguments of each engine; none where none are given.
-
-    Raises ValueError where an argument is not one of vLLM's, as far as this machine can tell, or of another engine.
-    """
-    given = {role: pairs(flag(f"{role}_engine"), getattr(launch, f"{role}_engine")) for role in _ROLES if role in roles}
-    for role, table in given.items():
-        if table and kind != "vllm":
-            raise ValueError(f"{flag(f'{role}_engine')} {next(iter(table))}: needs --engine vllm, not {kind}")
-        arguments.check(role, table)
-    return {f"{role}_arguments": table for role, table in given.items() if table}
-
-
-def unchecked_notice(engine: EngineSpec) -> list[str]:
+def unchecked_notice(settings: Iterable[ModelSettings]) -> list[str]:
     """Return a line where the arguments of engines are not checked here, because vLLM is not installed."""
-    if not any(engine.arguments.values()) or arguments.is_known_here():
+    if not any(own.engine for own in settings) or libraries.is_known_here():
         return []
     return [
-        "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft-engine and --target-engine."
+        "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft.engine and --target.engine."
     ]
 
 
 def _shown(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if not isinstance(value, Mapping):
+        return str(value)
+    return " ".join(f"{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in value.items())

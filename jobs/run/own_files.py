@@ -1,20 +1,29 @@
-"""Which trace files and journals of a run folder count: those that are whole and that its own attempts wrote.
+"""Which files of a run folder count, and which record of a sample.
 
-A file of another run, a copy under another name and a file in another format are named and left as they are.
+Trace files and journals count that are whole and that the run's own attempts wrote. A file of another run, a copy under
+another name and a file in another format are named and left as they are.
+
+A sample that was run more than once has a record in several trace files. The one that counts is the first that did
+not end in an error or, where all did, the first of all; files are read in the order of their names, which begin with
+the time of the attempt. Whatever else needs this rule refers to it here: jobs.run.endings counts by it, and the
+warehouse expresses it in SQL.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.run import trace_files
-from jobs.run.digest import FileDamaged, WrongFormat, say_once
+from jobs.run.files import FileDamaged, WrongFormat, say_once
 from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.spec import AttemptRow
+from jobs.run.trace_files import SampleRow
 
 ENDINGS = ("sample_id", "stop_reason")
 _NO_ENDINGS = pa.table({name: pa.array([], pa.string()) for name in ENDINGS})
@@ -108,7 +117,7 @@ def check_owner(path: Path, metadata: Mapping[str, str], ids: frozenset[str]) ->
     say_once(f"{path} is the trace file {original}.parquet under another name; it counts as it is")
 
 
-def attempt_of(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+def attempt_of(path: Path, metadata: Mapping[str, str]) -> AttemptRow:
     """Return the record of the attempt in a trace file's metadata; empty where there is none. Raises FileDamaged."""
     try:
         attempt = json.loads(metadata.get("attempt") or "null")
@@ -116,10 +125,10 @@ def attempt_of(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
         raise FileDamaged(f"{path} is damaged: its attempt is no JSON") from error
     if not isinstance(attempt, dict | None):
         raise FileDamaged(f"{path} is damaged: its attempt is no object")
-    return attempt or {}
+    return cast(AttemptRow, attempt or {})
 
 
-def is_own_journal(path: Path, attempt: Mapping[str, Any] | None, ids: frozenset[str]) -> bool:
+def is_own_journal(path: Path, attempt: AttemptRow | None, ids: frozenset[str]) -> bool:
     """Return whether a journal counts, as far as its attempt tells; one of another run and a copy are named."""
     of_run, original = ((attempt or {}).get(key) for key in ("run_id", "attempt_id"))
     if ids and of_run and of_run not in ids:
@@ -139,3 +148,41 @@ def _is_whole(path: Path) -> bool:
             return True
     except trace_files.DAMAGED:
         return False
+
+
+FAILED = "error"
+"""The stop reason of a record that does not count where the sample has another one."""
+
+
+def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = True) -> Iterator[SampleRow]:
+    """Yield each finished sample once: `sample_id`, `stop_reason` and the given columns, nested ones by their path.
+
+    Without `failed`, samples that ended in an error every time are left out. Samples of a file that is damaged or of
+    another run are not finished, unless another file has them; samples that are not in the plan are left out.
+    """
+    files = usable(run, run.trace_files())
+    planned = set(run.units_by_shard()["sample_id"].to_pylist())
+    succeeded = _succeeded(run, files) if failed else set()
+    seen: set[str] = set()
+    for file in files:
+        try:
+            for row in trace_files.iterate_rows(file, ["sample_id", "stop_reason", *columns]):
+                sample_id = row["sample_id"]
+                if row["stop_reason"] is None or sample_id in seen or sample_id not in planned:
+                    continue
+                if row["stop_reason"] == FAILED and (not failed or sample_id in succeeded):
+                    continue
+                seen.add(sample_id)
+                yield row
+        except FileDamaged as error:  # of a format without a digest, damaged where only this reads
+            say_once(f"{error}; samples behind the damage count as not finished")
+
+
+def _succeeded(run: RunFolder, files: Sequence[Path]) -> set[str]:
+    """Return the ids of the samples that have a record that did not end in an error."""
+    sample_ids: set[str] = set()
+    ids = run_ids(run)
+    for file in files:
+        ended = endings(file, ids, whole=False)
+        sample_ids.update(ended["sample_id"].filter(pc.not_equal(ended["stop_reason"], FAILED)).to_pylist())
+    return sample_ids

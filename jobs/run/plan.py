@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from harness import environment, gpus, prompt_file
 from harness.engine import Role
-from harness.engines import adapter, placement, speculators
+from harness.engines import placement, registry, speculation
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import (
     check_flags,
@@ -22,18 +20,16 @@ from harness.engines.speculation import (
     tokens_at_a_time,
     unsupported_reason,
 )
-from harness.launch_options import Cluster, Launch
 from harness.methods import build
 from harness.methods.references import source_of
 from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem, dataset_hash
+from harness.settings.launch_settings import Cluster, Launch
+from harness.settings.roles import ModelSettings, role_flag
 from harness.training import manifest
-from harness.weights import models
+from harness.weights import adapter, models
 from jobs.run import model_settings, reward_model, served
-from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
-from jobs.run.wording import current_prompt_hash
-
-_SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
+from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec, current_prompt_hash
 
 
 @dataclass(frozen=True)
@@ -78,11 +74,13 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     is_here = not (is_own_python and cluster == "slurm")
     servers = served.addresses(launch, (*roles, *proposing_roles(launch.spec_decode, launch.spec_model)))
     engine = _engine(launch, cluster, roles, servers, is_here=is_here)
+    _check_cards(launch, engine.kind, cluster, roles)
+    settings = {role: model_settings.recorded(launch, role, engine.kind) for role in roles}
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
     selection = _selection(launch, engine, is_here=is_here)
     resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)), servers)
-    speculator = _model(launch.spec_model, speculators.resolve) if launch.spec_model else None
+    speculator = _model(launch.spec_model, speculation.resolve) if launch.spec_model else None
     if selection is not None and resolved.target is not None:
         _check_trained_for(selection, resolved.target)
     reward_model.check_model(resolved.reward, wording, asks_equivalence=method.asks_equivalence)
@@ -90,7 +88,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         *dataset.notices,
         *resolved.notices,
         *model_settings.check_conventions(launch, {"draft": resolved.draft, "target": resolved.target}),
-        *model_settings.unchecked_notice(engine),
+        *model_settings.unchecked_notice(launch.roles[role] for role in roles),
         *_check_speculation(engine, launch, resolved, speculator),
     ]
     if dataset.is_training:
@@ -107,8 +105,8 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         temperature=launch.temperature,
         top_p=launch.top_p,
         token_budget=launch.token_budget,
-        draft=resolved.draft,
-        target=resolved.target,
+        draft=_with(resolved.draft, settings.get("draft")),
+        target=_with(resolved.target, settings.get("target")),
         engine=engine,
         concurrency=launch.concurrency,
         prompt_hash=current_prompt_hash(launch.method, launch.parameters, wording),
@@ -120,8 +118,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         speculator=speculator,
         dataset_origin=dataset.origin,
         prompt_date=datetime.now(UTC).date().isoformat(),
-        **model_settings.of_models(launch, roles),
-        reward=resolved.reward,
+        reward=_with(resolved.reward, settings.get("reward")),
     )
     if spec.is_greedy and spec.samples > 1:
         notices.append(
@@ -129,6 +126,11 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
             "as one: there is no pass@k, and --samples 1 shows as much."
         )
     return RunPlan(spec, problems, notices, resolved.servers, resolved.served_contexts)
+
+
+def _with(model: ModelSpec | None, settings: ModelSettings | None) -> ModelSpec | None:
+    """Return a model with its settings; one that only proposes tokens has none."""
+    return model if model is None or settings is None else replace(model, settings=settings)
 
 
 def _check_beginnings(launch: Launch, problems: Iterable[Problem]) -> None:
@@ -141,7 +143,7 @@ def _engine(
     launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Collection[Role], *, is_here: bool
 ) -> EngineSpec:
     """Raises ValueError where the engine cannot speculate or be placed as the launch asks."""
-    kind = served.kind_of_engines(_engine_kind(launch.engine, is_here=is_here), servers, roles)
+    kind = served.kind_of_engines(registry.resolved(launch.engine, is_here=is_here), servers, roles)
     proposing = proposer(launch.method, launch.spec_decode)
     served.check_speculation(proposing, servers)
     check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
@@ -158,56 +160,34 @@ def _engine(
         kind=kind,
         dtype=launch.dtype,
         max_context=launch.max_context,
-        draft_tensor_parallel=launch.draft_tensor_parallel,
-        target_tensor_parallel=launch.target_tensor_parallel,
-        draft_memory=launch.draft_memory,
-        target_memory=launch.target_memory,
         spec_decode=proposing,
         spec_tokens=tokens_at_a_time(proposing, launch.spec_tokens),
         spec_sampling=draft_sampling(proposing, launch.spec_sampling),
         logprobs=launch.logprobs,
         take_turns=launch.take_turns,
-        reward_memory=launch.reward_memory,
-        reward_tensor_parallel=launch.reward_tensor_parallel,
-        **_cards(launch, kind, cluster, roles),
-        **model_settings.engine_arguments(launch, roles, kind),
     )
 
 
-def _cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role]) -> dict[str, Any]:
-    """Return the cards of each engine of the method, by the specification's field. Raises ValueError."""
-    named = launch.gpus
-    cards: dict[Role, tuple[int, ...] | None] = {
-        role: placement.parse(text) if (text := named[role]) else None for role in roles
-    }
-    if cluster != "slurm" and kind not in ("scripted", "served"):
+def _check_cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role]) -> None:
+    """Raise ValueError where the engines of the method cannot have the cards that are asked for."""
+    cards = {role: launch.roles[role].gpus for role in roles}
+    if cluster != "slurm" and registry.capabilities(kind).max_cards != 0:
         number = len(gpus.visible_gpus()) if environment.accelerator() == "gpu" else 0
         placement.check(cards, number, "this machine has")
     for role, numbers in cards.items():
-        if kind == "transformers" and len(numbers or ()) > 1:
-            raise ValueError(f"--{role}-gpus {named[role]}: the engine transformers runs on one GPU; vllm on several")
-    return {f"{role}_gpus": numbers for role, numbers in cards.items()}
-
-
-def _engine_kind(engine: str, *, is_here: bool) -> str:
-    if engine != "auto":
-        return engine
-    if not is_here:  # a worker says so where its Python lacks it
-        return "vllm"
-    return "vllm" if find_spec("vllm") else "transformers"
+        if registry.capabilities(kind).max_cards == 1 and len(numbers or ()) > 1:
+            given = f"{role_flag(role, 'gpus')} {placement.written(numbers or ())}"
+            raise ValueError(f"{given}: the engine {kind} runs on one GPU; vllm on several")
 
 
 def _models(
     launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Mapping[Role, ServerAddress]
 ) -> _Models:
-    if launch.engine == "scripted":
-        scripted = dict.fromkeys(roles, _SCRIPTED)
-        return _Models(
-            scripted.get("draft"),
-            scripted.get("target"),
-            scripted.get("reward"),
-            ["SCRIPTED ENGINES: no model runs; the numbers mean nothing."],
-        )
+    if not registry.capabilities(launch.engine).runs_models:
+        name = launch.engine  # stands for the model that there is not
+        of = dict.fromkeys(roles, ModelSpec(name, name, None, name))
+        notice = f"{name.upper()} ENGINES: no model runs; the numbers mean nothing."
+        return _Models(of.get("draft"), of.get("target"), of.get("reward"), [notice])
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     compares = build(launch.method, dict(launch.parameters)).asks_equivalence
     chosen = models.by_role(launch.method, roles, launch.models, device, compares=compares)
@@ -231,12 +211,12 @@ def _check_speculation(
     engine: EngineSpec, launch: Launch, resolved: _Models, speculator: ModelSpec | None
 ) -> Iterator[str]:
     """Yield warnings. Raises ValueError where the files at hand show that the weights cannot propose for the target."""
-    if engine.spec_decode is None or resolved.target is None or engine.kind != "vllm":
+    if engine.spec_decode is None or resolved.target is None or not engine.can.speculates:
         return
     proposes = speculator or (resolved.draft if engine.spec_decode == "draft" else None)
     target, weights = _reference(resolved.target), _reference(proposes) if proposes else None
-    speculators.check_pair(engine.spec_decode, target, weights, samples_drafts=engine.spec_sampling == "probabilistic")
-    if engine.spec_decode == "eagle3" and weights and (notice := speculators.other_target_notice(target, weights)):
+    speculation.check_pair(engine.spec_decode, target, weights, samples_drafts=engine.spec_sampling == "probabilistic")
+    if engine.spec_decode == "eagle3" and weights and (notice := speculation.other_target_notice(target, weights)):
         yield notice
     if notice := greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target")):
         yield notice
@@ -248,12 +228,12 @@ def _reference(model: ModelSpec) -> models.ModelRef:
 
 def _selection(launch: Launch, engine: EngineSpec, *, is_here: bool) -> AdapterSpec | None:
     """Raises ValueError where the folder is not an adapter, or the run cannot use one."""
-    if launch.selection_adapter is None:
+    if launch.target.adapter is None:
         return None
     speculates = engine.spec_decode is not None
     if reason := adapter.unsupported_reason(engine.kind, launch.method, speculates=speculates, is_here=is_here):
         raise ValueError(reason)
-    weights = adapter.read(launch.selection_adapter)
+    weights = adapter.read(launch.target.adapter)
     folder = Path(weights.path)
     fingerprint = adapter.fingerprint(folder)
     return AdapterSpec(folder.name, weights.path, fingerprint, weights.rank, manifest.data_hash(folder, fingerprint))
@@ -264,5 +244,5 @@ def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
     made = manifest.find(Path(selection.path))
     if made is not None and made.weights == selection.fingerprint and made.base["fingerprint"] != target.fingerprint:
         raise ValueError(
-            f"--selection-adapter {selection.name} was trained for {made.base['path']}, not for {target.path}"
+            f"--target.adapter {selection.name} was trained for {made.base['path']}, not for {target.path}"
         )

@@ -6,26 +6,23 @@ from collections.abc import Collection
 from pathlib import Path
 
 from harness.engine import Role
-from harness.launch_options import PartialLaunch
-from harness.methods.method import flag
 from harness.prompt_file import Prompts
 from harness.prompts import equivalence_question, reward_question
+from harness.settings.launch_settings import PartialLaunch
+from harness.settings.roles import role_flag
 from harness.weights.models import read_config
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run.spec import ModelSpec
 
-_FLAGS = ("reward", "reward_gpus", "reward_memory", "reward_tensor_parallel")
-
 
 def check_flags(launch: PartialLaunch, roles: Collection[Role]) -> None:
     """Raise ValueError where the method has no use for a flag of a reward model."""
-    for name in _FLAGS if "reward" not in roles else ():
-        if getattr(launch, name) is not None:
-            raise ValueError(
-                f"{flag(name)}: {launch.method} does not rate steps with a reward model, as its parameters are set "
-                f"(see --method {launch.method} --help)"
-            )
+    for name in launch.reward.given() if "reward" not in roles else ():
+        raise ValueError(
+            f"{role_flag('reward', name)}: {launch.method} does not rate steps with a reward model, as its parameters "
+            f"are set (see --method {launch.method} --help)"
+        )
 
 
 def check_model(reward: ModelSpec | None, wording: Prompts, *, asks_equivalence: bool = False) -> None:

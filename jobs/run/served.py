@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import get_args
 
 from harness.engine import EngineDied, Role
-from harness.engines.served import lookup, probe
+from harness.engines import registry
+from harness.engines.served import discovery
 from harness.engines.served.address import ServedModel, ServerAddress, is_address, refuse_other_forms
-from harness.launch_options import Cluster, Launch, PartialLaunch
-from harness.methods.method import flag
+from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
+from harness.settings.roles import role_flag
 from harness.weights.models import folder_named
 from jobs.run.files import append_record, read_records
 from jobs.run.folder import RunFolder
@@ -25,7 +26,7 @@ UNKNOWN = "unknown"
 """The kind of a server that could not be reached from where the run was launched."""
 _ROLES: tuple[Role, ...] = get_args(Role)
 _OF_ENGINES = ("tensor_parallel", "memory", "gpus", "engine")
-"""Flags of an engine that the worker starts, behind the name of the role."""
+"""Settings of an engine that the worker starts."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,16 @@ def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, Serv
     named = launch.models
     for role, name in named.items():
         if role in roles and name is not None and folder_named(name) is None:
-            refuse_other_forms(flag(role), name)
+            refuse_other_forms(f"--{role}", name)
     found = {
-        role: ServerAddress.parse(flag(role), name)
+        role: ServerAddress.parse(f"--{role}", name)
         for role in _ROLES
         if role in roles and (name := named[role]) is not None and is_address(name)
     }
-    for role in _ROLES:
-        for name in (f"{role}_tokenizer", f"{role}_served_model"):
-            if getattr(launch, name) is not None and role not in found:
-                raise ValueError(f"{flag(name)} is for a model on a server: {flag(role)} http://HOST:PORT/v1")
+    for role, own in launch.roles.items():
+        for name in ("tokenizer", "served_model"):
+            if name in own.given() and role not in found:
+                raise ValueError(f"{role_flag(role, name)} is for a model on a server: --{role} http://HOST:PORT/v1")
     _check_flags(launch, found, everywhere=bool(found) and set(roles) <= set(found))
     return found
 
@@ -62,14 +63,15 @@ def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, Serv
 def _check_flags(launch: PartialLaunch, served: Collection[Role], *, everywhere: bool) -> None:
     if not served:
         return
-    if launch.engine == "scripted":
-        raise ValueError("--engine scripted runs no model, so there is no server to ask: leave one of them out")
+    if not registry.capabilities(launch.engine).runs_models:
+        raise ValueError(f"--engine {launch.engine} runs no model, so there is no server to ask: leave one of them out")
     for role in served:
-        for name in (f"{role}_{setting}" for setting in _OF_ENGINES):
-            if getattr(launch, name, None) not in (None, ()):
-                raise ValueError(f"{flag(name)}: the {role}'s server was started with its own; leave it out")
-    if "target" in served and launch.selection_adapter is not None:
-        raise ValueError("--selection-adapter is for a target that the worker starts: name its weights, not a server")
+        given = launch.roles[role].given()
+        for name in _OF_ENGINES:
+            if name in given:
+                raise ValueError(f"{role_flag(role, name)}: the {role}'s server was started with its own; leave it out")
+    if "target" in served and launch.target.adapter is not None:
+        raise ValueError("--target.adapter is for a target that the worker starts: name its weights, not a server")
     if everywhere and launch.dtype != "auto":
         raise ValueError(f"--dtype {launch.dtype}: the servers were started with their own; leave it out")
 
@@ -96,24 +98,24 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     Where this machine is not the one that runs the samples and cannot reach the server, the workers ask it. Raises
     ValueError with one line.
     """
-    wanted, named = launch.served_models[role], launch.tokenizers[role]
+    wanted, named = launch.roles[role].served_model, launch.roles[role].tokenizer
     notices = []
     if cluster == "slurm" and address.is_loopback:
-        notices.append(f"{flag(role)} {address.shown} is this machine only: the jobs look for a server on their nodes")
+        notices.append(f"--{role} {address.shown} is this machine only: the jobs look for a server on their nodes")
     try:
-        found = lookup.find(address, role, wanted)
+        found = discovery.find_here(address, role, wanted)
     except EngineDied as error:
         if cluster != "slurm" or wanted is None or "refuses the key" in str(error):
-            hint = f"; or name its model with --{role}-served-model" if cluster == "slurm" and wanted is None else ""
+            hint = f"; or name its model with --{role}.served-model" if cluster == "slurm" and wanted is None else ""
             raise ValueError(f"{error}{hint}") from None
         notices.append(f"{error}: nothing is known of it until a job asks it")
         found = None
     model = found.model if found else str(wanted)
-    own = lookup.own_tokenizer(role, model, found.root if found else None, named)
+    own = discovery.own_tokenizer(role, model, found.root if found else None, named)
     if found is not None:
-        notices += lookup.check(address, role, found, own)
+        notices += discovery.check_here(address, role, found, own)
     name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
-    fingerprint = probe.fingerprint(model, own.tokenizer)
+    fingerprint = discovery.fingerprint(model, own.tokenizer)
     kind = found.kind if found else UNKNOWN
     spec = ModelSpec(name, own.source.path_or_hub_id, own.source.revision, fingerprint, server=kind)
     return ServedRole(spec, address.root, notices, found.context_tokens if found else None)
@@ -143,6 +145,6 @@ def served_models(spec: RunSpec, servers: Mapping[Role, str]) -> Iterator[tuple[
             continue
         if role not in servers:
             raise ValueError(f"the address of the {role}'s server is not recorded: launch the run again with --{role}")
-        address = ServerAddress.parse(flag(role), servers[role])
+        address = ServerAddress.parse(f"--{role}", servers[role])
         kind = None if model.server == UNKNOWN else model.server
-        yield role, ServedModel(address.root, kind, probe.model_of(model.fingerprint), model.fingerprint)
+        yield role, ServedModel(address.root, kind, discovery.model_of(model.fingerprint), model.fingerprint)

@@ -7,15 +7,14 @@ from typing import Any
 
 from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
-from harness.engines import adapter
-from harness.engines.arguments import UNPLANNED
+from harness.engines.libraries import UNPLANNED
 from harness.environment import accelerator
-from harness.launch_options import Cluster
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
-from harness.sizing.cards import GPU_MEMORY, cards_here, cards_of_worker
-from harness.sizing.engine_plan import DoesNotFit, NotPlannable, Plan, plan_lines
+from harness.settings.launch_settings import Cluster
+from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, plan_lines
+from harness.sizing.cards import GPU_MEMORY, Option, cards_here, cards_of_worker
 from harness.sizing.run_sizing import (
     ModelFiles,
     RunSizing,
@@ -25,6 +24,7 @@ from harness.sizing.run_sizing import (
     most_tokens,
     planned,
 )
+from harness.weights import adapter
 from jobs.run.spec import ModelSpec, RunSpec
 
 
@@ -45,9 +45,9 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
         candidates=method.parallel,
         target_candidates=method.target_parallel,
         dtype=engine.dtype,
-        widths=engine.widths,
-        shares=engine.memory,
-        cards={role: engine.cards[role] for role in method.roles},
+        widths={role: own.tensor_parallel for role, own in spec.settings.items()},
+        shares={role: own.memory for role, own in spec.settings.items()},
+        cards={role: spec.settings[role].gpus for role in method.roles},
         speculator=_files(proposes) if proposes is not None else None,
         speculative_tokens=engine.spec_tokens or 0,
         adapter_rank=adapter.served_rank(spec.selection.rank) if spec.selection is not None else 0,
@@ -58,7 +58,7 @@ def lines_for_launch(
     spec: RunSpec,
     problems: list[Problem],
     cluster: Cluster,
-    sbatch: Mapping[str, Any],
+    sbatch: Mapping[str, Option],
     workers_per_task: int = 1,
     shards: int = 1,
 ) -> list[str]:
@@ -67,7 +67,7 @@ def lines_for_launch(
     Raises ValueError (DoesNotFit among them), with one line, where the run could not start on its cards as far as this
     machine can tell.
     """
-    if spec.engine.kind != "vllm":
+    if not spec.engine.can.is_planned:
         return []
     sizing = sizing_of(spec, build(spec.method, dict(spec.params)), problems)
     if cluster != "slurm":
@@ -97,13 +97,13 @@ def lines_for_launch(
 
 
 def planned_widths(
-    spec: RunSpec, problems: list[Problem], cluster: Cluster, sbatch: Mapping[str, Any], workers_per_task: int = 1
+    spec: RunSpec, problems: list[Problem], cluster: Cluster, sbatch: Mapping[str, Option], workers_per_task: int = 1
 ) -> dict[Role, int]:
     """Return over how many GPUs each model is planned to be split for which nobody asked for a number.
 
     Empty where the node decides, or nothing is known of a model.
     """
-    if spec.engine.kind != "vllm":
+    if not spec.engine.can.is_planned:
         return {}
     if cluster == "slurm":
         job = cards_of_worker(sbatch, workers_per_task)
@@ -114,14 +114,15 @@ def planned_widths(
     plan = planned_or_reason(sizing, cards, refuses=False) if cards else ""
     if not isinstance(plan, Plan):
         return {}
-    chosen = (role for role in sizing.roles if spec.engine.widths[role] is None and spec.engine.cards[role] is None)
+    own = spec.settings
+    chosen = (role for role in sizing.roles if own[role].tensor_parallel is None and own[role].gpus is None)
     return {role: plan.engines[role].width for role in chosen}
 
 
-def no_gpus(spec: RunSpec, sbatch: Mapping[str, Any]) -> Iterator[str]:
+def no_gpus(spec: RunSpec, sbatch: Mapping[str, Option]) -> Iterator[str]:
     """Yield a warning where workers on Slurm start vLLM and their job asks for no GPU."""
     starts_engines = any(model is not None and model.server is None for model in spec.models.values())
-    if spec.engine.kind == "vllm" and starts_engines and cards_of_worker(sbatch) is None:
+    if spec.engine.can.is_planned and starts_engines and cards_of_worker(sbatch) is None:
         yield (
             "NO GPU ASKED FOR: Slurm gives a job without such an option none, and vLLM then runs on processors or does "
             "not start. Ask with --gpus-per-node 1, or in the profile."
@@ -130,18 +131,18 @@ def no_gpus(spec: RunSpec, sbatch: Mapping[str, Any]) -> Iterator[str]:
 
 def unplanned_arguments(spec: RunSpec) -> list[str]:
     """Return the arguments of engines that change their memory and that no plan counts, by vLLM's names."""
-    return sorted({name for given in spec.engine.arguments.values() for name in given if name in UNPLANNED})
+    return sorted({name for own in spec.settings.values() for name in own.engine if name in UNPLANNED})
 
 
 def _uncounted(names: list[str]) -> list[str]:
     return (
-        [f"memory: planned without {', '.join(names)}; --draft-memory and --target-memory set the shares"]
+        [f"memory: planned without {', '.join(names)}; --draft.memory and --target.memory set the shares"]
         if names
         else []
     )
 
 
-def _idle(sbatch: Mapping[str, Any], workers_per_task: int, plan: Plan | str = "") -> Iterator[str]:
+def _idle(sbatch: Mapping[str, Option], workers_per_task: int, plan: Plan | str = "") -> Iterator[str]:
     """Yield a line for the GPUs of a task that no engine uses, with the flag that uses them."""
     task = cards_of_worker(sbatch)
     if task is None:

@@ -11,20 +11,23 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 
 from harness.engine import Role
-from harness.methods import run_identity, sample_identity
+from harness.engines import registry
+from harness.methods import build, run_identity, sample_identity
 from harness.methods.method import Parameter
 from harness.methods.plugins import MethodSource
 from harness.problems.problem import DatasetOrigin, Problem
 from harness.prompt_file import BUILT_IN, Prompts
+from harness.prompts import prompt_hash
+from harness.settings.roles import ModelSettings
 from harness.weights.templates import Conventions
-from jobs.run.digest import FORMAT, check_format
+from jobs.run.files import FORMAT, check_format
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -45,7 +48,8 @@ def identity_of(record: DataclassInstance) -> dict[str, object]:
     a new name.
     """
     values = {known.name: getattr(record, known.name) for known in fields(record) if "is_derived" not in known.metadata}
-    defaults = {known.name: known.default for known in fields(record)}
+    made = {known.name: known.default_factory for known in fields(record) if known.default_factory is not MISSING}
+    defaults = {known.name: known.default for known in fields(record)} | {name: new() for name, new in made.items()}
     return {
         name: identity_of(value) if is_dataclass(value) and not isinstance(value, type) else value
         for name, value in values.items()
@@ -70,6 +74,9 @@ class ModelSpec:
     server: str | None = None
     """Kind of the server that runs it: `vllm`, `sglang`, `llama.cpp`, or `unknown` until a job has asked it; None: the
     worker starts an engine. `path` is then that of its tokenizer. The address is no part of the run."""
+    settings: ModelSettings = field(default_factory=ModelSettings)
+    """How it draws tokens where it does not by the run's `temperature` and `top_p` alone, how it is talked to, and how
+    its engine is started; without its name, which is above, and with sampling only where that differs."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +106,6 @@ class EngineSpec:
     dtype: str = "auto"
     max_context: int | None = None
     """Longest prompt plus completion; None: as much as prompt and token budget need, within the model's limit."""
-    draft_tensor_parallel: int | None = None
-    """GPUs that the draft is split over; None: chosen on the node, and recorded in the attempt."""
-    target_tensor_parallel: int | None = None
-    draft_memory: float | None = None
-    """Share of a GPU's memory (or of the KV-cache memory on a CPU) that the draft engine may use; None: chosen on the
-    node."""
-    target_memory: float | None = None
     spec_decode: str | None = None
     """Who proposes tokens to the target: `draft`, `ngram`, `suffix`, `eagle3` or `mtp`; None: no token-level
     speculation."""
@@ -117,40 +117,11 @@ class EngineSpec:
     """Whether the mean log-probability of candidates is asked for; None: where the method reads it."""
     take_turns: bool = False
     """True if draft and target never run at the same time."""
-    draft_gpus: tuple[int, ...] | None = None
-    """Numbers of the draft's cards among the worker's; None: both engines on the same cards."""
-    target_gpus: tuple[int, ...] | None = None
-    draft_arguments: Mapping[str, Any] | None = None
-    """Arguments of vLLM's engine for the draft (`--draft-engine`), by vLLM's names; None: none."""
-    target_arguments: Mapping[str, Any] | None = None
-    reward_gpus: tuple[int, ...] | None = None
-    reward_memory: float | None = None
-    """Share of a GPU's memory for the reward model's engine."""
-    reward_tensor_parallel: int | None = None
 
     @property
-    def cards(self) -> dict[Role, tuple[int, ...] | None]:
-        """Numbers of each engine's cards."""
-        return {"draft": self.draft_gpus, "target": self.target_gpus, "reward": self.reward_gpus}
-
-    @property
-    def memory(self) -> dict[Role, float | None]:
-        """Each engine's share of the memory, as it was asked for."""
-        return {"draft": self.draft_memory, "target": self.target_memory, "reward": self.reward_memory}
-
-    @property
-    def widths(self) -> dict[Role, int | None]:
-        """Each engine's number of GPUs, as it was asked for."""
-        return {
-            "draft": self.draft_tensor_parallel,
-            "target": self.target_tensor_parallel,
-            "reward": self.reward_tensor_parallel,
-        }
-
-    @property
-    def arguments(self) -> dict[Role, Mapping[str, Any]]:
-        """Arguments of vLLM's engine that were given for each model."""
-        return {"draft": self.draft_arguments or {}, "target": self.target_arguments or {}, "reward": {}}
+    def can(self) -> registry.Capabilities:
+        """What the engine can do. Raises ValueError where there is none of this name."""
+        return registry.capabilities(self.kind)
 
 
 @dataclass(frozen=True)
@@ -192,17 +163,6 @@ class RunSpec:
     speculator: ModelSpec | None = None
     """Weights that propose tokens in the target's engine (`--spec-model`); None: the draft, the target's own layers, or
     no weights at all. They have no part in what is written, and so none in sample ids."""
-    draft_sampling: Mapping[str, int | float] | None = None
-    """How the draft draws tokens where it does not by `temperature` and `top_p` alone, by the names of
-    harness.engine.Sampling; None: by these."""
-    target_sampling: Mapping[str, int | float] | None = None
-    draft_template: Mapping[str, Any] | None = None
-    """Variables of the draft's chat template (`--draft-template`); None: none but those that every template gets."""
-    target_template: Mapping[str, Any] | None = None
-    draft_thinking_tags: str | None = None
-    """What opens and closes the draft's thoughts, `OPEN,CLOSE`, or `none` for a plain model; None: what its chat
-    template has."""
-    target_thinking_tags: str | None = None
     method_source: MethodSource | None = derived(None)
     """Where a method that is not built in came from. As other code, its code is no part of the run id."""
     reward: ModelSpec | None = None
@@ -224,16 +184,20 @@ class RunSpec:
         """Every text that the models are given beside the problem."""
         return self.prompts or BUILT_IN
 
+    @property
+    def settings(self) -> dict[Role, ModelSettings]:
+        """The settings of each model; of one that the method does not have, those of a launch that says nothing."""
+        return {role: model.settings if model else ModelSettings() for role, model in self.models.items()}
+
     def conventions(self, role: Role) -> Conventions:
         """Return how a model is talked to, where it is not as its chat template says by itself."""
-        tables = {"draft": self.draft_template, "target": self.target_template}
-        tags = {"draft": self.draft_thinking_tags, "target": self.target_thinking_tags}
-        return Conventions.of(tables.get(role), tags.get(role), self.prompt_date)
+        own = self.settings[role]
+        return Conventions.of(own.template, own.thinking_tags, self.prompt_date)
 
     @property
     def sampling(self) -> dict[Role, Mapping[str, int | float]]:
         """How each model draws its tokens, where it does not by `temperature` and `top_p` alone."""
-        return {"draft": self.draft_sampling or {}, "target": self.target_sampling or {}, "reward": {}}
+        return {role: settings.sampling() for role, settings in self.settings.items()}
 
     @property
     def is_greedy(self) -> bool:
@@ -282,12 +246,20 @@ class RunSpec:
             "problem": [problem.id, problem.content_hash],
             "method": [self.method, sample_identity(self.method, self.params, self.method_source)],
             "models": [m and m.fingerprint for m in self._weights()],
-            "sampling": [self.temperature, self.top_p, self.token_budget, *self._by_role("sampling")],
+            "sampling": [
+                self.temperature,
+                self.top_p,
+                self.token_budget,
+                *self._of_the_pair("sampling", self.sampling),
+            ],
             "prompts": self.prompt_hash,
             "seed": [self.seed, *([self.tag] if self.tag else []), "index"],
         }
-        if conventions := [*self._by_role("template"), *self._by_role("thinking_tags")]:
-            identity["conventions"] = conventions
+        own = self.settings.items()
+        templates = self._of_the_pair("template", {role: settings.template for role, settings in own})
+        tags = self._of_the_pair("thinking_tags", {role: settings.thinking_tags for role, settings in own})
+        if templates or tags:
+            identity["conventions"] = [*templates, *tags]
         # Hashed once up to the index, which comes last: a million identities take seconds.
         head, _, tail = json.dumps(identity, sort_keys=True).rpartition('"index"')
         common, ids = hashlib.sha256(head.encode()), []
@@ -300,10 +272,11 @@ class RunSpec:
     def _weights(self) -> list[ModelSpec | AdapterSpec | None]:
         return [self.draft, self.target, *(used for used in (self.selection, self.reward) if used)]
 
-    def _by_role(self, name: str) -> list[Any]:
-        """Return a setting of both models, named; empty where both have its default."""
-        values = {role: getattr(self, f"{role}_{name}") for role in ("draft", "target")}
-        return [] if set(map(repr, values.values())) == {"None"} else [{name: values}]
+    @staticmethod
+    def _of_the_pair(name: str, values: Mapping[Role, object]) -> list[dict[str, dict[str, object]]]:
+        """Return a setting of both models, named; empty where neither says anything."""
+        given = {str(role): values[role] or None for role in ("draft", "target")}
+        return [{name: given}] if any(given.values()) else []
 
     def drawn_alike(self) -> RunSpec:
         """The run whose samples this one's are seeded like: an adapter or a reward model judges drafts and has no part
@@ -353,6 +326,21 @@ def units(spec: RunSpec, problems: list[Problem]) -> list[Unit]:
     ]
 
 
+class AttemptRow(TypedDict, total=False):
+    """What is read of the record of an attempt, in the first line of a journal and in a trace file's metadata."""
+
+    attempt_id: str
+    run_id: str
+    shard: int
+    hostname: str
+    pid: int
+    started_at: float
+    device: str
+    num_devices: int
+    engines: Mapping[str, Any]
+    load_at_end: float | None
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One worker's attempt at one shard: where and with what it ran. Kept in the metadata of its trace file."""
@@ -391,3 +379,42 @@ class Attempt:
     load_at_end: float | None = None
     """Load of the machine when the attempt ended, its own work included; None while it is under way, and where it was
     killed."""
+
+
+class OtherPrompts(ValueError):
+    """The run was begun with other prompts than this code has; the message says which and what to do."""
+
+
+def current_prompt_hash(method: str, params: Mapping[str, Parameter], wording: Prompts = BUILT_IN) -> str:
+    """Return the hash of the prompts that this code sends for a method with these hyper-parameters."""
+    built = build(method, dict(params))
+    return prompt_hash(
+        wording,
+        shows_step_candidates=built.shows_step_candidates,
+        asks_equivalence=built.asks_equivalence,
+        asks_reward="reward" in built.roles,
+    )
+
+
+def check_prompts(spec: RunSpec) -> None:
+    """Raise OtherPrompts where this code would send other prompts than the run's finished samples were sent."""
+    current = current_prompt_hash(spec.method, spec.params, spec.wording)
+    if current != spec.prompt_hash:
+        raise OtherPrompts(
+            f"{spec.run_id} was begun with other prompts ({spec.prompt_hash}; this code sends {current}), so it cannot "
+            "be resumed. Its finished samples remain valid; launch it again for a new run, or resume it with the code "
+            "that began it"
+        )
+
+
+class ModelGone(ValueError):
+    """The folder of a model no longer exists; the message is one line."""
+
+
+def check_model(run_id: str, model: ModelSpec) -> None:
+    """Raise ModelGone where a model was a folder that this machine does not have. A hub id is not looked up."""
+    if Path(model.path).is_absolute() and not Path(model.path).exists():
+        raise ModelGone(
+            f"{run_id} names the model {model.name} by the folder {model.path}, which does not exist on this machine: "
+            "put the model there, or run the command where it is"
+        )

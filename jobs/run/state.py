@@ -1,6 +1,6 @@
 """What has been done of a run: the union of its trace files and journals.
 
-jobs.run.records says which record of a sample counts.
+jobs.run.own_files says which record of a sample counts.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import orjson
 from filelock import Timeout
 
 from harness import environment
 from harness.trace import Trace
-from jobs.run import endings, files, own_files, trace_files
+from jobs.run import endings, files, own_files, submissions, trace_files
 from jobs.run.endings import NO_ENDINGS, Endings
 from jobs.run.folder import RunFolder
 from jobs.run.journal import Journal, read_journal
-from jobs.run.records import counting_records
+from jobs.run.own_files import counting_records
+from jobs.run.trace_files import SampleRow
 
 _FEW_FILES = 32
 """Number of journals or trace files up to which all are read, whichever shards are asked for."""
@@ -72,7 +72,7 @@ def read_state(
 def _files(run: RunFolder, paths: Iterable[Path], shards: Sequence[int] | None) -> list[Path]:
     found = sorted(paths)
     # No submission says which further shards a worker on this machine had, so few files are all read.
-    return found if shards is None or len(found) <= _FEW_FILES else endings.files_of_shards(run, shards, found)
+    return found if shards is None or len(found) <= _FEW_FILES else submissions.files_of_shards(run, shards, found)
 
 
 def compact(run: RunFolder) -> int:
@@ -85,7 +85,7 @@ def compact(run: RunFolder) -> int:
         return _compact(run)
 
 
-def finished_records(run: RunFolder, columns: Sequence[str], *, writes: bool = True) -> Iterator[dict[str, Any]]:
+def finished_records(run: RunFolder, columns: Sequence[str], *, writes: bool = True) -> Iterator[SampleRow]:
     """Return what `counting_records` yields of the finished samples that did not fail every time.
 
     What a killed worker has finished lies in its journal, so journals are compacted before this returns. Without

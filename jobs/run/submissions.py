@@ -1,19 +1,29 @@
-"""What was submitted to Slurm: which shards each task of each job was assigned.
+"""What was submitted to Slurm: which shards each task of each job was assigned, and which jobs were canceled or left.
 
 A submission is recorded before sbatch is called and names the job, and Slurm is asked for jobs by name. So a launcher
 that dies right after sbatch leaves no job that nobody knows of.
+
+A task of a shared job holds shards of several runs, whose folders stand beside each other, and works on one run after
+the other. Each run records the job as a submission of its own. A run that is canceled leaves its shared jobs: their
+tasks pass over it from then on, and the other runs stay.
+
+A night submits what was killed again, and leaves alone what a person canceled.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+import re
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from harness.sizing.cards import num_tasks
+from jobs.run.endings import by_shard, read_endings
 from jobs.run.files import append_record, read_records, records_of
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
@@ -50,6 +60,7 @@ class Submission:
 
 
 _SUBMISSION = TypeAdapter(Submission)
+_ATTEMPT = re.compile(r"-deal(?P<assignment>\d+)-shard(?P<shard>\d+)$")
 
 
 def read(run: RunFolder) -> list[Submission]:
@@ -59,10 +70,7 @@ def read(run: RunFolder) -> list[Submission]:
 
 def record(run: RunFolder, submission: Submission) -> None:
     """Record a submission, durable when this returns."""
-    fields = asdict(submission)
-    if submission.workers_per_task == 1:
-        del fields["workers_per_task"]  # versions that do not know it read the file too
-    append_record(run.submissions_path, fields, run.spec_id() or "")
+    append_record(run.submissions_path, asdict(submission), run.spec_id() or "")
 
 
 def job_name(run: RunFolder, number: int) -> str:
@@ -85,3 +93,126 @@ def active_shards(submissions: list[Submission], tasks: list[Task]) -> set[int]:
 def finalizer_name(submission_name: str) -> str:
     """Return the name of the job that grades and loads after a submission."""
     return f"{submission_name}.finalize"
+
+
+def attempt_name(stamp: str, assignment: int, shard: int) -> str:
+    """Name an attempt, its journal and its trace file.
+
+    `assignment` is the number of the plan's assignment to shards, `shard` the first shard that the worker was assigned.
+    """
+    return f"{stamp}-deal{assignment}-shard{shard}"
+
+
+def first_shard(path: Path, assignment: int) -> int | None:
+    """Return the first shard of the worker that wrote a journal or trace file; None where that is of other shards."""
+    name = _ATTEMPT.search(path.stem)
+    return int(name["shard"]) if name is not None and int(name["assignment"]) == assignment else None
+
+
+def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]) -> list[Path]:
+    """Return the journals or trace files that may hold samples of these shards, as their names tell.
+
+    This way a thousand workers do not each open the files of all the others.
+    """
+    assignment = run.assignment()
+    firsts = set(shards).union(*(submission.first_shards(shards) for submission in read(run)))
+    matching = []
+    for path in sorted(paths):
+        name = _ATTEMPT.search(path.stem)
+        if name is None or int(name["assignment"]) != assignment or int(name["shard"]) in firsts:
+            matching.append(path)
+    return matching
+
+
+@dataclass(frozen=True)
+class SharedJob:
+    """A job that a run shares, as the run records it."""
+
+    name: str
+    """Its name in Slurm."""
+    runs: list[str]
+    """Names of the run folders; the first one has the job's logs and code."""
+    finalizer: str
+    """Name of the job that grades and loads this run after it."""
+
+
+_SHARED_JOB = TypeAdapter(SharedJob)
+
+
+def read_shared(run: RunFolder) -> dict[str, SharedJob]:
+    """Return the shared jobs of a run by name, those that it has left included."""
+    records = (record["shared"] for record in read_records(_shared_path(run), run.spec_id()) if "shared" in record)
+    return {job.name: job for job in records_of(_shared_path(run), _SHARED_JOB, records)}
+
+
+def record_shared(run: RunFolder, job: SharedJob) -> None:
+    """Record a shared job, durable when this returns."""
+    append_record(_shared_path(run), {"shared": asdict(job)}, run.spec_id() or "")
+
+
+def left(run: RunFolder) -> set[str]:
+    """Return the names of the shared jobs that a run has left."""
+    return {
+        name for record in read_records(_shared_path(run), run.spec_id()) if isinstance(name := record.get("left"), str)
+    }
+
+
+def leave(run: RunFolder, name: str) -> None:
+    """Let a run leave a shared job, durable when this returns."""
+    append_record(_shared_path(run), {"left": name}, run.spec_id() or "")
+
+
+def current(run: RunFolder) -> list[Submission]:
+    """Return the submissions of a run in order, without the shared jobs that it has left."""
+    left_jobs = left(run)
+    return [submission for submission in read(run) if submission.name not in left_jobs]
+
+
+def finalizer_of(run: RunFolder, submission: Submission) -> str:
+    """Return the name of the job that grades and loads a run after a submission."""
+    shared = read_shared(run).get(submission.name)
+    return shared.finalizer if shared else finalizer_name(submission.name)
+
+
+def others(run: RunFolder, job: SharedJob) -> list[RunFolder]:
+    """Return the other runs of a shared job."""
+    return [RunFolder(run.path.parent / name) for name in job.runs if name != run.path.name]
+
+
+def logs_dir(run: RunFolder, job_name: str) -> Path:
+    """Return the folder with the logs of a job, which are those of the first run where the job is shared."""
+    shared = read_shared(run).get(job_name)
+    return (RunFolder(run.path.parent / shared.runs[0]) if shared else run).logs_dir
+
+
+def tasks_without_others(run: RunFolder, job: SharedJob, num_tasks: int) -> set[int]:
+    """Return the tasks of a shared job, by index, in which no other run has anything left to do."""
+    busy: set[int] = set()
+    for other in others(run, job):
+        if not other.exists() or job.name in left(other):
+            continue
+        unfinished = set(by_shard(other, read_endings(other)).unfinished_shards)
+        for submission in read(other):
+            if submission.name == job.name:
+                busy |= {index for index, shards in enumerate(submission.tasks) if not unfinished.isdisjoint(shards)}
+    return set(range(num_tasks)) - busy
+
+
+def _shared_path(run: RunFolder) -> Path:
+    return run.path / "jsonl"
+
+
+def record_canceled(run: RunFolder, names: Sequence[str]) -> None:
+    """Record that the jobs of these submissions were canceled, durable when this returns."""
+    append_record(_canceled_path(run), {"canceled": list(names), "at": time.time()})
+
+
+def is_canceled(run: RunFolder) -> bool:
+    """True if the last submission of a run was canceled, and it has not been submitted since."""
+    submitted = read(run)
+    canceled = {name for record in read_records(_canceled_path(run)) for name in record.get("canceled", ())}
+    return bool(submitted) and submitted[-1].name in canceled
+
+
+def _canceled_path(run: RunFolder) -> Path:
+    return run.path / "canceled.jsonl"

@@ -14,12 +14,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
 
-from harness import chain_scores
+from harness.chain import chain_scores
 from jobs.run import own_files, trace_files
-from jobs.run.digest import FileDamaged, WrongFormat, say_once
-from jobs.run.files import files_in
+from jobs.run.files import FileDamaged, WrongFormat, files_in, say_once
 from jobs.run.folder import RunFolder
 from jobs.run.spec import ModelSpec, RunSpec
 
@@ -52,7 +50,7 @@ def scorer_of(target: ModelSpec, spec: RunSpec) -> Scorer:
     return Scorer(target.name, target.fingerprint, spec.engine.kind, spec.engine.dtype)
 
 
-def write(run: RunFolder, scorer: Scorer, rows: Sequence[Mapping[str, Any]]) -> None:
+def write(run: RunFolder, scorer: Scorer, rows: Sequence[Mapping[str, str | int | float | None]]) -> None:
     """Write a file of rows with the columns of TARGET_LOGPROBS."""
     written_at = time.time()
     stamp = datetime.fromtimestamp(written_at, UTC).strftime("%Y%m%dT%H%M%S.%f")

@@ -3,7 +3,7 @@
 There is one file per worker attempt, not one per sample, because shared filesystems are slow with many small files. The
 columns are the fields of harness.trace; a test compares them, so that the two cannot drift apart unnoticed.
 
-Every file has digests (jobs.run.digest). Whoever reads one compares it with them first, so nothing damaged is read.
+Every file has digests (jobs.run.files). Whoever reads one compares it with them first, so nothing damaged is read.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.run import digest
-from jobs.run.digest import FileDamaged
-from jobs.run.files import write_atomically
+from harness.engine import Finish, Role
+from harness.trace import StopReason
+from jobs.run import files
+from jobs.run.files import FileDamaged, write_atomically
 
 DAMAGED = (FileDamaged, pa.ArrowException, OSError)
 """What reading a file that is damaged or cannot be read raises."""
@@ -26,8 +27,95 @@ RUN_KEY, KIND_KEY = "run", "kind"
 """Metadata of a file: the run id that follows from its run's specification, and the folder that it was written into."""
 _NO_THREAD = "Failed to launch worker thread"
 """What pyarrow says where its process has no room for another thread, for example under `ulimit -v`."""
-_OWN_KEYS = frozenset({digest.FORMAT_KEY, RUN_KEY, KIND_KEY})
+_OWN_KEYS = frozenset({files.FORMAT_KEY, RUN_KEY, KIND_KEY})
 _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
+
+
+class CandidateRow(TypedDict):
+    """A candidate as it is read from a trace file."""
+
+    text: str
+    num_tokens: int
+    finish: Finish
+    mean_logprob: float | None
+    option: int | None
+    accepted: bool
+    verdict_score: float | None
+
+
+class VerdictRow(TypedDict):
+    """A verdict as it is read from a trace file."""
+
+    kind: str
+    question: str
+    options: list[str]
+    logprobs: list[float]
+    decision: int
+    score: float | None
+    accepted: bool
+
+
+class DecisionRow(TypedDict):
+    """A decision as it is read from a trace file."""
+
+    kind: str
+    value: float | None
+    threshold: float | None
+    accepted: bool
+    accepts_below: bool
+
+
+class StepRow(TypedDict):
+    """A step as it is read from a trace file; a reader of some columns has those alone."""
+
+    author: Role
+    role: str
+    text: str
+    num_tokens: int
+    token_ids: list[int]
+    finish: Finish
+    candidates: list[CandidateRow]
+    verdict: VerdictRow | None
+    elapsed_seconds: float
+    decision: DecisionRow | None
+
+
+class SampleRow(TypedDict):
+    """A sample as it is read from a trace file; a reader of some columns has those alone."""
+
+    sample_id: str
+    problem_id: str
+    sample_index: int
+    seed: int
+    draft_prompt: str
+    target_prompt: str
+    steps: list[StepRow]
+    calls: list[Mapping[str, float | str | None]]
+    stop_reason: StopReason | None
+    error: str | None
+
+
+class GradeRow(TypedDict):
+    """A grade as it is read from a file of grades."""
+
+    sample_id: str
+    grader_version: str
+    verdict: str
+    extracted: str | None
+    rule: str | None
+    detail: str | None
+
+
+class ScoreRow(TypedDict):
+    """A score as it is read from a file of scores."""
+
+    sample_id: str
+    step_index: int
+    candidate_index: int | None
+    scorer: str
+    score: float | None
+    missing: str | None
+
 
 PROBLEMS = pa.schema(
     {
@@ -120,7 +208,6 @@ TRACES = pa.schema(
         "error": _text,
         "latency_seconds": _real,
         "num_attempts": _int,
-        "version": _int,
     }
 )
 """Metadata key `attempt` holds the JSON of jobs.run.spec.Attempt."""
@@ -190,9 +277,9 @@ TARGET_LOGPROBS = pa.schema(
         "target": _text,
     }
 )
-"""The target's log-probability (nats) of the generated tokens of each step (harness.chain_scores). num_characters:
-length of the step's text, by which a row is told from one of another chain. target: fingerprint of the model. Metadata
-key `scorer` holds the JSON of jobs.run.target_logprobs.Scorer."""
+"""The target's log-probability (nats) of the generated tokens of each step (harness.chain.chain_scores).
+num_characters: length of the step's text, by which a row is told from one of another chain. target: fingerprint of the
+model. Metadata key `scorer` holds the JSON of jobs.run.target_logprobs.Scorer."""
 
 
 def write_table(
@@ -213,13 +300,13 @@ def write_columns(
 
 
 def _write(path: Path, table: pa.Table, metadata: Mapping[str, str]) -> None:
-    own = {digest.FORMAT_KEY: str(digest.FORMAT)}
+    own = {files.FORMAT_KEY: str(files.FORMAT)}
     if RUN_KEY in metadata:
         own[KIND_KEY] = path.parent.name
     written = pa.BufferOutputStream()
     table = table.replace_schema_metadata({**metadata, **own})
     pq.write_table(table, written, compression="zstd", write_page_checksum=True)
-    write_atomically(path, digest.with_digests(memoryview(written.getvalue())))
+    write_atomically(path, files.with_digests(memoryview(written.getvalue())))
 
 
 @contextlib.contextmanager
@@ -230,9 +317,9 @@ def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
     OSError with a number where the file cannot be read, and MemoryError where this process may start no thread.
     """
     try:
-        digest.check(path, whole=whole)
+        files.check_digests(path, whole=whole)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            digest.check_format(path, _format_of(file))
+            files.check_format(path, _format_of(file))
             yield file
     except FileDamaged:
         raise
@@ -271,11 +358,11 @@ def columns_of(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
     return table
 
 
-def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file, a few in memory at a time; a column may be the path of a nested field."""
+def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iterator[SampleRow]:
+    """Yield the rows of a trace file, a few in memory at a time; a column may be the path of a nested field."""
     with opened(path) as file:
         for batch in file.iter_batches(batch_size=rows_at_once, columns=columns):
-            yield from batch.to_pylist()
+            yield from cast(list[SampleRow], batch.to_pylist())
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -285,7 +372,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def _format_of(file: pq.ParquetFile) -> int | str | None:
-    written = metadata_of(file).get(digest.FORMAT_KEY)
+    written = metadata_of(file).get(files.FORMAT_KEY)
     return int(written) if written and written.isdigit() else written
 
 

@@ -7,11 +7,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.plural import counted
-from harness.sizing.cards import GPU_MEMORY
+from harness.sizing.cards import GPU_MEMORY, Option
 from jobs.slurm import client, profiles, python_command
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
@@ -87,7 +86,7 @@ def _arrays(tasks: int) -> Check:
     return ok("slurm arrays", f"at most {max_tasks} tasks per array")
 
 
-def _options(options: Mapping[str, Any]) -> Check:
+def _options(options: Mapping[str, Option]) -> Check:
     """Check whether sbatch would accept a job with these options; nothing is submitted."""
     limit = profiles.minutes(options.get("time", profiles.DEFAULT_TIME))
     flags = [

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
+from harness.sizing.cards import Option
+
 KEY = "python"
 """The key of a profile."""
 PYXIS = frozenset(
@@ -123,7 +125,7 @@ def read(value: Any, srun: Sequence[str]) -> tuple[PythonCommand, list[str]]:
     return PythonCommand(tuple(words), mounts), arguments
 
 
-def pyxis_arguments(options: Mapping[str, Any]) -> list[str]:
+def pyxis_arguments(options: Mapping[str, Option]) -> list[str]:
     """Return Pyxis's options as arguments of srun, none where they name no container.
 
     A switch is True or False, and its opposite begins with `no-`.
@@ -141,12 +143,12 @@ def pyxis_arguments(options: Mapping[str, Any]) -> list[str]:
     return arguments
 
 
-def names_pyxis_container(options: Mapping[str, Any]) -> bool:
+def names_pyxis_container(options: Mapping[str, Option]) -> bool:
     """Return whether Pyxis's options name a container; an empty value takes back that of the profile."""
     return bool(options.get("container-image") or options.get("container-name"))
 
 
-def names_own_python(options: Mapping[str, Any]) -> bool:
+def names_own_python(options: Mapping[str, Option]) -> bool:
     """Return whether options name the Python of jobs, so that the one that submits them says nothing about it."""
     return bool(options.get(KEY))
 

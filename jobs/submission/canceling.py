@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from jobs.run import cancellations, endings, shared_jobs, submissions
+from jobs.run import endings, submissions
 from jobs.run.files import FULL
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.slurm import client
@@ -36,9 +36,9 @@ def cancel(run: RunFolder) -> list[str]:
             raise NotSubmitted(
                 f"{run.path} was not submitted to Slurm; a local run ends with the command that started it"
             )
-        shared = shared_jobs.read(run)
+        shared = submissions.read_shared(run)
         own = [submission.name for submission in submitted if submission.name not in shared]
-        own += [shared_jobs.finalizer_of(run, submission) for submission in submitted]
+        own += [submissions.finalizer_of(run, submission) for submission in submitted]
         own_tasks = client.queue(own)
         if not own_tasks and _is_finished(run):
             raise Finished(f"{run.path.name} is finished; there is nothing to cancel")
@@ -46,21 +46,21 @@ def cancel(run: RunFolder) -> list[str]:
         # Before anything ends: a night that finds ended jobs must know that they were not killed.
         _record(run, [submission.name for submission in submitted])
         client.cancel(own)
-        for name in shared.keys() - shared_jobs.left(run):
-            shared_jobs.leave(run, name)
+        for name in shared.keys() - submissions.left(run):
+            submissions.leave(run, name)
         active = [task for task in client.queue(list(shared)) if task.is_active]
         sizes = {submission.name: len(submission.tasks) for submission in submitted}
-        idle = {name: shared_jobs.tasks_without_others(run, job, sizes[name]) for name, job in shared.items()}
+        idle = {name: submissions.tasks_without_others(run, job, sizes[name]) for name, job in shared.items()}
         # A colleague's task passes over this run by itself.
         client.cancel_tasks([task for task in active if task.index in idle[task.name] and not task.colleague])
         going_on = {task.name for task in active if task.index not in idle[task.name]}
-        return sorted({other.path.name for name in going_on for other in shared_jobs.others(run, shared[name])})
+        return sorted({other.path.name for name in going_on for other in submissions.others(run, shared[name])})
 
 
 def _record(run: RunFolder, names: Sequence[str]) -> None:
     """Record the cancellation; a full disk does not keep the jobs that fill it from being canceled."""
     try:
-        cancellations.record(run, names)
+        submissions.record_canceled(run, names)
     except OSError as error:
         if error.errno not in FULL:
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.after.missing import missing_after
-from jobs.run import shared_jobs, submissions
+from jobs.run import submissions
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.slurm import client, profiles
@@ -23,11 +23,11 @@ def conclude_again(run: RunFolder) -> str:
         if not missing:
             return ""
         before = submissions.read(run)
-        queued = client.queue([shared_jobs.finalizer_of(run, submission) for submission in before])
+        queued = client.queue([submissions.finalizer_of(run, submission) for submission in before])
         if at_work := [task for task in queued if task.is_active]:
             return in_queue(missing, at_work[-1])
         client.cancel_tasks(queued)  # held for good
-        name = shared_jobs.finalizer_of(run, before[-1]).removesuffix(submissions.finalizer_name(""))
+        name = submissions.finalizer_of(run, before[-1]).removesuffix(submissions.finalizer_name(""))
         parameters = profiles.finalizer_parameters(before[-1].options)
         try:
             job = submit.submit_finalizer(run, name, [], with_code(run, snapshot.take(run), parameters))

@@ -11,25 +11,26 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.cli.program import typed
 from harness.plural import counted
-from harness.sizing.cards import GPU_MEMORY, num_tasks
-from jobs.run import codes, lag, shared_jobs, submissions
+from harness.sizing.cards import Option, num_tasks
+from jobs.run import codes, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
-from jobs.run.spec import RunSpec
+from jobs.run.spec import RunSpec, check_prompts
 from jobs.run.submissions import Submission
-from jobs.run.wording import check_prompts
 from jobs.slurm import client, profiles
 from jobs.slurm.python_command import PythonCommand
-from jobs.submission import old_logs, snapshot, submit
+from jobs.submission import snapshot, submit
 
 _ENDING = "COMPLETING"
 _ENDING_SECONDS = 120.0
 """How long to wait for tasks that are ending: longer than Slurm's usual KillWait of 30 s and an epilog."""
 _ENDING_POLL_SECONDS = 3.0
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Dispatched:
 
 def dispatch(
     run: RunFolder,
-    options: Mapping[str, Any],
+    options: Mapping[str, Option],
     shards_per_task: int = 1,
     workers_per_task: int = 1,
     *,
@@ -84,15 +85,12 @@ def dispatch(
         jobs: list[str] = []
         num_taken, refusal = 0, None
         tasks = list(portions(todo, shards_of_task(options, shards_per_task, workers_per_task)))
-        # An earlier version that resumes the run would pass this key to sbatch.
-        recorded = {key: value for key, value in options.items() if key != GPU_MEMORY}
         for number, array in enumerate(portions(tasks, client.max_array_size() - 1), len(submissions.read(run))):
             name = submissions.job_name(run, number)
             submission = Submission(
-                *(number, name, list(array), time.time(), recorded, shards_per_task, code, workers_per_task)
+                *(number, name, list(array), time.time(), options, shards_per_task, code, workers_per_task)
             )
             submissions.record(run, submission)
-            lag.mark_submission(run, number)
             try:
                 jobs.append(submit.submit_array(run, submission, with_code(run, code, parameters)))
             except client.SlurmError as error:  # such as a limit on the jobs of an account
@@ -120,9 +118,7 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
     and hold the locks until they have ended. The run's submission lock must be held. Raises SlurmError, also where they
     do not end.
     """
-    if not lag.wait_for_submissions(run):
-        print(f"{run.submissions_path} lacks a submission that was recorded: was it damaged?", file=sys.stderr)
-    before = shared_jobs.current(run)
+    before = submissions.current(run)
     deadline, has_said = time.monotonic() + _ENDING_SECONDS, False
     while True:
         queued = _queued(run, before)
@@ -131,7 +127,6 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
         ending = [task for task in queued if task.state == _ENDING]
         if submissions.active_shards(before, ending).isdisjoint(unfinished):
             active = submissions.active_shards(before, queued)
-            old_logs.merge(run, _names(run, before), queued, unfinished)
             return [shard for shard in unfinished if shard not in active], len(active)
         if time.monotonic() >= deadline:
             raise client.SlurmError(
@@ -145,7 +140,7 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
 
 
 def submit_finalizer(
-    run: RunFolder, name: str, jobs: Sequence[str], code: str, options: Mapping[str, Any]
+    run: RunFolder, name: str, jobs: Sequence[str], code: str, options: Mapping[str, Option]
 ) -> str | None:
     """Submit the job that grades, loads and reports after a submission with these options of sbatch.
 
@@ -164,9 +159,7 @@ def submit_finalizer(
 def clear(run: RunFolder) -> None:
     """Cancel the jobs of a finished run that Slurm holds in its queue and will never start. Raises SlurmError."""
     with run.submission_lock():
-        before = shared_jobs.current(run)
-        queued = _queued(run, before)
-        old_logs.merge(run, _names(run, before), queued, [])
+        _queued(run, submissions.current(run))
 
 
 def _queued(run: RunFolder, before: Sequence[Submission]) -> list[client.Task]:
@@ -182,14 +175,14 @@ def _queued(run: RunFolder, before: Sequence[Submission]) -> list[client.Task]:
 def _names(run: RunFolder, before: Sequence[Submission]) -> list[str]:
     """Return the names of the jobs of these submissions, those that grade included."""
     names = [submission.name for submission in before]
-    return [*names, *(shared_jobs.finalizer_of(run, submission) for submission in before)]
+    return [*names, *(submissions.finalizer_of(run, submission) for submission in before)]
 
 
 def preview(
     run: RunFolder,
     spec: RunSpec,
     shards: int,
-    options: Mapping[str, Any],
+    options: Mapping[str, Option],
     shards_per_task: int = 1,
     workers_per_task: int = 1,
 ) -> str:
@@ -201,12 +194,12 @@ def preview(
     return submit.batch_script(run, submission, with_code(run, "code-….zip", parameters, spec))
 
 
-def shards_of_task(options: Mapping[str, Any], shards_per_task: int, workers_per_task: int) -> int:
+def shards_of_task(options: Mapping[str, Option], shards_per_task: int, workers_per_task: int) -> int:
     """Return the shards of a task, for all workers in it."""
     return shards_per_task * workers_per_task * num_tasks(options)
 
 
-def portions(items: Sequence[Any], size: int) -> list[list[Any]]:
+def portions(items: Sequence[_T], size: int) -> list[list[_T]]:
     """Divide items into lists of this size; the last one may be shorter."""
     return [list(items[i : i + size]) for i in range(0, len(items), size)]
 

@@ -25,8 +25,8 @@ from filelock import FileLock
 
 from harness import environment
 from harness.checks import every, storage
-from harness.checks.check import Check, Question, failure, ok
-from jobs.run import own_method
+from harness.checks.finding import Check, Question, failure, ok
+from jobs.run import codes
 from jobs.run.files import write_atomically
 from jobs.slurm import client, profiles
 from jobs.slurm.checks import check_slurm
@@ -97,7 +97,7 @@ def check_here(folder: str) -> None:
     path = Path(folder)
     question = Question.read(path / "question.json")
     if question.method:
-        own_method.load_submitted(question.method)
+        codes.load_submitted(question.method)
     checks = every.checks(question, {"slurm": lambda: check_slurm(question), "held lock": lambda: [_check_lock(path)]})
     answer = {
         "hostname": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),

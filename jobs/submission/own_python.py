@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.engines import caches
+from harness.engines import processes
 from jobs.slurm import client
 from jobs.slurm.python_command import PythonCommand
 
-_FOLDER_VARIABLES = ("TMPDIR", "HF_HOME", "HF_HUB_CACHE", "HARNESS_DATA_DIR", *caches.FOLDERS)
+_FOLDER_VARIABLES = ("TMPDIR", "HF_HOME", "HF_HUB_CACHE", "HARNESS_DATA_DIR", *processes.FOLDERS)
 """Variables that name folders of the node, which a task uses where they are set."""
 _BEFORE = (
     # Packages of the Python that submits are for another one, and ~/.local is visible in most containers.

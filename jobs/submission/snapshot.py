@@ -1,7 +1,7 @@
 """A snapshot of the code in one file of the run folder: jobs run what was submitted, whatever is edited meanwhile.
 
 It is one archive and not a copied tree, because shared filesystems are slow with many small files, and equal code is
-kept once. A node unpacks it once for all its jobs (jobs.submission.unpacked). The weights of the bundled models stay
+kept once. Each job unpacks it on its node (jobs.submission.task). The weights of the bundled models stay
 where they are installed: they are larger than all the code, and a job only needs their path.
 """
 
@@ -22,16 +22,16 @@ from harness.code_hash import running_code
 from harness.methods import plugins
 from harness.methods.references import packed
 from harness.weights import models
-from jobs.run import own_method
+from jobs.run import codes
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
 from jobs.slurm.python_command import PythonCommand
-from jobs.submission import own_python, task, unpacked
+from jobs.submission import own_python, task
 
 CODE = task.CODE
 ARCHIVE, HASH = "HARNESS_CODE_ARCHIVE", "HARNESS_CODE_HASH"
 """Environment variables of a job: the SHA-256 of the archive, and the hash of the code in it (harness.code_hash)."""
-_CONTENT = ("harness", "jobs", "grading", "warehouse", "slurm/clusters", "pyproject.toml", own_method.SUBMITTED)
+_CONTENT = ("harness", "jobs", "grading", "warehouse", "slurm/clusters", "pyproject.toml", codes.SUBMITTED)
 """The packages, the profiles (for a job that launches runs again), the requirements that a node's check reads, and in a
 job, the methods that were submitted with it."""
 _EXCLUDED = Path("harness/data/models")
@@ -74,10 +74,8 @@ def require() -> None:
             "or set TMPDIR in the profile's setup to a folder without a colon that the job's tasks see"
         )
     own = running_code().hash  # read now: later the code of this process may be edited
-    if code is not None:
-        if os.environ.get(HASH, own) != own:
-            raise WrongCode(f"the code in {code} is not what was submitted: files in it were changed or removed")
-        unpacked.hold(Path(code))
+    if code is not None and os.environ.get(HASH, own) != own:
+        raise WrongCode(f"the code in {code} is not what was submitted: files in it were changed or removed")
 
 
 def unpacked_archive() -> str | None:
@@ -100,22 +98,15 @@ def running(archive: Path, python: str, parameters: Mapping[str, Any]) -> dict[s
 def _setup(archive: Path, python: str) -> list[str]:
     """Return lines of a batch script that unpack the code on the node's own disk and make the rest run from it."""
     sha256 = _sha256(archive)
-    failed = "echo 'error: the code cannot be unpacked: set TMPDIR in the profile to a folder with room' >&2; exit 1"
-    program = "import sys; sys.path.insert(0, sys.argv[1]); from jobs.submission.unpacked import main; "
-    program += "sys.exit(main(sys.argv[2:]))"
-    packed = shlex.quote(str(archive))
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from jobs.submission.task import unpack; "
+    program += "print(unpack(*sys.argv[1:]))"
+    unpack = shlex.join([python, "-c", program, str(archive), sha256])
     return [
         # `python -m` puts the working directory first, which is often the checkout, edited since.
         "export PYTHONSAFEPATH=1",
-        f'harness_code() {{ {shlex.quote(python)} -c {shlex.quote(program)} "$@"; }}',
-        f'harness_shared="${{TMPDIR:-/tmp}}/{unpacked.PREFIX}$UID-${{SLURMD_NODENAME:-$HOSTNAME}}-{sha256[:12]}"',
         *_waiting_for(archive),
-        "while true; do",
-        '  { exec {harness_lock}<>"$harness_shared.lock"; } 2>/dev/null || harness_lock=',
-        f'  {CODE}=$(harness_code {packed} take {packed} {sha256} "$harness_shared" $harness_lock) && break',
-        f"  [ $? = {unpacked.REOPEN} ] || {{ {failed}; }}",
-        "done",
-        f"""trap 'harness_code "${CODE}" leave "${CODE}" $harness_lock || :' EXIT""",
+        f"{CODE}=$({unpack}) || exit 2",
+        f"""trap 'rm -rf "${CODE}"' EXIT""",
         f'export {CODE} PYTHONPATH="${CODE}${{PYTHONPATH:+:$PYTHONPATH}}"',
         *_exports(sha256),
     ]
@@ -145,7 +136,7 @@ def _sha256(archive: Path) -> str:
 
 def _archive(root: Path) -> bytes:
     content = io.BytesIO()
-    methods = {f"{own_method.SUBMITTED}/{plugin.name}.zip": packed(plugin) for plugin in plugins.all_registered()}
+    methods = {f"{codes.SUBMITTED}/{plugin.name}.zip": packed(plugin) for plugin in plugins.all_registered()}
     with zipfile.ZipFile(content, "w") as archive:
         for path in _files(root):
             if (name := path.relative_to(root).as_posix()) not in methods:

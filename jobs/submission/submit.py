@@ -19,15 +19,16 @@ from harness import gpus
 from harness.engines import placement
 from harness.engines.processes import output_to
 from harness.environment import accelerator
-from harness.launch_options import Cluster
 from harness.methods import build
+from harness.settings.launch_settings import Cluster
+from harness.sizing.cards import Option
 from jobs.after.conclude import conclude
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from jobs.run.submissions import Submission
 from jobs.slurm import client
-from jobs.submission import in_process, old_logs, snapshot
+from jobs.submission import in_process, snapshot
 from jobs.submission.in_process import InProcessJob
 from jobs.work.side_by_side import run_share, run_side_by_side
 from jobs.work.worker import LAUNCHER_PID, run_parts, run_shards
@@ -93,7 +94,6 @@ def submit_parts_here(logged_in: RunFolder, workers: Sequence[Sequence[tuple[Run
     """Start workers in processes of this machine, each for its shards of one run or several."""
     import submitit
 
-    old_logs.begin_local(logged_in)
     executor = submitit.AutoExecutor(folder=str(logged_in.logs_dir / "jobs"), cluster="local")
     executor.update_parameters(timeout_min=_LOCAL_LIMIT_MINUTES)
     os.environ[LAUNCHER_PID] = str(os.getpid())
@@ -138,8 +138,8 @@ def num_cards(spec: RunSpec) -> int:
     """Return the cards that the engines of one worker need, as far as the run says."""
     on_servers = {role for role, model in spec.models.items() if model is not None and model.server is not None}
     roles = [role for role in build(spec.method, dict(spec.params)).roles if role not in on_servers]
-    named = {role: numbers for role, numbers in spec.engine.cards.items() if role in roles}
-    return placement.num_cards(named, {role: spec.engine.widths[role] or 1 for role in roles})
+    named = {role: own.gpus for role, own in spec.settings.items() if role in roles}
+    return placement.num_cards(named, {role: spec.settings[role].tensor_parallel or 1 for role in roles})
 
 
 @contextlib.contextmanager
@@ -173,7 +173,7 @@ def _rejections_in_one_line() -> Iterator[None]:
         raise client.SlurmRejected("; ".join(line for line in lines if line)) from error
 
 
-def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
+def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Option]) -> str:
     """Submit one array job; returns its id. `parameters` are submitit's. Raises client.SlurmRejected."""
     executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     path = str(run.path.resolve())
@@ -186,7 +186,7 @@ def submit_shared_array(
     logged_in: RunFolder,
     name: str,
     tasks: Sequence[Sequence[tuple[RunFolder, list[int]]]],
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, Option],
     workers_per_task: int = 1,
 ) -> str:
     """Submit one array job whose tasks have shards of several runs; returns its id. Raises client.SlurmRejected."""
@@ -210,7 +210,7 @@ def _mapped(executor: Any, path: str, submission: Submission) -> list[Job]:
     return list(executor.map_array(run_side_by_side, parts, [workers] * len(tasks)))
 
 
-def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
+def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str, Option]) -> str:
     """Return the batch script of a submission, without submitting it."""
     executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     if len(submission.tasks) > 1:
@@ -224,7 +224,7 @@ def _all_at_a_time(submission: Submission, parameters: Mapping[str, Any]) -> dic
     return {"array_parallelism": len(submission.tasks), **parameters}
 
 
-def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Any]) -> str:
+def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Option]) -> str:
     """Submit the job that grades, loads and reports once `jobs` have ended, whether or not they succeeded.
 
     Without jobs it starts at once. Returns its id. Raises client.SlurmRejected.
@@ -234,7 +234,7 @@ def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters:
 
 
 def submit_call(
-    folder: Path, name: str, parameters: Mapping[str, Any], function: Callable[..., None], *arguments: Any
+    folder: Path, name: str, parameters: Mapping[str, Option], function: Callable[..., None], *arguments: Any
 ) -> str:
     """Submit one call of a module's function as a job of its own, with a snapshot of the code; returns the job's id.
 
@@ -246,7 +246,7 @@ def submit_call(
 
 
 def _submit(
-    run: RunFolder, name: str, parameters: Mapping[str, Any], function: Callable[..., Any], *arguments: Any
+    run: RunFolder, name: str, parameters: Mapping[str, Option], function: Callable[..., Any], *arguments: Any
 ) -> str:
     executor = _slurm_executor(run, name, parameters)
     with _outside_of_any_job(), _rejections_in_one_line():

@@ -7,22 +7,22 @@ unpacked code; so that signals meet the task, and the interpreter has nothing of
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import io
 import os
 import re
 import runpy
-import socket
+import shutil
 import sys
 import tempfile
 import tomllib
 import zipfile
 from pathlib import Path
-
-from jobs.submission import unpacked
+from typing import NoReturn
 
 CODE = "HARNESS_CODE"
 """Environment variable: the folder that a job's code was unpacked into."""
-_SHOWN_NAMES = 3
 _NAME = re.compile(r"[\w.-]+")
 
 
@@ -33,39 +33,33 @@ def begin(arguments: list[str]) -> None:
     """
     archive, sha256, *command = arguments
     if missing := missing_packages(Path(archive)):
-        further = f" and {len(missing) - _SHOWN_NAMES} more" if len(missing) > _SHOWN_NAMES else ""
-        names = ", ".join(missing[:_SHOWN_NAMES]) + further
+        names = ", ".join(missing)
         _stop(f"{sys.executable} has no {names}: install what pyproject.toml requires for the python of the profile")
-    try:
-        folder, lock = take(Path(archive), sha256)
-    except (OSError, unpacked.Damaged, zipfile.BadZipFile) as error:
-        _stop(f"the code cannot be unpacked: {error}; set TMPDIR in the profile's setup to a folder with room")
+    folder = unpack(archive, sha256)
     os.environ[CODE] = str(folder)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
     # `python -m` puts the working directory first, which is often the checkout, edited since.
     os.environ["PYTHONSAFEPATH"] = "1"
-    if lock is not None:
-        os.set_inheritable(lock, True)
-    module = command.index("-m")
-    command[module + 1 : module + 1] = [__name__, str(lock or 0)]
+    command.insert(command.index("-m") + 1, __name__)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *command])
 
 
-def take(archive: Path, sha256: str) -> tuple[Path, int | None]:
-    """Unpack an archive into the folder for temporary files, or use what another job has unpacked there.
+def unpack(archive: str, sha256: str) -> Path:
+    """Check an archive and unpack it into a new folder for temporary files; returns the folder.
 
-    Returns the folder, and a descriptor whose lock keeps it, if there is one. Raises what `unpacked.take` raises.
+    Ends with a line and exit code 2 where the archive is not what was submitted, or nothing can be written.
     """
-    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    shared = Path(tempfile.gettempdir()) / f"{unpacked.PREFIX}{os.getuid()}-{node}-{sha256[:12]}"
-    while True:
-        lock = unpacked.open_lock(shared)
-        try:
-            return unpacked.take(archive, sha256, shared, lock), lock
-        except unpacked.Removed:
-            if lock is not None:
-                os.close(lock)
+    try:
+        content = Path(archive).read_bytes()
+        if hashlib.sha256(content).hexdigest() != sha256:
+            _stop(f"{archive} is damaged: it is not the archive that was submitted")
+        folder = Path(tempfile.mkdtemp(prefix="harness-code-"))
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
+            packed.extractall(folder)
+    except OSError as error:
+        _stop(f"the code cannot be unpacked: {error}; set TMPDIR in the profile's setup to a folder with room")
+    return folder
 
 
 def missing_packages(archive: Path) -> list[str]:
@@ -84,21 +78,18 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-def _stop(text: str) -> None:
+def _stop(text: str) -> NoReturn:
     print(f"error: {text}", file=sys.stderr)
     sys.exit(2)
 
 
 def main(arguments: list[str]) -> None:
-    """Run a module of the unpacked code. The arguments are the lock's descriptor (0: none), the module, and its own."""
-    lock, module = int(arguments[0]) or None, arguments[1]
-    if lock is not None:
-        os.set_inheritable(lock, False)
-    sys.argv = [module, *arguments[2:]]
+    """Run a module of the unpacked code, and remove that at the end. The arguments are the module and its own."""
+    sys.argv = arguments
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     finally:
-        unpacked.leave(Path(os.environ[CODE]), lock)
+        shutil.rmtree(os.environ[CODE], ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Submit several runs at once: runs of one pair of models share array jobs, so that a node loads their models once.
 
 A task has some shards of each run and works on one run after the other. Every run records the jobs as its own, so that
-status, resume and a second launch know its shards; what is special about them is in jobs.run.shared_jobs.
+status, resume and a second launch know its shards; what is special about them is in jobs.run.submissions.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from harness.methods import build
-from jobs.run import codes, lag, shared_jobs, submissions
+from harness.sizing.cards import Option
+from jobs.run import codes, submissions
 from jobs.run.folder import RunFolder
-from jobs.run.shared_jobs import SharedJob
-from jobs.run.submissions import Submission
-from jobs.run.wording import check_prompts
+from jobs.run.spec import check_prompts
+from jobs.run.submissions import SharedJob, Submission
 from jobs.slurm import client, profiles
 from jobs.submission import snapshot, submit
 from jobs.submission.dispatch import (
@@ -38,7 +37,7 @@ class Request:
     """A run to be submitted, and how."""
 
     run: RunFolder
-    options: Mapping[str, Any]
+    options: Mapping[str, Option]
     """The options of sbatch."""
     shards_per_task: int = 1
     workers_per_task: int = 1
@@ -83,7 +82,7 @@ def _groups(requests: Sequence[Request]) -> list[list[int]]:
 def _in_common(request: Request) -> object:
     """Return what runs in one job must have in common: the resources, and what decides which engines are started.
 
-    Only a node knows which engines can be shared (harness.engines.sharing); here it is enough that they are likely to
+    Only a node knows which engines can be shared (harness.engines.pool); here it is enough that they are likely to
     be. The number of drafts and the context are left out: they leave at least the target as it is.
     """
     spec = request.run.spec()
@@ -92,8 +91,10 @@ def _in_common(request: Request) -> object:
     adapter = spec.selection and spec.selection.fingerprint
     proposing = spec.speculator and (spec.speculator.path, spec.speculator.revision)
     engine = replace(spec.engine, max_context=None)
+    settings = [spec.settings[role] for role in sorted(roles)]
+    starts = [(own.tensor_parallel, own.memory, own.gpus, own.engine) for own in settings]
     resources = [request.run.path.resolve().parent, dict(request.options), request.workers_per_task]
-    return [resources, sorted(roles), used, adapter, proposing, engine, spec.concurrency]
+    return [resources, sorted(roles), used, adapter, proposing, engine, starts, spec.concurrency]
 
 
 def _dispatch_alone(request: Request) -> Dispatched:
@@ -173,9 +174,8 @@ def _record(requests: Sequence[Request], archives: Sequence[str], array: Sequenc
         run, of_run = request.run, [task[number] for task in array]
         place = len(submissions.read(run))
         finalizer = submissions.finalizer_name(submissions.job_name(run, place))
-        shared_jobs.record(run, SharedJob(name, names, finalizer))
+        submissions.record_shared(run, SharedJob(name, names, finalizer))
         options, per_task = dict(request.options), (request.shards_per_task, code, request.workers_per_task)
         submission = Submission(place, name, of_run, time.time(), options, *per_task)
         submissions.record(run, submission)
-        lag.mark_submission(run, place)
     return name

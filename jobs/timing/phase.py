@@ -20,12 +20,13 @@ from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.sample import run_sample
 from harness.trace import Trace
-from jobs.run import lag, state
-from jobs.run.endings import by_shard, read_endings
+from jobs.run import state
+from jobs.run.endings import by_shard, read_endings, wait_for_endings
 from jobs.run.folder import RunFolder
-from jobs.run.journal_writer import JournalWriter
-from jobs.run.records import FAILED, counting_records
+from jobs.run.journal import JournalWriter
+from jobs.run.own_files import FAILED, counting_records
 from jobs.run.spec import RunSpec, Unit
+from jobs.run.trace_files import StepRow
 from jobs.timing import folder
 from jobs.timing.draw import Drawn, Ended, draw
 from jobs.timing.folder import timing_id
@@ -42,7 +43,7 @@ def is_due(run: RunFolder) -> bool:
         return False
     ended = by_shard(run, read_endings(run, whole=False))
     if ended.num_unfinished and not run.are_held(ended.shards_with_samples):
-        lag.wait_for_endings(run)  # the others may have ended a moment ago, on other machines
+        wait_for_endings(run)  # the others may have ended a moment ago, on other machines
         ended = by_shard(run, read_endings(run, whole=False))
     return not ended.num_unfinished
 
@@ -73,7 +74,7 @@ def _draw(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[Dr
     return drawn
 
 
-def _length(steps: Sequence[Mapping[str, int]] | None) -> int:
+def _length(steps: Sequence[StepRow] | None) -> int:
     return sum(step["num_tokens"] for step in steps or ())
 
 

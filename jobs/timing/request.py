@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.engines.cores import core_lists
+from harness.engines.placement import core_lists
 from harness.environment import accelerator
 from harness.methods import build
 from harness.plural import counted
@@ -41,10 +41,10 @@ def split_cores_notice(asked: int | None, spec: RunSpec, problems: Iterable[Prob
 
     None where the engines are on GPUs, take turns, or have the same cores with all samples in flight as with one.
     """
-    if asked is None or spec.engine.kind != "vllm" or spec.engine.take_turns or accelerator() != "cpu":
+    if asked is None or not spec.engine.can.has_processes or spec.engine.take_turns or accelerator() != "cpu":
         return None
     sizing = sizing_of(spec, build(spec.method, dict(spec.params)), problems)
-    ranks = {role: spec.engine.widths.get(role) or 1 for role in sizing.roles}
+    ranks = {role: spec.settings[role].tensor_parallel or 1 for role in sizing.roles}
     cores, alone = (core_lists(sizing.roles, ranks, n, small=small_models(sizing)) for n in (spec.concurrency, 1))
     if cores == alone:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from shlex import quote
 
 from harness.cli.program import typed
-from jobs.run import shared_jobs
+from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
@@ -26,7 +26,7 @@ def after_job(run: RunFolder, missing: str, earlier: Sequence[Submission], answe
         return ""
     if tasks := at_work(run, earlier, answers):
         return in_queue(missing, tasks[-1])
-    last = shared_jobs.finalizer_of(run, earlier[-1])
+    last = submissions.finalizer_of(run, earlier[-1])
     held = [task for task in answers.queued if task.name == last]
     ended = [*(task for task in answers.history if task.name == last and not task.is_active), *held]
     return how_to_conclude(run, missing, f"job {ended[-1].job_id}: {reasons.reason(run, ended[-1])}" if ended else "")
@@ -34,7 +34,7 @@ def after_job(run: RunFolder, missing: str, earlier: Sequence[Submission], answe
 
 def at_work(run: RunFolder, earlier: Sequence[Submission], answers: Answers) -> list[Task]:
     """Return the jobs that grade and load a run, as far as they are running or queued."""
-    names = {shared_jobs.finalizer_of(run, submission) for submission in earlier}
+    names = {submissions.finalizer_of(run, submission) for submission in earlier}
     return [task for task in answers.queued if task.name in names and task.is_active]
 
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jobs.run.digest import FileDamaged
 from jobs.run.endings import ShardEndings, by_shard, read_endings
+from jobs.run.files import FileDamaged
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import readable
 from jobs.timing import folder as timings

@@ -14,6 +14,7 @@ import orjson
 from jobs.run import own_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
+from jobs.run.trace_files import StepRow
 from jobs.timing import folder as timings
 from jobs.watch import starts
 
@@ -118,7 +119,7 @@ class Follower:
             self.progress.ended.add(event["sample_id"])
             self.progress.errors += event["stop_reason"] == "error"
 
-    def _count_step(self, step: dict[str, Any]) -> None:
+    def _count_step(self, step: StepRow) -> None:
         self.progress.steps += 1
         decided = step.get("decision") or step["verdict"]
         if decided is not None:

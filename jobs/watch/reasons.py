@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cli import permissions
-from jobs.run import shared_jobs
+from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
 from jobs.submission.in_process import LOG_NAME as IN_PROCESS_LOG
@@ -123,7 +123,7 @@ def last_error(run: RunFolder, task: Task) -> str:
         starts = [_last_start(_tail(path)) for path in logs]
     except PermissionError as error:
         return permissions.explained(error)[:_MAX_CHARACTERS]
-    shared = shared_jobs.read(run).get(task.name)
+    shared = submissions.read_shared(run).get(task.name)
     for lines in starts if shared else []:
         if named := _named(run, lines, shared.runs if shared else []):
             return named[:_MAX_CHARACTERS]
@@ -208,7 +208,7 @@ def _exit_of(task: Task) -> str:
 
 
 def _logs(run: RunFolder, task: Task) -> Path:
-    return shared_jobs.logs_dir(run, task.name) / "jobs"
+    return submissions.logs_dir(run, task.name) / "jobs"
 
 
 def _is_log_of(task: Task, path: Path) -> bool:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jobs.after.missing import missing_after
-from jobs.run import codes, own_files, shared_jobs, submissions
-from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal, first_shard
+from jobs.run import codes, own_files, submissions
+from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
 from jobs.run.folder import RunFolder
-from jobs.run.submissions import Submission
+from jobs.run.submissions import Submission, first_shard
 from jobs.slurm import client
 from jobs.slurm.client import Task
 from jobs.timing import folder as timings
@@ -267,8 +267,10 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
     if result.missing:
         result.how_to_conclude = conclusion.after_job(run, result.missing, earlier, answers)
         result.is_concluding = not answers.has_queue or bool(conclusion.at_work(run, earlier, answers))
-    left_jobs = shared_jobs.left(run)
-    result.shared_with = sorted({name for job in shared_jobs.read(run).values() for name in job.runs} - {run.path.name})
+    left_jobs = submissions.left(run)
+    result.shared_with = sorted(
+        {name for job in submissions.read_shared(run).values() for name in job.runs} - {run.path.name}
+    )
     for submission in earlier:
         for index, numbers in enumerate(submission.tasks):
             for number in numbers:
@@ -278,7 +280,7 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
                     if before is None or not before.is_active or (task is not None and task.is_active):
                         _set_state(run, result.shards[number], task, has_queue=answers.has_queue)
     # A task that is shared with other runs may be at work on those.
-    shared = shared_jobs.read(run)
+    shared = submissions.read_shared(run)
     of_run = [shard for shard in result.shards if shard.task and shard.task.name not in shared]
     several = {submission.name for submission in earlier if submission.has_several_workers}
     workers.note_silence(run, [shard for shard in of_run if shard.task and shard.task.name not in several])
@@ -288,7 +290,7 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
 
 def _names(run: RunFolder, earlier: Sequence[Submission]) -> list[str]:
     """Return the names of a run's jobs, of which the last one grades and loads."""
-    return [*(submission.name for submission in earlier), shared_jobs.finalizer_of(run, earlier[-1])]
+    return [*(submission.name for submission in earlier), submissions.finalizer_of(run, earlier[-1])]
 
 
 def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_queue: bool) -> None:

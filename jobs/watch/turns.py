@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.run.endings import files_of_shards, started_in_journal
+from jobs.run.endings import started_in_journal
 from jobs.run.folder import RunFolder
+from jobs.run.submissions import files_of_shards
 
 
 def begun(run: RunFolder, shards: Sequence[int], journals: Iterable[Path], since: float) -> dict[int, float]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.run.endings import files_of_shards
 from jobs.run.folder import RunFolder
+from jobs.run.submissions import files_of_shards
 from jobs.watch import starts
 from jobs.watch.turns import begun
 

@@ -8,17 +8,20 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from pydantic import JsonValue
+
 from harness import environment, gpus
 from harness.code_hash import running_code
 from harness.engine import Engine, Role
+from harness.engines import registry
+from harness.engines.pool import LeasedEngine
 from harness.engines.settings import EngineSettings
-from harness.engines.sharing import LeasedEngine
 from harness.prompts import THINK_END
 from harness.weights.tokenizer import THINK_TAGS
-from jobs.run import codes, own_method
-from jobs.run.endings import attempt_name
+from jobs.run import codes
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt
+from jobs.run.submissions import attempt_name
 from jobs.submission import snapshot
 
 UNKNOWN_SERVER = "unknown server"
@@ -42,7 +45,7 @@ def new_attempt(
     """
     now = time.time()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
-    own = {role: engine for role, engine in settings.items() if engine.kind != "served"}
+    own = {role: engine for role, engine in settings.items() if registry.capabilities(engine.kind).runs_here}
     cards = gpus.held_gpus((engine.visible_devices, engine.tensor_parallel) for engine in own.values())
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     return Attempt(
@@ -77,7 +80,7 @@ def new_attempt(
             for role, engine in engines.items()
         }
         | {"startup_seconds": sum(engine.start.seconds for engine in engines.values() if not engine.is_warm)},
-        code_hash=own_method.with_method(running_code(), codes.method_of(run)).hash,
+        code_hash=codes.with_method(running_code(), codes.method_of(run)).hash,
         code_archive=snapshot.unpacked_archive(),
         other_codes=tuple(other_codes),
         load_at_start=load,
@@ -115,7 +118,7 @@ def _single_id(engine: Engine, text: str) -> int | None:
     return ids[0] if len(ids) == 1 else None
 
 
-def _size(settings: EngineSettings) -> dict[str, object]:
+def _size(settings: EngineSettings) -> dict[str, JsonValue]:
     """Return the width, the memory share and the cards that an engine has; empty without GPUs."""
     if settings.device != "gpu":
         return {}

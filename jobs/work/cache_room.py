@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.admission import Cache
 from harness.engine import Engine, Role
+from harness.engines.admission import Cache
 from harness.methods import Method
 from harness.trace import Trace
 

@@ -10,16 +10,16 @@ from typing import cast
 
 from harness import environment
 from harness.engine import Role
-from harness.engines import adapter, arguments
+from harness.engines import libraries
+from harness.engines.pool import EngineNeed
 from harness.engines.served.address import ServedModel
-from harness.engines.settings import EngineSettings, Kind, pair_settings
-from harness.engines.sharing import EngineNeed
+from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
-from harness.sizing.engine_plan import DoesNotFit
+from harness.sizing.card_plan import DoesNotFit
 from harness.sizing.run_sizing import Chosen, RunSizing, asked_for, chosen_here, small_models
-from harness.weights import prompt_trial
+from harness.weights import adapter, prompt_trial
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder
 from jobs.run.sizing import sizing_of, unplanned_arguments
@@ -49,7 +49,7 @@ def engine_needs(
 
 def _check_prompts(spec: RunSpec, role: Role, model: ModelSpec) -> None:
     """Raise ValueError as a launch does: it may not have had the model's files, or they have changed since."""
-    if spec.engine.kind == "scripted" and model.server is None:
+    if not spec.engine.can.runs_models and model.server is None:
         return
     tokenizer = prompt_trial.loaded(model.path, model.revision, spec.conventions(role))
     if tokenizer is None:  # its engine says why
@@ -79,13 +79,13 @@ def engine_settings(
     chosen, served = _chosen(spec, sizing), servers or {}
     own_roles = tuple(role for role in method.roles if role not in served)
     settings = pair_settings(
-        cast(Kind, engine.kind),
+        engine.kind,
         own_roles,
         dtype=engine.dtype,
         max_context=sizing.context_tokens,
         tensor_parallel=chosen.tensor_parallel,
         memory=chosen.memory,
-        cards=engine.cards,
+        cards={role: own.gpus for role, own in spec.settings.items()},
         concurrency=spec.concurrency,
         candidates=method.parallel,
         target_candidates=method.target_parallel,
@@ -117,8 +117,8 @@ def _chosen(spec: RunSpec, sizing: RunSizing) -> Chosen:
 
 def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
     """Return the further arguments of an engine. Raises ValueError where this node's vLLM does not have one."""
-    given = spec.engine.arguments[role]
-    arguments.check(role, given)
+    given = spec.settings[role].engine
+    libraries.check(role, given)
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
 
 

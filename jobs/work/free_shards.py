@@ -15,11 +15,12 @@ from pathlib import Path
 
 from filelock import Timeout
 
-from jobs.run.endings import by_shard, files_of_shards, started_in_journal
+from jobs.run.endings import by_shard, started_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.journal import read_journal
 from jobs.run.spec import Unit
 from jobs.run.state import RunState, read_state
+from jobs.run.submissions import files_of_shards
 from jobs.work.neighbors import Neighbors
 
 _MAX_DEATHS = 1

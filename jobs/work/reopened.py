@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness.engine import Role
-from harness.engines.pool import EnginePool
-from harness.engines.sharing import LeasedEngine
+from harness.engines.pool import EnginePool, LeasedEngine
 from harness.methods import Method
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, RunSpec

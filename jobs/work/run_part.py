@@ -12,20 +12,18 @@ from filelock import Timeout
 
 from harness import environment
 from harness.engine import Engine, Role
-from harness.engines.pool import EnginePool, in_engine_order, num_starts
+from harness.engines.calls import taking_turns
+from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine, in_engine_order, num_starts
 from harness.engines.settings import cpu_kv_bytes
-from harness.engines.sharing import EngineNeed, LeasedEngine
-from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
-from jobs.run import codes, shared_jobs
+from jobs.run import codes, submissions
 from jobs.run import state as run_state
 from jobs.run.folder import RunFolder
-from jobs.run.journal_writer import JournalWriter
-from jobs.run.spec import Attempt, RunSpec, Unit
+from jobs.run.journal import JournalWriter
+from jobs.run.spec import Attempt, RunSpec, Unit, check_prompts
 from jobs.run.state import RunState
-from jobs.run.wording import check_prompts
 from jobs.timing import folder as timings
 from jobs.timing import phase
 from jobs.work.attempt import new_attempt
@@ -123,7 +121,7 @@ class RunPart:
                 watching.cancel()
 
     def _has_left(self) -> bool:
-        return self.shared_job in shared_jobs.left(self.run)
+        return self.shared_job in submissions.left(self.run)
 
     async def work(self, pool: EnginePool, ends_at: float | None) -> None:
         """Run what is unfinished of the shards, while this worker holds their locks.

@@ -7,15 +7,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from harness.admission import Admission, Admitted
 from harness.chain import Limits
 from harness.engine import Engine, Role
+from harness.engines.admission import Admission, Admitted
 from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.prompts import opening
 from harness.sample import run_sample
 from harness.trace import Step, Trace
-from jobs.run.journal_writer import JournalWriter
+from jobs.run.journal import JournalWriter
 from jobs.run.spec import RunSpec, Unit
 from jobs.run.state import RunState
 from jobs.work import cache_room

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from harness.engines.settings import cpu_kv_bytes
 from harness.plural import counted
-from jobs.run import shared_jobs
+from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.submission import snapshot
@@ -150,7 +150,7 @@ def _left(parts: Sequence[tuple[str, list[int]]], job_name: str | None) -> str:
     for folder, shards in parts:
         run = RunFolder(Path(folder))
         try:
-            unfinished = [] if job_name in shared_jobs.left(run) else _unfinished(run, shards)
+            unfinished = [] if job_name in submissions.left(run) else _unfinished(run, shards)
         except (RunDamaged, OSError):  # its workers have said why
             unfinished = shards
         if unfinished:

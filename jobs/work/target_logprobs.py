@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from harness.chain_scores import ReadChain, StepLikelihood, read_chain, step_likelihoods
+from harness.chain.chain_scores import ReadChain, StepLikelihood, read_chain, step_likelihoods
 from harness.engine import Engine, RequestRefused, Role, Tokenizer, VerdictUnavailable
 from harness.plural import counted
 from harness.trace import Step
 from jobs.run import target_logprobs, trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.records import FAILED
+from jobs.run.own_files import FAILED
 from jobs.run.spec import RunSpec
 from jobs.run.target_logprobs import OtherTarget, Scorer, scorer_of
+from jobs.run.trace_files import SampleRow, StepRow
 
 _STEP_FIELDS = ("author", "role", "text", "num_tokens", "token_ids", "finish")
 COLUMNS = ["problem_id", *(f"steps.list.element.{name}" for name in _STEP_FIELDS)]
@@ -66,7 +66,7 @@ class Target:
 
 async def score(
     run: RunFolder,
-    samples: Iterable[Mapping[str, Any]],
+    samples: Iterable[SampleRow],
     target: Target,
     say: Callable[[str], None] = lambda _: None,
 ) -> Scored:
@@ -74,7 +74,7 @@ async def score(
     problems, wording = {problem.id: problem for problem in run.problems()}, run.spec().wording
     slots, total, unscored = asyncio.Semaphore(target.concurrency), Scored(), iter(samples)
 
-    async def rows_of(sample: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Scored]:
+    async def rows_of(sample: SampleRow) -> tuple[list[Mapping[str, str | int | float | None]], Scored]:
         async with slots:
             steps = [_step(step) for step in sample["steps"]]
             chain = read_chain(problems[sample["problem_id"]], steps, target.tokenizers, wording)
@@ -124,8 +124,8 @@ async def _likelihoods(engine: Engine, chain: ReadChain) -> list[StepLikelihood]
 
 
 def _rows(
-    keys: Mapping[str, Any], steps: Sequence[Step], likelihoods: Sequence[StepLikelihood]
-) -> list[dict[str, Any]]:
+    keys: Mapping[str, str], steps: Sequence[Step], likelihoods: Sequence[StepLikelihood]
+) -> list[Mapping[str, str | int | float | None]]:
     return [
         {**keys, "step_index": number, "num_characters": len(step.text), **asdict(own)}
         for number, (step, own) in enumerate(zip(steps, likelihoods, strict=True))
@@ -139,6 +139,5 @@ def _counted(chain: ReadChain, likelihoods: Sequence[StepLikelihood]) -> Scored:
     return Scored(1, len(likelihoods), num_tokens, int(is_cut), int(is_refused))
 
 
-def _step(row: Mapping[str, Any]) -> Step:
-    fields = {name: row[name] for name in _STEP_FIELDS}
-    return Step(**{**fields, "token_ids": tuple(fields["token_ids"])})
+def _step(row: StepRow) -> Step:
+    return Step(row["author"], row["role"], row["text"], row["num_tokens"], tuple(row["token_ids"]), row["finish"])

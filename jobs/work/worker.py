@@ -21,8 +21,7 @@ from pathlib import Path
 import psutil
 
 from harness.engines.pool import EnginePool, in_engine_order
-from jobs.run import lag
-from jobs.run.folder import RunFolder
+from jobs.run.folder import RunFolder, wait_for_plan
 from jobs.slurm import client
 from jobs.submission import snapshot
 from jobs.work import node_share
@@ -90,7 +89,7 @@ def run_parts(parts: Sequence[tuple[str, list[int]]], job_name: str | None = Non
 def wait_for_plans(folders: Iterable[str]) -> None:
     """Wait in a job until it sees the plans, which another machine may have written a moment ago."""
     for folder in folders if client.this_job() else ():
-        lag.wait_for_plan(RunFolder(Path(folder)))
+        wait_for_plan(RunFolder(Path(folder)))
 
 
 def _parts_of_slurm_task(parts: Sequence[tuple[str, list[int]]], job_name: str | None) -> list[RunPart]:

@@ -13,10 +13,7 @@ import pytest
 
 from harness.sizing.cards import cards_here
 
-_VARIABLES = (
-    *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
-    *("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE"),
-)
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _NVIDIA_SMI = """#!{python} -ISE
 import json, sys
 cards, slices = json.loads({data!r})
@@ -41,8 +38,6 @@ def card(
     memory: int = 81920,
     used: int = 4,
     driver: str = "570.86.15",
-    capability: str = "8.0",
-    mode: str = "Default",
     mig: str = "Disabled",
 ) -> dict[str, Any]:
     """What nvidia-smi knows about one card: memory in MiB."""
@@ -53,8 +48,6 @@ def card(
         "memory.total": memory,
         "memory.used": used,
         "driver_version": driver,
-        "compute_cap": capability,
-        "compute_mode": mode,
         "mig.mode.current": mig,
     }
 

@@ -15,61 +15,30 @@ from tests.import_graph import import_graph, module_files
 
 ROOT = Path(__file__).resolve().parents[2]
 DECIDES_NOTHING = {
-    "harness.checks.check": "messages",
-    "harness.checks.probe": "asks a process about packages",
-    "harness.checks.storage": "which filesystem a folder is on",
-    "harness.cli.permissions": "messages",
-    "harness.cli.program": "messages",
-    "harness.cli.presets": "presets become flags, and these the specification",
-    "harness.cli.toml_file": "reads files of flags",
-    "harness.environment": "records what there is",
-    "harness.code_hash": "records what there is",
-    "harness.engines.start_log": "messages in logs",
-    **dict.fromkeys(
-        (f"harness.flags.{n}" for n in ("run", "models", "sampling", "engine", "speculation", "placement", "cluster")),
-        "flags, which become the specification",
-    ),
-    "harness.flags.budget": "what a run may cost",
-    "harness.launch_flags": "flags, which become the specification",
-    "harness.launch_options": "flags, which become the specification",
-    "harness.methods.plugins": "which code runs",
-    "harness.methods.references": "which code runs",
-    "harness.plural": "messages",
-    **dict.fromkeys(
-        (f"harness.problems.{name}" for name in ("benchmarks", "hub", "own_problems", "sources")),
-        "the problems are in the run folder",
-    ),
-    "harness.weights.prompt_trial": "refuses a model that would be sent another prompt than its chat template means",
-    "jobs.run.codes": "which code may work",
-    "jobs.run.digest": "refuses what is damaged",
+    "jobs.run.codes": "which code may work, and runs",
     "jobs.run.engine_installed": "refuses a worker that lacks an engine",
-    "jobs.run.files": "how files are written",
-    "jobs.run.folder": "reads and writes plans",
-    "jobs.run.lag": "waits for files",
+    "jobs.run.files": "how files are written, and that damage is refused",
+    "jobs.run.folder": "where files lie; reads and writes plans",
     "jobs.run.locks": "keeps two workers off one shard",
-    "jobs.run.own_method": "which code runs",
-    "jobs.run.own_files": "refuses what is another run's",
-    "jobs.run.paths": "where files lie",
-    "jobs.run.plan_damage": "messages",
     "jobs.run.served": "where servers listen; the specification says what they run",
-    "jobs.run.shared_jobs": "which jobs a run shares",
     "jobs.run.sizing": "calls harness.sizing",
     "jobs.run.submissions": "what was submitted",
     "jobs.run.target_logprobs": "files beside the traces, which say what scored them and how",
-    "jobs.run.wording": "refuses other prompts",
     "jobs.slurm.client": "asks Slurm",
     "jobs.slurm.python_command": "how jobs are started",
     "jobs.submission.own_python": "how jobs are started",
     "jobs.submission.snapshot": "which code runs",
     "jobs.submission.task": "which code runs",
-    "jobs.submission.unpacked": "which code runs",
     **dict.fromkeys(
         ("jobs.timing.draw", "jobs.timing.folder", "jobs.timing.phase"),
         "which samples are run again to be timed; they are run by the code that is hashed",
     ),
     "jobs.work.attempt": "records what there is",
 }
-"""Modules that a worker or the grading imports, that are not part of the hash, and why."""
+"""Modules of jobs that a worker or the grading imports, that are not part of the hash, and why.
+
+Of `harness` and `grading` all is hashed that code_hash does not name.
+"""
 
 
 def test_whatever_a_worker_or_the_grader_imports_is_hashed_or_decides_nothing() -> None:
@@ -83,7 +52,9 @@ def test_whatever_a_worker_or_the_grader_imports_is_hashed_or_decides_nothing() 
             reached.add(module)
             ahead += graph[module]
     names = {module: files[module].relative_to(ROOT).as_posix() for module in reached}
-    assert {module for module, name in names.items() if not is_hashed(name)} == DECIDES_NOTHING.keys()
+    left_out = {module for module, name in names.items() if module.startswith("jobs.") and not is_hashed(name)}
+    assert left_out == DECIDES_NOTHING.keys()
+    assert all((ROOT / name).exists() for name in (*code_hash._HASHED, *code_hash._LEFT_OUT))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def doctor(*arguments: str, cwd: Path, **variables: str) -> subprocess.Completed
         (("--slurm", "gpu"), "expected KEY=VALUE"),
         (("--dry-run",), "--dry-run"),
         (("--method", "vanilla", "--draft", "nosuch"), "--draft nosuch: vanilla --model target writes with the target"),
-        (("--method", "vanilla", "--draft-template", "a=1"), "--draft-template a=1: vanilla --model target"),
+        (("--method", "vanilla", "--draft.template", "a=1"), "--draft.template a=1: vanilla --model target"),
         (("--method", "vanilla", "--reward", "demo-target"), "--reward: vanilla does not rate steps"),
         (("--reward", "ftp://host/v1"), "--reward: not an address of a server; valid: http://HOST:PORT/v1"),
     ],

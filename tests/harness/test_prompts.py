@@ -7,7 +7,7 @@ import pytest
 from harness import prompts
 from harness.engines.scripted import ByteTokenizer
 from harness.problems.problem import Problem
-from jobs.run.wording import current_prompt_hash
+from jobs.run.spec import current_prompt_hash
 
 PLAIN, THINKING = ByteTokenizer(), ByteTokenizer(thinks=True)
 PROBLEM = Problem("demo/0", "demo", "What is 2 + 3?", "5")

@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from harness import reproduce
 from harness.methods import defaults
 from harness.problems import benchmarks
-from jobs.cli.examples import SUITES
 from jobs.run.spec import EngineSpec, ModelSpec
 from tests.harness.problems.stand_ins import write_stand_ins
 from tests.warehouse import runs
@@ -64,13 +63,6 @@ def test_on_a_terminal_no_line_of_words_is_wider_than_it(
     printed = click.unstyle(result.output).splitlines()
     lines = [line for line in printed if not line.lstrip().startswith("--")]  # flags are there to be copied
     assert max(map(len, lines)) <= 80, max(lines, key=len)
-
-
-def test_the_list_names_every_suite() -> None:
-    *lines, last = invoke("--list").output.splitlines()
-    assert {line.split()[0] for line in lines} == set(published_suites.names())
-    assert last.startswith("or a TOML file of launches, also a bundled one: ")
-    assert set(last.partition(": ")[2].split(", ")) == set(SUITES)
 
 
 def test_a_run_of_several_rows_is_planned_once(tmp_path: Path) -> None:
@@ -125,25 +117,12 @@ def test_the_costs_of_every_suite_are_listed(tmp_path: Path) -> None:
     assert invoke("speccot-table2", "--costs").exit_code == 2
 
 
-def test_a_small_run_is_measured_whole(tmp_path: Path) -> None:
-    flags = ("speccot-table2", "--dry-run", "--column", "gsm8k", "--output", str(tmp_path), "--scale")
-    assert "--latency-sample" not in invoke(*flags, "99x2").output
-    assert invoke(*flags, "100x2").output.count("with every sample alone") == 5
-
-
 def test_every_sample_alone_and_a_latency_sample_exclude_each_other(tmp_path: Path) -> None:
     flags = ("speccot-table2", "--dry-run", "--output", str(tmp_path), "--every-sample-alone")
     for more in (("--latency-sample", "50"), ("--concurrency", "64")):
         result = invoke(*flags, *more)
         assert result.exit_code == 2
         assert f"one sample in flight: leave out {more[0]}" in result.output
-
-
-def test_scale_and_models_change_the_plan(tmp_path: Path) -> None:
-    result = invoke("speccot-table2", "--dry-run", "--scale", "30x2", "--column", "amc23", "--output", str(tmp_path))
-    assert result.output.count("30 problems × 2 samples") == 5
-    assert "· AMC23:" in result.output
-    assert "· GSM8K:" not in result.output
 
 
 def test_what_the_harness_lacks_is_reported_and_not_planned(tmp_path: Path) -> None:
@@ -159,14 +138,14 @@ def test_the_selection_adapter_goes_to_the_rows_that_choose_with_it_and_to_no_ot
     plain, tuned = (
         next(p for p in published_suites.planned(selection_suite) if p.row == row) for row in selection_suite.rows
     )
-    assert "train it and name it with --selection-adapter" in str(suite_run(tuned, {}, None).awaits)
+    assert "train it and name it with --target.adapter" in str(suite_run(tuned, {}, None).awaits)
     overrides = {"selection_adapter": "selector"}
     launches = [suite_run(planned, overrides, None).launch for planned in (plain, tuned)]
-    assert [launch and launch.selection_adapter for launch in launches] == [None, "selector"]
+    assert [launch and launch.target.adapter for launch in launches] == [None, "selector"]
     vanilla = next(published_suites.planned(published_suites.load("scot-table2")))
     launch = suite_run(vanilla, overrides, None).launch
     assert launch is not None
-    assert launch.selection_adapter is None
+    assert launch.target.adapter is None
 
 
 def test_the_draft_of_the_other_rows_never_replaces_the_aligned_one() -> None:
@@ -178,7 +157,7 @@ def test_the_draft_of_the_other_rows_never_replaces_the_aligned_one() -> None:
         if plan.column == "gsm8k"
     ]
     assert [plain.model_of, aligned.model_of] == [None, "aligned"]
-    assert [launch and launch.draft for launch in drafts] == ["org/plain", "org/aligned"]
+    assert [launch and launch.draft.model for launch in drafts] == ["org/plain", "org/aligned"]
 
 
 def test_ours_stands_beside_the_published_value_with_the_reasons(tmp_path: Path) -> None:

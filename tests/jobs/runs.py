@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.engine import Role
 from harness.methods import defaults
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
+from harness.settings.roles import ModelSettings
 from jobs.after.grading import finished_samples
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
-from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
-from jobs.run.wording import current_prompt_hash
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
 from jobs.watch.progress import Follower
 
 SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
@@ -27,6 +30,7 @@ def plan(
     shards: int = 1,
     method: str = "speccot",
     engine: EngineSpec = ENGINES,
+    settings: Mapping[Role, ModelSettings] | None = None,
     temperature: float = 0.6,
     **params: Any,
 ) -> RunFolder:
@@ -43,8 +47,8 @@ def plan(
         temperature=temperature,
         top_p=0.95,
         token_budget=2048,
-        draft=SCRIPTED,
-        target=SCRIPTED,
+        draft=replace(SCRIPTED, settings=(settings or {}).get("draft", ModelSettings())),
+        target=replace(SCRIPTED, settings=(settings or {}).get("target", ModelSettings())),
         engine=engine,
         concurrency=4,
         prompt_hash=current_prompt_hash(method, defaults(method) | params),
@@ -67,15 +71,9 @@ def texts(run: RunFolder) -> dict[str, str]:
 
 
 SLOW_WORKER = """
-import sys
-from harness.engines import factory, scripted, simulated_model
+import os, sys
+os.environ["HARNESS_SCRIPTED_SECONDS"] = "0.02"
 from jobs.work.worker import run_shard
-slow = factory._scripted
-def slowly(role, settings):
-    engine = slow(role, settings)
-    engine.seconds_per_call = 0.02
-    return engine
-factory._scripted = slowly
 run_shard(sys.argv[1], 0)
 """
 """Python code of a worker process that takes 20 ms a call; its argument is a run folder."""

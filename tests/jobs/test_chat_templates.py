@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness.checks.tokenizers import check_tokenizers
+from harness.checks.inputs import check_tokenizers
 from harness.cli import exit_codes
 from harness.launch import main
-from harness.launch_options import Launch
 from harness.methods import build
+from harness.settings.launch_settings import Launch
 from harness.weights.models import pair_folder
 from jobs.preparation import prepare
 from jobs.run import trace_files
@@ -100,7 +100,7 @@ def test_a_model_that_may_think_without_a_sign_in_its_prompt_is_named(
     launch = Launch.from_flags(_flags(_model(tmp_path / "own", template), **flags))
     said = [line for line in prepare(launch).plan.notices if line.startswith("PLAIN MODEL")]
     assert bool(said) == is_named
-    assert all("--target-thinking-tags '<think>,</think>'" in line for line in said)
+    assert all("--target.thinking-tags '<think>,</think>'" in line for line in said)
 
 
 def test_all_prompts_of_a_run_hold_the_date_of_its_first_launch(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.__main__ import main
-from jobs.run import cancellations, submissions
+from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
@@ -69,7 +69,7 @@ def test_cancel_of_a_finished_run_says_that_it_is_finished_and_records_nothing(
     slurm.prints(scancel="", squeue="")
     result = jobs("cancel", submitted.path)
     assert (result.exit_code, result.output) == (0, f"{submitted.path.name} is finished; there is nothing to cancel\n")
-    assert not cancellations.is_canceled(submitted)
+    assert not submissions.is_canceled(submitted)
     assert not [call for call in slurm.calls() if call.startswith("scancel")]
 
 

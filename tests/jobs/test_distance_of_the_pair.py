@@ -13,8 +13,7 @@ from harness.weights import models
 from jobs.after import target_logprobs
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
-from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
-from jobs.run.wording import current_prompt_hash
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from warehouse.database import reader, rows

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.checks import answers
-from harness.checks.answers import Machine, Measured, NotPossible, deviations
+from harness.checks import engine_answers
+from harness.checks.engine_answers import Machine, Measured, NotPossible, deviations
 from harness.engine import Choice, Sampling, Timing, VerdictUnavailable
 from harness.engines.scripted import ScriptedEngine
 from jobs import engine_checks
@@ -130,8 +130,8 @@ async def test_calls_without_an_answer_are_named(monkeypatch: pytest.MonkeyPatch
             raise VerdictUnavailable("no probability")
 
     broken = Silent(engine().write, engine().judge)
-    monkeypatch.setattr(answers, "open_engines", opening(iter([engine(), broken])))
-    answered, unanswered = await answers.check_calls(machine(tmp_path))
+    monkeypatch.setattr(engine_answers, "open_engines", opening(iter([engine(), broken])))
+    answered, unanswered = await engine_answers.check_calls(machine(tmp_path))
     assert (answered.value, answered.is_met) == (7, False)
     assert str(unanswered.value).count("VerdictUnavailable") == 4
 
@@ -144,8 +144,8 @@ async def test_an_engine_that_forgets_its_prompts_misses_the_prefix_cache(
             return 0
 
     broken = [Forgetful(engine().write, engine().judge) for _ in range(2)]
-    monkeypatch.setattr(answers, "open_engines", opening(iter(broken)))
-    [cached] = await answers.check_prefix_cache(machine(tmp_path))
+    monkeypatch.setattr(engine_answers, "open_engines", opening(iter(broken)))
+    [cached] = await engine_answers.check_prefix_cache(machine(tmp_path))
     assert (cached.value, cached.is_met) == (0.0, False)
 
 
@@ -153,8 +153,8 @@ async def test_an_engine_that_forgets_its_prompts_misses_the_prefix_cache(
 async def test_speculation_that_changes_a_completion_is_not_lossless(
     text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(answers, "open_engines", opening(iter([engine(), engine(text)])))
-    [changed] = await answers.check_lossless(machine(tmp_path, kind="vllm"), "ngram")
+    monkeypatch.setattr(engine_answers, "open_engines", opening(iter([engine(), engine(text)])))
+    [changed] = await engine_answers.check_lossless(machine(tmp_path, kind="vllm"), "ngram")
     assert changed.value == (0 if "4" in text else 6)
     assert changed.is_met == ("4" in text)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from jobs.engine_plan import planned_starts
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.engine import Sampling
-from harness.engines.simulated_model import SimulatedModel
+from harness.engines.scripted import SimulatedModel
 from jobs import nightly
 from jobs.run.folder import run_folders
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from grading.check import main as check_golds
 from harness.doctor import main as doctor
 from harness.launch import main
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from jobs import suite
 from jobs.run.folder import RunFolder
 from jobs.run.plan import plan
@@ -25,7 +25,7 @@ from jobs.run.spec import RunSpec, units
 from jobs.run.state import compact, read_state
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SLOW_WORKER, finished_ids, planned_ids, wait_for_steps
-from warehouse.comparison.named_runs import compare_runs
+from warehouse.comparison.contrasts import compare_runs
 from warehouse.database import reader, rows
 
 QUESTIONS = [{"problem": f"What is {i} + {i}?", "answer": 2 * i} for i in range(1, 7)]
@@ -155,7 +155,7 @@ def test_a_run_is_graded_and_loaded_and_a_renamed_file_is_compared_with_it(tmp_p
     ids = {str(row["dataset"]): str(row["run_id"]) for row in found}
     compared = compare_runs([ids["renamed"], ids["told"]], database)
     [base] = compared.baselines
-    assert (base.run.run_id, base.dataset) == (ids["told"], "renamed")
+    assert (base.run.run_id, base.run.dataset) == (ids["told"], "renamed")
     assert {row.contrast.pair.num_shared_problems for row in compared.rows if row.contrast} == {6}
     assert "source of the problems" in {difference.name for difference in compared.differences}
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.cli import options
 from harness.code_hash import running_code
 from harness.launch import main as launch_command
-from harness.launch_options import BadLaunch, Launch, PartialLaunch
 from harness.methods import plugins
+from harness.settings import layers
+from harness.settings.launch_settings import BadLaunch, Launch, PartialLaunch
+from harness.settings.method_options import parsed_flags
 from jobs import suite
-from jobs.run import codes, own_method, trace_files
+from jobs.run import codes, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import folder_name
 from jobs.run.plan import plan
@@ -40,7 +41,7 @@ CLASHING = confident().replace("threshold: float = parameter(-0.5", "temperature
 
 
 def launched(folder: Path, method: Path, *further: str) -> Result:
-    flags = options.arguments({"method": f"{method}:Confident", **FLAGS, "cluster": "debug", "output": str(folder)})
+    flags = layers.arguments({"method": f"{method}:Confident", **FLAGS, "cluster": "debug", "output": str(folder)})
     return CliRunner().invoke(launch_command, [*flags, *further])
 
 
@@ -138,7 +139,7 @@ def test_somebody_elses_run_is_not_resumed_with_the_code_in_it(tmp_path: Path, m
     run = created(tmp_path, write_method(tmp_path))
     forget(monkeypatch)
     monkeypatch.setenv("HARNESS_METHOD_CODE", "")
-    monkeypatch.setattr("jobs.run.own_method.os.geteuid", lambda: run.path.stat().st_uid + 1)
+    monkeypatch.setattr("jobs.run.codes.os.geteuid", lambda: run.path.stat().st_uid + 1)
     with pytest.raises(ValueError, match=r"somebody else's code .* launch it with --method confident\.py:Confident"):
         codes.method_of(run)
     [archive] = run.path.glob("method-*.zip")
@@ -181,15 +182,15 @@ def test_parameters_belong_to_the_method(tmp_path: Path) -> None:
     text = CLASHING.replace("step_tokens: int", "score: float = parameter(0.5, help='A score.')\n    step_tokens: int")
     method = f"{write_method(tmp_path, text)}:Confident"
     words = ["--method", method, "--dataset", "demo", "--score", "0.7", "--temperature", "0.9"]
-    launch = options.launch_from(options.parsed_flags([*words, "--parameter", "temperature=0.1"]))
+    launch = layers.launch_from(parsed_flags([*words, "--parameter", "temperature=0.1"]))
     assert launch.parameters == {"temperature": 0.1, "score": 0.7, "step_tokens": 512}
     assert launch.temperature == 0.9
     config = tmp_path / "my.toml"
     config.write_text('method = "confident.py:Confident"\nscore = 0.7\n[parameters]\ntemperature = 0.1\n')
-    from_file = options.launch_from({"config": str(config), "dataset": "demo", "temperature": 0.9})
+    from_file = layers.launch_from({"config": str(config), "dataset": "demo", "temperature": 0.9})
     assert from_file == launch
     flags = {"method": method, "dataset": "demo", "score": 0.7, "temperature": 0.9, "parameters": {"temperature": 0.1}}
-    assert options.launch_from(options.parsed_flags(options.arguments(flags))) == launch
+    assert layers.launch_from(parsed_flags(layers.arguments(flags))) == launch
     text = CliRunner().invoke(launch_command, ["--method", method, "--help"]).output
     assert "--parameter temperature=float" in text
     assert "--score FLOAT" in text
@@ -200,7 +201,7 @@ def test_parameter_sets_those_of_built_in_methods_too(tmp_path: Path) -> None:
     config = tmp_path / "my.toml"
     config.write_text('method = "speccot"\ndataset = "demo"\ndrafts = 4\n')
     words = ["--config", str(config), "--parameter", "drafts=2", "--parameter", "skip-agreed=true"]
-    launch = options.launch_from(options.parsed_flags(words))
+    launch = layers.launch_from(parsed_flags(words))
     assert (launch.parameters["drafts"], launch.parameters["skip_agreed"]) == (2, True)
     assert PartialLaunch.from_flags({"parameter": ["drafts=3"]}).parameters == {"drafts": "3"}
 
@@ -223,7 +224,7 @@ def test_parameter_sets_those_of_built_in_methods_too(tmp_path: Path) -> None:
 def test_a_wrong_parameter_is_one_line(words: list[str], message: str, tmp_path: Path) -> None:
     method = f"{write_method(tmp_path)}:Confident"
     with pytest.raises(BadLaunch) as refused:
-        options.launch_from(options.parsed_flags(["--method", method, "--dataset", "demo", *words]))
+        layers.launch_from(parsed_flags(["--method", method, "--dataset", "demo", *words]))
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
 
@@ -267,5 +268,5 @@ def test_a_built_in_method_has_no_source_and_no_archive(tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert not list(tmp_path.glob("*/method-*.zip"))
-    assert own_method.with_method(running_code(), None) == running_code()
+    assert codes.with_method(running_code(), None) == running_code()
     assert jobs("status", next(tmp_path.glob("demo-*"))).exit_code == 0

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from harness import prompts
 from harness.launch import main
-from harness.launch_options import Launch
 from harness.prompt_file import BUILT_IN, load
+from harness.settings.launch_settings import Launch
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.launch_checks import check_prompts

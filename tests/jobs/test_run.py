@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines import factory
+from harness.engines import scripted
 from jobs.after.grading import finish
 from jobs.run import trace_files
 from jobs.run.state import compact
@@ -27,7 +27,7 @@ def test_a_run_ends_with_every_planned_sample_graded_once(tmp_path: Path) -> Non
 
 
 def test_engines_that_take_turns_write_the_same_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(factory.SCRIPTED_SECONDS, "0.002")
+    monkeypatch.setenv(scripted.SCRIPTED_SECONDS, "0.002")
     freely, in_turn = plan(tmp_path), plan(tmp_path, engine=replace(ENGINES, take_turns=True))
     assert freely.path != in_turn.path, "another run: its times mean something else"
     for run in (freely, in_turn):

@@ -158,23 +158,6 @@ def test_wrong_settings_of_a_night_are_refused_as_those_of_a_launch_are(tmp_path
         suite.read(path)
 
 
-def test_a_suite_without_an_output_is_no_night_unless_it_was_begun_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "small.toml"
-    path.write_text(SUITE.format(output="", drafts=2).replace('output = ""', ""), encoding="utf-8")
-    assert suite.read(path, suite.NIGHTLY_OUTPUT).output == Path("runs/nightly")
-    chosen = suite.begun_earlier(suite.read(path), None)
-    assert {chosen.output, *(launch.output for launch in chosen.launches)} == {Path("runs")}
-    earlier = suite.prepare(suite.read(path, suite.NIGHTLY_OUTPUT), None)[0]  # as earlier versions launched it
-    launching.create(earlier)
-    chosen = suite.begun_earlier(suite.read(path), None)
-    assert {chosen.output, *(launch.output for launch in chosen.launches)} == {Path("runs/nightly")}
-    assert suite.prepare(chosen, None)[0].run.exists(), "it is resumed where it is"
-    assert suite.begun_earlier(suite.read(path), "another tag").output == Path("runs"), "other runs"
-
-
 def test_the_tag_of_a_night_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from jobs.__main__ import main
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.engines.served import lookup
+from harness.engines.served import discovery
 from harness.launch import main
 from harness.problems import hub
 from harness.weights.models import pair_folder
@@ -123,10 +123,10 @@ WRONG = [
     (OWN + "speccot --prompts label.toml", "step_choice.item: lacks {label}"),
     (OWN + "lookahead --prompts same.toml", "equivalence: same and different are the same"),
     ("--method lookahead --prompts long.toml " + VLLM, "for the target demo-target, these labels are not one distinct"),
-    (SPECCOT + "--draft-memory 0.9 --target-memory 0.9", "add up to more than 1, the whole memory of a GPU"),
+    (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "add up to more than 1, the whole memory of a GPU"),
     (SPECCOT + "--draft own --token-budget 4096", "the context of the draft own is 2048 tokens, prompt included"),
     (SPECCOT + "--temperature inf", "--temperature inf: Input should be a finite number"),
-    (SPECCOT + "--draft-top-k 9999999999999", "9999999999999 is not a whole number from 0 to 2147483647"),
+    (SPECCOT + "--draft.top-k 9999999999999", "9999999999999 is not a whole number from 0 to 2147483647"),
     (SPECCOT + "--draft folder.jsonl", "folder.jsonl has no config.json, so it is not a model"),
     (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),
     (
@@ -145,8 +145,8 @@ WRONG = [
     (OWN + "rsd --delta 2", "--delta must be from 0 to 1, not 2"),
     (OWN + "rsd --threshold 0.5", "--threshold is not a parameter of rsd, which takes --delta, --weighting, "),
     (OWN + "vanilla --reward demo-target", "--reward: vanilla does not rate steps with a reward model"),
-    (SERVED + "SERVER --target-tokenizer own --target-served-model x", "does not serve 'x'; it serves: org/story"),
-    (SERVED + "SERVER --target-tokenizer my.jsonl", "--target-tokenizer my.jsonl: no tokenizer of a known model"),
+    (SERVED + "SERVER --target.tokenizer own --target.served-model x", "does not serve 'x'; it serves: org/story"),
+    (SERVED + "SERVER --target.tokenizer my.jsonl", "--target.tokenizer my.jsonl: no tokenizer of a known model"),
     (SERVED + "ftp://host/v1", "--target: not an address of a server; valid: http://HOST:PORT/v1"),
 ]
 
@@ -175,6 +175,6 @@ def test_a_server_that_fails_on_the_first_requests_is_one_line(
 ) -> None:
     monkeypatch.chdir(folder)
     if failure == "slow":
-        monkeypatch.setattr(lookup, "CHECK_SECONDS", 0.4)
+        monkeypatch.setattr(discovery, "CHECK_SECONDS", 0.4)
     monkeypatch.setattr(server, "failures", [failure] * 10)
-    assert_refused(typed(SERVED + "SERVER --target-tokenizer tok", SERVER=server.url), message, folder)
+    assert_refused(typed(SERVED + "SERVER --target.tokenizer tok", SERVER=server.url), message, folder)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.factory import SCRIPTED_SECONDS
+from harness.engines.scripted import SCRIPTED_SECONDS
 from jobs.after.grading import finished_samples
 from jobs.run import submissions
 from jobs.run.endings import read_endings

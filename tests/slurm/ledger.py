@@ -83,5 +83,5 @@ def calls_of_finished(run: RunFolder) -> set[Call]:
             rows = list(trace_files.iterate_rows(path, ["sample_id", "calls.list.element.submitted_at"]))
         except (FileNotFoundError, *trace_files.DAMAGED):
             continue
-        calls |= {(row["sample_id"], call["submitted_at"]) for row in rows for call in row["calls"]}
+        calls |= {(row["sample_id"], float(call["submitted_at"] or 0.0)) for row in rows for call in row["calls"]}
     return calls

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.code_hash import read
-from harness.engines.factory import SCRIPTED_SECONDS
+from harness.engines.scripted import SCRIPTED_SECONDS
 from jobs.run import codes, trace_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder

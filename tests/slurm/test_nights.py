@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.engines.factory import SCRIPTED_SECONDS
+from harness.engines.scripted import SCRIPTED_SECONDS
 from jobs.nights.record import NightRecord
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder, run_folders

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.factory import SCRIPTED_SECONDS
+from harness.engines.scripted import SCRIPTED_SECONDS
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from tests.slurm.conftest import Launched, harness, slurm_output, wait_for

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.factory import SCRIPTED_SECONDS
+from harness.engines.scripted import SCRIPTED_SECONDS
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from tests.people import Person, commons

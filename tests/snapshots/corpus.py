@@ -22,7 +22,7 @@ import duckdb
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.chain_scores import RewardModel
+from harness.chain.chain_scores import RewardModel
 from harness.engine import EngineDied, EngineError, RequestRefused
 from harness.engines.scripted import ScriptedEngine
 from harness.problems.problem import Problem

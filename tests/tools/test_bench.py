@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.engine import Sampling
-from harness.engines.scripted import ScriptedEngine
-from harness.engines.simulated_model import SimulatedModel
+from harness.engines.scripted import ScriptedEngine, SimulatedModel
 from harness.problems.problem import Problem
 from harness.weights import models
 from tools.bench import loop, memory, planning

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.chain import Chain
+from harness.chain.step_candidates import as_candidates
 from harness.engine import Completion
 from harness.methods import METHODS
 from harness.methods.method import Method, parameter
 from harness.recording import Model
-from harness.step_candidates import as_candidates
 from harness.trace import Decision
 
 

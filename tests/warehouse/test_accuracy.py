@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,9 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
+from warehouse.nightly.judge import GATES
 from warehouse.query import named_queries
 from warehouse.statistics.bounded import accuracy
-from warehouse.summary import summary
 
 
 def test_every_planned_sample_has_one_verdict(loaded: Loaded, ask: Ask) -> None:
@@ -172,8 +173,18 @@ NO_SUMS = {
 """Lists of the samples that deserve a look, and rows of traces, which samples that were not run do not have."""
 
 
-def test_the_summary_shows_all_nine_verdicts(loaded: Loaded) -> None:
-    for folder in (loaded.speculative, loaded.vanilla, loaded.limited):
-        [run] = summary(loaded.database, [folder.path.name])
-        assert set(run.verdicts) == set(VERDICTS)
-        assert sum(run.verdicts.values()) == run.n * run.k == folder.spec().num_problems * folder.spec().samples
+def test_the_counts_of_a_run_have_every_verdict(loaded: Loaded) -> None:
+    with reader(loaded.database) as connection:
+        counted = connection.execute("SELECT DISTINCT verdict FROM verdict_counts").fetchall()
+    assert {verdict for (verdict,) in counted} == set(VERDICTS)
+
+
+def test_the_comment_on_a_grade_names_every_verdict_that_a_grade_can_have(loaded: Loaded) -> None:
+    sql = "SELECT comment FROM duckdb_columns() WHERE table_name = 'grade' AND column_name = 'verdict'"
+    with reader(loaded.database) as connection:
+        [(comment,)] = connection.execute(sql).fetchall()
+    assert set(re.findall(r"[a-z_]+", comment)) - {"or"} == set(VERDICTS) - {"not_run"}
+
+
+def test_the_nightly_gates_watch_verdicts_that_exist() -> None:
+    assert {verdict for verdicts in GATES.values() for verdict in verdicts} <= set(VERDICTS)

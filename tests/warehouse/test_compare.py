@@ -23,7 +23,7 @@ from jobs.run.folder import RunFolder
 from tests.warehouse import cells
 from tests.warehouse.test_display import Terminal
 from warehouse.compare import main
-from warehouse.comparison.named_runs import compare_runs
+from warehouse.comparison.contrasts import compare_runs
 from warehouse.comparison.written import write
 from warehouse.database import reader
 from warehouse.load import load_run
@@ -138,33 +138,6 @@ def test_latency_across_different_hardware_is_refused_unless_forced(
     assert "1.00×!" in forced.stdout
 
 
-def test_runs_that_other_model_runners_of_vllm_computed_are_compared_and_that_is_said(tmp_path: Path) -> None:
-    base, run, earlier = (
-        cells.finished(
-            tmp_path,
-            replace(spec, seed=seed),
-            GOOD,
-            engines={"target": {} if runner is None else {"model_runner": runner}},
-        )
-        for seed, (spec, runner) in enumerate(((cells.VANILLA, "v2"), (cells.SPEC, "v1"), (cells.SPEC, None)))
-    )
-    names = load(tmp_path, base, run, earlier)
-    text = compare(tmp_path, *names).stdout
-    warning = f"OTHER MODEL RUNNER: {names[1]} against {names[0]}: vLLM computed the target with V1 against V2"
-    assert text.count("OTHER MODEL RUNNER") == text.count(warning) == 1
-    assert "vLLM's model runner of the target (note): V2 (vanilla target); V1 (speccot" in text
-    assert "LATENCY REFUSED" not in text
-    assert "model runner" not in compare(tmp_path, names[0], names[2]).stdout, "earlier versions did not record it"
-
-
-def test_only_settings_that_differ_are_listed(tmp_path: Path, pair: list[str]) -> None:
-    differences = json.loads(compare(tmp_path, *pair, "--format", "json").stdout)["differences"]
-    assert {difference["name"] for difference in differences} == {"method", "parameters", "draft", "draft files"}
-    text = compare(tmp_path, *pair).stdout
-    assert "method (compared): vanilla (vanilla target); speccot (speccot)" in text
-    assert "parameters (compared): model target (vanilla target); drafts " in text
-
-
 def test_another_grader_other_prompts_and_other_sampling_affect_accuracy(tmp_path: Path, pair: list[str]) -> None:
     other = replace(cells.SPEC, prompt_hash="other", temperature=0.0, seed=5)
     names = load(tmp_path, cells.finished(tmp_path, other, BAD, grader="2"))
@@ -175,29 +148,6 @@ def test_another_grader_other_prompts_and_other_sampling_affect_accuracy(tmp_pat
         "grader": "accuracy",
         "seed": "note",
     }
-
-
-def test_a_question_that_only_one_method_asks_makes_no_other_method_incomparable(
-    tmp_path: Path, pair: list[str]
-) -> None:
-    asked = [replace(cells.SPEC, prompt_hash=f"{cells.SPEC.prompt_hash}-asked-{n}", seed=n) for n in (1, 2)]
-    names = load(tmp_path, *(cells.finished(tmp_path, spec, BAD) for spec in asked))
-    differences = json.loads(compare(tmp_path, pair[0], names[0], "--format", "json").stdout)["differences"]
-    assert "accuracy and latency" not in {d["matter"] for d in differences}
-    differences = json.loads(compare(tmp_path, *names, "--format", "json").stdout)["differences"]
-    assert ("question to the judge", "accuracy and latency") in {(d["name"], d["matter"]) for d in differences}
-
-
-def test_how_candidates_were_shown_is_named_between_joint_verdicts_only(tmp_path: Path, pair: list[str]) -> None:
-    other = replace(cells.SPEC, prompt_hash=f"{cells.SPEC.prompt_hash}-whole-steps")
-    names = load(tmp_path, cells.finished(tmp_path, other, BAD))
-    differences = json.loads(compare(tmp_path, pair[1], *names, "--format", "json").stdout)["differences"]
-    assert [(d["name"], d["matter"]) for d in differences] == [
-        ("candidates as shown to the judge", "accuracy and latency")
-    ]
-    assert set(differences[0]["values"].values()) == {"separate-paragraphs", "whole-steps"}
-    differences = json.loads(compare(tmp_path, pair[0], *names, "--format", "json").stdout)["differences"]
-    assert {d["matter"] for d in differences} == {"subject"}, "a run without such a judge is not unlike one with it"
 
 
 def test_a_run_with_a_prompt_file_is_told_from_one_without(tmp_path: Path, pair: list[str]) -> None:
@@ -212,18 +162,6 @@ def test_a_run_with_a_prompt_file_is_told_from_one_without(tmp_path: Path, pair:
     assert set(differences[0]["values"].values()) == {cells.SPEC.prompt_hash, own_wording}
 
 
-def test_every_format_for_people_warns_of_limited_and_incomplete_runs(tmp_path: Path, pair: list[str]) -> None:
-    half = load(tmp_path, cells.finished(tmp_path, cells.SPEC, BAD[:6], missing=2))
-    for shape in ("table", "markdown", "latex"):
-        text = compare(tmp_path, pair[0], *half, "--format", shape).stdout.replace("\\", "")
-        assert "LIMITED RUN: 6 of the 12 problems" in text
-        assert "INCOMPLETE RUN: 2 of 24 samples" in text
-    _, run = records(compare(tmp_path, pair[0], *half, "--format", "json"))
-    assert (run["num_common_problems"], run["limited"], run["num_not_run"]) == (6, True, 2)
-    _, run = records(compare(tmp_path, half[0], pair[0], "--format", "json"))
-    assert run["num_common_problems"] == 6
-
-
 def test_csv_holds_every_number_and_files_are_written_by_their_ending(tmp_path: Path, pair: list[str]) -> None:
     result = compare(tmp_path, *pair, "-o", str(tmp_path / "out.csv"))
     assert (result.exit_code, result.output) == (0, "")
@@ -233,24 +171,6 @@ def test_csv_holds_every_number_and_files_are_written_by_their_ending(tmp_path: 
         path = tmp_path / f"out.{ending}"
         assert compare(tmp_path, *pair, "-o", str(path)).exit_code == 0
         assert path.read_text().startswith(opening)
-
-
-def test_a_table_has_what_a_person_reads_first_and_the_rest_on_request(tmp_path: Path, pair: list[str]) -> None:
-    brief, complete = (compare(tmp_path, *pair, *more).stdout.splitlines() for more in ((), ("--all",)))
-    header = "run             pass@1 % (95 %)   difference (95 %)      not worse  speed-up (95 %)"
-    table = brief[brief.index(header) :]
-    assert table[1] == "vanilla target  75.0 (51.1–90.2)  baseline               –          –"
-    assert table[2] == "speccot         45.8 (27.6–64.9)  −29.2 (−46.1 to −2.4)  not shown  2.00× (1.47–2.73)"
-    assert any("p (Holm)" in line and "MDE" in line for line in complete)
-    assert not any("p (Holm)" in line for line in brief)
-    assert compare(tmp_path, *pair, "-o", str(tmp_path / "out.txt")).exit_code == 0
-    assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == complete
-
-
-def test_a_brief_table_names_other_metrics(tmp_path: Path, pair: list[str]) -> None:
-    text = compare(tmp_path, *pair, "--k", "2", "--maj").stdout
-    rows = [line.split()[:4] for line in text.splitlines() if line.startswith("speccot ")]
-    assert [row[1] for row in rows] == ["pass@1", "pass@2", "maj@2"]
 
 
 @pytest.mark.parametrize(("width", "has_interval"), [(72, False), (80, True), (120, True)])
@@ -266,23 +186,6 @@ def test_a_brief_table_fits_a_terminal(
     assert max(map(len, lines)) <= width
     [row] = [line for line in lines if line.strip().startswith("speccot ") and "×" in line]
     assert ("(1.47–2.73)" in row) is has_interval
-    assert any("Intervals of the speed-ups do not fit" in line for line in lines) is not has_interval
-
-
-@pytest.mark.parametrize(("width", "has_interval"), [("72", False), ("80", True)])
-def test_a_brief_table_in_a_pipe_fits_the_width_that_the_environment_asks_for(
-    tmp_path: Path, pair: list[str], width: str, has_interval: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    whole = compare(tmp_path, *pair).stdout.splitlines()
-    assert max(map(len, whole)) > 80
-    assert compare(tmp_path, *pair, "-o", str(tmp_path / "whole.txt")).exit_code == 0
-    monkeypatch.setenv("COLUMNS", width)
-    text = compare(tmp_path, *pair).stdout
-    assert max(map(len, text.splitlines())) <= int(width)
-    assert ("(1.47–2.73)" in text) is has_interval
-    assert compare(tmp_path, *pair, "-o", str(tmp_path / "again.txt")).exit_code == 0
-    assert (tmp_path / "again.txt").read_text() == (tmp_path / "whole.txt").read_text(), "a file has no width"
 
 
 def test_markdown_and_latex_escape_what_would_be_markup(tmp_path: Path, pair: list[str]) -> None:
@@ -297,7 +200,7 @@ def test_markdown_and_latex_escape_what_would_be_markup(tmp_path: Path, pair: li
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("sums-v",), "at least two runs are needed"),
+        (("sums-v",), "two different runs are needed"),
         (("sums-v", "sums-vanilla"), "two different runs are needed; all arguments name sums-vanilla-"),
         (("sums-v", "nope"), "'nope' is not a run of this warehouse, which has: "),
         (("sums-v", "sums-"), "'sums-' is a prefix of 2 runs"),

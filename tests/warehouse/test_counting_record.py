@@ -1,4 +1,4 @@
-"""Three places decide which record of a sample counts: jobs.run.records, jobs.run.endings and the warehouse's SQL."""
+"""Three places decide which record of a sample counts: jobs.run.own_files, jobs.run.endings and the warehouse's SQL."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.trace import StopReason
-from jobs.run.endings import read_endings
-from jobs.run.records import FAILED, counting_records
-from jobs.run.retries import grant
+from jobs.run.endings import grant_retries, read_endings
+from jobs.run.own_files import FAILED, counting_records
 from tests.warehouse import runs
 from warehouse.database import writer
 from warehouse.load import load_into
@@ -63,7 +62,7 @@ def test_all_three_agree_on_retries_and_damaged_files(
     assert loaded == expected
 
     for _ in range(num_grants):
-        grant(folder, NUM_SAMPLES)
+        grant_retries(folder, NUM_SAMPLES)
     to_retry = {sample for sample in failed if num_failures[sample] <= num_grants}
     assert set(read_endings(folder).failed.to_pylist()) == failed - to_retry
     assert {row["sample_id"] for row in counting_records(folder, [])} == expected.keys()

@@ -71,15 +71,6 @@ def test_a_run_of_the_same_specification_is_not_taken_for_a_renamed_one(folder: 
     assert value(database, "SELECT count(*) FROM run") == 2
 
 
-def test_a_renamed_run_is_found_when_an_outdated_database_is_rebuilt(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    with writer(database) as connection:
-        connection.execute("UPDATE schema_version SET tables_hash = 'older'")
-    renamed = RunFolder(folder.path.rename(folder.path.with_name("baseline")))
-    assert load_run(renamed, database).num_finished == 2
-    assert value(database, "SELECT list(run_id) FROM run") == ["baseline"]
-
-
 def test_rebuilding_from_a_renamed_folder_gives_one_run(folder: RunFolder, database: Path) -> None:
     load_run(folder, database)
     renamed = RunFolder(folder.path.rename(folder.path.with_name("baseline")))

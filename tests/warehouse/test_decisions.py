@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,25 +12,17 @@ from typing import Any
 import pytest
 
 from harness.trace import Candidate, Decision, Step, Trace
-from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from tests.warehouse.own_methods import confidence_of
-from warehouse.comparison.contrasts import Settings
-from warehouse.comparison.named_runs import compare_runs
-from warehouse.comparison.written import write
 from warehouse.database import Connection, reader
 from warehouse.database import rows as rows_of
 from warehouse.load import load_run
 from warehouse.measures import measure
 from warehouse.nightly.history import read_totals
 from warehouse.nightly.metrics import FALLBACK
-from warehouse.render import fallback
-from warehouse.report.facts import report_facts
-from warehouse.summary import summaries
-from warehouse.trace import trace_lines
 
 THRESHOLD = 0.65
 
@@ -144,49 +133,6 @@ def test_calibration_and_auroc_are_by_the_number_of_the_decision(
     [area] = rows(connection, "FROM judge_auroc WHERE run_id = $run_id", {"run_id": run_id})
     assert (area["kind"], area["verdict_kind"]) == ("confidence", None)
     assert rows(connection, "FROM judge_reliability WHERE run_id = $run_id", {"run_id": launched[1]["certain"]}) == []
-
-
-def test_the_trace_in_the_terminal_shows_the_decision(
-    launched: tuple[Path, dict[str, str]], connection: Connection
-) -> None:
-    shown = {}
-    for method in ("confident", "certain", "silent"):
-        run_id = launched[1][method]
-        samples = rows(connection, "SELECT problem_id, sample_index FROM sample WHERE run_id = $r", {"r": run_id})
-        shown[method] = "\n".join(
-            line.plain
-            for sample in samples
-            for line in trace_lines(connection, run_id, sample["problem_id"], sample["sample_index"])
-        )
-    assert "decision (confidence): accepted, 0.7 ≥ 0.65" in shown["confident"]
-    assert "decision (confidence): rejected, 0." in shown["confident"]
-    assert "decision (entropy): accepted, 0.3 ≤ 0.35" in shown["certain"]
-    assert "decision (unstated): rejected" in shown["silent"]
-
-
-def test_summary_report_and_comparison_count_decisions(
-    launched: tuple[Path, dict[str, str]], connection: Connection
-) -> None:
-    folder, ids = launched
-    order = [ids["specreason"], ids["confident"], ids["silent"]]
-    judged, confident, silent = summaries(connection, order)
-    assert fallback(judged).endswith(f" of {judged.num_verdicts} verdicts")
-    assert fallback(confident).endswith(f" % of {confident.num_decisions} decisions (confidence)")
-    assert fallback(silent).endswith("decisions (unstated)")
-    facts = report_facts(connection, order)
-    for run, summary in zip(facts, (judged, confident, silent), strict=True):
-        assert run.fallback is not None
-        assert run.fallback.value == pytest.approx(summary.fallback_rate)
-        assert sum(a.num_decisions for a in run.acceptance) == summary.num_decisions
-    comparison = compare_runs(order, folder / "warehouse.duckdb", Settings())
-    table, records = io.StringIO(), io.StringIO()
-    write(comparison, table, "table")
-    assert "Fallback, decisions that refused every draft:" in table.getvalue()
-    assert fallback(confident) in table.getvalue()
-    write(comparison, records, "csv")
-    by_run = {row["run_id"]: row for row in csv.DictReader(io.StringIO(records.getvalue()))}
-    assert by_run[ids["confident"]]["decision_kinds"] == "confidence"
-    assert int(by_run[ids["silent"]]["num_decisions"]) == silent.num_decisions
 
 
 def decided(decision: Decision) -> Step:
@@ -313,15 +259,3 @@ def test_decisions_of_todays_methods_are_their_verdicts(loaded: Loaded, ask: Ask
         assert shown
         assert [row["num_decisions"] for row in shown] == [row["num_verdicts"] for row in shown]
         assert [row.get("kind") for row in shown] == [row.get("verdict_kind") for row in shown]
-
-
-def test_the_trace_of_a_launch_holds_its_decisions(launched: tuple[Path, dict[str, str]]) -> None:
-    folder, ids = launched
-    [file] = RunFolder(folder / ids["confident"]).trace_files()
-    steps = [step for row in trace_files.read_rows(file) for step in row["steps"] if step["decision"]]
-    assert steps
-    assert {json.dumps(sorted(step["decision"])) for step in steps} == {
-        json.dumps(["accepted", "accepts_below", "kind", "threshold", "value"])
-    }
-    [plain] = RunFolder(folder / ids["specreason"]).trace_files()
-    assert all("decision" not in step for row in trace_files.read_rows(plain) for step in row["steps"])

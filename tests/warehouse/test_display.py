@@ -8,13 +8,15 @@ from collections.abc import Sequence
 
 import pytest
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from warehouse.display import print_item, print_table
+from warehouse.answer import print_rows, rounded
+from warehouse.display import aligned, latex, markdown, print_table
+from warehouse.formatting import NOTHING, fixed, number, p_value, percent, signed, span
+from warehouse.report.charts import Line, Lines, Place
+from warehouse.report.facts import Estimate
 
 _ROWS = [("specreason-664d9e78", "65.00", "51.7 to 77.9"), ("vanilla-baf00f23", "75.00", "62.1 to 87.2")]
-_PROSE = "Share of verdicts that accepted a candidate, by step index"
 
 
 class Terminal(io.StringIO):
@@ -65,13 +67,6 @@ def test_a_table_that_does_not_fit_is_one_block_per_row(terminal: Terminal, monk
     ]
 
 
-def test_prose_is_wrapped_between_words_beside_whole_names(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    lines = _printed(terminal, "name", "comment", rows=[("acceptance_by_position", _PROSE)])
-    assert max(map(len, lines)) <= 60
-    assert " ".join(line.removeprefix("acceptance_by_position").strip() for line in lines[1:]).strip() == _PROSE
-
-
 def test_a_wide_table_without_rows_says_so(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     assert _printed(terminal, "a" * 20, "b" * 20, rows=[]) == ["(no rows)"]
@@ -83,7 +78,97 @@ def test_a_pipe_gets_one_line_per_row_of_any_width(monkeypatch: pytest.MonkeyPat
     assert [len(line.split("  ")) > 1 for line in lines] == [True, True, True]
 
 
-def test_a_long_item_is_indented_further_on_its_next_lines(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "30")
-    print_item("method: vanilla (demo-vanilla-baf00f23)", Console(file=terminal))
-    assert _plain(terminal).splitlines() == ["  method: vanilla", "    (demo-vanilla-baf00f23)"]
+NAMES = ("run_id", "method", "dataset", "n", "pass_at_1", "rerun_standard_error", "grader_version")
+GRADER = "2 math-verify=0.9.0 latex2sympy2-extended=1.11.0 sympy=1.14.0"
+ROWS = [
+    ("demo-specreason-79bb4286", "specreason", "demo", 40, 2 / 3, 0.051, GRADER),
+    ("demo-vanilla-4f6a19cc", "vanilla", "demo", 40, 0.75, 0.25, GRADER),
+    ("demo-scot-332796e0", "scot", "demo", 40, 1.0, 0.0, GRADER),
+]
+
+
+def shown(
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    rows: Sequence[Sequence[object]] = ROWS,
+    names: Sequence[str] = NAMES,
+    *,
+    is_wide: bool = False,
+) -> list[str]:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = Terminal()
+    print_rows(names, rows, out, is_wide=is_wide)
+    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 160])
+def test_many_columns_are_one_line_per_row_and_no_line_is_wider_than_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    lines = shown(monkeypatch, width)
+    assert max(map(len, lines)) <= width
+    assert [sum(line.startswith(str(row[0])) for line in lines) for row in ROWS] == [1, 1, 1]
+    assert len(lines) <= 15
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([2 / 3, 0.75, 1.0], ["0.667", "0.750", "1.000"]),
+        ([0.5, 1.0, None], ["0.5", "1.0", "NULL"]),
+        ([1.0, 0.0], ["1", "0"]),
+        ([12.34567, 0.5], ["12.35", "0.50"]),
+        ([123456.789], ["123457"]),
+        ([0.5, 0.00000123], ["0.5000", "1.2e-06"]),
+        ([0.00012345], ["0.0001234"]),
+        ([float("nan"), float("-inf"), 0.25], ["nan", "-inf", "0.25"]),
+        ([1e300, -2.5], ["1e+300", "-2.5"]),
+        ([3, True, "x"], ["3", "True", "x"]),
+        ([], []),
+    ],
+)
+def test_a_column_has_the_decimals_that_four_digits_of_its_largest_need(
+    values: list[object], expected: list[str]
+) -> None:
+    assert rounded(values) == expected
+
+
+def test_wide_characters_count_as_two_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(monkeypatch, 80, [("数学", 1), ("ab", 2)], ("text", "n"))
+    assert lines[2:] == ["数学  1", "ab    2"]
+
+
+def test_missing_values_are_a_dash() -> None:
+    assert {percent(None), number(None), fixed(None, 2), span(None, 1.0, 1), span(0.0, None, 1)} == {NOTHING}
+
+
+def test_numbers_have_a_fixed_form_with_a_typographic_minus() -> None:
+    assert (percent(0.1234), number(1234.5), number(0.01234)) == ("12.3 %", "1,234", "0.0123")
+    assert (fixed(-0.5, 1), signed(0.5, 2), span(-0.125, 0.5, 1, 100)) == ("−0.5", "+0.50", "−12.5 to 50.0")
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.00001, "<0.0001"), (0.0095, "0.0095"), (0.0295, "0.029"), (1.0, "1.000")])
+def test_small_p_values_have_more_decimals(p: float, text: str) -> None:
+    assert p_value(p) == text
+
+
+def test_text_is_escaped_and_columns_of_numbers_are_aligned_right() -> None:
+    assert markdown("a_b <i> $x$") == r"a\_b &lt;i&gt; \$x\$"
+    assert latex("−5 % of a_b <i>") == r"\(-\)5 \% of a\_b \textless{}i\textgreater{}"
+    table = aligned(("run", "%"), [("a_b", "75.00"), ("c", "–")], "markdown")
+    assert table.splitlines()[1] == "|:------|------:|"
+
+
+def test_an_interval_is_limited_to_possible_values() -> None:
+    assert Estimate(0.75, 5, 0.25, 1.25).clipped(1.0) == (0.25, 1.0)
+    assert Estimate(0.25, 5, -0.25, 0.75).clipped() == (0.0, 0.75)
+    assert Estimate(0.5, 1, None, None).clipped() is None
+
+
+@pytest.mark.parametrize(("low", "num_bands"), [(40.0, 1), (None, 0)])
+def test_a_band_is_drawn_where_positions_have_intervals(low: float | None, num_bands: int) -> None:
+    places = [Place(x, 50.0, low, None if low is None else 60.0, "50 %") for x in (1, 2)]
+    chart = Lines([Line("run", 0, places)], "step", "%", "Acceptance")
+    assert chart.draw(is_narrow=False).count("<polygon") == num_bands

@@ -24,7 +24,7 @@ Nats = Callable[[int], float]
 """Nats per token of the chain of the sample with this number."""
 
 
-def score(folder: RunFolder, traces: Sequence[Trace], nats: Nats, **changes: object) -> None:
+def score(folder: RunFolder, traces: Sequence[Trace], nats: Nats, **changes: str | float | None) -> None:
     """Write a file in which every token of a chain has the same log-probability."""
     scored = [
         {

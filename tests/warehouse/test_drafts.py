@@ -7,7 +7,6 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from harness.trace import Candidate, Trace
 from jobs.run import trace_files
@@ -15,7 +14,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
-from warehouse.candidates import grade_candidates, main
+from warehouse.candidates import grade_candidates
 from warehouse.database import reader
 from warehouse.load import load_run
 from warehouse.measures import measure, runs_like
@@ -123,18 +122,6 @@ def test_drafts_of_a_failed_try_make_no_class(tmp_path: Path) -> None:
     with reader(database) as connection:
         [row] = Ask(connection)("draft_selection_accuracy", folder)
     assert (row["class"], row["num_samples"], row["num_right"]) == (1, 1, 1)
-
-
-def test_the_command_prints_what_it_graded(tmp_path: Path) -> None:
-    scot(tmp_path)
-    runs.create(tmp_path, runs.VANILLA)
-    result = CliRunner().invoke(main, [str(tmp_path), "--workers", "1"])
-    assert result.exit_code == 0, result.output
-    assert "8 drafts graded now" in result.stdout
-    assert "not whole chains" in result.stdout
-    (tmp_path / "empty").mkdir()
-    empty = CliRunner().invoke(main, [str(tmp_path / "empty")])
-    assert empty.exit_code == 2
 
 
 def scores(folder: RunFolder, *rows: tuple[str, int, int | None, float | None]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -71,22 +69,3 @@ def test_an_inspect_log_is_read_back_by_inspect(loaded: Loaded, tmp_path: Path) 
     failed = [s for s in eval_log.samples if s.error]
     assert [s.error.message for s in failed] == ["RequestRefused: too long"]
     assert len(log.read_eval_log_sample_summaries(str(path))) == 5
-
-
-@pytest.mark.parametrize("shape", ["parquet", "inspect"])
-def test_mistakes_are_one_line_where_the_module_is_the_program(loaded: Loaded, tmp_path: Path, shape: str) -> None:
-    there = tmp_path / "there.txt"
-    there.write_text("mine")
-    command = [sys.executable, "-m", "warehouse.export", loaded.speculative.path.name, "-o", str(there)]
-    command += ["--database", str(loaded.database), "--format", shape]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stderr.count("\n"), result.stderr[:7]) == (2, 1, "error: ")
-
-
-def test_without_inspect_the_message_names_the_package_to_install(
-    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "inspect_ai", None)
-    result = export(loaded, loaded.speculative.path.name, "--format", "inspect", "-o", str(tmp_path / "a.eval"))
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "[inspect]" in result.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.shared import with_settings
 from tests.warehouse import cells
 from tests.warehouse.test_compare import compare, load, records
 from tests.warehouse.test_night_runs import add, nights_of
@@ -75,7 +76,7 @@ def test_a_change_of_a_greedy_run_counts_once(tmp_path: Path) -> None:
 
 def test_a_night_of_a_greedy_run_is_one_sample_of_each_problem(tmp_path: Path) -> None:
     add(tmp_path, 1, RIGHT, spec=GREEDY)
-    add(tmp_path, 1, RIGHT, spec=replace(cells.SPEC, temperature=0.0, draft_sampling={"temperature": 0.6}))
+    add(tmp_path, 1, RIGHT, spec=with_settings(replace(cells.SPEC, temperature=0.0), "draft", temperature=0.6))
     [night] = nights_of(tmp_path)
     greedy, sampled = sorted((cell.first for cell in night), key=lambda batch: batch.num_samples)
     assert (greedy.samples.tolist(), greedy.correct.tolist()) == ([1] * 6, [1, 1, 1, 0, 0, 1])

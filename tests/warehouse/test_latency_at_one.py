@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.latency import LatencyModel, ModelSpeed, Work
 from jobs.after.grading import finish
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
@@ -16,13 +18,14 @@ from jobs.timing import folder
 from jobs.timing.folder import timing_id
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
+from tests.warehouse import runs
+from tests.warehouse.conftest import Loaded
 from warehouse import latency_at_one
-from warehouse.comparison.contrasts import Settings
-from warehouse.comparison.named_runs import compare_runs
+from warehouse.comparison.contrasts import Settings, compare_runs
 from warehouse.comparison.show import at_one_lines, record
-from warehouse.database import reader, rows
+from warehouse.database import WarehouseError, reader, rows
+from warehouse.latency_at_one import TimedCall, TimedSample, fit, timed_samples
 from warehouse.load import load_run
-from warehouse.results import results
 
 
 @pytest.fixture(scope="module")
@@ -128,15 +131,6 @@ def test_speed_ups_pair_the_problems_of_both_runs(timed: tuple[RunFolder, RunFol
     assert "within these runs; 8 of 24 samples timed, 8 of the baseline" in line
 
 
-def test_results_for_programs_have_it(timed: tuple[RunFolder, RunFolder, Path]) -> None:
-    run, base, database = timed
-    [row] = select(database, "FROM latency_at_one WHERE run_id = $run", run=run.path.name)
-    found = results(database, run.path.name)
-    assert found.latency_at_one == pytest.approx(row["mean_seconds"])
-    assert found.num_timed_at_one == 8
-    assert [ratio["baseline_run_id"] for ratio in found.speed_ups_at_one] == [base.path.name]
-
-
 def test_a_damaged_file_of_timing_samples_is_named_and_the_samples_stay(tmp_path: Path) -> None:
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
@@ -151,3 +145,72 @@ def test_a_damaged_file_of_timing_samples_is_named_and_the_samples_stay(tmp_path
     assert report.num_finished == 24
     assert select(tmp_path / "w.duckdb", "FROM latency_at_one") == []
     assert folder.progress(run).left == 5, "they are timed again"
+
+
+TRUTH = LatencyModel(
+    {
+        "draft": ModelSpeed(call=0.2, prompt_token=0.001, output_token=0.01, output_token_per_request=0.002),
+        "target": ModelSpeed(call=0.1, prompt_token=0.004, output_token=0.05),
+    },
+    sample_overhead_seconds=0.5,
+)
+
+
+def samples(number: int) -> list[TimedSample]:
+    """Made by TRUTH."""
+    draw = random.Random(1)
+    made = []
+    for _ in range(number):
+        calls = []
+        for _ in range(draw.randint(2, 8)):
+            for role in ("draft", "target"):
+                work = Work(
+                    "draft" if role == "draft" else "target",
+                    1,
+                    draw.randint(0, 300),
+                    draw.randint(1, 200),
+                    further_requests=draw.randint(0, 5),
+                )
+                seconds = TRUTH.speeds[work.model].seconds(work)
+                calls.append(TimedCall(work, seconds, "draft"))
+        made.append(TimedSample(tuple(calls), 0.5 + sum(call.seconds for call in calls)))
+    return made
+
+
+def test_a_fit_finds_the_speeds_that_made_the_calls() -> None:
+    model = fit(samples(20))
+    assert model.sample_overhead_seconds == pytest.approx(0.5)
+    assert model.speeds["draft"].output_token == pytest.approx(0.01, rel=1e-3)
+    assert model.speeds["draft"].output_token_per_request == pytest.approx(0.002, rel=1e-3)
+    assert model.speeds["target"].prompt_token == pytest.approx(0.004, rel=1e-3)
+    assert model.speeds["target"].output_token_per_request == pytest.approx(0, abs=1e-6)
+
+
+def test_recorded_calls_become_work(loaded: Loaded) -> None:
+    with reader(loaded.database) as connection:
+        timed = timed_samples(connection, loaded.vanilla.path.name)
+        assert [s.latency_seconds for s in timed]
+        assert sorted(s.latency_seconds for s in timed) == sorted(t.latency_seconds for t in loaded.baseline)
+        assert {c.work.new_prompt_tokens for s in timed for c in s.calls} == {50.0}
+        with pytest.raises(WarehouseError, match="no timed samples of a run 'none'"):
+            timed_samples(connection, "none")
+
+
+def test_samples_that_were_interrupted_are_left_out(loaded: Loaded) -> None:
+    with reader(loaded.database) as connection:
+        timed = timed_samples(connection, loaded.speculative.path.name)
+    assert len(timed) == 3  # of the five finished samples one was resumed and one failed
+
+
+def test_a_draft_begun_ahead_is_work_under_its_verdict_and_a_discarded_one_none(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path)
+    used, refused = runs.planned(folder)[:2]
+    runs.write_part(folder, [runs.lookahead(used), runs.lookahead(refused, refused=True, latency=12.0)])
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        by_latency = {sample.latency_seconds: sample for sample in timed_samples(connection, folder.path.name)}
+    first, verdict, ahead, _ = by_latency[10.0].work
+    assert (first.begun_under, ahead.begun_under) == (None, verdict)
+    assert len(by_latency[12.0].calls) == len(by_latency[12.0].work) + 1
+    assert all(work.begun_under is None for work in by_latency[12.0].work)
+    assert fit(list(by_latency.values())).sample_overhead_seconds == pytest.approx((10 - 4.5 + 12 - 7.5) / 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,17 +13,15 @@ from click.testing import CliRunner
 from harness.trace import Trace
 from jobs.after.grading import finish
 from jobs.run.folder import RunFolder
-from jobs.run.folder_name import folder_name
 from jobs.run.spec import Unit
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts, value
-from warehouse.comparison.outcomes import resolve
 from warehouse.database import reader, rows, writer
 from warehouse.load import RunUnreadable, load_run, main
 from warehouse.loading.convert import Row, utc
-from warehouse.loading.load_report import LoadReport
+from warehouse.loading.replacement import LoadReport
 from warehouse.loading.staging import stage_rows
 
 
@@ -173,13 +170,6 @@ def test_grades_with_an_unknown_verdict_are_left_out(folder: RunFolder, database
     assert report.num_graded == 2
 
 
-def test_a_part_without_metadata_is_loaded(folder: RunFolder, database: Path) -> None:
-    path = folder.trace_files_dir / "a0.parquet"
-    pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
-    assert load_run(folder, database).num_finished == 2
-    assert value(database, "SELECT device FROM attempt") is None
-
-
 def test_an_unreadable_plan_does_not_stop_other_runs(folder: RunFolder, database: Path) -> None:
     broken = runs.create(folder.path.parent, runs.VANILLA)
     broken.problems_path.write_bytes(b"")
@@ -204,19 +194,6 @@ def test_a_moved_run_is_the_same_run(folder: RunFolder, database: Path, tmp_path
     (tmp_path / "new").mkdir()
     moved = RunFolder(folder.path.rename(tmp_path / "new" / folder.path.name))
     assert load_run(moved, database).unchanged
-
-
-def test_a_run_that_is_begun_again_replaces_the_one_that_an_earlier_version_named(
-    folder: RunFolder, database: Path
-) -> None:
-    load_run(folder, database)
-    shutil.rmtree(folder.path)
-    again = runs.create(folder.path.parent, name=folder_name(runs.SPEC))
-    report = load_run(again, database)
-    assert report.former_names == (folder.path.name,)
-    with reader(database) as connection:
-        assert resolve(connection, folder.path.name) == again.path.name, "the former id is understood"
-        assert resolve(connection, folder.path.name[-8:]) == again.path.name, "and the hash alone"
 
 
 def test_finished_samples_that_are_still_in_journals_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

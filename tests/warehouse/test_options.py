@@ -9,12 +9,10 @@ import click
 import duckdb
 import pytest
 from click.testing import CliRunner
-from pydantic import TypeAdapter, ValidationError
 
 from jobs.suite import NIGHTLY_OUTPUT
 from warehouse import compare, export, load, query, trace
-from warehouse.database import WarehouseError, writer
-from warehouse.formatting import one_line
+from warehouse.database import WarehouseError
 from warehouse.nightly import __main__ as nightly
 from warehouse.options import NIGHTLY_FOLDER, WarehouseCommand, choose_format, default_database
 from warehouse.report import __main__ as report
@@ -107,27 +105,6 @@ def test_an_error_of_the_warehouse_is_one_line_and_exit_code_2(error: Exception,
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"error: {message}\n")
 
 
-def test_an_error_of_a_settings_file_names_the_field() -> None:
-    with pytest.raises(ValidationError) as raised:
-        TypeAdapter(dict[str, int]).validate_python({"shards": "many"})
-    assert one_line(raised.value).startswith("shards: Input should be a valid integer")
-
-
-@pytest.mark.parametrize("module", [compare, query, nightly, report])
-def test_a_file_in_a_folder_that_does_not_exist_is_refused(tmp_path: Path, module: ModuleType) -> None:
-    arguments = {compare: ["a", "b"], query: ["SELECT 1"], nightly: [], report: ["a"]}[module]
-    result = CliRunner().invoke(module.main, [*arguments, "-o", str(tmp_path / "none" / "x.md")])
-    assert result.exit_code == 2
-    assert f"x.md: the folder {tmp_path / 'none'} does not exist" in result.stderr
-
-
-@pytest.mark.parametrize(("argument", "message"), [("none", "none: no such folder"), ("file", "file: not a folder")])
-def test_a_path_to_load_that_is_not_a_folder_is_named(tmp_path: Path, argument: str, message: str) -> None:
-    (tmp_path / "file").touch()
-    result = CliRunner().invoke(load.main, [str(tmp_path / argument)])
-    assert (result.exit_code, result.stderr.rstrip().endswith(message)) == (2, True)
-
-
 def test_a_missing_database_is_answered_with_the_one_in_the_runs_folder_or_how_to_make_it(tmp_path: Path) -> None:
     database = tmp_path / "warehouse.duckdb"
     for hint in (f"create one with: python -m warehouse.load RUNS --database {database}", "use --database "):
@@ -135,19 +112,6 @@ def test_a_missing_database_is_answered_with_the_one_in_the_runs_folder_or_how_t
         assert (result.exit_code, hint in result.stderr) == (2, True)
         (tmp_path / "runs").mkdir(exist_ok=True)
         (tmp_path / "runs" / "warehouse.duckdb").touch()
-
-
-def test_a_folder_as_the_database_is_called_one(tmp_path: Path) -> None:
-    result = CliRunner().invoke(query.main, ["SELECT 1", "--database", str(tmp_path)])
-    assert (result.exit_code, f"the database {tmp_path} is a folder" in result.stderr) == (2, True)
-    with pytest.raises(WarehouseError, match="is a folder"), writer(tmp_path):
-        pass
-
-
-def test_a_date_is_described_and_rejected_in_one_form() -> None:
-    assert "--night YYYY-MM-DD" in CliRunner().invoke(nightly.main, ["--help"]).output
-    result = CliRunner().invoke(nightly.main, ["--night", "tomorrow"])
-    assert (result.exit_code, "tomorrow is not a date of the form YYYY-MM-DD" in result.stderr) == (2, True)
 
 
 def test_an_error_does_not_act_on_the_terminal() -> None:
@@ -187,15 +151,3 @@ def test_a_file_that_is_not_a_database_is_one_line_and_exit_code_2(
     result = CliRunner().invoke(module.main, [*arguments, "--database", str(path)])
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert result.stderr.startswith("error: ")
-
-
-@pytest.mark.parametrize("module", COMMANDS)
-def test_json_is_a_short_form_of_the_format_where_there_is_one(module: ModuleType) -> None:
-    main: click.Command = module.main
-    formats = [p.type.choices for p in main.params if "--format" in p.opts and isinstance(p.type, click.Choice)]
-    has_json = any("json" in choices for choices in formats)
-    assert has_json == any("--json" in parameter.opts for parameter in main.params)
-    arguments = ["x"] * sum(isinstance(p, click.Argument) and p.required for p in main.params)
-    for typed, expected in ((["--json"], "json"), (["--format", "json"], "json"), ([], None)):
-        if has_json:
-            assert main.make_context("x", [*arguments, *typed]).params["output_format"] == expected

@@ -117,47 +117,6 @@ def test_one_run_alone_is_planned_from_with_an_assumption_that_is_printed(histor
     assert "follows from that, not from data" in text
 
 
-def test_a_person_reads_the_table_and_what_it_means(history: tuple[Path, str, str]) -> None:
-    where, base, run = history
-    text = plan(where, run, base).stdout
-    assert "sums: to show with a power of 80 % that a method that is as accurate is not worse by 2 points" in text
-    assert "Variance of the difference between problems" in text
-    assert "More samples stop helping at" in text
-    assert [line.split()[0] for line in text.splitlines() if line.strip()[:1].isdigit()][:6] == [
-        "1", "2", "4", "8", "16", "32",
-    ]  # fmt: skip
-    assert max(len(line) for line in text.splitlines() if "hours at " in line or line[:2].strip().isdigit()) <= 78
-    assert "SMALL PILOT: the variance of 12 problems" in text
-
-
-def test_the_number_to_go_by_is_named_where_a_pilot_is_noisy(history: tuple[Path, str, str]) -> None:
-    where, base, run = history
-    found = plan(where, base, run)
-    assert found.exit_code == 0, found.output
-    told = " ".join(found.stdout.split())
-    assert 'A pilot of fewer than 200 problems is noisy: plan with the column "to be safe".' in told
-    assert "is noisy: plan with" not in plan(where, base).stdout, "a run alone has no such column"
-
-
-def test_a_pilot_that_loses_the_margin_says_what_the_plan_assumes(tmp_path: Path) -> None:
-    run = cells.finished(tmp_path, cells.SPEC, [max(0, right - 1) for right in RIGHT])
-    names = load(tmp_path, cells.finished(tmp_path, cells.VANILLA, RIGHT), run)
-    assert "OBSERVED LOSS: the pilot shows −" in plan(tmp_path, *names, "--margin", "5").stdout
-    assert "OBSERVED LOSS" not in plan(tmp_path, *names, "--margin", "90").stdout
-
-
-def test_a_handful_of_problems_has_no_number_to_be_safe(tmp_path: Path) -> None:
-    run = cells.finished(tmp_path, cells.SPEC, OTHER[:9])
-    [found] = plans(tmp_path, *load(tmp_path, cells.finished(tmp_path, cells.VANILLA, RIGHT[:9]), run))
-    assert [size["careful_problems"] for size in found["sizes"]] == [None] * 6
-
-
-def test_a_plan_is_written_to_a_file_in_the_format_of_its_ending(history: tuple[Path, str, str]) -> None:
-    where, base, run = history
-    assert plan(where, run, base, "-o", str(where / "plan.json")).exit_code == 0
-    assert json.loads((where / "plan.json").read_text())["plans"][0]["run"] == run
-
-
 def test_a_true_gain_needs_fewer_problems_and_a_true_loss_more(history: tuple[Path, str, str]) -> None:
     where, base, run = history
     lost, equal, gained = (
@@ -194,13 +153,6 @@ def test_an_unfinished_run_is_planned_from_with_a_warning(tmp_path: Path) -> Non
     assert any(line.startswith("UNFINISHED: of ") for line in alone["warnings"])
 
 
-def test_runs_with_one_sample_of_each_problem_are_refused(tmp_path: Path) -> None:
-    specs = [replace(spec, samples=1) for spec in (cells.VANILLA, cells.SPEC)]
-    ones = tuple(min(1, right) for right in RIGHT)
-    names = load(tmp_path, *(cells.finished(tmp_path, spec, ones) for spec in specs))
-    assert "a pilot needs 2 samples per problem or more" in refusal(tmp_path, *names)
-
-
 def test_one_sample_of_each_problem_is_enough_of_runs_whose_samples_repeat_each_other(tmp_path: Path) -> None:
     greedy = [replace(spec, temperature=0.0, samples=1) for spec in (cells.VANILLA, cells.SPEC)]
     rights = [min(1, right) for right in RIGHT], [min(1, right) for right in OTHER]
@@ -217,28 +169,10 @@ def test_one_sample_of_each_problem_is_enough_of_runs_whose_samples_repeat_each_
     assert mixed["variance_within"] == pytest.approx(np.mean([p * (4 - p) / 12 for p in OTHER]))
 
 
-def test_runs_of_one_problem_are_refused(tmp_path: Path) -> None:
-    names = load(tmp_path, *(cells.finished(tmp_path, spec, (3,)) for spec in (cells.VANILLA, cells.SPEC)))
-    assert "a pilot needs 2 problems or more" in refusal(tmp_path, *names)
-
-
 def test_a_run_with_nothing_finished_is_refused_with_what_completes_it(tmp_path: Path) -> None:
     [name] = load(tmp_path, cells.finished(tmp_path, cells.SPEC, RIGHT, missing=48))
     assert "jobs resume" in refusal(tmp_path, name)
     assert "no run has a finished and graded sample" in refusal(tmp_path)
-
-
-def test_a_baseline_of_another_dataset_is_refused(tmp_path: Path) -> None:
-    base = replace(cells.VANILLA, dataset="other")
-    other = cells.finished(tmp_path, base, RIGHT[:4], skipped=8)
-    run = cells.finished(tmp_path, cells.SPEC, OTHER[:4])
-    load(tmp_path, other, run)
-    said = refusal(tmp_path, run.path.name, "--baseline", other.path.name)
-    assert f"{other.path.name} is no baseline of {run.path.name}" in said
-
-
-def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert "warehouse.duckdb" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(

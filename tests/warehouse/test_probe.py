@@ -16,13 +16,10 @@ from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
-from tests.warehouse.test_questions import QUESTIONS
+from warehouse import estimates
 from warehouse.database import reader
-from warehouse.estimates import rates
 from warehouse.loading.runs import load_run
 from warehouse.probed import main
-from warehouse.report.facts import report_facts
-from warehouse.report.tables import probe_tables
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +77,10 @@ def test_decisions_that_end_the_reply_are_stored_with_the_probe_and_unknown_of_e
 
 def test_thresholds_near_each_other_have_names_of_their_own_that_say_all_of_them() -> None:
     ratings = np.array([0.9491, 0.99954, 0.999961, 0.9999991, 0.99999997])
-    found = rates.of_numbers(ratings)
+    found = estimates.of_numbers(ratings)
     assert len({f"{threshold:g}" for threshold in found}) == len(found) > 3
     assert [float(f"{threshold:g}") for threshold in found] == found
-    assert [f"{threshold:g}" for threshold in rates.of_numbers(np.linspace(-1, 1, 5))] == [
+    assert [f"{threshold:g}" for threshold in estimates.of_numbers(np.linspace(-1, 1, 5))] == [
         "-0.8",
         "-0.5",
         "0",
@@ -99,24 +96,3 @@ def test_points_of_a_probe_have_their_worth_in_sql(database: Path) -> None:
     assert len(found) == 24
     assert {row[:3] for row in found} == {(2, 2, True)}
     assert all(str(problem_id).startswith("demo/") for *_, problem_id in found)
-
-
-def test_the_question_about_the_judge_is_answered(database: Path) -> None:
-    [sql] = [sql for question, sql in QUESTIONS if question.startswith("How often does the judge accept wrong")]
-    with reader(database) as connection:
-        assert connection.execute(sql).fetchall()
-
-
-def test_a_run_that_is_no_probe_is_refused_by_name(database: Path) -> None:
-    found = CliRunner().invoke(main, ["demo-specreason", "--database", str(database)])
-    assert found.exit_code == 2
-    assert "is no probe of a run" in found.output
-
-
-def test_the_report_on_the_probed_run_has_what_the_probe_found(database: Path) -> None:
-    with reader(database) as connection:
-        [(run_id,)] = connection.execute("SELECT run_id FROM run WHERE method = 'specreason'").fetchall()
-        [table] = probe_tables(report_facts(connection, [run_id]))
-        assert connection.execute(table.sql).fetchall()
-    assert table.rows[0][1] == "all"
-    assert "24 points with 2 continuations each way" in table.caption

@@ -5,6 +5,7 @@ speccot fails toy/0 (easy) and toy/2 (hard), which vanilla solves, and solves to
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,10 +15,17 @@ from harness.trace import Candidate, Trace
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit
 from tests.warehouse import runs
-from tests.warehouse.test_questions import QUESTIONS
+from warehouse import database
 from warehouse.database import reader
 from warehouse.load import load_run
 
+PAGE = (Path(database.__file__).parent / "QUESTIONS.md").read_text(encoding="utf-8")
+QUESTIONS = [
+    (section.partition("\n")[0], sql)
+    for section in PAGE.split("\n## ")[1:]
+    for sql in re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
+]
+"""Every question of the page with its SQL."""
 DECISIONS = {
     ("toy/0", 0): (True, False, False, True),
     ("toy/0", 1): (False, True),

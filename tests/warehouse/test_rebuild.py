@@ -1,8 +1,7 @@
-"""Whatever is derived comes out the same: a rebuilt database, totals, and what another version left behind."""
+"""Whatever is derived comes out the same: a rebuilt database, and totals."""
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +10,9 @@ from click.testing import CliRunner
 
 from jobs.run.folder import RunFolder
 from tests.warehouse import runs
-from tests.warehouse.conftest import counts, value
-from warehouse.database import WarehouseOutdated, reader, writer
+from tests.warehouse.conftest import counts
+from warehouse.database import reader
 from warehouse.load import load_run, main
-from warehouse.schema import SCHEMA_VERSION
 
 
 def contents(database: Path) -> dict[str, list[tuple[object, ...]]]:
@@ -79,54 +77,6 @@ def test_totals_are_the_sums_over_the_rows(folder: RunFolder, database: Path) ->
             ("SELECT sum(num_chosen) FROM option_total", "SELECT count(*) FROM step WHERE verdict_kind = 'choice'"),
         ):  # fmt: skip
             assert connection.execute(totals).fetchall()[0] == pytest.approx(connection.execute(sums).fetchall()[0])
-
-
-def test_new_views_need_no_new_load(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    with writer(database) as connection:
-        connection.execute("UPDATE schema_version SET views_hash = 'other'; DROP VIEW pass_at_1")
-    assert load_run(folder, database).unchanged
-    assert value(database, "SELECT num_correct FROM pass_at_1") == 2
-
-
-def previous(database: Path, *folders: RunFolder) -> None:
-    """A database of another schema, with these runs."""
-    for run in folders:
-        load_run(run, database)
-    with writer(database) as connection:
-        connection.execute("UPDATE schema_version SET tables_hash = 'another'")
-
-
-def test_a_database_of_another_schema_is_rebuilt_with_one_line(folder: RunFolder, database: Path) -> None:
-    second = runs.create(folder.path.parent / "elsewhere")
-    renamed = RunFolder(second.path.rename(second.path.with_name("other")))
-    previous(database, folder, renamed)
-    with pytest.raises(WarehouseOutdated, match=r"python -m warehouse\.load"), reader(database):
-        pass
-    result = CliRunner().invoke(main, [str(folder.path), "--database", str(database)])
-    assert result.exit_code == 0, result.output
-    assert result.stderr.count("\n") == 1
-    assert f"rebuilt with schema {SCHEMA_VERSION} from its 2 run folders" in result.stderr
-    assert (counts(database)["run"], counts(database)["step"]) == (2, 6)
-
-
-def test_a_load_at_the_end_of_a_run_migrates_too(folder: RunFolder, database: Path) -> None:
-    previous(database, folder)
-    assert load_run(folder, database).num_finished == 2
-
-
-def test_runs_whose_folders_are_gone_are_not_dropped_silently(folder: RunFolder, database: Path) -> None:
-    elsewhere = runs.create(folder.path.parent / "elsewhere")
-    gone = RunFolder(elsewhere.path.rename(elsewhere.path.with_name("gone")))
-    previous(database, gone)
-    shutil.rmtree(gone.path)
-    before = database.read_bytes()
-    result = CliRunner().invoke(main, [str(folder.path), "--database", str(database)])
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "(gone)" in result.stderr
-    assert "--rebuild" in result.stderr
-    assert database.read_bytes() == before
-    assert CliRunner().invoke(main, [str(folder.path), "--database", str(database), "--rebuild"]).exit_code == 0
 
 
 def test_a_rebuild_gives_the_same_rows(folder: RunFolder, database: Path) -> None:

@@ -43,16 +43,6 @@ def test_repeated_runs_widen_the_interval_of_a_speed_up(tmp_path: Path) -> None:
     assert "within these runs" not in rendered(tmp_path / "w.duckdb", run)
 
 
-def test_without_repeated_runs_the_interval_says_that_it_holds_within_these_runs(tmp_path: Path) -> None:
-    vanilla, run = load(
-        tmp_path, cells.finished(tmp_path, cells.VANILLA, GOOD), cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0)
-    )
-    _, row = records(compare(tmp_path, vanilla, run, "--format", "json"))
-    assert (row["run_factor_standard_deviation"], row["speed_up_interval"]) == (None, "bounded mean of logarithms")
-    assert "Within these runs: too few runs were repeated" in " ".join(compare(tmp_path, vanilla, run).stdout.split())
-    assert "within these runs" in rendered(tmp_path / "w.duckdb", run)
-
-
 def test_only_runs_under_the_same_conditions_count(tmp_path: Path) -> None:
     asked, *_ = repeated(tmp_path, cells.VANILLA, FACTORS[:2])
     others = [

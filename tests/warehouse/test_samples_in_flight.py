@@ -7,17 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from jobs.run import trace_files
 from tests.warehouse import cells
-from warehouse.compare import main
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
 from warehouse.measures import measure
 from warehouse.pairs import unlike_baseline
-from warehouse.render import lines
-from warehouse.summary import summaries
 
 FEW = replace(cells.VANILLA, concurrency=24, samples=2)
 MANY = replace(cells.SPEC, concurrency=24, samples=6)
@@ -55,12 +50,6 @@ def test_a_table_has_no_ratio_of_their_latencies(connection: Connection, run_ids
     assert measure(connection, "ratio_of_means", many, many) is not None
 
 
-def test_compare_refuses_their_latency_and_says_why(database: Path, run_ids: list[str]) -> None:
-    result = CliRunner().invoke(main, [*run_ids, "--database", str(database)])
-    assert result.exit_code == 0
-    assert "samples in flight: 24 against 8 (at most 24)" in " ".join(result.output.split())
-
-
 def test_a_published_ratio_of_two_concurrencies_is_not_refused_for_them() -> None:
     """As in SpecCoT's table 6, where the baseline has one sample in flight."""
     alike = dict.fromkeys(("dataset_hash", "device_kinds", "top_p", "token_budget"), "same")
@@ -83,28 +72,3 @@ def test_a_worker_with_several_shards_has_their_samples_in_flight(tmp_path: Path
     with reader(tmp_path / "w.duckdb") as connection:
         assert connection.execute("SELECT DISTINCT shard FROM sample ORDER BY ALL").fetchall() == [(0,), (1,)]
         assert connection.execute("SELECT samples_in_flight FROM run_conditions").fetchall() == [(24,)]
-
-
-def test_a_run_that_its_cache_held_back_is_said_to_have_had_fewer_in_flight(tmp_path: Path) -> None:
-    """`--concurrency` is the most; admission starts fewer samples where the KV cache is too small for more."""
-    names = []
-    for spec, at_once in ((replace(MANY, seed=1), 24), (replace(MANY, seed=2), 6)):
-        folder = cells.finished(tmp_path, spec, [2] * 4)
-        [file] = folder.trace_files()
-        traces, metadata = trace_files.read_rows(file), trace_files.read_metadata(file)
-        for number, trace in enumerate(traces):
-            for call in trace["calls"]:
-                call["submitted_at"] += 30.0 * (number // at_once)
-        trace_files.write_table(file, trace_files.TRACES, traces, {"attempt": metadata["attempt"]})
-        load_run(folder, tmp_path / "w.duckdb")
-        names.append(folder.path.name)
-    with reader(tmp_path / "w.duckdb") as connection:
-        full, held = summaries(connection, names)
-    assert full.mean_samples_in_flight is not None
-    assert held.mean_samples_in_flight is not None
-    assert 12 < full.mean_samples_in_flight <= 24
-    assert 3 < held.mean_samples_in_flight <= 6
-    assert f"at most 24 ({held.mean_samples_in_flight:.1f} on average) in flight" in dict(lines(held))["latency"]
-    result = CliRunner().invoke(main, [*names, "--database", str(tmp_path / "w.duckdb")])
-    assert f"UNEQUAL LOADS: {names[1]} against {names[0]}: " in result.output
-    assert "LATENCY REFUSED" not in result.output

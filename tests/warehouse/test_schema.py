@@ -55,7 +55,7 @@ def commented(connection: Connection) -> list[schema.Column]:
 def test_every_column_of_numbers_or_times_has_a_unit_in_its_comment(loaded: Loaded) -> None:
     with reader(loaded.database) as connection:
         numbers = [c for c in commented(connection) if re.match("INTEGER|BIGINT|HUGEINT|DOUBLE|DECIMAL|TIME", c.type)]
-    assert {"step", "pass_at_1", "wide_step", "schema_version"} <= {column.table for column in numbers}
+    assert {"step", "pass_at_1", "wide_step"} <= {column.table for column in numbers}
     assert [c for c in numbers if schema.unit_of(c) is None] == []
     assert [c for c in numbers if str(schema.unit_of(c)) not in str(c.comment)] == []
     shown = {(c.table, c.name): c.comment for c in numbers}
@@ -74,17 +74,6 @@ def test_every_described_column_exists(loaded: Loaded) -> None:
     assert set(described["unit"]) <= names | both
     assert {f"{view}.{name}" for view, named in described["view"].items() for name in named} <= both
     assert {*described["shows"], *described["shows"].values()} <= {c.table for c in columns}
-
-
-def test_views_of_another_version_get_their_comments_with_the_next_writer(tmp_path: Path) -> None:
-    path = tmp_path / "w.duckdb"
-    with writer(path) as connection:
-        before = commented(connection)
-        connection.execute("COMMENT ON COLUMN pass_at_1.n IS 'other'; COMMENT ON COLUMN step.num_tokens IS 'Tokens'")
-        connection.execute("UPDATE schema_version SET views_hash = 'other'")
-    with writer(path) as connection:
-        changed = {(c.table, c.name): c.comment for c in set(commented(connection)) - set(before)}
-    assert changed == {(table, "num_tokens"): "Tokens [tokens]" for table in ("step", "wide_step")}
 
 
 def test_every_field_of_a_trace_is_a_column(loaded: Loaded) -> None:
@@ -126,39 +115,16 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
             pass
 
 
-def test_another_version_of_the_schema_asks_for_a_rebuild(tmp_path: Path) -> None:
+def test_a_database_of_another_format_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "w.duckdb"
     with writer(path) as connection:
-        connection.execute("UPDATE schema_version SET tables_hash = 'other'")
+        connection.execute("UPDATE schema_version SET digest = 'other'")
     for open_it in (reader, writer):
         with (
-            pytest.raises(WarehouseOutdated, match="written by another version of the warehouse"),
+            pytest.raises(WarehouseOutdated, match="was written by another version of the warehouse"),
             open_it(path),
         ):
             pass
-
-
-def test_views_of_another_version_are_rebuilt_by_the_next_writer(tmp_path: Path) -> None:
-    path = tmp_path / "w.duckdb"
-    with writer(path) as connection:
-        connection.execute("UPDATE schema_version SET views_hash = 'other'; DROP VIEW pass_at_1")
-    with writer(path):
-        pass
-    with reader(path) as connection:
-        assert connection.execute("SELECT * FROM pass_at_1").fetchall() == []
-
-
-def test_a_reader_uses_its_own_views_where_another_version_loaded_last(tmp_path: Path) -> None:
-    path = tmp_path / "w.duckdb"
-    with writer(path) as connection:
-        connection.execute("CREATE OR REPLACE VIEW pass_at_1 AS SELECT 'another version' AS run_id")
-        connection.execute("UPDATE schema_version SET views_hash = 'other'; DROP VIEW flips")
-    before = path.read_bytes()
-    with reader(path) as connection:
-        assert connection.execute("SELECT * FROM pass_at_1").fetchall() == []
-        assert connection.execute("SELECT * FROM flips").fetchall() == []
-        assert connection.execute("FROM flip_traces('a', 'b')").fetchall() == []
-    assert path.read_bytes() == before
 
 
 def test_a_busy_warehouse_is_one_clear_line(tmp_path: Path) -> None:

@@ -125,15 +125,3 @@ def test_runs_over_other_problems_are_never_in_one_figure(
     for problems in ("12 problems", "5 problems", "7 problems"):
         assert re.search(rf"<h3>pass@1\[avg-of-4\], percent \(sums, {problems}\)</h3>", text)
     assert "OTHER PROBLEMS: not all runs on sums are over the same problems" in text
-
-
-def test_runs_over_the_same_problems_are_drawn_side_by_side(
-    warehouse: tuple[Path, dict[str, str]], tmp_path: Path
-) -> None:
-    where, names = warehouse
-    again = load(where, cells.finished(where, replace(cells.VANILLA, seed=7), BAD))
-    page = tmp_path / "report.html"
-    arguments = [names["whole"], *again, "--database", str(where / "w.duckdb"), "-o", str(page)]
-    assert CliRunner().invoke(report, arguments).exit_code == 0
-    assert "<h3>pass@1[avg-of-4], percent</h3>" in page.read_text()
-    assert "OTHER PROBLEMS" not in page.read_text()

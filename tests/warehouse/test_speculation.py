@@ -16,10 +16,9 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
-from warehouse.comparison.manifests import differences, read_manifests
 from warehouse.database import reader, rows
 from warehouse.load import load_run
-from warehouse.render import lines, warnings
+from warehouse.render import warnings
 from warehouse.summary import summaries
 
 
@@ -249,34 +248,6 @@ def _speculating(tmp_path: Path, database: Path, engine: EngineSpec, **changes: 
     return folder
 
 
-@pytest.mark.parametrize(
-    ("proposer", "recorded", "sampling", "is_weaker"),
-    [
-        ("draft", None, "greedy", True),  # a run from before this was recorded
-        ("eagle3", "greedy", "greedy", True),
-        ("eagle3", "probabilistic", "probabilistic", False),
-        ("suffix", None, None, False),
-    ],
-)
-def test_how_drafts_are_sampled_is_said_of_every_run(
-    proposer: str, recorded: str | None, sampling: str | None, is_weaker: bool, tmp_path: Path, database: Path
-) -> None:
-    engine = EngineSpec("vllm", spec_decode=proposer, spec_tokens=5, spec_sampling=recorded)
-    head = replace(runs.DRAFT, name="head") if proposer == "eagle3" else None
-    folder = _speculating(tmp_path, database, engine, speculator=head)
-    with reader(database) as connection:
-        [row] = Ask(connection)("token_speculation_setting", folder)
-        [summary] = summaries(connection, [folder.path.name])
-    assert (row["proposer"], row["draft_sampling"], row["is_weaker_baseline"]) == (proposer, sampling, is_weaker)
-    assert row["model"] == {"draft": "small", "eagle3": "head"}.get(proposer)
-    assert row["acceptance_rate"] == pytest.approx(2 / 3)
-    assert row["tokens_per_pass"] == pytest.approx(2.0)
-    assert any(line.startswith("GREEDY DRAFTS") for line in warnings(summary)) is is_weaker
-    [shown] = [value for name, value in lines(summary) if name == "token speculation"]
-    assert "66.7 % of the proposed tokens confirmed, 2.00 tokens per pass" in shown
-    assert (f"{sampling} drafts" in shown) is (sampling is not None)
-
-
 def test_greedy_drafts_at_temperature_0_are_no_weaker_baseline(tmp_path: Path, database: Path) -> None:
     engine = EngineSpec("vllm", spec_decode="draft", spec_tokens=5, spec_sampling="greedy")
     folder = _speculating(tmp_path, database, engine, temperature=0.0)
@@ -285,19 +256,3 @@ def test_greedy_drafts_at_temperature_0_are_no_weaker_baseline(tmp_path: Path, d
         [summary] = summaries(connection, [folder.path.name])
     assert row["is_weaker_baseline"] is False
     assert not [line for line in warnings(summary) if line.startswith("GREEDY DRAFTS")]
-
-
-def test_a_comparison_names_who_proposes_and_how_drafts_are_sampled(tmp_path: Path, database: Path) -> None:
-    greedy = EngineSpec("vllm", spec_decode="eagle3", spec_tokens=5)
-    folders = [
-        _speculating(tmp_path, database, greedy, speculator=runs.DRAFT),
-        _speculating(tmp_path, database, replace(greedy, spec_sampling="probabilistic"), speculator=runs.TARGET),
-    ]
-    with reader(database) as connection:
-        manifests = read_manifests(connection, [folder.path.name for folder in folders])
-    found = {
-        difference.name: (difference.matter, set(difference.values.values()))
-        for difference in differences(list(manifests.values()))
-    }
-    assert found["sampling of proposed tokens"] == ("latency", {"greedy", "probabilistic"})
-    assert found["model that proposes tokens"] == ("latency", {"small", "large"})

@@ -37,25 +37,6 @@ def test_a_summary_holds_the_numbers_of_the_views(loaded: Loaded) -> None:
     assert run.speed_ups[0].baseline_run_id == loaded.vanilla.path.name
 
 
-def test_a_summary_reads_as_one_table(loaded: Loaded) -> None:
-    shown = rendered(loaded.database, loaded.speculative.path.name)
-    for part in (
-        "pass@1[avg-of-2, 5 of 6 samples]",
-        "33.33 % ± 33.33",
-        "95 % interval ",
-        "33.33 to 50.00 %: if all missing samples are wrong, or all are right",
-        "toy: 3 problems × 2 samples = 6",
-        "small → large",
-        "correct 2, wrong 1, error 1, truncated 1, not_run 1; sum 6",
-        "40.0 % of 5 verdicts",
-        "emitted 18 (20.0 % by the draft), spent 26",
-        "mean 12.7 s, median 12 s",
-        "INCOMPLETE RUN: 1 of 6 samples",
-    ):
-        assert part in shown
-    assert "LIMITED" not in shown
-
-
 def test_a_sample_without_a_request_is_counted_and_not_timed(tmp_path: Path) -> None:
     folder, database = runs.create(tmp_path, runs.VANILLA), tmp_path / "w.duckdb"
     *written, full = (runs.vanilla(unit) for unit in runs.planned(folder))
@@ -69,12 +50,6 @@ def test_a_sample_without_a_request_is_counted_and_not_timed(tmp_path: Path) -> 
     with reader(database) as connection:
         assert rows(connection, "SELECT count(*) AS n FROM wide_sample WHERE is_timed") == [{"n": 5}]
         assert len(rows(connection, "FROM sample_stopwatch")) == 5
-
-
-def test_a_limited_run_has_a_warning(loaded: Loaded) -> None:
-    shown = rendered(loaded.database, loaded.limited.path.name)
-    assert "LIMITED RUN: 2 of the 9 problems of toy" in shown
-    assert "INCOMPLETE RUN: 4 of 4 samples" in shown
 
 
 def test_one_problem_has_no_standard_error(tmp_path: Path) -> None:
@@ -96,21 +71,6 @@ def test_names_of_models_are_not_markup(tmp_path: Path) -> None:
     folder = runs.create(tmp_path, replace(runs.SPEC, target=replace(runs.TARGET, name="[red]\x1b[2J")))
     load_run(folder, tmp_path / "w.duckdb")
     assert "small → [red]\\x1b[2J" in rendered(tmp_path / "w.duckdb", folder.path.name)
-
-
-def test_left_out_files_and_the_grader_version_are_named(tmp_path: Path) -> None:
-    folder = runs.create(tmp_path)
-    units = runs.planned(folder)
-    runs.write_part(folder, [runs.speculative(unit) for unit in units])
-    for version, graded in (("v1", units), ("v2", units[:1])):
-        runs.write_grades(folder, {unit.sample_id: "correct" for unit in graded}, version)
-    (folder.trace_files_dir / "b.parquet").write_bytes(b"")
-    load_run(folder, tmp_path / "w.duckdb")
-    shown = rendered(tmp_path / "w.duckdb", folder.path.name)
-    assert "v2 (the newest; 1 other version(s) kept, not counted)" in shown
-    assert "NOT GRADED: 5 of 6 samples are finished but have no grade of the newest grader version (v2)" in shown
-    assert "correct 1, wrong 0, not_run 5; sum 6" in shown
-    assert "LEFT OUT: parts/b.parquet" in shown
 
 
 def test_an_unknown_run_is_named(loaded: Loaded) -> None:

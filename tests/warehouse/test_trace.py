@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,38 +10,11 @@ from click.testing import CliRunner, Result
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse.load import load_run
-from warehouse.trace import _ranges, main
+from warehouse.trace import main
 
 
 def trace(database: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["--database", str(database), *arguments])
-
-
-def test_a_trace_shows_prompt_steps_candidates_verdict_and_calls(loaded: Loaded) -> None:
-    shown = trace(loaded.database, loaded.speculative.path.name, "toy/1", "0").output
-    for part in (
-        "draft prompt <think>",
-        "step 1: fallback by target, 6 tokens",
-        "rejected candidate 1 (option 1), 5 tokens",
-        "verdict (choice): rejected",
-        "1 12.5 %  2 25.0 %  ▶3 62.5 %  (all options 80.0 %)",
-        "? Which one?",
-        "draft by draft × 2, 100 prompt (50 cached), 11 output tokens",
-        "verdict: wrong; answer '2', gold '4'",
-    ):
-        assert part in shown
-    assert "✔ accepted candidate 0" in trace(loaded.database, loaded.speculative.path.name, "toy/0", "0").output
-
-
-def test_a_candidate_with_the_accepted_text_is_not_called_rejected(tmp_path: Path) -> None:
-    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
-    sample = runs.speculative(runs.planned(folder)[0])
-    sample.steps[1].candidates.append(replace(sample.steps[1].candidates[0], accepted=False))
-    runs.write_part(folder, [sample])
-    load_run(folder, database)
-    shown = trace(database, folder.path.name, "toy/0", "0").output
-    assert "= same text as the accepted one: candidate 2 (option 0)" in shown
-    assert "✘ rejected candidate 1 (option 1)" in shown
 
 
 def test_errors_and_unfinished_samples_say_so(loaded: Loaded) -> None:
@@ -69,14 +41,6 @@ def test_control_characters_and_markup_are_shown_not_obeyed(tmp_path: Path) -> N
     assert not any(line.startswith("── step 9") for line in shown.splitlines())
 
 
-def test_a_run_is_named_by_its_id_a_prefix_or_its_folder(loaded: Loaded) -> None:
-    folder = loaded.speculative.path
-    by_id = trace(loaded.database, folder.name, "toy/0", "0")
-    assert by_id.exit_code == 0
-    for name in (folder.name[:-1], str(folder)):
-        assert trace(loaded.database, name, "toy/0", "0").output == by_id.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
@@ -91,10 +55,3 @@ def test_what_is_not_there_is_one_line(loaded: Loaded, arguments: tuple[str, ...
     result = trace(loaded.database, *(name if a == "RUN" else a for a in arguments))
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert hint in result.stderr
-
-
-def test_the_samples_of_a_problem_are_named_as_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _ranges([0, 1, 2, 5, 7, 8]) == "0 to 2, 5, 7 to 8"
-    assert _ranges([0]) == "0"
-    monkeypatch.setattr("warehouse.trace._MOST_NAMED", 1)
-    assert _ranges([0, 2, 4]) == "0, and 2 more"

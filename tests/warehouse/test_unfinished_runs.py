@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +16,7 @@ from rich.console import Console
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells
 from tests.warehouse.test_compare import compare, load, records
-from warehouse import export, query
+from warehouse import export
 from warehouse.database import reader, rows
 from warehouse.measures import measure
 from warehouse.render import render
@@ -126,17 +125,6 @@ def test_a_summary_is_over_the_samples_that_are_there_and_says_what_the_others_c
     assert f"{100 * lowest:.2f} to {100 * highest:.2f} %: if all missing samples are wrong, or all" in shown
 
 
-@pytest.mark.parametrize("name", [*KEPT, "complete"])
-def test_summary_and_comparison_have_the_same_result(warehouse: tuple[Path, dict[str, str]], name: str) -> None:
-    where, runs = warehouse
-    other = runs["complete" if name != "complete" else "first problems"]
-    compared = records(compare(where, runs[name], other, "--format", "json"))
-    [row] = [row for row in compared if row["run_id"] == runs[name]]
-    result = summary_of(where, runs[name])[0].result
-    assert result is not None
-    assert (result.estimate, result.low, result.high) == (row["result"], row["result_low_95"], row["result_high_95"])
-
-
 @pytest.mark.parametrize("name", ["nothing", "no grade"])
 def test_a_run_without_any_result_has_no_number(warehouse: tuple[Path, dict[str, str]], name: str) -> None:
     where, runs = warehouse
@@ -185,15 +173,6 @@ def test_a_paper_s_table_leaves_missing_samples_out(warehouse: tuple[Path, dict[
         found = measure(connection, "pass_at_2", runs["last samples missing"])
         assert found is not None
         assert found.value == pytest.approx(100 * np.mean(np.minimum(RIGHT, 2) > 0))
-
-
-def test_the_query_of_results_has_both_numbers(warehouse: tuple[Path, dict[str, str]]) -> None:
-    where, runs = warehouse
-    arguments = ["--database", str(where / "w.duckdb"), "--name", "results", "--format", "json"]
-    found = {row["run_id"]: row for row in json.loads(CliRunner().invoke(query.main, arguments).stdout)}
-    row = found[runs["first problems"]]
-    assert (row["pass_at_1_percent"], row["standard_error_percent"]) == (30.56, None)
-    assert row["graded_pass_at_1_percent"] == pytest.approx(100 * np.mean(expected("first problems")), abs=0.01)
 
 
 @pytest.mark.needs_tool("inspect")

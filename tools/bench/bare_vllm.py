@@ -6,8 +6,8 @@ import itertools
 from typing import Any
 
 from harness.engine import Engine, Role, Sampling
+from harness.engines.calls import EngineWrapper
 from harness.engines.vllm import VLLMEngine
-from harness.engines.wrapper import EngineWrapper
 
 
 class BareVLLM(EngineWrapper):
@@ -36,6 +36,7 @@ class BareVLLM(EngineWrapper):
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         output: Any = None
+        assert self._process.llm is not None
         async for latest in self._process.llm.generate(
             tokens_input(prompt), params, f"bare-{next(self._request_numbers)}"
         ):

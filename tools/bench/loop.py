@@ -23,7 +23,7 @@ from harness import environment
 from harness.chain import Limits
 from harness.cli.command import OneLineErrors, OutputFile
 from harness.engine import Engine, Role, Tokenizer
-from harness.engines.factory import open_engines
+from harness.engines.registry import open_engines
 from harness.engines.settings import EngineSettings
 from harness.methods import Method, build, defaults
 from harness.problems.problem import Problem

@@ -26,8 +26,8 @@ def write_problems(folder: Path, dataset: str, sentences: int = 1) -> None:
 def main(problems: int, samples: int) -> None:
     """Plan a run and write its run folder; prints one JSON object with the seconds that it took."""
     begun_at = time.monotonic()
-    from harness.launch_options import Launch
     from harness.problems import benchmarks
+    from harness.settings.launch_settings import Launch
     from jobs.run.folder_name import run_folder
     from jobs.run.plan import plan
     from jobs.run.shards import assign_to_shards
@@ -38,9 +38,8 @@ def main(problems: int, samples: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         write_problems(data, _DATASET, sentences=12)
-        launch = Launch(
-            method="speccot", dataset=_DATASET, engine="scripted", data_dir=data, samples=samples, limit=problems
-        )
+        flags = {"engine": "scripted", "data_dir": data, "samples": samples, "limit": problems}
+        launch = Launch.from_flags({"method": "speccot", "dataset": _DATASET, **flags})
         started_at = time.monotonic()
         planned = plan(launch, "local")
         run = run_folder(data, planned.spec)

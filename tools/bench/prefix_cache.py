@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.engine import Choice, Engine, Generation, Role, Sampling
-from harness.engines.wrapper import EngineWrapper
+from harness.engines.calls import EngineWrapper
 from harness.trace import Purpose
 
 GOAL = 0.9

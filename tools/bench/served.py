@@ -18,11 +18,11 @@ import click
 from harness import prompts
 from harness.cli.command import OneLineErrors
 from harness.engine import Engine, EngineDied, Sampling
-from harness.engines import factory
-from harness.engines.served import lookup
+from harness.engines import registry
+from harness.engines.served import discovery
 from harness.engines.served.address import ServedModel, ServerAddress
-from harness.engines.served.engine import ServedEngine
-from harness.engines.settings import EngineSettings, Kind, pair_settings
+from harness.engines.served.served_engine import ServedEngine
+from harness.engines.settings import EngineSettings, pair_settings
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
 from harness.weights import models
@@ -48,23 +48,23 @@ def main(server: str, model: str, engine: str, dtype: str, rounds: int) -> None:
     """Print the median seconds of a verdict and of a step of 24 tokens, by the server and in process, and the ratio."""
     try:
         address = ServerAddress.parse("--server", server)
-        found = lookup.find(address, "target", None)
+        found = discovery.find_here(address, "target", None)
         source = models.resolve(model)
     except (EngineDied, ValueError, models.ModelUnavailable) as error:
         raise click.UsageError(str(error)) from error
     served = EngineSettings(
         kind="served", max_context=_CONTEXT_TOKENS, server=ServedModel(address.root, found.kind, found.model)
     )
-    kind: Kind = "vllm" if engine == "vllm" else "transformers"
+    kind = "vllm" if engine == "vllm" else "transformers"
     own = pair_settings(kind, ("target",), dtype=dtype, max_context=_CONTEXT_TOKENS, concurrency=1)["target"]
     own = replace(own, cpu_cores=None)  # as the server, whose threads are not bound either
     asyncio.run(_measure(source.path_or_hub_id, source.revision, served, own, rounds))
 
 
 async def _measure(path: str, revision: str | None, served: EngineSettings, own: EngineSettings, rounds: int) -> None:
-    remote = await ServedEngine.start(path, "target", served, revision)
+    remote = await ServedEngine.start(path, "target", served, revision=revision)
     with tempfile.TemporaryDirectory() as folder:
-        local = await factory.start(_Source(path, revision), "target", own, Path(folder) / "log")
+        local = await registry.start(_Source(path, revision), "target", own, Path(folder) / "log")
         try:
             for name, ask in (("verdict", _verdict), ("step of 24 tokens", _step)):
                 times = await _in_turn([local, remote], ask, rounds)

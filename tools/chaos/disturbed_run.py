@@ -15,10 +15,10 @@ from pathlib import Path
 
 import psutil
 
-from harness.engines.factory import SCRIPTED_SECONDS
+from harness.engines.scripted import SCRIPTED_SECONDS
 from jobs.run import submissions
-from jobs.run.digest import FileDamaged
 from jobs.run.endings import read_endings
+from jobs.run.files import FileDamaged
 from jobs.run.folder import RunFolder
 from jobs.run.journal import attempt_in
 from jobs.slurm import client

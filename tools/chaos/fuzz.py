@@ -19,13 +19,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jobs.run import own_files, shared_jobs, submissions, trace_files
-from jobs.run.digest import FileDamaged, say_once
+from jobs.run import own_files, submissions, trace_files
 from jobs.run.endings import granted_retries, read_endings
+from jobs.run.files import FileDamaged, say_once
 from jobs.run.folder import RunFolder
 from jobs.run.grades import GradesError, grade_files, read_grades
 from jobs.run.journal import Journal, parse_journal, read_journal
-from jobs.run.records import counting_records
+from jobs.run.own_files import counting_records
 from jobs.run.state import read_state
 from jobs.watch.progress import Follower
 from jobs.watch.recent import Recent
@@ -71,7 +71,7 @@ def decoded(run: RunFolder, kind: str, path: Path) -> Any:
     if kind == "submissions":
         return submissions.read(run)
     if kind == "shared jobs":
-        return [*shared_jobs.read(run).values(), *shared_jobs.left(run)]
+        return [*submissions.read_shared(run).values(), *submissions.left(run)]
     if kind == "retries":
         return list(granted_retries(run).elements())  # in the order of the records
     return own_files.rows(path, own_files.run_ids(run))
@@ -147,7 +147,7 @@ class Fuzz:
         path, (name, changed) = self.corpus.files[kind], self.mutated(kind)
         say_once.cache_clear()
         self.messages.texts.clear()
-        logger = logging.getLogger("jobs.run.digest")
+        logger = logging.getLogger("jobs.run.files")
         logger.addHandler(self.messages)
         path.write_bytes(changed)
         try:

@@ -18,8 +18,7 @@ import pyarrow as pa
 from scipy import special, stats
 
 from tools.simulate.intervals import ABILITIES, SPREAD, Rng
-from warehouse.estimates.rates import judges
-from warehouse.estimates.row import insert
+from warehouse.estimates import insert, judges
 from warehouse.schema import tables_sql, views_sql
 from warehouse.statistics.intervals import Floats
 

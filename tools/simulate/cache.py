@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from harness.admission import Admission, Admitted, Cache
+from harness.engines.admission import Admission, Admitted, Cache
 
 TICK_TOKENS = 64
 TOKENS_PER_SECOND = 40.0

@@ -1,7 +1,7 @@
 """How often the interval of the distance from the target covers it: `python -m tools.simulate.distances`.
 
 Chains of made-up problems with known nats per token, through warehouse.statistics.intervals.mean_t on the paired
-differences of problem means, as warehouse/estimates/rates.py computes them.
+differences of problem means, as warehouse/estimates.py computes them.
 """
 
 from __future__ import annotations

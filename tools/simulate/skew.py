@@ -22,7 +22,7 @@ from scipy import optimize, special
 from tools.simulate.intervals import SPREAD, population_mean
 from tools.simulate.skew_candidates import CANDIDATES, Floats, Method
 from warehouse.statistics.bounded import paired_difference
-from warehouse.statistics.power import minimum_detectable_effect
+from warehouse.statistics.planning import minimum_detectable_effect
 
 SIZES = (30, 40, 100, 198, 500)
 SAMPLES = 16

@@ -10,20 +10,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import comb
+from pathlib import Path
 
 import numpy as np
 
-from warehouse.comparison.baselines import Baseline, choose, empty_message
+from warehouse.comparison.compared_runs import (
+    Baseline,
+    Metric,
+    Run,
+    choose,
+    counted,
+    possible_scores,
+    read_runs,
+    scores,
+)
 from warehouse.comparison.manifests import Difference, differences, is_same_subject, latency_mismatches
-from warehouse.comparison.metrics import Metric, Run, counted, possible_scores, scores
-from warehouse.comparison.outcomes import Outcomes, Pair, paired, shared
-from warehouse.database import WarehouseError
+from warehouse.comparison.outcomes import Outcomes, Pair, paired, resolve, shared
+from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
 from warehouse.latency_at_one import SpeedUpAtOne, speed_up
 from warehouse.statistics import bounded
 from warehouse.statistics.intervals import Floats, Interval, rerun_standard_error
-from warehouse.statistics.multiple import holm
-from warehouse.statistics.paired import sign_flip, stratified
-from warehouse.statistics.power import minimum_detectable_effect
+from warehouse.statistics.paired import holm, sign_flip, stratified
+from warehouse.statistics.planning import minimum_detectable_effect
 from warehouse.statistics.ratios import geometric_mean_ratio
 from warehouse.statistics.run_factor import RunFactor, between_runs
 
@@ -138,8 +146,31 @@ class Comparison:
     """One for each dataset, and for each regime where it has both, with the reason for it."""
 
 
+def compare_runs(
+    runs: Sequence[str],
+    database: Path,
+    settings: Settings | None = None,
+    *,
+    baseline: str | None = None,
+    grader: str | None = None,
+    wait_seconds: float = WAIT_SECONDS,
+) -> Comparison:
+    """Compare runs of a database, paired by problem.
+
+    runs: run ids, prefixes of run ids, or paths of run folders. baseline: likewise; default: the target alone, by
+    dataset. Raises WarehouseError, also for fewer than two runs, and DatabaseError.
+    """
+    settings = settings or Settings()
+    names = [*([baseline] if baseline else []), *runs]
+    with reader_for_grader(database, grader, wait_seconds) as connection:
+        records = read_runs(connection, names, votes=settings.majority)
+        if len(records) < 2:
+            raise WarehouseError(f"two different runs are needed; all arguments name {records[0].run_id}")
+        return compare(records, settings, resolve(connection, baseline) if baseline else None)
+
+
 def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None) -> Comparison:
-    """Compare runs; the baseline of a dataset is the run named `baseline`, else the target alone (see `baselines`).
+    """Compare runs; the baseline of a dataset is the run named `baseline`, else the target alone (see `choose`).
 
     Rows are by dataset and regime, the baseline's first. Rows that lack too many samples are left out. Raises
     WarehouseError if fewer than two runs remain, if `baseline` has no samples, if a run shares no problem with its
@@ -147,7 +178,7 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
     """
     chosen = choose(runs, baseline)
     rows: list[Row] = []
-    left_out = [empty_message(run, chosen) for run in runs if run.is_empty]
+    left_out = [run.why_empty for run in runs if run.is_empty]
     for base in chosen:
         members = [run for run in base.members if not run.is_empty]
         metrics = _metrics(members, settings)
@@ -186,12 +217,17 @@ def _rows(run: Run, base: Run, metrics: Sequence[Metric], settings: Settings) ->
     """Return the rows of a run that has a sample, and a message for each metric that is left out."""
     pair = None if run is base else _pair(run, base, _PASS_AT_1)
     if pair is not None and not pair.n:
-        reason = f"no sample is finished and {run.graded} in both this run and {base.run_id}"
-        return [], [f"{run.run_id}: {reason}; {_remedies(run, base)}"]
+        reason = f"no sample is finished and graded in both this run and {base.run_id}"
+        return [], [f"{run.run_id}: {reason}{_remedies(run, base)}"]
     pairs = {metric: None if pair is None else _pair(run, base, metric) for metric in metrics}
     reasons = {metric: _reason_left_out(run, base, pairs[metric], metric) for metric in metrics}
     rows = [_row(run, base, pairs[metric], metric, settings) for metric, reason in reasons.items() if reason is None]
-    return rows, [f"{run.run_id}, {metric.name}: {reason}" for metric, reason in reasons.items() if reason is not None]
+    told = [f"{run.run_id}, {metric.name}: {reason}" for metric, reason in reasons.items() if reason is not None]
+    return rows, [line + _remedies(run, base) for line in told]
+
+
+def _remedies(run: Run, base: Run) -> str:
+    return "".join(f"; {member.run_id}: {member.remedy}" for member in (run, base) if member.is_unfinished)
 
 
 def _pair(run: Run, base: Run, metric: Metric) -> Pair:
@@ -205,23 +241,15 @@ def _pair(run: Run, base: Run, metric: Metric) -> Pair:
 
 
 def _reason_left_out(run: Run, base: Run, pair: Pair | None, metric: Metric) -> str | None:
-    """Return why there is no row for this metric, with the remedy; None if there is a row."""
-    for repeating in (run, base) if pair is not None else (run,):
-        if metric.k > 1 and repeating.summary.is_greedy:
-            return f"no model was sampled in {repeating.run_id}: every sample of a problem repeats the first"
-    if not counted(run, metric).problems:
-        return f"none of its problems has {metric.k} samples that are finished and {run.graded}; {run.remedy}"
-    if pair is None:
-        return None
-    if not counted(base, metric).problems:
-        return f"no problem of {base.run_id} has {metric.k} samples that are finished and {base.graded}; {base.remedy}"
-    if not pair.holding(metric.k).n:
-        return f"no problem has {metric.k} samples in common with {base.run_id}; {_remedies(run, base)}"
+    """Return why there is no row for this metric; None if there is a row."""
+    for member in (run,) if pair is None else (run, base):
+        if metric.k > 1 and member.summary.is_greedy:
+            return f"no model was sampled in {member.run_id}: every sample of a problem repeats the first"
+        if not counted(member, metric).problems:
+            return f"no problem of {member.run_id} has {metric.k} samples that are finished and graded"
+    if pair is not None and not pair.holding(metric.k).n:
+        return f"no problem has {metric.k} samples in common with {base.run_id}"
     return None
-
-
-def _remedies(run: Run, base: Run) -> str:
-    return "; ".join(f"{member.run_id}: {member.remedy}" for member in (run, base) if member.is_unfinished)
 
 
 def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Settings) -> Row:

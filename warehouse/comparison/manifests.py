@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from harness import prompt_file
 from harness.engine import Role
 from harness.engines import placement
-from warehouse.database import Connection, rows
+from warehouse.database import Connection, Record, rows
 
 Matter = Literal["subject", "accuracy", "latency", "accuracy and latency", "note"]
 UNKNOWN = "unknown"
@@ -165,7 +165,7 @@ def read_manifests(connection: Connection, run_ids: Sequence[str]) -> dict[str, 
     return {str(row["run_id"]): _manifest(row) for row in manifest_rows}
 
 
-def _manifest(row: Mapping[str, object]) -> Manifest:
+def _manifest(row: Record) -> Manifest:
     values: dict[str, str] = {}
     matters: dict[str, Matter] = {}
     for column, (name, matter) in _RUN_FIELDS.items():
@@ -206,7 +206,7 @@ def own_wording(prompts: object) -> str:
     return f" (own {', '.join(changed[:_MAX_KEYS])}{more})" if changed else ""
 
 
-def _placement(row: Mapping[str, object]) -> str:
+def _placement(row: Record) -> str:
     """Return in words whether the engines of a run with two models share GPUs."""
     roles: tuple[Role, ...] = ("draft", "target")
     cards = {role: placement.parse(str(text)) if (text := row[f"engine_{role}_gpus"]) else None for role in roles}
@@ -241,14 +241,14 @@ def _noted(attempts: Sequence[object]) -> dict[str, str]:
     return {name: ", ".join(sorted(found)) for name, found in noted.items() if found}
 
 
-def _by_role(engines: object) -> Mapping[str, Any]:
+def _by_role(engines: object) -> Record:
     parsed = json.loads(engines) if isinstance(engines, str) else engines
     return parsed if isinstance(parsed, dict) else {}
 
 
-def _judges_jointly(row: Mapping[str, object]) -> bool:
+def _judges_jointly(row: Record) -> bool:
     """Return whether the run's verdicts are choices among the candidates for a step."""
-    return row["method"] == "speccot" and json.loads(str(row["params"])).get("verdict", "joint") == "joint"
+    return bool(row["method"] == "speccot" and json.loads(row["params"]).get("verdict", "joint") == "joint")
 
 
 def differences(manifests: Sequence[Manifest]) -> list[Difference]:

@@ -16,7 +16,7 @@ from shlex import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.run.named import meant_by, run_paths
+from jobs.run.folder_name import meant_by, run_paths
 from warehouse.database import Connection, WarehouseError, columns, rows
 from warehouse.formatting import floored_percent
 from warehouse.statistics.intervals import Counts, Floats
@@ -226,12 +226,6 @@ def read_outcomes(connection: Connection, run_id: str) -> Outcomes:
         sample_seconds,
         np.array([np.nan if p["latency_seconds"] is None else p["latency_seconds"] for p in problems], dtype=float),
     )
-
-
-def read_folders(connection: Connection, run_ids: Sequence[str]) -> dict[str, str]:
-    """Return the paths of the run folders at the time of loading, by run id."""
-    sql = "SELECT run_id, folder FROM run WHERE run_id IN (SELECT unnest($run_ids))"
-    return {str(row["run_id"]): str(row["folder"]) for row in rows(connection, sql, {"run_ids": list(run_ids)})}
 
 
 def _common(first: Outcomes, second: Outcomes) -> tuple[Counts, Counts]:

@@ -1,40 +1,31 @@
-"""Comparisons for people (terminal, Markdown, LaTeX) and for programs (CSV, JSON)."""
+"""What a comparison says: cells of its table, how to read them, warnings, and records for programs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from harness.plural import counted
+from warehouse.comparison.compared_runs import Run
 from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, SpeedRatio
-from warehouse.comparison.limits import between_runs, open_by_missing, too_small
 from warehouse.comparison.manifests import Difference
-from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
-from warehouse.formatting import NOTHING, fixed, floored_percent, p_value, signed, span
+from warehouse.formatting import NOTHING, fixed, floored_percent, p_value, percent, signed, span
 from warehouse.labels import labels
 from warehouse.render import fallback
-from warehouse.statistics.bounded import smallest_margin
+from warehouse.render import warnings as warnings_of_run
+from warehouse.statistics.bounded import problems_needed, smallest_margin
 from warehouse.statistics.intervals import Interval
-from warehouse.statistics.power import POWER
+from warehouse.statistics.planning import POWER
+from warehouse.statistics.run_factor import RunFactor
+from warehouse.summary import RunSummary
 
 Cell = str | float | int | bool | None
 HEADERS = (
-    "run",
-    "metric",
-    "n",
-    "%",
-    "95 %",
-    "re-run SE",
-    "difference",
-    "95 % ",
-    "p",
-    "p (Holm)",
-    "non-inferior",
-    "MDE",
-    "speed-up",
-    "95 %  ",
-)
+    "run", "metric", "n", "%", "95 %", "re-run SE", "difference", "95 % ", "p", "p (Holm)", "non-inferior", "MDE",
+    "speed-up", "95 %  ",
+)  # fmt: skip
 """Columns of the printed table; trailing blanks tell equal names apart."""
 UNFINISHED = (
     "Unfinished: a run of the pair lacks samples. The difference, interval, p, MDE and speed-up are valid only if "
@@ -49,17 +40,104 @@ _MATTERS = {
     "accuracy and latency": "affects accuracy and latency",
     "note": "note",
 }
-_CONTRAST_KEYS = (
-    "baseline_run_id",
-    "num_common_problems",
-    "test",
-    "p",
-    "p_holm",
-    "p_non_inferior",
-    "is_non_inferior",
-    "margin",
-    "minimum_detectable_effect",
-)
+_UNEQUAL_LOADS = 1.25
+"""Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
+
+
+def names(comparison: Comparison) -> dict[str, str]:
+    """Return a short name for each run, by run id."""
+    return _names(comparison.rows)
+
+
+def _names(rows: Sequence[Row]) -> dict[str, str]:
+    runs = {row.run.run_id: row.run.summary for row in rows}
+    return dict(zip(runs, labels(list(runs.values())), strict=True))
+
+
+def cells(row: Row, name: str, digits: int = 2) -> list[str]:
+    """Return a row of the complete table, under HEADERS. name: short name of the run; digits: of the estimates."""
+    result, n, planned = row.result, len(row.outcomes.problems), len(row.run.outcomes.problems)
+    return [
+        name,
+        row.metric,
+        str(n) if n == planned else f"{n} of {planned}",
+        fixed(result.estimate, digits, 100),
+        span(result.low, result.high, 1, 100),
+        fixed(row.rerun_standard_error, 2, 100),
+        *contrast_cells(row.contrast, digits),
+        *_speed_cells(row.speed),
+    ]
+
+
+def contrast_cells(contrast: Contrast | None, digits: int = 2) -> list[str]:
+    """Return the cells of a contrast, from `difference` to `MDE` in HEADERS."""
+    if contrast is None:
+        return ["baseline", *[NOTHING] * 5]
+    difference, effect = contrast.difference, contrast.minimum_detectable_effect
+    return [
+        signed(100 * difference.estimate, digits),
+        span(difference.low, difference.high, 1, 100),
+        p_value(contrast.p),
+        p_value(contrast.p_holm),
+        _verdict(contrast),
+        "over 100" if effect is not None and effect > 1 else fixed(effect, 1, 100),
+    ]
+
+
+def _verdict(contrast: Contrast) -> str:
+    """Return the cell that says whether the run is not worse, or why that is not asked or not shown."""
+    if contrast.pair.why_refused:
+        return f"unfinished ({floored_percent(contrast.pair.completeness)} %)"
+    if contrast.is_open_by_missing:
+        return f"not shown ({contrast.pair.num_missing_samples} missing)"
+    if contrast.is_too_small:
+        return "n too small"
+    return {True: "yes", False: "not shown", None: NOTHING}[contrast.is_non_inferior]
+
+
+def _speed_cells(speed: SpeedRatio | None) -> list[str]:
+    if speed is None:
+        return [NOTHING, NOTHING]
+    if speed.ratio is None:
+        return ["refused" if speed.unlike else "not timed", NOTHING]
+    mark = "!" if speed.unlike else ""
+    return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2)]
+
+
+def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> tuple[list[str], list[list[str]]]:
+    """Return headers and rows of what a person reads first; without other metrics no column names pass@1."""
+    headers = ["run", "metric", "% (95 %)", "difference (95 %)", "not worse"]
+    headers.append("speed-up (95 %)" if has_speed_interval else "speed-up")
+    short, table = names(comparison), []
+    for row in comparison.rows:
+        name, _, _, result, ends, _, difference, ends_of_it, _, _, verdict, _, speed, ends_of_speed = cells(
+            row, short[row.run.run_id], digits=1
+        )
+        table.append(
+            [
+                name,
+                _metric(row),
+                _with(result, ends),
+                _with(difference, ends_of_it),
+                verdict,
+                _with(speed, ends_of_speed if has_speed_interval else NOTHING),
+            ]
+        )
+    if all(_metric(row) == "pass@1" for row in comparison.rows):
+        headers[2] = "pass@1 % (95 %)"
+        headers, table = [headers[0], *headers[2:]], [[row[0], *row[2:]] for row in table]
+    return headers, table
+
+
+def _metric(row: Row) -> str:
+    return row.metric.partition("[")[0]
+
+
+def _with(estimate: str, interval: str) -> str:
+    """Return an estimate with its interval, in which a dash stands for `to` unless an end is signed."""
+    if interval == NOTHING:
+        return estimate
+    return f"{estimate} ({interval if '−' in interval else interval.replace(' to ', '–')})"
 
 
 def difference_lines(differences: Sequence[Difference], names: Mapping[str, str]) -> Iterator[str]:
@@ -68,68 +146,57 @@ def difference_lines(differences: Sequence[Difference], names: Mapping[str, str]
         names_by_value: dict[str, list[str]] = {}
         for run_id, name in names.items():
             if run_id in difference.values:
-                value = _value(difference.name, difference.values[run_id])
+                value = _setting_value(difference.name, difference.values[run_id])
                 names_by_value.setdefault(value, []).append(name)
         values = "; ".join(f"{value} ({', '.join(named)})" for value, named in names_by_value.items())
         yield f"{difference.name} ({_MATTERS[difference.matter]}): {values}"
 
 
-def _value(name: str, value: str) -> str:
+def _setting_value(name: str, value: str) -> str:
     """Return a setting's value as text; the parameters of a method are stored as JSON."""
     if name != "parameters":
         return value
     return ", ".join(f"{key} {setting}" for key, setting in json.loads(value).items()) or NOTHING
 
 
-def legend(comparison: Comparison) -> Iterator[str]:
+def baseline_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield for each dataset which run is its baseline, and why; for each regime where they have their own."""
+    datasets = [base.run.dataset for base in comparison.baselines]
+    for base in comparison.baselines:
+        regime = f", {', '.join(base.regimes)}" if datasets.count(base.run.dataset) > 1 else ""
+        yield f"Baseline of {base.run.dataset}{regime}: {base.run.run_id}, because {base.why}."
+
+
+def legend(comparison: Comparison, *, is_brief: bool = False) -> Iterator[str]:
     """Yield how to read the table, one line per group of columns."""
-    kinds = sorted({row.result.kind for row in comparison.rows})
-    ratios = sorted({row.speed.ratio.kind for row in comparison.rows if row.speed and row.speed.ratio})
-    yield (
-        f"95 %: confidence interval over problems ({', '.join(kinds)}). "
-        "Re-run SE: standard error of running the same problems again."
-    )
-    yield from contrast_legend(comparison)
-    if ratios:
+    if is_brief:
+        yield from _brief_contrast_legend(comparison)
+    else:
+        kinds = sorted({row.result.kind for row in comparison.rows})
         yield (
-            "Speed-up: latency of the baseline divided by that of the run, geometric mean over problems "
-            f"({', '.join(ratios)})."
+            f"95 %: confidence interval over problems ({', '.join(kinds)}). "
+            "Re-run SE: standard error of running the same problems again."
         )
-        yield from dict.fromkeys(between_runs(row.speed.factor) for row in comparison.rows if row.speed)
-        if any(row.run.summary.concurrency > 1 for row in comparison.rows):
-            yield "Several samples in flight shared the engines, so latencies include the load of the other samples."
+        yield from contrast_legend(comparison)
+    speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
+    if speeds:
+        is_shared = any(row.run.summary.concurrency > 1 for row in comparison.rows)
+        load = ", under the load of the other samples in flight" if is_shared else ""
+        yield f"Speed-up: latency of the baseline divided by that of the run, geometric mean over problems{load}."
+        yield from dict.fromkeys(_between_runs(speed.factor) for speed in speeds)
     yield from at_one_lines(comparison)
-    yield from fallback_lines(comparison)
+    if is_brief:
+        yield "Tests, MDE, re-run SE and methods of intervals: --all. Every number: -o FILE.csv, .json, .md or .tex."
+    else:
+        yield from _fallback_lines(comparison)
 
 
-def at_one_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the speed-ups with one sample in flight, estimated from timing samples, in one line."""
-    shown = []
-    for row in comparison.rows:
-        at_one = row.speed.at_one if row.speed else None
-        if row.speed is None or at_one is None:
-            continue
-        ratio, name = at_one.ratio, names(comparison)[row.run.run_id]
-        within = " within these runs" if row.speed.factor is None and ratio.low is not None else ""
-        of_baseline = f"{at_one.num_timed_of_baseline} of the baseline"
-        timed = f"{at_one.num_timed} of {_drawn_from(row.run)} samples timed, {of_baseline}"
-        mark = "!" if row.speed.unlike else ""
-        shown.append(f"{name} {fixed(ratio.estimate, 2)}×{mark} ({span(ratio.low, ratio.high, 2)}{within}; {timed})")
-    if shown:
-        yield f"Speed-up one at a time, ratio of mean latencies, from timing samples: {'; '.join(shown)}."
-
-
-def _drawn_from(run: Run) -> int:
-    return len(run.timed.problems) if run.timed else 0
-
-
-def fallback_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the fallback rates of the runs in which anything was decided about drafts, in one line."""
-    summaries = {row.run.run_id: row.run.summary for row in comparison.rows}
-    rates = {run_id: fallback(summary) for run_id, summary in summaries.items() if summary.num_decisions}
-    if rates:
-        shown = "; ".join(f"{name} {rates[run_id]}" for run_id, name in names(comparison).items() if run_id in rates)
-        yield f"Fallback, decisions that refused every draft: {shown}."
+def _brief_contrast_legend(comparison: Comparison) -> Iterator[str]:
+    if any(row.contrast for row in comparison.rows):
+        margin = f"−{100 * comparison.settings.margin:g}"
+        not_worse = f"Not worse: the interval lies above {margin} points."
+        yield f"Difference: run minus baseline in points, paired by problem. {not_worse}"
+        yield from _limits(comparison)
 
 
 def contrast_legend(comparison: Comparison) -> Iterator[str]:
@@ -149,75 +216,249 @@ def contrast_legend(comparison: Comparison) -> Iterator[str]:
         f"detectable effect, the smallest true difference detected with {100 * POWER:.0f} % power at "
         f"p < {ALPHA:g}, unadjusted."
     )
-    yield from open_by_missing(comparison)
-    yield from too_small(comparison)
+    yield from _limits(comparison)
+
+
+def _limits(comparison: Comparison) -> Iterator[str]:
+    """Yield what the intervals cannot show: with missing samples, and with too few problems for the margin."""
+    margin = comparison.settings.margin
+    contrasts = [row.contrast for row in comparison.rows if row.contrast]
+    if any(contrast.is_open_by_missing for contrast in contrasts):
+        yield (
+            "Not shown (… missing): the printed interval is over the samples that both runs have, and lies above "
+            f"−{100 * margin:g} points; with the missing samples counted against the run, it would not."
+        )
+    for n in sorted({contrast.n for contrast in contrasts if contrast.is_too_small}):
+        yield (
+            f"n too small: {n} problems cannot show non-inferiority at {100 * margin:g} points, because problems that "
+            f"a run loses entirely may be missing from so few: even if none differed, the interval would reach "
+            f"−{100 * smallest_margin(n):.1f} points. {problems_needed(margin)} problems can, or a larger "
+            "--margin can."
+        )
     if any(contrast.is_unfinished for contrast in contrasts):
         yield UNFINISHED
 
 
-def baseline_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield for each dataset which run is its baseline, and why; for each regime where they have their own."""
-    datasets = [base.dataset for base in comparison.baselines]
-    for base in comparison.baselines:
-        regime = f", {', '.join(base.regimes)}" if datasets.count(base.dataset) > 1 else ""
-        yield f"Baseline of {base.dataset}{regime}: {base.run.run_id}, because {base.why}."
+def _between_runs(factor: RunFactor | None) -> str:
+    """Return whether the interval of a speed-up holds between runs, as a sentence."""
+    if factor is None:
+        return (
+            "Within these runs: too few runs were repeated under these conditions to tell how much times differ from "
+            "one run to the next, so the interval does not cover that; identical work has come out 17 % apart, and "
+            "twice as long on a busy machine. Three runs of one setting (--tag) are enough."
+        )
+    return (
+        f"Run factor: times of repeated runs under these conditions differ by {100 * factor.standard_deviation:.1f} % "
+        f"(standard deviation; {factor.num_runs} runs, {factor.degrees} degrees of freedom), and the interval of a "
+        "speed-up covers this."
+    )
 
 
-def names(comparison: Comparison) -> dict[str, str]:
-    """Return a short name for each run, by run id."""
-    runs = list({row.run.run_id: row.run for row in comparison.rows}.values())
-    return dict(zip((run.run_id for run in runs), labels([run.summary for run in runs]), strict=True))
+def at_one_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield the speed-ups with one sample in flight, estimated from timing samples, in one line."""
+    shown, short = [], names(comparison)
+    for row in comparison.rows:
+        if row.speed and row.speed.at_one and row.run.timed:
+            found, mark = row.speed.at_one, "!" if row.speed.unlike else ""
+            ends = span(found.ratio.low, found.ratio.high, 2)
+            timed = f"{found.num_timed} of {len(row.run.timed.problems)} samples timed"
+            timed += f", {found.num_timed_of_baseline} of the baseline"
+            shown.append(f"{short[row.run.run_id]} {fixed(found.ratio.estimate, 2)}×{mark} ({ends}; {timed})")
+    if shown:
+        yield f"Speed-up one at a time, ratio of mean latencies, from timing samples: {'; '.join(shown)}."
 
 
-def cells(row: Row, name: str) -> list[str]:
-    """Return a row of the printed table, under HEADERS. name: short name of the run."""
-    result, n, planned = row.result, len(row.outcomes.problems), len(row.run.outcomes.problems)
-    return [
-        name,
-        row.metric,
-        str(n) if n == planned else f"{n} of {planned}",
-        fixed(result.estimate, 2, 100),
-        span(result.low, result.high, 1, 100),
-        fixed(row.rerun_standard_error, 2, 100),
-        *contrast_cells(row.contrast),
-        *_speed_cells(row.speed),
+def _fallback_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield the fallback rates of the runs in which anything was decided about drafts, in one line."""
+    summaries = {row.run.run_id: row.run.summary for row in comparison.rows}
+    shown = [f"{name} {fallback(summaries[i])}" for i, name in names(comparison).items() if summaries[i].num_decisions]
+    if shown:
+        yield f"Fallback, decisions that refused every draft: {'; '.join(shown)}."
+
+
+def warnings(comparison: Comparison) -> Iterator[str]:
+    """Yield what limits the validity of the numbers, one line each."""
+    runs = {row.run.run_id: row.run for row in comparison.rows}
+    for run in runs.values():
+        yield from (f"{run.run_id}: {line}" for line in warnings_of_run(run.summary))
+        if run.is_unfinished:
+            yield f"{run.run_id}: its missing samples are left out here; {run.remedy}"
+    yield from pairing_warnings(comparison)
+    for row in comparison.rows:
+        if row.speed is not None and row.speed.unlike:
+            warning = "LATENCY FORCED" if row.speed.ratio else "LATENCY REFUSED"
+            remedy = "" if row.speed.ratio else " (--force compares anyway)"
+            pair = f"{row.run.run_id} against {row.speed.baseline}"
+            yield f"{warning}: {pair}: {'; '.join(row.speed.unlike)}{remedy}"
+        if row.speed is not None and row.speed.ratio is not None:
+            yield from _unequal_loads(row.run, runs[row.speed.baseline])
+
+
+def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield each warning once, behind the short names of all runs that it is about. names: by run id."""
+    runs_by_text: dict[str, list[str]] = {}
+    for line in lines:
+        run, _, text = line.partition(": ")
+        own = [names[run]] if run in names else []
+        text = text if own else line
+        for run_id, name in names.items():
+            text = text.replace(run_id, name)
+        runs_by_text.setdefault(text, []).extend(own)
+    for text, runs in runs_by_text.items():
+        about = "all runs" if len(runs) == len(names) else ", ".join(runs)
+        yield f"{about}: {text}" if runs else text
+
+
+def pairing_warnings(comparison: Comparison) -> Iterator[str]:
+    """Yield what of the runs is not compared, one line each; `warnings` has these lines among others."""
+    yield from (f"NOT COMPARED: {line}" for line in comparison.left_out)
+    num_problems = {row.run.run_id: len(row.run.outcomes.problems) for row in comparison.rows}
+    for row in comparison.rows:
+        if row.contrast is not None:
+            pair, n, base = row.contrast.pair, row.contrast.n, row.contrast.baseline
+            own, of_base = num_problems[row.run.run_id], num_problems[base]
+            # Of pass@k and maj@k only that they need more samples of a problem: the rest stands under pass@1.
+            is_part = (
+                (n < max(own, of_base) or pair.num_missing_samples > 0) if row.speed else n < pair.num_shared_problems
+            )
+            if is_part:
+                yield (
+                    f"COMPARED IN PART: {row.run.run_id} against {base}, {_metric(row)}: {n} problems with {row.k} or "
+                    f"more common samples; the runs share {pair.num_shared_problems} of {own} and {of_base} problems, "
+                    f"and {pair.num_common_samples} of the {pair.num_planned_samples} samples planned on these."
+                )
+
+
+def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
+    """Yield that one of two runs had clearly fewer samples in flight, which the flag for the most does not tell."""
+    own, other = run.summary.mean_samples_in_flight, base.summary.mean_samples_in_flight
+    is_shared = run.summary.concurrency > 1 and base.summary.concurrency > 1
+    if is_shared and own and other and max(own, other) > _UNEQUAL_LOADS * min(own, other):
+        yield (
+            f"UNEQUAL LOADS: {run.run_id} against {base.run_id}: {own:.1f} against {other:.1f} samples in flight on "
+            "average; with fewer, each is faster and fewer end per hour"
+        )
+
+
+LATENCY, THROUGHPUT = "latency", "throughput"
+"""The regimes as the view `run_conditions` names them."""
+_MEANINGS = {
+    LATENCY: "how long one answer takes when nothing else runs, as the papers time it.",
+    THROUGHPUT: "how fast answers come when samples share the engines, as in an evaluation of many problems.",
+}
+
+
+@dataclass(frozen=True)
+class Regime:
+    """The rows of a comparison in one regime."""
+
+    name: str
+    rows: Sequence[Row]
+
+    @property
+    def in_flight(self) -> str:
+        """The number of samples in flight, as `80`; `16 to 80` where runs differ."""
+        numbers = sorted({row.run.summary.concurrency for row in self.rows})
+        return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+
+    @property
+    def heading(self) -> str:
+        """Name, samples in flight and what times in this regime mean, as one sentence."""
+        return f"{self.name.capitalize()} ({self.in_flight} in flight): {_MEANINGS[self.name]}"
+
+
+def regimes(comparison: Comparison) -> list[Regime]:
+    """Return the regimes of a comparison, latency first; none unless both are there, with baselines of their own."""
+    if {len(base.regimes) for base in comparison.baselines} != {1}:
+        return []
+    by_name: dict[str, list[Row]] = {}
+    for row in comparison.rows:
+        by_name.setdefault(row.run.summary.regime, []).append(row)
+    return [Regime(name, by_name[name]) for name in (LATENCY, THROUGHPUT)] if len(by_name) > 1 else []
+
+
+def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> tuple[list[str], list[list[str]]]:
+    """Return headers, and a row for each setting with its accuracy over most samples and its speed-up in each regime.
+
+    A setting is a method with its parameters, models and sampling on one dataset.
+    """
+    settings, largest = _settings(found), _largest(found)
+    short = labels([replace(row.run.summary, concurrency=0) for row in largest])
+    table = [
+        [
+            name,
+            f"{fixed(row.result.estimate, 1, 100)} ± {fixed(row.result.standard_error, 1, 100)}",
+            *_speculation(row.run.summary),
+            *(_regime_speed(rows.get(regime.name), has_intervals) for regime in found),
+        ]
+        for name, row, rows in zip(short, largest, settings, strict=True)
     ]
+    speeds = [f"speed-up,\n{regime.in_flight} in flight" for regime in found]
+    return ["run", "pass@1 %", "by the\ndraft", "fallback", *speeds], table
 
 
-def contrast_cells(contrast: Contrast | None) -> list[str]:
-    """Return the cells of a contrast, from `difference` to `MDE` in HEADERS."""
-    if contrast is None:
-        return ["baseline", *[NOTHING] * 5]
-    difference, effect = contrast.difference, contrast.minimum_detectable_effect
-    return [
-        signed(100 * difference.estimate, 2),
-        span(difference.low, difference.high, 1, 100),
-        p_value(contrast.p),
-        p_value(contrast.p_holm),
-        verdict(contrast),
-        "over 100" if effect is not None and effect > 1 else fixed(effect, 1, 100),
-    ]
+def regimes_legend(found: Sequence[Regime]) -> str:
+    """Return how to read `regimes_table`."""
+    sizes = {
+        f" of {len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}"
+        for row in _largest(found)
+    }
+    return (
+        f"pass@1{sizes.pop() if len(sizes) == 1 else ''} ± standard error over problems. By the draft: its share of "
+        "the emitted tokens. Fallback: decisions that refused every draft. Speed-up: over the target alone, at the "
+        "same number in flight, geometric mean over problems (95 %)."
+    )
 
 
-def verdict(contrast: Contrast) -> str:
-    """Return the cell that says whether the run is not worse, or why that is not asked or not shown."""
-    if contrast.pair.why_refused:
-        return f"unfinished ({floored_percent(contrast.pair.completeness)} %)"
-    if contrast.is_open_by_missing:
-        return f"not shown ({contrast.pair.num_missing_samples} missing)"
-    if contrast.is_too_small:
-        return "n too small"
-    return {True: "yes", False: "not shown", None: NOTHING}[contrast.is_non_inferior]
+def _largest(found: Sequence[Regime]) -> list[Row]:
+    """Return the row with most samples of each setting."""
+    return [max(rows.values(), key=lambda row: row.outcomes.num_samples) for rows in _settings(found)]
 
 
-def _speed_cells(speed: SpeedRatio | None) -> list[str]:
-    if speed is None:
-        return [NOTHING, NOTHING]
-    if speed.ratio is None:
-        return ["refused" if speed.unlike else "not timed", NOTHING]
-    mark = "!" if speed.unlike else ""
-    within = " within these runs" if speed.factor is None and speed.ratio.low is not None else ""
-    return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2) + within]
+def _settings(found: Sequence[Regime]) -> list[dict[str, Row]]:
+    """Return the rows of pass@1 of each setting by regime; runs that repeat a setting in one regime are kept apart."""
+    settings: dict[tuple[str, int], dict[str, Row]] = {}
+    for regime in found:
+        for row in regime.rows:
+            if _metric(row) == "pass@1":
+                own, number = setting(row.run.summary), 0
+                while regime.name in settings.get((own, number), {}):
+                    number += 1
+                settings.setdefault((own, number), {})[regime.name] = row
+    return list(settings.values())
+
+
+def setting(run: RunSummary) -> str:
+    """Return what runs of one setting have in common, as text: all but the number of samples in flight."""
+    own = (run.dataset, run.method, run.params, run.draft, run.target, run.reward, run.temperature, run.take_turns)
+    proposer = run.token_speculation and (run.token_speculation.proposer, run.token_speculation.model)
+    return json.dumps([*own, proposer], sort_keys=True)
+
+
+def _speculation(run: RunSummary) -> list[str]:
+    draft = run.tokens.get("draft")
+    share = percent(draft.emitted_share) if draft and run.target else NOTHING
+    return [share, percent(run.fallback_rate) if run.num_decisions else NOTHING]
+
+
+def _regime_speed(row: Row | None, has_interval: bool) -> str:
+    if row is not None and row.speed is None:
+        return "baseline"
+    speed, interval = _speed_cells(row.speed if row else None)
+    return _with(speed, interval if has_interval else NOTHING)
+
+
+_OF_CONTRAST = {
+    "baseline_run_id": "baseline",
+    "num_common_problems": "n",
+    **{
+        name: name
+        for name in (
+            "test", "p", "p_holm", "p_non_inferior", "is_non_inferior", "margin", "minimum_detectable_effect",
+        )
+    },
+}  # fmt: skip
+"""Columns of records with the attributes of a contrast."""
 
 
 def record(row: Row) -> dict[str, Cell]:
@@ -227,7 +468,9 @@ def record(row: Row) -> dict[str, Cell]:
     including those that only one run has planned. num_missing_samples counts the other planned ones.
     """
     summary, contrast, speed = row.run.summary, row.contrast, row.speed
-    cells: dict[str, Cell] = {
+    pair = contrast.pair if contrast else None
+    at_one, factor = (speed.at_one, speed.factor) if speed else (None, None)
+    return {
         "run_id": row.run.run_id,
         "method": summary.method,
         "dataset": summary.dataset,
@@ -240,56 +483,34 @@ def record(row: Row) -> dict[str, Cell]:
         "samples": int(row.run.outcomes.samples.max()),
         "k": row.k,
         "rerun_standard_error": row.rerun_standard_error,
-    }
-    cells |= _interval("result", row.result)
-    cells |= _contrast_record(contrast)
-    cells |= _interval("difference", contrast.difference if contrast else None)
-    cells |= {"num_timed_problems": speed.n if speed else None}
-    cells |= {"latency_unlike": "; ".join(speed.unlike) if speed and speed.unlike else None}
-    cells |= _interval("speed_up", speed.ratio if speed else None)
-    at_one = speed.at_one if speed else None
-    pair = contrast.pair if contrast else None
-    return cells | {
+        **_interval("result", row.result),
+        **{name: getattr(contrast, attribute, None) for name, attribute in _OF_CONTRAST.items()},
+        **_interval("difference", contrast.difference if contrast else None),
+        "num_timed_problems": speed.n if speed else None,
+        "latency_unlike": ("; ".join(speed.unlike) or None) if speed else None,
+        **_interval("speed_up", speed.ratio if speed else None),
         "num_result_problems": len(row.outcomes.problems),
         "num_result_samples": row.outcomes.num_samples,
         "num_common_samples": pair.num_common_samples if pair else None,
         "num_missing_samples": pair.num_missing_samples if pair else None,
         "is_unfinished": contrast.is_unfinished if contrast else None,
         "smallest_margin": smallest_margin(contrast.n) if contrast else None,
-        "run_factor_standard_deviation": speed.factor.standard_deviation if speed and speed.factor else None,
-        "run_factor_degrees": speed.factor.degrees if speed and speed.factor else None,
+        "run_factor_standard_deviation": factor.standard_deviation if factor else None,
+        "run_factor_degrees": factor.degrees if factor else None,
         "num_decisions": summary.num_decisions,
         "num_refused": summary.num_refused,
         "fallback_rate": summary.fallback_rate,
         "decision_kinds": ", ".join(summary.decision_kinds) or None,
         "completeness": pair.completeness if pair else None,
-        "non_inferiority_refused": contrast.pair.why_refused if contrast else None,
+        "non_inferiority_refused": pair.why_refused if pair else None,
         **_interval("speed_up_at_one", at_one.ratio if at_one else None),
         "num_timed_at_one": at_one.num_timed if at_one else None,
         "num_timed_at_one_of_baseline": at_one.num_timed_of_baseline if at_one else None,
     }
 
 
-def _contrast_record(contrast: Contrast | None) -> dict[str, Cell]:
-    if contrast is None:
-        return dict.fromkeys(_CONTRAST_KEYS)
-    values = (
-        contrast.baseline,
-        contrast.n,
-        contrast.test,
-        contrast.p,
-        contrast.p_holm,
-        contrast.p_non_inferior,
-        contrast.is_non_inferior,
-        contrast.margin,
-        contrast.minimum_detectable_effect,
-    )
-    return dict(zip(_CONTRAST_KEYS, values, strict=True))
-
-
 def _interval(name: str, interval: Interval | None) -> dict[str, Cell]:
-    keys = (name, f"{name}_low_95", f"{name}_high_95", f"{name}_standard_error", f"{name}_interval")
-    if interval is None:
-        return dict.fromkeys(keys)
-    values = (interval.estimate, interval.low, interval.high, interval.standard_error, interval.kind)
-    return dict(zip(keys, values, strict=True))
+    attributes = {"": "estimate", "_low_95": "low", "_high_95": "high", "_standard_error": "standard_error"}
+    return {f"{name}{end}": getattr(interval, attribute, None) for end, attribute in attributes.items()} | {
+        f"{name}_interval": interval and interval.kind
+    }

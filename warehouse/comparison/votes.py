@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from grading.extract import chosen_letter
 from grading.grade import Gold, Submission
 from grading.grader_pool import Item, grade_many, graded
-from warehouse.database import Connection, rows
+from warehouse.database import Connection, Record, rows
 
 _ANSWERS = """
 SELECT problem_id, sample_index, verdict, extracted, problem.kind, problem.choices, problem.unit, problem.tolerance
@@ -79,7 +79,7 @@ def read_votes(connection: Connection, run_id: str, workers: int | None = None) 
     return {name: _votes(ballot) for name, ballot in ballots.items()}
 
 
-def _empty_gold(row: Mapping[str, object]) -> Gold:
+def _empty_gold(row: Record) -> Gold:
     """Return how the problem compares answers, without a gold answer."""
     choices = row["choices"]
     return Gold(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import IO
 
@@ -13,10 +13,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from warehouse.comparison import show, show_brief, show_regimes, show_warnings
+from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison
 from warehouse.comparison.manifests import differences
-from warehouse.comparison.show_regimes import Regime
+from warehouse.comparison.show import Regime
 from warehouse.display import aligned, asks_for_width, fits, markdown, plain, print_item, print_table, printable
 from warehouse.options import ComparisonFormat
 
@@ -30,27 +30,61 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
     is_brief: a table has only the columns that a person reads first, and fits the width that COLUMNS asks for; the
     other formats are always complete.
     """
-    warnings = list(show_warnings.warnings(comparison))
+    records = [show.record(row) for row in comparison.rows]
     if shape == "table":
-        _write_table(comparison, warnings, out, is_brief)
+        _write_table(comparison, out, is_brief)
     elif shape == "csv":
         text = io.StringIO()
-        records = [show.record(row) for row in comparison.rows]
         writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(records)
         out.write(printable(text.getvalue(), keep="\n") if out.isatty() else text.getvalue())
     elif shape == "json":
-        differing = [{"name": d.name, "matter": d.matter, "values": dict(d.values)} for d in comparison.differences]
-        records = [show.record(row) for row in comparison.rows]
-        baselines = [
-            {"dataset": b.dataset, "run_id": b.run.run_id, "why": b.why, "regimes": b.regimes}
-            for b in comparison.baselines
-        ]
-        document = {"warnings": warnings, "baselines": baselines, "differences": differing, "rows": records}
+        document = {
+            "warnings": list(show.warnings(comparison)),
+            "baselines": [
+                {"dataset": b.run.dataset, "run_id": b.run.run_id, "why": b.why, "regimes": b.regimes}
+                for b in comparison.baselines
+            ],
+            "differences": [
+                {"name": d.name, "matter": d.matter, "values": dict(d.values)} for d in comparison.differences
+            ],
+            "rows": records,
+        }
         out.write(json.dumps(document, indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
+    elif shape == "latex":
+        _write_latex(comparison, out)
     else:
-        _write_document(comparison, warnings, out, shape)
+        _write_markdown(comparison, out)
+
+
+class _Screen:
+    """Where lines and tables are printed, fitted to a width or whole."""
+
+    def __init__(self, out: IO[str], *, is_fitted: bool) -> None:
+        self._console = Console(file=out)
+        self._is_fitted = self._console.is_terminal or (is_fitted and asks_for_width())
+
+    def say(self, line: str, style: str = "") -> None:
+        self._console.print(plain(line, style=style), soft_wrap=not self._is_fitted)
+
+    def item(self, line: str) -> None:
+        print_item(line, self._console, is_fitted=self._is_fitted)
+
+    def rows(self, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        print_table(_table(headers, rows), self._console.file, is_fitted=self._is_fitted)
+
+    def brief(self, comparison: Comparison) -> None:
+        """Print the table for a person, without the intervals of the speed-ups where there is no room for them."""
+        self.rows(*show.brief_table(comparison, has_speed_interval=self._fits(show.brief_table(comparison))))
+
+    def regimes(self, found: Sequence[Regime]) -> None:
+        """Print what both regimes come to, short enough for a small screen, and how to read it."""
+        self.rows(*show.regimes_table(found, has_intervals=self._fits(show.regimes_table(found))))
+        self.say(show.regimes_legend(found))
+
+    def _fits(self, table: tuple[Sequence[str], Sequence[Sequence[str]]]) -> bool:
+        return fits(_table(*table), self._console.file, is_fitted=self._is_fitted)
 
 
 def write_short(comparison: Comparison, out: IO[str]) -> None:
@@ -59,124 +93,78 @@ def write_short(comparison: Comparison, out: IO[str]) -> None:
     Of what differs it has what affects results beside what is compared: within a regime, where the table has two.
     `warehouse.compare` writes everything.
     """
-    console = Console(file=out)
-    is_fitted = console.is_terminal or asks_for_width()
-    names, found = show.names(comparison), show_regimes.regimes(comparison)
-    for line in show_warnings.merged(show_warnings.warnings(comparison), names):
-        console.print(plain(line, style="bold red"), soft_wrap=not is_fitted)
-    groups = [regime.rows for regime in found] or [comparison.rows]
-    for rows in groups:
+    screen, names, found = _Screen(out, is_fitted=True), show.names(comparison), show.regimes(comparison)
+    for line in show.merged(show.warnings(comparison), names):
+        screen.say(line, "bold red")
+    for rows in [regime.rows for regime in found] or [comparison.rows]:
         own = {row.run.run_id: row.run.manifest for row in rows}
         affecting = [d for d in differences(list(own.values())) if d.matter not in ("subject", "note")]
         for line in show.difference_lines(affecting, {run_id: names[run_id] for run_id in own}):
-            console.print(plain(f"NOT ALIKE: {line}"), soft_wrap=not is_fitted)
+            screen.say(f"NOT ALIKE: {line}")
     if found:
-        _write_regimes_table(found, console, is_fitted=is_fitted)
-        console.print(plain(show_regimes.short_legend(found)), soft_wrap=not is_fitted)
+        screen.regimes(found)
         return
-    _write_what_fits(comparison, names, console, is_fitted=is_fitted)
-    for line in show_brief.legend(comparison, is_short=True):
-        console.print(plain(line), soft_wrap=not is_fitted)
+    screen.brief(comparison)
+    for line in show.legend(comparison, is_brief=True):
+        screen.say(line)
 
 
-def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str], is_brief: bool) -> None:
-    console = Console(file=out)
-    is_fitted = console.is_terminal or (is_brief and asks_for_width())
-    for line in warnings:
-        console.print(plain(line, style="bold red"), soft_wrap=not is_fitted)
-    names = show.names(comparison)
-    console.print(plain("Compared:", style="bold"))
+def _write_table(comparison: Comparison, out: IO[str], is_brief: bool) -> None:
+    screen, names, found = _Screen(out, is_fitted=is_brief), show.names(comparison), show.regimes(comparison)
+    for line in show.warnings(comparison):
+        screen.say(line, "bold red")
+    screen.say("Compared:", "bold")
     for run_id, name in names.items():
-        console.print(plain(f"  {name}: {run_id}"), soft_wrap=True)
+        screen.say(f"  {name}: {run_id}")
     for line in show.baseline_lines(comparison):
-        console.print(plain(line), soft_wrap=not is_fitted)
-    console.print(plain("What differs:", style="bold"))
+        screen.say(line)
+    screen.say("What differs:", "bold")
     for line in list(show.difference_lines(comparison.differences, names)) or ["nothing"]:
-        print_item(line, console, is_fitted=is_fitted)
-    found = show_regimes.regimes(comparison)
+        screen.item(line)
     if not is_brief:
-        print_table(_table(show.HEADERS, [show.cells(row, names[row.run.run_id]) for row in comparison.rows]), out)
-    elif not found:
-        _write_brief_table(comparison, names, console, is_fitted=is_fitted)
-    else:
-        for regime in found:
-            console.print(plain(regime.heading, style="bold"), soft_wrap=not is_fitted)
-            _write_brief_table(replace(comparison, rows=regime.rows), regime.names, console, is_fitted=is_fitted)
-    for line in (show_brief if is_brief else show).legend(comparison):
-        console.print(plain(line), soft_wrap=not is_fitted)
+        screen.rows(show.HEADERS, [show.cells(row, names[row.run.run_id]) for row in comparison.rows])
+    for regime in found if is_brief else ():
+        screen.say(regime.heading, "bold")
+        screen.brief(replace(comparison, rows=regime.rows))
+    if is_brief and not found:
+        screen.brief(comparison)
+    for line in show.legend(comparison, is_brief=is_brief):
+        screen.say(line)
     if is_brief and found:
-        _write_regimes(found, console, is_fitted=is_fitted)
+        screen.say("")
+        screen.regimes(found)
 
 
-def _write_brief_table(comparison: Comparison, names: Mapping[str, str], console: Console, *, is_fitted: bool) -> None:
-    if not _write_what_fits(comparison, names, console, is_fitted=is_fitted):
-        console.print("Intervals of the speed-ups do not fit this width: --all.", soft_wrap=not is_fitted)
-
-
-def _write_what_fits(comparison: Comparison, names: Mapping[str, str], console: Console, *, is_fitted: bool) -> bool:
-    """Write the table for a person; returns whether there was room for the intervals of the speed-ups."""
-    out = console.file
-    has_speed_interval = fits(_brief_table(comparison, names, has_speed_interval=True), out, is_fitted=is_fitted)
-    print_table(_brief_table(comparison, names, has_speed_interval=has_speed_interval), out, is_fitted=is_fitted)
-    return has_speed_interval or not any(row.speed and row.speed.ratio for row in comparison.rows)
-
-
-def _write_regimes(found: Sequence[Regime], console: Console, *, is_fitted: bool) -> None:
-    """Write what both regimes come to, last and short enough for a small screen."""
-    console.print()
-    for regime in found:
-        console.print(plain(regime.heading), soft_wrap=not is_fitted)
-    _write_regimes_table(found, console, is_fitted=is_fitted)
-    console.print(plain(show_regimes.legend(found)), soft_wrap=not is_fitted)
-
-
-def _write_regimes_table(found: Sequence[Regime], console: Console, *, is_fitted: bool) -> None:
-    headers = show_regimes.headers(found)
-    with_intervals = ((show_regimes.LATENCY, show_regimes.THROUGHPUT), (show_regimes.LATENCY,), ())
-    tables = [_table(headers, show_regimes.cells(found, regimes)) for regimes in with_intervals]
-    narrow = _table(headers, show_regimes.cells(found, ()), wrapped_name_width=_LEAST_NAME_WIDTH)
-    chosen = next((table for table in tables if fits(table, console.file, is_fitted=is_fitted)), narrow)
-    print_table(chosen, console.file, is_fitted=is_fitted)
-
-
-def _brief_table(comparison: Comparison, names: Mapping[str, str], *, has_speed_interval: bool) -> Table:
-    """Return the table for a person."""
-    headers = show_brief.headers(comparison)
-    if not has_speed_interval:
-        headers[-1] = "speed-up"
-    rows = show_brief.cells(comparison, names, has_speed_interval=has_speed_interval)
-    return _table(headers, rows, wrapped_name_width=_LEAST_NAME_WIDTH)
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], wrapped_name_width: int | None = None) -> Table:
-    """Return a table for `print_table`. wrapped_name_width: the least width to which the first column is wrapped."""
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for i, header in enumerate(headers):
-        table.add_column(plain(header, keep="\n"), overflow="fold", min_width=None if i else wrapped_name_width)
+        table.add_column(plain(header, keep="\n"), overflow="fold", min_width=None if i else _LEAST_NAME_WIDTH)
     for row in rows:
         table.add_row(*map(plain, row))
     return table
 
 
-def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str], shape: ComparisonFormat) -> None:
+def _write_latex(comparison: Comparison, out: IO[str]) -> None:
+    names = show.names(comparison)
+    lines = [
+        *show.warnings(comparison),
+        *(f"{name}: {run_id}" for run_id, name in names.items()),
+        *show.baseline_lines(comparison),
+        *show.difference_lines(comparison.differences, names),
+        *show.legend(comparison),
+    ]
+    out.write("".join(f"% {printable(line)}\n" for line in lines))
+    table = [show.cells(row, names[row.run.run_id]) for row in comparison.rows]
+    out.write(aligned(show.HEADERS, table, "latex") + "\n")
+
+
+def _write_markdown(comparison: Comparison, out: IO[str]) -> None:
     names = show.names(comparison)
     table = [show.cells(row, names[row.run.run_id]) for row in comparison.rows]
-    runs = [f"{name}: {run_id}" for run_id, name in names.items()]
-    if shape == "latex":
-        lines = [
-            *warnings,
-            *runs,
-            *show.baseline_lines(comparison),
-            *show.difference_lines(comparison.differences, names),
-            *show.legend(comparison),
-        ]
-        out.write("".join(f"% {printable(line)}\n" for line in lines))
-        out.write(aligned(show.HEADERS, table, "latex") + "\n")
-        return
-    out.write("".join(f"**{markdown(line)}**\n\n" for line in warnings))
-    out.write("Compared:\n\n" + "".join(f"- {markdown(line)}\n" for line in runs))
-    out.write("".join(f"\n{markdown(line)}\n" for line in show.baseline_lines(comparison)) + "\nWhat differs:\n\n")
-    differing = show.difference_lines(comparison.differences, names)
-    out.write("".join(f"- {markdown(line)}\n" for line in differing) or "- nothing\n")
+    differing = list(show.difference_lines(comparison.differences, names)) or ["nothing"]
+    out.write("".join(f"**{markdown(line)}**\n\n" for line in show.warnings(comparison)))
+    out.write("Compared:\n\n" + "".join(f"- {markdown(f'{name}: {i}')}\n" for i, name in names.items()))
+    out.write("".join(f"\n{markdown(line)}\n" for line in show.baseline_lines(comparison)))
+    out.write("\nWhat differs:\n\n" + "".join(f"- {markdown(line)}\n" for line in differing))
     out.write("\n" + aligned(show.HEADERS, table, "markdown") + "\n\n")
     out.write("".join(f"{markdown(line)}\n" for line in show.legend(comparison)))

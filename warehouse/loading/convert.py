@@ -15,14 +15,28 @@ from harness.engine import Role
 from harness.engines import placement
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
+from harness.settings.declaration import settings_of
+from harness.settings.roles import ModelSettings
 from jobs.run.folder import RunFolder
 from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
 
 Row = dict[str, object]
-TABLES = tuple(
-    name.format(role) for role in ("draft", "target") for name in ("{}_sampling", "{}_template", "engine_{}_arguments")
+_SETTINGS: Mapping[str, str] = {
+    "template": "{role}_template",
+    "thinking_tags": "{role}_thinking_tags",
+    "tensor_parallel": "engine_{role}_tensor_parallel",
+    "memory": "engine_{role}_memory",
+    "gpus": "engine_{role}_gpus",
+    "engine": "engine_{role}_arguments",
+}
+"""The columns of a model's settings, for the roles that have them; `{role}_sampling` has those of sampling together."""
+
+TABLES: tuple[str, ...] = tuple(
+    column.format(role=role)
+    for column in (_SETTINGS["template"], _SETTINGS["engine"], "{role}_sampling")
+    for role in settings_of(ModelSettings)["template"].flag.roles
 )
-"""Columns of `run` that hold a table of the specification as JSON."""
+"""Columns of `run` that hold a table as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +85,17 @@ def spec_columns(spec: RunSpec) -> Row:
     row: Row = {k: v for k, v in asdict(spec).items() if k not in left_out}
     for prefix, kind in nested.items():
         nested_spec = getattr(spec, prefix)
-        row |= {f"{prefix}_{field.name}": getattr(nested_spec, field.name, None) for field in fields(kind)}
+        names = [field.name for field in fields(kind) if field.name != "settings"]
+        row |= {f"{prefix}_{name}": getattr(nested_spec, name, None) for name in names}
+    for role, settings in spec.settings.items():
+        row |= _settings_columns(role, settings)
     source = spec.method_source
     installed = f" of {source.distribution}" if source and source.distribution else ""
     return row | {
         "method_source": source and f"{source.reference}{installed}",
         "method_code": source and source.code_hash,
         "engine_spec_sampling": draft_sampling(spec.engine.spec_decode, spec.engine.spec_sampling),
-        "engine_draft_gpus": _numbers(spec.engine.draft_gpus),
-        "engine_target_gpus": _numbers(spec.engine.target_gpus),
-        "engine_reward_gpus": _numbers(spec.engine.reward_gpus),
         "spec_id": spec.run_id,
-        **{name: _json(row[name]) for name in TABLES},
         "params": json.dumps(dict(spec.params)),
         "prompts": spec.wording.stored,
         "dataset_source": spec.dataset_origin and spec.dataset_origin.source,
@@ -92,23 +105,31 @@ def spec_columns(spec: RunSpec) -> Row:
     }
 
 
-def _json(table: object) -> str | None:
-    return None if table is None else json.dumps(table, sort_keys=True)
+def _settings_columns(role: Role, settings: ModelSettings) -> Row:
+    """Return the columns of a model's settings, which are declared with `ModelSettings`."""
+    row: Row = {}
+    for name, column in _SETTINGS.items():
+        if role in settings_of(ModelSettings)[name].flag.roles:
+            row[column.format(role=role)] = _stored(getattr(settings, name))
+    if role in settings_of(ModelSettings)["temperature"].flag.roles:
+        row[f"{role}_sampling"] = _stored(settings.sampling())
+    return row
 
 
-def _numbers(cards: tuple[int, ...] | None) -> str | None:
-    return None if cards is None else placement.written(cards)
+def _stored(value: object) -> object:
+    """Return a setting as its column holds it: tables as JSON, numbers of GPUs as a flag has them, nothing as NULL."""
+    if isinstance(value, tuple):
+        return placement.written(value)
+    return (json.dumps(value, sort_keys=True) if value else None) if isinstance(value, dict) else value
 
 
 def attempt_row(run_id: str, trace_file: Path, metadata: Mapping[str, str]) -> Row:
-    """Return the row of `attempt` from a trace file's metadata; without metadata it holds the name alone."""
-    attempt = json.loads(metadata.get("attempt") or "null") or {}
-    row: Row = {k: v for k, v in attempt.items() if k in Attempt.__dataclass_fields__}
-    row |= {k: json.dumps(row[k]) for k in ("versions", "hardware", "engines") if k in row}
-    row["other_codes"] = json.dumps(row["other_codes"]) if row.get("other_codes") else None
-    if "started_at" in row:
-        row["started_at"] = utc(attempt["started_at"]) if attempt["started_at"] else None
-    return row | {"run_id": run_id, "attempt_id": trace_file.stem}
+    """Return the row of `attempt` from a trace file's metadata."""
+    attempt = json.loads(metadata["attempt"])
+    row: Row = {name: attempt[name] for name in Attempt.__dataclass_fields__}
+    row |= {name: json.dumps(attempt[name]) for name in ("versions", "hardware", "engines")}
+    row["other_codes"] = json.dumps(attempt["other_codes"]) if attempt["other_codes"] else None
+    return row | {"started_at": utc(attempt["started_at"]), "run_id": run_id, "attempt_id": trace_file.stem}
 
 
 def chosen_widths(run: Row, attempts: Sequence[Row]) -> Row:

@@ -12,7 +12,7 @@ SELECT unit.run_id, unit.sample_id, unit.problem_id, unit.sample_index, unit.sha
     trace.attempt_id, trace.seed,
     CASE WHEN trace.started_at > 0 THEN make_timestamp((trace.started_at * 1e6)::BIGINT) END AS started_at,
     trace.draft_prompt, trace.target_prompt, trace.stop_reason, trace.error, trace.latency_seconds,
-    trace.num_attempts, trace.version AS trace_version
+    trace.num_attempts
 FROM staged_unit AS unit LEFT JOIN staged_trace AS trace USING (sample_id);
 
 -- peak, weights, total: the verdict's probabilities without a second pass over its options.

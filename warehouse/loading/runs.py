@@ -2,37 +2,31 @@
 
 Loading is idempotent. A run whose files still have the fingerprints of the last load is left alone; any other run is
 replaced as a whole in one transaction, so a loader that is killed leaves the old state. A sample with several records
-counts once (jobs.run.records). Runs that are still running may be loaded any number of times.
+counts once (jobs.run.own_files). Runs that are still running may be loaded any number of times.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from harness.plural import counted
 from jobs.run.folder import RunFolder
 from warehouse.database import (
     WAIT_SECONDS,
     Connection,
     WarehouseError,
     WarehouseMissing,
-    WarehouseOutdated,
-    former_runs,
     reader,
     rebuilder,
     writer,
 )
-from warehouse.estimates.store import bring_up_to_date
+from warehouse.estimates import bring_up_to_date
 from warehouse.loading.convert import LoadedFile
-from warehouse.loading.load_report import LoadReport, describe, report_on
-from warehouse.loading.replacement import RunUnreadable, check_folder, load_into
+from warehouse.loading.replacement import LoadReport, RunUnreadable, check_folder, describe, load_into, report_on
 from warehouse.loading.staging import UNREADABLE, Staged, fingerprints
-from warehouse.schema import SCHEMA_VERSION
 
 __all__ = [
     "Outcome",
@@ -42,28 +36,19 @@ __all__ = [
     "load_into",
     "load_run",
     "load_runs",
-    "plan_migration",
     "rebuild",
 ]
 _PUBLISH_SECONDS = 60.0
 """Readers see a loaded run after at most this time and the time of one more run."""
-_logger = logging.getLogger(__name__)
 Outcome = LoadReport | WarehouseError
 
 
 def load_run(folder: RunFolder, database: Path, wait_seconds: float = WAIT_SECONDS) -> LoadReport:
     """Bring the warehouse up to date with one run folder.
 
-    Damaged trace and grade files are left out and named in the report. A database of an older schema is rebuilt.
-    Raises RunUnreadable and other WarehouseErrors.
+    Damaged trace and grade files are left out and named in the report. Raises RunUnreadable and other WarehouseErrors.
     """
-    try:
-        outcomes = list(load_runs([folder], database, wait_seconds))
-    except WarehouseOutdated:
-        folders, line = plan_migration([folder], database, wait_seconds)
-        _logger.warning("%s", line)
-        outcomes = list(rebuild(folders, database, wait_seconds))
-    [outcome] = [outcome for run, outcome in outcomes if run.path == folder.path]
+    [(_, outcome)] = load_runs([folder], database, wait_seconds)
     if isinstance(outcome, WarehouseError):
         raise outcome
     return outcome
@@ -93,52 +78,16 @@ def rebuild(
     yield from _load_some(deque(folders), lambda: rebuilder(database, wait_seconds), None)
 
 
-def plan_migration(
-    folders: Collection[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
-) -> tuple[list[RunFolder], str]:
-    """Return the runs from which an outdated database is rebuilt, and one line that says so.
-
-    These are the given runs and those that the database holds. Raises WarehouseOutdated where folders of the latter
-    no longer exist, unless what nights are judged by of them stands beside the database.
-    """
-    from warehouse.nightly.history import kept_nights  # judging is loaded for a migration alone
-
-    by_name = {name: RunFolder(path) for name, path in former_runs(database, wait_seconds).items()}
-    by_name |= {folder.path.name: folder for folder in folders}
-    renamed = {folder.spec_id() for folder in folders} - {folder.path.name for folder in folders}
-    for name in [name for name, folder in by_name.items() if name in renamed and not folder.exists()]:
-        del by_name[name]
-    gone = {name for name, folder in by_name.items() if not folder.exists()}
-    missing = sorted(gone.difference(*(night.run_ids for night in kept_nights(database))))
-    if missing:
-        raise WarehouseOutdated(
-            f"{database} was written by another version of the warehouse, and the folders of {len(missing)} of its "
-            f"runs no longer exist ({', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}): name their new "
-            "folders too, or rebuild without these runs with --rebuild"
-        )
-    line = (
-        f"{database} was written by another version of the warehouse: it is rebuilt with schema {SCHEMA_VERSION} "
-        f"from its {counted(len(by_name) - len(gone), 'run folder')}"
-        + (f"; of {counted(len(gone), 'run')} without a folder it keeps what nights are judged by" if gone else "")
-    )
-    return [folder for name, folder in by_name.items() if name not in gone], line
-
-
 def _unchanged(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float
 ) -> list[tuple[RunFolder, LoadReport | None]]:
     """Return each run, with its report where the database is up to date with it and with None where it is not."""
     runs = list(folders)
     try:
-        with reader(database, wait_seconds):
-            pass
+        with reader(database, wait_seconds) as connection:
+            return [(folder, _report_if_unchanged(connection, folder)) for folder in runs]
     except WarehouseMissing:
         return [(folder, None) for folder in runs]
-    except WarehouseOutdated:  # opening it for writing updates the views; if the tables differ too, it raises again
-        with writer(database, wait_seconds):
-            pass
-    with reader(database, wait_seconds) as connection:
-        return [(folder, _report_if_unchanged(connection, folder)) for folder in runs]
 
 
 def files_of(database: Path, run_id: str, wait_seconds: float = 1.0) -> dict[str, int]:

@@ -21,7 +21,7 @@ from jobs.run import own_files, trace_files
 from jobs.run.files import files_in
 from jobs.run.folder import RunFolder
 from jobs.run.grades import graded_at
-from jobs.run.records import FAILED
+from jobs.run.own_files import FAILED
 from jobs.run.spec import RunSpec
 from jobs.timing import folder as timings
 from warehouse.database import Connection, DatabaseError, literal
@@ -65,7 +65,7 @@ SELECT filename, file_row_number, stop_reason = '{FAILED}' AS failed,
     sample_id IN (SELECT sample_id FROM staged_unit) AS planned
 FROM staged_record
 """
-"""The rule of jobs.run.records in SQL: `counts` marks the one record of each sample that counts."""
+"""The rule of jobs.run.own_files in SQL: `counts` marks the one record of each sample that counts."""
 _TRACES = """
 CREATE OR REPLACE TEMP TABLE left_out_record AS
 SELECT filename, file_row_number FROM ranked_record WHERE NOT counts OR NOT planned;

@@ -21,7 +21,7 @@ import orjson
 from jobs.run.files import append_record, read_records
 from jobs.run.locks import Lock
 from warehouse.comparison.manifests import PROMPT_DATE, Manifest, read_manifests
-from warehouse.database import Connection, reader, rows
+from warehouse.database import Connection, WarehouseError, reader, rows
 from warehouse.nightly.cells import TIMES, Batch, CellNight
 from warehouse.nightly.metrics import (
     CACHE_HITS,
@@ -44,6 +44,8 @@ Conditions = tuple[dict[str, str], dict[str, str], dict[str, str]]
 """Environment and inputs of a run, and further conditions of its times; runs with equal ones share the object."""
 _Dates = dict[str, str]
 """The date in a run's prompts, by its printed name; empty where they hold none."""
+_FORMAT = {"format": 1}
+"""The format of the lines beside a database, which each of them names. No other one is read."""
 _AT = "at"
 """Tells two lines of equal content apart, between which there was another."""
 _DATED = r"\d{4}-\d{2}-\d{2}"
@@ -184,7 +186,7 @@ def keep_nights(database: Path) -> None:
             for cell in cells:
                 line = _as_line(cell)
                 if line != lines.get((line["night"], line["cell"])):
-                    append_record(path, {**line, _AT: time.time()})
+                    append_record(path, {**_FORMAT, **line, _AT: time.time()})
 
 
 def _kept_file(database: Path) -> Path:
@@ -192,10 +194,12 @@ def _kept_file(database: Path) -> Path:
 
 
 def _kept_lines(database: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    return {
-        (line["night"], line["cell"]): {name: value for name, value in line.items() if name != _AT}
-        for line in read_records(_kept_file(database))
-    }
+    path, lines = _kept_file(database), {}
+    for line in read_records(path):
+        if line.get("format") != _FORMAT["format"]:
+            raise WarehouseError(f"{path} has lines of another format: move it away, and nights are judged without it")
+        lines[line["night"], line["cell"]] = {k: v for k, v in line.items() if k not in (_AT, "format")}
+    return lines
 
 
 def _as_line(cell: CellNight) -> dict[str, Any]:

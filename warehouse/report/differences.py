@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 
-from warehouse.comparison import show, show_regimes
+from warehouse.comparison import show
+from warehouse.comparison.compared_runs import Run, read_runs
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
-from warehouse.comparison.metrics import Run
-from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.outcomes import num_shared_problems
-from warehouse.comparison.show_warnings import pairing_warnings
+from warehouse.comparison.show import pairing_warnings
 from warehouse.database import Connection, WarehouseError
 from warehouse.report import queries
 from warehouse.report.charts import Dot, Dots, Reference
@@ -171,11 +170,12 @@ def overview(compared: Differences) -> Section:
     """Return the section with one line per setting and its speed-up in both regimes; empty without both."""
     found_tables: list[Table] = []
     for comparison in compared.comparisons:
-        if found := show_regimes.regimes(comparison):
-            columns = [header.replace("\n", " ") for header in show_regimes.headers(found)]
-            caption = " ".join([*(regime.heading for regime in found), show_regimes.legend(found)])
+        if found := show.regimes(comparison):
+            headers, cells = show.regimes_table(found)
+            columns = [header.replace("\n", " ") for header in headers]
+            caption = " ".join([*(regime.heading for regime in found), show.regimes_legend(found)])
             name = f"regimes-{len(found_tables) + 1}" if found_tables else "regimes"
-            found_tables.append(Table(name, "Latency and throughput", columns, show_regimes.cells(found), caption))
+            found_tables.append(Table(name, "Latency and throughput", columns, cells, caption))
     return Section("regimes", "Latency and throughput", "Regimes", (), found_tables)
 
 

@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from shlex import quote
-from typing import Any
 
 from harness.plural import counted
-from warehouse.comparison.show_regimes import setting
-from warehouse.database import Connection, rows
+from warehouse.comparison.show import setting
+from warehouse.database import Connection, Record, rows
 from warehouse.formatting import NOTHING, fixed, percent, span
 from warehouse.labels import labels
 from warehouse.report import queries
@@ -40,21 +39,21 @@ _OF_TEXT = (
 class Distances:
     """What the target gives the accepted text of the runs that are scored."""
 
-    of_runs: Mapping[str, Sequence[Mapping[str, Any]]]
+    of_runs: Mapping[str, Sequence[Record]]
     """Rows of `queries.DISTANCE` by run id: one for each baseline, or one without."""
-    speed_ups: Mapping[str, Sequence[Mapping[str, Any]]]
+    speed_ups: Mapping[str, Sequence[Record]]
     """Rows of `queries.DISTANCE_SPEED` by run id, of all runs of the report.
 
     There is one for each baseline, and one more where both were timed one sample at a time beside their batches.
     """
-    absurdity: Mapping[str, Mapping[str, Any]]
+    absurdity: Mapping[str, Record]
     """The row of `queries.ABSURDITY` of each run whose steps the database has."""
-    absurd_steps: Sequence[Mapping[str, Any]]
+    absurd_steps: Sequence[Record]
     """The most absurd steps, at most 20."""
     threshold: float
     """Nats of a token from which on its step is absurd."""
 
-    def with_baseline(self, run: RunFacts, runs: Sequence[RunFacts]) -> Mapping[str, Any] | None:
+    def with_baseline(self, run: RunFacts, runs: Sequence[RunFacts]) -> Record | None:
         """Return a run's row with the baseline of the report that shares most problems, first of its own regime.
 
         None where it has none.
@@ -75,9 +74,9 @@ class Setting:
 
     run: RunFacts
     """Its run with most scored samples, which has the distance."""
-    nats: Mapping[str, Any]
+    nats: Record
     """A row of `queries.DISTANCE` about the run."""
-    distance: Mapping[str, Any] | None
+    distance: Record | None
     """Its row with a baseline of the report; None for a baseline itself."""
     label: str = ""
     """Short name, unique in the report; it need not tell regimes apart."""
@@ -358,10 +357,10 @@ def read_distances(connection: Connection, run_ids: Sequence[str], absurd_nats: 
     if absurd_nats is not None:
         connection.execute(f"SET VARIABLE absurd_nats = {absurd_nats!r}")
     [threshold] = (row["nats"] for row in rows(connection, _THRESHOLD))
-    of_runs: dict[str, list[Mapping[str, Any]]] = {}
+    of_runs: dict[str, list[Record]] = {}
     for row in rows(connection, queries.DISTANCE, {"run_ids": list(run_ids)}):
         of_runs.setdefault(str(row["run_id"]), []).append(row)
-    speed_ups: dict[str, list[Mapping[str, Any]]] = {}
+    speed_ups: dict[str, list[Record]] = {}
     for row in rows(connection, queries.DISTANCE_SPEED, {"run_ids": list(run_ids)}):
         speed_ups.setdefault(str(row["run_id"]), []).append(row)
     absurdity = rows(connection, queries.ABSURDITY, {"run_ids": list(run_ids)})

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.plural import counted
-from warehouse.database import Connection, rows
+from warehouse.database import Connection, Record, rows
 from warehouse.labels import labels
 from warehouse.probed import found
 from warehouse.report import queries
@@ -110,7 +110,7 @@ class RunFacts:
     label: str
     """Short name, unique in the report."""
     summary: RunSummary
-    conditions: Mapping[str, Any]
+    conditions: Record
     """The run's specification and environment, by column name."""
     rerun_standard_error: float | None
     fallback: Estimate | None
@@ -127,7 +127,7 @@ class RunFacts:
     """Index of the run in the report."""
     problems: frozenset[tuple[str, str]] = frozenset()
     """Id and content hash of the planned problems."""
-    probe: Mapping[str, Any] | None = None
+    probe: Record | None = None
     """What the newest probe of the run found (warehouse.probed.found); None: there is none."""
     num_probes: int = 0
     """How many probes of it the database has: with other points or continuations it is another one."""
@@ -203,7 +203,7 @@ def _facts(connection: Connection, drawn: _Drawn, summary: RunSummary, label: st
     def select(sql: str) -> list[dict[str, Any]]:
         return rows(connection, sql, {"run_id": summary.run_id})
 
-    def estimate(estimates: Sequence[Mapping[str, Any]]) -> Estimate | None:
+    def estimate(estimates: Sequence[Record]) -> Estimate | None:
         return Estimate(**estimates[0]) if estimates else None
 
     run_id = summary.run_id

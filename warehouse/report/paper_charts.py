@@ -231,7 +231,7 @@ def _label(text: str) -> str:
 
 @cache
 def _style_sheet() -> str:
-    return (Path(__file__).parent.parent / "page" / "report.css").read_text(encoding="utf-8")
+    return (Path(__file__).parent / "page" / "report.css").read_text(encoding="utf-8")
 
 
 @cache

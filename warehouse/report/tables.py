@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from warehouse.comparison.manifests import own_wording
+from warehouse.database import Record
 from warehouse.formatting import NOTHING, fixed, number, span
 from warehouse.probed import EXPLAINED, RATES, areas, cells_of, left_out
 from warehouse.render import warnings
@@ -451,7 +451,7 @@ def probe_tables(runs: Sequence[RunFacts]) -> list[Table]:
     ]
 
 
-def _probe_sentences(run: RunFacts, probe: Mapping[str, Any]) -> Iterator[str]:
+def _probe_sentences(run: RunFacts, probe: Record) -> Iterator[str]:
     yield (
         f"{run.label}: {probe['num_points']} points with {probe['num_rollouts']} continuations each way, of "
         f"{probe['run_id']}{', the newest of several probes' if run.num_probes > 1 else ''}."

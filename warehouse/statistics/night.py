@@ -19,7 +19,7 @@ import numpy as np
 from scipy import special
 
 from warehouse.statistics.intervals import Counts, Floats
-from warehouse.statistics.power import POWER
+from warehouse.statistics.planning import POWER
 
 FEWEST, MOST = 7, 14
 """Earlier nights below which nothing is said, and how many are used, the newest."""

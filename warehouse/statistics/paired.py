@@ -9,6 +9,7 @@ data (BMC Med. Res. Methodol. 13, 2013), for mid-p; Mantel and Haenszel (1959) f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,3 +140,13 @@ def _log_choose(n: Counts, k: Counts) -> Floats:
     n, k = np.where(inside, n, 0), np.where(inside, k, 0)
     value = special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
     return np.where(inside, value, -np.inf)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the adjusted p-values in input order; rejecting those at most α bounds the family-wise error rate by α."""
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1.0, stepped)
+    return [float(value) for value in adjusted]

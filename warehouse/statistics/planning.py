@@ -29,7 +29,7 @@ import numpy as np
 from scipy import optimize, special
 
 from warehouse.statistics.bounded import PSEUDO_WEIGHT
-from warehouse.statistics.intervals import Counts, Floats
+from warehouse.statistics.intervals import Counts, Floats, Interval
 
 MOST_PROBLEMS = 1_000_000
 """Above this a plan says that it cannot be had."""
@@ -261,3 +261,18 @@ def detectable_margin(moments: Moments, n: int, target: float, difference: float
     if excess(high) < 0:
         return None
     return low if excess(low) >= 0 else float(optimize.brentq(excess, low, high, xtol=1e-6))
+
+
+POWER = 0.8
+
+
+def minimum_detectable_effect(difference: Interval, n: int, power: float = POWER) -> float | None:
+    """Return the smallest true difference whose interval excludes 0 with `power`; None without an interval or spread.
+
+    difference: over n problems. The interval of a difference this large is taken to be as wide as this one on its wider
+    side, and the estimate to vary with its standard error.
+    """
+    if difference.low is None or difference.high is None or not difference.standard_error:
+        return None
+    half_width = max(difference.estimate - difference.low, difference.high - difference.estimate)
+    return half_width + float(special.stdtrit(n - 1, power)) * difference.standard_error

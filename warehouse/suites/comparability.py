@@ -14,13 +14,13 @@ from pathlib import Path
 
 from harness import prompt_file
 from harness.engine import Role
-from harness.engines import adapter, placement, speculators
+from harness.engines import placement, speculation
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
-from harness.launch_options import Launch
 from harness.methods import build, defaults, speed_only_parameters
 from harness.problems import benchmarks
+from harness.settings.launch_settings import Launch
 from harness.training import manifest
-from harness.weights import models
+from harness.weights import adapter, models
 from warehouse.database import Record
 from warehouse.suites.published_suites import OF_REWARDS, TIMES, Planned, Suite, Unstated
 
@@ -155,7 +155,7 @@ def _untrained(plan: Planned, run: Record) -> list[str]:
             reasons += aligned_from_another(str(run["draft_path"]), paper_draft)
             reasons += _other_data("draft aligned", str(run["draft_path"]), 1500)
     if "selector" in trained and not run["selection_fingerprint"]:
-        reasons.append("the selector is not tuned: give it by --selection-adapter")
+        reasons.append("the selector is not tuned: give it by --target.adapter")
     elif "selector" in trained:
         reasons += _other_data("selector tuned", str(run.get("selection_path")), 500)
     return reasons
@@ -215,9 +215,9 @@ def run_columns(launch: Launch) -> Record:
     roles = {*build(launch.method, dict(launch.parameters)).roles, *proposing_roles(proposing, launch.spec_model)}
     names = {
         f"{role}_name": models.resolve(name).name if role in roles and name else None
-        for role, name in (("draft", launch.draft), ("target", launch.target))
+        for role, name in (("draft", launch.draft.model), ("target", launch.target.model))
     }
-    adapter_path = launch.selection_adapter and adapter.read(launch.selection_adapter).path
+    adapter_path = launch.target.adapter and adapter.read(launch.target.adapter).path
     return {
         "method": launch.method,
         "dataset": launch.dataset,
@@ -230,7 +230,7 @@ def run_columns(launch: Launch) -> Record:
         **names,
         "engine_spec_decode": proposing,
         "engine_spec_sampling": draft_sampling(proposing, launch.spec_sampling),
-        "speculator_name": speculators.resolve(launch.spec_model).name if launch.spec_model else None,
+        "speculator_name": speculation.resolve(launch.spec_model).name if launch.spec_model else None,
         "engine_take_turns": launch.take_turns,
         "prompts": prompt_file.load(launch.prompts).stored if launch.prompts else None,
         "selection_fingerprint": adapter_path and adapter.fingerprint(Path(adapter_path)),
@@ -349,12 +349,12 @@ def _machine(suite: Suite, paper: Launch, run: Record) -> Iterator[Condition]:
         in_flight if run["concurrency"] != paper.concurrency else None,
         times_only=True,
     )
-    for role, theirs in (("draft", paper.draft_tensor_parallel), ("target", paper.target_tensor_parallel)):
+    for role, theirs in (("draft", paper.draft.tensor_parallel), ("target", paper.target.tensor_parallel)):
         if run[f"{role}_name"] and theirs is not None:
             yield _compared(f"{role}-tensor-parallel", run[f"engine_{role}_tensor_parallel"], theirs, times_only=True)
     if len(_roles(run)) > 1:
-        named = {"engine_draft_gpus": paper.draft_gpus, "engine_target_gpus": paper.target_gpus}
-        yield _compared("placement", _placed({**run}), _placed({**run, **named}), times_only=True)
+        cards = {role: paper.roles[role].gpus for role in _roles(run)}
+        yield _compared("placement", _placed(_cards(run)), _placed(cards), times_only=True)
 
 
 def _roles(run: Record) -> list[Role]:
@@ -367,9 +367,8 @@ def _cards(run: Record) -> dict[Role, tuple[int, ...] | None]:
     return {role: placement.parse(text) if text else None for role, text in texts.items()}
 
 
-def _placed(run: Record) -> str:
+def _placed(cards: placement.Placement) -> str:
     """Return in words whether the engines of a run share GPUs."""
-    cards = _cards(run)
     return "on the same GPUs" if placement.shares_a_card("draft", cards) else "each on its own GPUs"
 
 

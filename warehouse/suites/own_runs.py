@@ -13,6 +13,7 @@ from jobs.run.endings import by_shard, read_endings
 from jobs.run.spec import RunSpec
 from jobs.timing import request
 from warehouse.database import Connection, Record, rows
+from warehouse.labels import method_of, told_apart
 from warehouse.loading import convert
 from warehouse.loading.convert import spec_columns
 
@@ -132,28 +133,12 @@ def row_labels(specs: Sequence[RunSpec], named: Sequence[str | None]) -> list[st
     named: what the suite's file calls the row. Otherwise it is the method. Hyper-parameters and models follow where
     runs of one such name differ in them, and further settings where that is not enough.
     """
-    labels = [name or _method(spec) for spec, name in zip(specs, named, strict=True)]
+    labels = [name or method_of(spec) for spec, name in zip(specs, named, strict=True)]
     for aspect in (_differing_parameters(specs, labels), _models):
-        labels = _with(aspect, specs, labels, within=lambda spec: "")
+        labels = told_apart(specs, labels, aspect)
     for aspect in _MORE:
-        labels = _with(aspect, specs, labels, within=lambda spec: spec.dataset)
+        labels = told_apart(specs, labels, aspect, within=lambda spec: spec.dataset)
     return labels
-
-
-def _with(aspect: _Aspect, specs: Sequence[RunSpec], labels: Sequence[str], within: _Aspect) -> list[str]:
-    """Return the labels, with the aspect behind those whose runs differ in it `within` one group."""
-    values: dict[tuple[str, str], set[str]] = {}
-    for spec, label in zip(specs, labels, strict=True):
-        values.setdefault((label, within(spec)), set()).add(aspect(spec))
-    ambiguous = {label for (label, _), found in values.items() if len(found) > 1}
-    return [
-        f"{label} {aspect(spec)}".rstrip() if label in ambiguous else label
-        for spec, label in zip(specs, labels, strict=True)
-    ]
-
-
-def _method(spec: RunSpec) -> str:
-    return f"vanilla {spec.params['model']}" if spec.method == "vanilla" and "model" in spec.params else spec.method
 
 
 def _differing_parameters(specs: Sequence[RunSpec], labels: Sequence[str]) -> _Aspect:

@@ -15,11 +15,11 @@ from functools import lru_cache
 
 from harness.engines import placement
 from harness.engines.speculation import proposer, tokens_at_a_time
-from harness.launch_options import Launch
 from harness.methods import build, run_identity, sample_identity
+from harness.settings.launch_settings import Launch
 from harness.sizing.cards import cards_of_worker
 from harness.weights import models
-from warehouse.database import Record
+from jobs.run.forecast import Forecast
 from warehouse.suites import published_suites
 from warehouse.suites.comparability import num_problems
 from warehouse.suites.published_suites import Measure, Planned, Suite
@@ -166,7 +166,7 @@ def setting(loaded: Suite, plan: Planned, launch: Launch) -> Setting:
     )
     proposing = proposer(launch.method, launch.spec_decode)
     # A width that nodes choose counts as 1 here.
-    parallel = {"draft": launch.draft_tensor_parallel or 1, "target": launch.target_tensor_parallel or 1}
+    parallel = {role: settings.tensor_parallel or 1 for role, settings in launch.roles.items()}
     changed = {name: value for name, value in run_identity(launch.method, params).items() if name not in identity}
     speed = (
         launch.concurrency,
@@ -174,8 +174,8 @@ def setting(loaded: Suite, plan: Planned, launch: Launch) -> Setting:
         (proposing, tokens_at_a_time(proposing, launch.spec_tokens), launch.spec_model, launch.take_turns),
         (
             num_gpus(launch),
-            launch.draft_gpus,
-            launch.target_gpus,
+            launch.draft.gpus,
+            launch.target.gpus,
             *(parallel[role] for role in roles),
             frozenset(re.findall(r"[AH]\d{2,4}", loaded.devices)),
         ),
@@ -186,16 +186,15 @@ def setting(loaded: Suite, plan: Planned, launch: Launch) -> Setting:
 def num_gpus(launch: Launch) -> int:
     """Return the GPUs of a worker, by the launch's own flags."""
     roles = build(launch.method, dict(launch.parameters)).roles
-    parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
     if (asked := cards_of_worker(launch.sbatch, launch.workers_per_task)) is not None:
         return asked.count
-    cards = {"draft": launch.draft_gpus, "target": launch.target_gpus}
-    named = {role: placement.parse(text) if (text := cards[role]) else None for role in roles}
-    return placement.num_cards(named, {role: parallel[role] or 1 for role in roles})
+    own = {role: launch.roles[role] for role in roles}
+    widths = {role: settings.tensor_parallel or 1 for role, settings in own.items()}
+    return placement.num_cards({role: settings.gpus for role, settings in own.items()}, widths)
 
 
 def _models(launch: Launch) -> dict[str, str | None]:
-    return {"draft": launch.draft, "target": launch.target}
+    return {"draft": launch.draft.model, "target": launch.target.model}
 
 
 def _enter(published: Published, loaded: Suite, plan: Planned, own: Setting) -> None:
@@ -245,41 +244,14 @@ START_SECONDS = 240.0
 """Until the engines of a worker are up: an assumption, as no paper states it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Machine time of a run."""
-
-    worker_hours: float
-    gpu_hours: float
-    source: str
-
-
-def from_history(launch: Launch, run: Record, num_samples: int | None = None) -> Estimate | None:
-    """Estimate from a recorded run with the same method, models, dataset, sampling and concurrency.
-
-    num_samples: of how many samples; without it of all of the launch, whose dataset is then a known one. Returns None
-    if the run has no times, or a model was split over another number of devices than the launch asks for.
-    """
-    parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
-    roles = build(launch.method, dict(launch.parameters)).roles
-    if any(parallel[role] not in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles):
-        return None
-    if not run["wall_seconds"] or not run["num_finished"]:
-        return None
-    number = _num_samples(launch) if num_samples is None else num_samples
-    hours = float(run["wall_seconds"]) / run["num_finished"] * number / 3600
-    gpus = int(run["num_gpus"] or 0)
-    return Estimate(hours, hours * gpus, f"history: {run['run_id']} on {run['devices']}")
-
-
-def from_published(launch: Launch, own: Setting, published: Published) -> Estimate | None:
+def from_published(launch: Launch, own: Setting, published: Published) -> Forecast | None:
     """Estimate from the latency that the papers have of this run; None where they say nothing of it."""
     seconds = _published_seconds(launch, own, published)
     if seconds is None:
         return None
-    at_once = min(launch.concurrency, _num_samples(launch))
-    hours = (START_SECONDS + seconds.number * _num_samples(launch) / at_once) / 3600
-    return Estimate(hours, hours * num_gpus(launch), seconds.source)
+    number, gpus = _num_samples(launch), num_gpus(launch)
+    hours = (START_SECONDS + seconds.number * number / min(launch.concurrency, number)) / 3600
+    return Forecast(hours, hours * max(1, gpus), hours * max(1, gpus), gpus, seconds.source)
 
 
 def _num_samples(launch: Launch) -> int:

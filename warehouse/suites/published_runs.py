@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from harness.launch_options import Launch
 from harness.methods import defaults
 from harness.methods.parameters import parameter_names
+from harness.settings.launch_settings import Launch
 from jobs.run.folder import RunDamaged, RunFolder, run_folders
 from jobs.run.spec import RunSpec
 from jobs.timing import folder as timings
@@ -116,7 +116,7 @@ def suite_run(plan: Planned, overrides: Overrides, aligned: str | None) -> Suite
         flags |= {"draft": aligned} if aligned else {}
         overrides.pop("draft", None)  # it names the draft of the other rows
     if plan.row.adapter == "needed" and "selection_adapter" not in overrides:
-        awaits = awaits or "SCoT's selection adapter: train it and name it with --selection-adapter"
+        awaits = awaits or "SCoT's selection adapter: train it and name it with --target.adapter"
     if plan.row.adapter == "never" or flags["method"] != "scot":
         overrides.pop("selection_adapter", None)
     if awaits:

@@ -13,141 +13,59 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)  # fmt: skip
 
-from harness.cli import options
 from harness.cli.toml_file import parse_toml
-from harness.launch_options import Launch
 from harness.methods.parameters import parameter_names
+from harness.plural import did_you_mean
+from harness.settings import layers
+from harness.settings.launch_settings import Launch
+from harness.settings.roles import flattened
 from harness.weights import models
+from warehouse.measures import MEASURES
 
-Measure = Literal[
-    "accuracy",
-    "answer_tokens",
-    "draft_quality",
-    "draft_steps",
-    "drafting_share",
-    "drafts_chosen_right",
-    "drafts_rejected_right",
-    "emitted_tokens",
-    "emitted_tokens_per_wall_second",
-    "fallback_rate",
-    "latency_saved",
-    "latency_saved_seconds",
-    "latency_seconds",
-    "longest_draft_tokens",
-    "mean_score",
-    "pass_at_10",
-    "pass_at_2",
-    "pass_at_5",
-    "ratio_of_means",
-    "reflection_in_drafts",
-    "reflection_in_fallbacks",
-    "score_at_reward_0",
-    "score_at_reward_1",
-    "score_at_reward_2",
-    "score_at_reward_3",
-    "score_at_reward_4",
-    "score_at_reward_5",
-    "score_at_reward_6",
-    "score_at_reward_7",
-    "score_at_reward_8",
-    "score_at_reward_9",
-    "score_reward_correlation",
-    "selected_quality",
-    "selection_share",
-    "speed_up",
-    "target_share",
-    "target_thinking_tokens",
-    "thinking_tokens",
-    "thought_tokens_per_second",
-    "tokens_per_second",
-    "wall_seconds",
-    "wall_speed_up",
-]
-"""What warehouse/measures.py can measure of a run; a test compares the two lists."""
-TIMES: frozenset[Measure] = frozenset(
-    {
-        "drafting_share",
-        "emitted_tokens_per_wall_second",
-        "latency_saved",
-        "latency_saved_seconds",
-        "latency_seconds",
-        "ratio_of_means",
-        "selection_share",
-        "speed_up",
-        "target_share",
-        "thought_tokens_per_second",
-        "tokens_per_second",
-        "wall_seconds",
-        "wall_speed_up",
-    }
-)
+TIMES = frozenset({
+    "drafting_share", "emitted_tokens_per_wall_second", "latency_saved", "latency_saved_seconds", "latency_seconds",
+    "ratio_of_means", "selection_share", "speed_up", "target_share", "thought_tokens_per_second", "tokens_per_second",
+    "wall_seconds", "wall_speed_up",
+})  # fmt: skip
 """Measures that depend on the machine and on the samples in flight."""
-RATIOS: frozenset[Measure] = frozenset(
-    {"latency_saved", "latency_saved_seconds", "ratio_of_means", "speed_up", "wall_speed_up"}
-)
+RATIOS = frozenset(["latency_saved", "latency_saved_seconds", "ratio_of_means", "speed_up", "wall_speed_up"])
 """Measures against the run of a baseline in the same column."""
-OF_LATENCIES: frozenset[Measure] = frozenset(
-    {"latency_saved", "latency_saved_seconds", "latency_seconds", "ratio_of_means", "speed_up"}
-)
+OF_LATENCIES = frozenset(["latency_saved", "latency_saved_seconds", "latency_seconds", "ratio_of_means", "speed_up"])
 """Measures of the latency of a sample."""
-OF_THOUGHT: Mapping[Measure, Measure] = {
+OF_THOUGHT: Mapping[str, str] = {
     "emitted_tokens": "thinking_tokens",
     "tokens_per_second": "thought_tokens_per_second",
 }
 """What measures the thought alone as a measure does the whole sample; for latencies that is SCoT's stopwatch."""
-OF_REWARDS: frozenset[Measure] = frozenset(
-    {
-        "draft_quality",
-        "score_at_reward_0",
-        "score_at_reward_1",
-        "score_at_reward_2",
-        "score_at_reward_3",
-        "score_at_reward_4",
-        "score_at_reward_5",
-        "score_at_reward_6",
-        "score_at_reward_7",
-        "score_at_reward_8",
-        "score_at_reward_9",
-        "score_reward_correlation",
-        "selected_quality",
-    }
-)
+OF_REWARDS = frozenset({
+    "draft_quality", "score_reward_correlation", "selected_quality", *(f"score_at_reward_{n}" for n in range(10)),
+})  # fmt: skip
 """Measures that need the scores of a process reward model (python -m jobs score)."""
+OF_GRADED_DRAFTS = frozenset({"drafts_chosen_right", "drafts_rejected_right"})
+"""Measures that need the grades of the stored drafts (warehouse/candidates.py)."""
 Stopwatch = Literal["measured", "scot", "specreason"]
 """Definitions of latency of the view `stopwatch` that the papers of the suites use."""
-
-
-OF_GRADED_DRAFTS: frozenset[Measure] = frozenset({"drafts_chosen_right", "drafts_rejected_right"})
-"""Measures that need the grades of the stored drafts (warehouse/candidates.py)."""
-
-
-CONDITIONS: frozenset[str] = frozenset(
-    {
-        "concurrency",
-        "devices",
-        "draft",
-        "draft-tensor-parallel",
-        "engine",
-        "placement",
-        "problems",
-        "prompts",
-        "samples",
-        "spec-decode",
-        "spec-tokens",
-        "target",
-        "target-tensor-parallel",
-        "temperature",
-        "token-budget",
-        "top-p",
-        *(name.replace("_", "-") for name in parameter_names()),
-    }
-)
+CONDITIONS = frozenset({
+    "concurrency", "devices", "draft", "draft-tensor-parallel", "engine", "placement", "problems", "prompts", "samples",
+    "spec-decode", "spec-tokens", "target", "target-tensor-parallel", "temperature", "token-budget", "top-p",
+    *(name.replace("_", "-") for name in parameter_names()),
+})  # fmt: skip
 """What a run's result depends on, as the suites name it: the launcher's flags. `problems`: how many and which."""
 
 
-Flags = Mapping[str, str | int | float | bool]
+Flags = Annotated[Mapping[str, Any], BeforeValidator(flattened)]
+"""Flags of a launch, by flat name."""
 Overrides = Mapping[str, Any]
 """Flags of the launcher as typed, with the names of its options."""
 Paper = Literal["scot", "speccot", "specreason"]
@@ -157,6 +75,16 @@ Includes = Literal["sample", "thought", "answer"]
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _is_measured(name: str) -> str:
+    if name not in MEASURES:
+        raise ValueError(f"no measure {name!r}; valid: {', '.join(sorted(MEASURES))}")
+    return name
+
+
+Measure = Annotated[str, AfterValidator(_is_measured)]
+"""A name of `warehouse.measures.MEASURES`."""
 
 
 def _words(value: object) -> object:
@@ -370,7 +298,7 @@ def names() -> list[str]:
 def load(name: str) -> Suite:
     """A suite by name. Raises ValueError with one line: unknown name, or what is wrong in the file."""
     if name not in names():
-        raise ValueError(f"unknown suite {name!r}; valid: {', '.join(names())}")
+        raise ValueError(f"unknown suite {name!r}; valid: {', '.join(names())}{did_you_mean(name, names())}")
     text = (resources.files("harness.papers") / "suites" / f"{name}.toml").read_text(encoding="utf-8")
     return parse(name, text)
 
@@ -396,8 +324,8 @@ def launch_of(flags: Overrides) -> Launch:
 
     Raises ValueError with one line, by the launcher's own rules, on whatever is not valid for this harness.
     """
-    launch = options.launch_from(flags)
-    for name in (launch.draft, launch.target):
+    launch = layers.launch_from(flags)
+    for name in (launch.draft.model, launch.target.model):
         if name is not None:
             models.resolve(name)
     return launch

@@ -16,7 +16,7 @@ from jobs.launching_several import start_several
 from jobs.preparation import PreparedLaunch
 from jobs.probing import of_suite
 from warehouse.candidates import grade_candidates
-from warehouse.comparison.show_warnings import merged
+from warehouse.comparison.show import merged
 from warehouse.database import DatabaseError, WarehouseError, reader, rows
 from warehouse.display import plain, printable
 from warehouse.formatting import one_line
@@ -94,7 +94,7 @@ def reproduce_own(
     database: without it the one beside the runs. Raises ValueError with one line, and what a launch raises.
     """
     _check("--metric", printed.metrics, list(METRICS))
-    suite = suites.begun_earlier(suites.read(file, overrides=overrides), None)
+    suite = suites.read(file, overrides=overrides)
     database = database or suite.output / DATABASE_NAME
     runs = own_runs(suite, columns)
     console = Console(highlight=False)

@@ -14,10 +14,10 @@ from harness import prompt_file
 from harness.cli.program import typed
 from harness.plural import counted
 from warehouse import timed_measures
+from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.contrasts import Row as Compared
-from warehouse.comparison.named_runs import read_runs
-from warehouse.comparison.show_warnings import warnings
+from warehouse.comparison.show import warnings
 from warehouse.database import Connection, Record, WarehouseError
 from warehouse.formatting import NOTHING, one_line
 from warehouse.measures import Measured, measure
@@ -292,7 +292,7 @@ def _baselines(comparison: Comparison | None, runs: Mapping[str, OwnRun]) -> Ite
     """Yield which row is the baseline, once for all datasets that have the same."""
     datasets: dict[str, list[str]] = {}
     for base in comparison.baselines if comparison else ():
-        datasets.setdefault(runs[base.run.run_id].row, []).append(base.dataset)
+        datasets.setdefault(runs[base.run.run_id].row, []).append(base.run.dataset)
     for label, names in datasets.items():
         where = "" if len(datasets) == 1 else f" of {', '.join(names)}"
         yield f"Baseline{where}: {label}."

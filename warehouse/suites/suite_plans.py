@@ -8,28 +8,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from harness.cli import options
-from harness.launch_options import Launch
 from harness.plural import counted
+from harness.settings import layers
+from harness.settings.launch_settings import Launch
 from jobs import costs
 from jobs.engine_plan import planned_starts
 from jobs.preparation import PreparedLaunch
 from jobs.run.forecast import Forecast
 from warehouse.database import DatabaseError, WarehouseError, reader
 from warehouse.display import plain
-from warehouse.measures import runs_like
-from warehouse.run_cost import alone, forecast
+from warehouse.run_cost import alone, forecast, from_history
 from warehouse.suites import published_costs, published_suites
 from warehouse.suites.comparability import num_problems, run_columns
 from warehouse.suites.own_runs import OwnRun, by_row, recorded_ids, state_of
-from warehouse.suites.published_costs import START_SECONDS, Estimate, num_gpus
+from warehouse.suites.published_costs import START_SECONDS, num_gpus
 from warehouse.suites.published_runs import TIMED, Choice, Reproduction, SuiteRun, distinct_runs, timed_runs
 from warehouse.suites.published_suites import OF_LATENCIES, TIMES, Overrides, Planned
 from warehouse.suites.suite_cells import about
@@ -171,7 +170,7 @@ def print_published_plan(console: Console, asked: Reproduction, runs: Sequence[S
             elif run.launch.latency_sample and (slow := estimated(asked, _every_alone(run.launch), run.plan)):
                 line += f"; with every sample alone {_cost_in_words(slow)}"
             _say(console, line)
-            flags = plain(f"      {' '.join(options.arguments(run.plan.flags))}", style="dim")
+            flags = plain(f"      {' '.join(layers.arguments(run.plan.flags))}", style="dim")
             console.print(flags, soft_wrap=True)
     total = f"Total: {sum(known):,.1f} GPU-hours" if known else "Total: GPU-hours unknown"
     _say_totals(console, total, both_ways, printed)
@@ -184,7 +183,7 @@ def print_published_plan(console: Console, asked: Reproduction, runs: Sequence[S
         _say(console, line)
 
 
-def _cost_in_words(cost: Estimate | None) -> str:
+def _cost_in_words(cost: Forecast | None) -> str:
     if cost is None:
         return "no estimate"
     if not cost.gpu_hours:
@@ -192,15 +191,11 @@ def _cost_in_words(cost: Estimate | None) -> str:
     return f"{cost.gpu_hours:,.1f} GPU-hours ({cost.source})"
 
 
-def estimated(asked: Reproduction, launch: Launch, plan: Planned) -> Estimate | None:
+def estimated(asked: Reproduction, launch: Launch, plan: Planned) -> Forecast | None:
     """Estimate a launch of a planned run: from recorded runs of the same kind, else from what the papers publish."""
-    try:
-        with reader(asked.database) as connection:
-            for recorded in runs_like(connection, run_columns(launch)):
-                if from_history := published_costs.from_history(launch, recorded):
-                    return from_history
-    except (WarehouseError, DatabaseError):
-        pass  # no history: the papers answer
+    number = num_problems(launch) * launch.samples
+    if from_runs := from_history(launch, run_columns(launch), number, asked.database):
+        return from_runs
     own = published_costs.setting(asked.suite, plan, launch)
     return published_costs.from_published(launch, own, published_costs.everything())
 
@@ -228,21 +223,29 @@ def both_ways_of(asked: Reproduction, run: SuiteRun) -> Hours | None:
 
 def check_budget(asked: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:
     """Raise costs.OverBudget where what is left takes more than the limit by the plan's estimates, or has none."""
-    limit, hours = asked.max_gpu_hours or 0.0, 0.0
+    left: dict[str, Forecast | None] = {}
     for run, planned in zip(runs, prepared, strict=True):
-        to_time = planned.launch.latency_sample
-        ways = both_ways_of(asked, run)
-        cost = estimated(asked, run.launch, run.plan) if run.launch and not ways else None
-        if ways is None and cost is None and planned.is_work_left:
-            raise costs.without_estimate(planned, limit)
-        whole = ways.batches if ways else cost.gpu_hours if cost else 0.0
-        hours += whole * planned.num_left / planned.plan.spec.num_samples
-        if ways and to_time:
-            hours += ways.timing * planned.num_to_time / to_time
-    if hours > limit:
-        raise costs.OverBudget(
-            f"--max-gpu-hours {limit:g} is below the estimate: {hours:,.1f} GPU-hours are left (see --dry-run)"
-        )
+        if planned.is_work_left:
+            left[planned.run.path.name] = _part_left(asked, run, planned)
+    costs.check_forecasts(left, asked.max_gpu_hours or 0.0)
+
+
+def _part_left(asked: Reproduction, run: SuiteRun, planned: PreparedLaunch) -> Forecast | None:
+    """Return what is left of a run by the plan's estimates."""
+    cost = estimated(asked, run.launch, run.plan) if run.launch else None
+    if cost is None:
+        return None
+    share = planned.num_left / planned.plan.spec.num_samples
+    timing, to_time = 0.0, planned.launch.latency_sample
+    if to_time and (ways := both_ways_of(asked, run)):
+        timing = ways.timing * planned.num_to_time / to_time
+    hours = cost.hours * share + timing
+    return replace(
+        cost,
+        worker_hours=hours / max(1, cost.num_gpus),
+        low=cost.low * share + timing,
+        high=cost.high * share + timing,
+    )
 
 
 @dataclass(frozen=True, slots=True)

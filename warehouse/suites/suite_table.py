@@ -176,7 +176,8 @@ def _marks(cell: Cell) -> str:
 def _lines(table: SuiteTable, *, has_intervals: bool) -> list[str]:
     """Return what stands under the table: the notes, then how to read it."""
     notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
-    return [*notes, *table.about, " ".join(_signs(has_intervals=has_intervals))]
+    signs = _signs(has_intervals=has_intervals)
+    return [*notes, *table.about[:-1], " ".join([*table.about[-1:], *signs])]
 
 
 def _signs(*, has_intervals: bool) -> list[str]:

@@ -1,11 +1,9 @@
 -- Tables of the warehouse. Derived from run folders: any of it can be deleted and loaded again.
 -- Times are TIMESTAMP in UTC without a zone, durations are seconds, column names are the trace's field names.
 
-CREATE TABLE schema_version (version INTEGER NOT NULL, tables_hash VARCHAR NOT NULL, views_hash VARCHAR NOT NULL);
-COMMENT ON TABLE schema_version IS 'Which version of the schema this database was made with; one row';
-COMMENT ON COLUMN schema_version.version IS 'Number of the schema, for people';
-COMMENT ON COLUMN schema_version.tables_hash IS 'SHA-256 of the tables'' definition; another one means: made anew by the next load';
-COMMENT ON COLUMN schema_version.views_hash IS 'SHA-256 of the views'' definition; another one means: load again';
+CREATE TABLE schema_version (digest VARCHAR NOT NULL);
+COMMENT ON TABLE schema_version IS 'The format of this database; one row';
+COMMENT ON COLUMN schema_version.digest IS 'SHA-256 of what defines tables and views and fills them; with another one the database is not used';
 
 CREATE TABLE run (
     run_id VARCHAR PRIMARY KEY,
@@ -154,7 +152,7 @@ COMMENT ON COLUMN run.engine_draft_memory IS 'Share of device memory that the dr
 COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory that the target''s engine was given (--target-memory); NULL: chosen on the node, see attempt.engines';
 COMMENT ON COLUMN run.engine_spec_decode IS 'Who proposes tokens to the target: draft, ngram, suffix, eagle3 or mtp; NULL: no token-level speculation';
 COMMENT ON COLUMN run.engine_spec_tokens IS 'Tokens proposed at a time';
-COMMENT ON COLUMN run.engine_spec_sampling IS 'How a model draws the tokens that it proposes, greedy or probabilistic; greedy for runs from before this was recorded; NULL: no model proposes';
+COMMENT ON COLUMN run.engine_spec_sampling IS 'How a model draws the tokens that it proposes, greedy or probabilistic; NULL: no model proposes';
 COMMENT ON COLUMN run.engine_logprobs IS 'Whether the mean log-probability of candidates was asked for (--logprobs); NULL: where the method reads it; runs from before there was this choice always asked';
 COMMENT ON COLUMN run.engine_take_turns IS 'Whether draft and target never worked at once';
 COMMENT ON COLUMN run.engine_draft_gpus IS 'GPUs of the draft''s engine, by their numbers among the worker''s; NULL: all';

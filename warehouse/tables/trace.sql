@@ -17,7 +17,6 @@ CREATE TABLE sample (
     error VARCHAR,
     latency_seconds DOUBLE,
     num_attempts INTEGER,
-    trace_version INTEGER,
     PRIMARY KEY (run_id, sample_id)
 );
 COMMENT ON TABLE sample IS 'One planned answer to one problem, run or not yet: the denominator. Key: run_id, sample_id';
@@ -35,7 +34,6 @@ COMMENT ON COLUMN sample.stop_reason IS 'answered, budget, repeated, context or 
 COMMENT ON COLUMN sample.error IS 'Class and message of what ended the sample, for stop reason error';
 COMMENT ON COLUMN sample.latency_seconds IS 'Wall time of work on the sample, all attempts together';
 COMMENT ON COLUMN sample.num_attempts IS 'Worker attempts and engine restarts it lived through; above 1 the latency is not comparable';
-COMMENT ON COLUMN sample.trace_version IS 'Version of the trace''s format';
 
 CREATE TABLE step (
     run_id VARCHAR NOT NULL,

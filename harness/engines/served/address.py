@@ -94,7 +94,7 @@ class ServedModel:
     model: str
     """The model's id at the server."""
     fingerprint: str | None = None
-    """What identifies the model, see `harness.engines.served.probe.fingerprint`; None: it is not checked."""
+    """What identifies the model, see `harness.engines.served.discovery.fingerprint`; None: it is not checked."""
 
 
 def _split(flag: str, text: str) -> SplitResult:

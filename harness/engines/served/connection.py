@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import httpx
 import orjson
@@ -16,8 +15,8 @@ from tenacity import (
     wait_random,
 )
 
-from harness.engine import EngineDied, EngineError, RequestRefused, Role
-from harness.engines.served import replies
+from harness.engine import EngineDied, EngineError, Json, RequestRefused, Role
+from harness.engines.served import interfaces
 from harness.engines.served.address import ServerAddress, key_variable
 
 MOST_ATTEMPTS = 8
@@ -83,11 +82,11 @@ class Connection:
         """Close all connections. May be called more than once."""
         await self._client.aclose()
 
-    async def get(self, path: str) -> Any:
+    async def get(self, path: str) -> Json:
         """Return the JSON of a GET. Raises EngineDied, NotOffered and BadReply."""
         return await self._tried("GET", path, None)
 
-    async def post(self, path: str, body: Mapping[str, Any], control: Mapping[str, Any] | None = None) -> Any:
+    async def post(self, path: str, body: Mapping[str, Json], control: Mapping[str, Json] | None = None) -> Json:
         """Return the JSON of a POST. Raises EngineDied, NotOffered and RequestRefused.
 
         `control`: a request of the same kind that the server can answer. A request that keeps failing with status 500
@@ -97,10 +96,10 @@ class Connection:
             return await self._tried(
                 "POST", path, orjson.dumps(body), None if control is None else orjson.dumps(control)
             )
-        except replies.BadReply as error:
+        except interfaces.BadReply as error:
             raise EngineDied(str(error)) from error
 
-    async def _tried(self, verb: str, path: str, body: bytes | None, control: bytes | None = None) -> Any:
+    async def _tried(self, verb: str, path: str, body: bytes | None, control: bytes | None = None) -> Json:
         try:
             async for attempt in AsyncRetrying(
                 stop=stop_after_attempt(self._attempts),
@@ -137,29 +136,30 @@ class Connection:
             return False
         return True
 
-    async def _once(self, verb: str, path: str, body: bytes | None) -> Any:
+    async def _once(self, verb: str, path: str, body: bytes | None) -> Json:
         url = self.address.root + path
         try:
             async with self._client.stream(verb, url, content=body, headers=self._headers) as response:
                 content = await self._content(response, path)
         except httpx.TransportError as error:  # no connection, a reset, a timeout: the message names no header
-            raise _TryAgain(f"{type(error).__name__} {replies.shown(error)}".strip()) from None
+            raise _TryAgain(f"{type(error).__name__} {interfaces.shown(error)}".strip()) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise EngineDied(f"{self.name} cannot be asked: {replies.shown(error)}") from None
+            raise EngineDied(f"{self.name} cannot be asked: {interfaces.shown(error)}") from None
         self._check_status(response, content, path)
         try:
-            return orjson.loads(content)
+            reply: Json = orjson.loads(content)
         except ValueError:
-            raise replies.BadReply(f"{self.name} answered {path} with something that is not JSON") from None
+            raise interfaces.BadReply(f"{self.name} answered {path} with something that is not JSON") from None
+        return reply
 
     async def _content(self, response: httpx.Response, path: str) -> bytes:
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise replies.BadReply(f"{self.name} answered {path} compressed, which was not asked for")
+            raise interfaces.BadReply(f"{self.name} answered {path} compressed, which was not asked for")
         chunks, size = [], 0
         async for chunk in response.aiter_raw():
             size += len(chunk)
             if size > _MOST_BYTES:
-                raise replies.BadReply(f"{self.name} answered {path} with more than {_MOST_BYTES >> 20} MiB")
+                raise interfaces.BadReply(f"{self.name} answered {path} with more than {_MOST_BYTES >> 20} MiB")
             chunks.append(chunk)
         return b"".join(chunks)
 
@@ -184,11 +184,11 @@ def _message(content: bytes) -> str:
     try:
         parsed = orjson.loads(content[:1_000_000])
     except ValueError:
-        return replies.shown(content[:1000].decode("utf-8", "replace"))
+        return interfaces.shown(content[:1000].decode("utf-8", "replace"))
     for path in (("error", "message"), ("message",), ("detail",), ("error",)):
-        if (found := replies.field(parsed, *path)) is not None:
-            return replies.shown(found)
-    return replies.shown(parsed)
+        if (found := interfaces.field(parsed, *path)) is not None:
+            return interfaces.shown(found)
+    return interfaces.shown(parsed)
 
 
 def _seconds(retry_after: str) -> float:

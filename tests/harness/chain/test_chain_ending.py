@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ from harness.engine import Completion, Finish, Generation, Sampling, Timing
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.trace import Step, StepRole, Trace
 from harness.weights.tokenizer import HFTokenizer
-from jobs.after.grading import _submission
+from jobs.after.grading import FinishedSample, _submission
 from tests.harness import multibyte
 from tests.harness.conftest import save_tokenizer
-from tests.harness.scripts import OtherTokenizer, Script, new_trace, solve
+from tests.harness.scripts import OtherTokenizer, Script, solve
 
 
 def step(text: str, role: StepRole = "draft", finish: Finish = "stop") -> Step:
@@ -178,17 +177,6 @@ async def test_a_context_without_room_for_a_character_is_full(room: int) -> None
         assert all(step.text for step in trace.steps)
 
 
-async def test_a_sample_resumed_after_any_step_ends_the_same() -> None:
-    whole = await run("specreason", 3)
-    for kept in range(1, len(whole.steps)):
-        trace = new_trace()
-        trace.steps = [replace(step) for step in whole.steps[:kept]]
-        resumed = await run("specreason", 3, trace=trace)
-        assert [(s.text, s.token_ids, s.num_tokens) for s in resumed.steps] == [
-            (s.text, s.token_ids, s.num_tokens) for s in whole.steps
-        ]
-
-
 def tokenizers(folder: Path) -> dict[str, HFTokenizer]:
     from transformers import PreTrainedTokenizerFast
 
@@ -282,8 +270,14 @@ async def test_every_step_ends_with_the_separator_also_one_that_was_cut() -> Non
 
 @pytest.mark.parametrize("end", ["\n\n", "\n</think>\n\n"])
 def test_an_answer_inside_the_thought_is_graded_also_where_its_step_closes_the_thought(end: str) -> None:
-    sample = {"text": "2 + 3\n\n\\boxed{5}" + end, "stop_reason": "answered"}
-    sample |= {"draft_prompt": "<think>\n", "target_prompt": "<think>\n"}
+    sample: FinishedSample = {
+        "sample_id": "s",
+        "problem_id": "p",
+        "text": "2 + 3\n\n\\boxed{5}" + end,
+        "stop_reason": "answered",
+        "draft_prompt": "<think>\n",
+        "target_prompt": "<think>\n",
+    }
     gold = Gold("5")
     assert grade(_submission(sample, answers_in_thought=True), gold).verdict == "correct"
     assert grade(_submission(sample, answers_in_thought=False), gold).verdict == "no_answer"

@@ -9,6 +9,7 @@ import pytest
 
 from harness import prompts
 from harness.chain import Chain, Limits, Stop
+from harness.chain.step_candidates import as_candidates, offered_texts
 from harness.context import ModelContext, required_context_tokens
 from harness.engine import Completion, Role, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
@@ -18,7 +19,6 @@ from harness.prompt_file import parse
 from harness.prompts import prompt_hash, reward_question, step_choice_question
 from harness.recording import Model
 from harness.sample import run_sample
-from harness.step_candidates import as_candidates, offered_texts
 from harness.trace import Decision, Trace
 from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace, solve
 
@@ -180,13 +180,6 @@ async def test_a_step_that_was_cut_at_its_limit_is_judged_with_its_beginning() -
     assert "2 + 3 is" not in target.prompts[2].partition("Here are proposals")[0]
 
 
-async def test_an_unfinished_step_may_span_several_pieces() -> None:
-    drafts = [["plus three is "] * 2, ["5\n\n"] * 2, ["\\boxed{5}"] * 2]
-    trace, _ = await speccot("2 ", drafts, ["1", "1", "1"], step_tokens=14)
-    assert trace.steps[2].verdict is not None
-    assert "[1]\n2 plus three is 5" in trace.steps[2].verdict.question
-
-
 async def test_a_chain_without_blank_lines_reaches_its_budget_as_the_context_is_planned() -> None:
     def write(prompt: str, sampling: Sampling) -> list[str]:
         return [f"line {len(prompt)} of draft {i}\n" * 9 for i in range(sampling.n)]
@@ -287,8 +280,3 @@ def test_a_wording_can_mark_every_proposal_that_ends_the_reasoning() -> None:
     question = step_choice_question(ByteTokenizer(thinks=True), texts, wording)
     assert "[1]\nSo 6.\n\n[2]\nSo 5.\n(it ends)\n\n[3]\n(the solution ends here)\n\n" in question.text
     assert prompt_hash(wording) != prompt_hash()
-
-
-def test_a_mark_that_no_judge_would_be_shown_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"step_choice.closing: must not contain </think>, which no judge is shown"):
-        parse("[step_choice]\nclosing = 'it ends </think>'", "own.toml")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.checks.check import Check, Question, Status
+from harness.checks.finding import Check, Question, Status
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = ROOT / "harness" / "data" / "demo.jsonl"

@@ -13,12 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.checks import data, model_files
-from harness.checks.check import Check
-from harness.checks.tokenizers import check_tokenizers
+from harness import environment
+from harness.checks import inputs
+from harness.checks.finding import Check
+from harness.checks.inputs import check_servers, check_tokenizers
+from harness.doctor import question_of
+from harness.engines import speculation as settings
+from harness.settings.launch_settings import PartialLaunch
 from harness.weights import models
+from harness.weights.tokenizer import HFTokenizer
 from tests.harness.checks.question import DEMO, QUESTION, ROOT, problem_texts, worst_status
 from tests.harness.conftest import save_tokenizer
+from tests.harness.engines.heads import EAGLE3_CONFIG, save_config, target_config
+from tests.harness.engines.served.fake_server import serving
 
 # Models
 
@@ -118,10 +125,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_model_folder_is_a_failure_that_names_what_is_missing(tmp_path: Path, damage: str) -> None:
     folder = write_model(tmp_path / "model")
-    assert worst_status(model_files.find("target", str(folder), QUESTION).checks) == "ok"
+    assert worst_status(inputs.find_model("target", str(folder), QUESTION).checks) == "ok"
     harm, text = DAMAGES[damage]
     harm(folder)
-    checks = model_files.find("target", str(folder), QUESTION).checks
+    checks = inputs.find_model("target", str(folder), QUESTION).checks
     assert worst_status(checks) == "failure"
     assert text in problem_texts(checks)
 
@@ -130,7 +137,7 @@ def test_a_configuration_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     names = ["\x1b[2J" + "X" * 10_000 + "ForMaskedLM"]
     (folder / "config.json").write_text(json.dumps({"model_type": "x", "architectures": names}))
-    [check] = model_files.find("target", str(folder), QUESTION).checks
+    [check] = inputs.find_model("target", str(folder), QUESTION).checks
     assert check.status == "failure"
     assert check.text.isprintable()
     assert len(check.text) < 1000
@@ -157,20 +164,13 @@ def test_weights_of_one_kind_are_whole_whatever_is_left_of_another(
     assert models.weight_files(folder).problems == []
 
 
-def test_a_context_shorter_than_the_token_budget_is_a_warning(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "model")
-    checks = model_files.find("draft", str(folder), replace(QUESTION, token_budget=40_000)).checks
-    assert worst_status(checks) == "warning"
-    assert "below --token-budget 40000" in problem_texts(checks)
-
-
 _FIND = """
 import json, sys
 from dataclasses import asdict
-from harness.checks import model_files
-from harness.checks.check import Question
+from harness.checks import inputs
+from harness.checks.finding import Question
 question = Question("vllm", "/nowhere", {}, {})
-print(json.dumps([asdict(check) for check in model_files.find("target", sys.argv[1], question).checks]))
+print(json.dumps([asdict(check) for check in inputs.find_model("target", sys.argv[1], question).checks]))
 """
 
 
@@ -246,14 +246,14 @@ def test_good_tokenizers_are_ok_and_a_different_vocabulary_is_reported(tmp_path:
 
 
 def test_the_bundled_dataset_has_its_recorded_hash() -> None:
-    [check] = data.check_dataset(replace(QUESTION, dataset="demo"))
+    [check] = inputs.check_dataset(replace(QUESTION, dataset="demo"))
     assert check.status == "ok"
     assert "40 problems" in check.text
 
 
 def test_a_wrong_count_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "demo.jsonl").write_bytes(b"".join(DEMO.read_bytes().splitlines(keepends=True)[:-1]))
-    [check] = data.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
+    [check] = inputs.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
     assert check.status == "failure"
     assert "39 problems, demo should have 40" in check.text
 
@@ -262,14 +262,83 @@ def test_a_changed_answer_is_a_warning_with_both_hashes(tmp_path: Path) -> None:
     first, *others = DEMO.read_bytes().splitlines(keepends=True)
     record = {**json.loads(first), "answer": "-1"}
     (tmp_path / "demo.jsonl").write_bytes(json.dumps(record).encode() + b"\n" + b"".join(others))
-    [check] = data.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
+    [check] = inputs.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
     assert check.status == "warning"
-    assert f"not {data.KNOWN_HASHES['demo']}" in check.text
+    assert f"not {inputs.KNOWN_HASHES['demo']}" in check.text
 
 
 def test_a_dataset_that_is_nowhere_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    [check] = data.check_dataset(replace(QUESTION, dataset="aime25", data_dir=str(tmp_path)))
+    [check] = inputs.check_dataset(replace(QUESTION, dataset="aime25", data_dir=str(tmp_path)))
     assert check.status == "failure"
     assert "--data-dir" in check.text
+
+
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("servers") / "tokenizer"
+    save_tokenizer(path)
+    return path
+
+
+def test_a_server_is_asked_what_it_runs_and_tried(folder: Path) -> None:
+    with serving("vllm", HFTokenizer(str(folder))) as fake:
+        question = replace(QUESTION, servers={"target": fake.url}, tokenizers={"target": str(folder)})
+        checks = list(check_servers(question))
+        assert worst_status(checks) == "ok"
+        assert checks[0].text.startswith("vllm 0.32.0 with org/story, a context of 4096 tokens")
+        other = replace(question, served_models={"target": "other"})
+        assert "does not serve 'other'" in problem_texts(list(check_servers(other)))
+
+
+def test_a_server_that_does_not_answer_is_a_failure_here_and_a_warning_on_a_login_node() -> None:
+    question = replace(QUESTION, servers={"target": NOBODY})
+    assert worst_status(list(check_servers(question))) == "failure"
+    there = list(check_servers(replace(question, cluster="slurm")))
+    assert worst_status(there) == "warning"
+    assert "the jobs look for a server on their nodes" in problem_texts(there)
+
+
+def test_served_models_are_asked_for_and_not_looked_for_on_this_machine() -> None:
+    flags = {"method": "specreason", "dataset": "demo", "draft": f"{NOBODY}/v1", "target": f"{NOBODY}/v1"}
+    question = question_of(PartialLaunch.from_flags({**flags, "cluster": "local"}), on_node=False)
+    assert question.engine == "served"
+    assert question.servers == {"draft": NOBODY, "target": NOBODY}
+    assert not question.models
+
+
+@pytest.fixture
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(environment, "accelerator", lambda: "gpu")
+    return str(save_config(tmp_path / "target", target_config()))
+
+
+def _checks(target: str, **changes: object) -> list[Check]:
+    question = replace(QUESTION, models={"target": target}, spec_decode="eagle3", **changes)  # type: ignore[arg-type]
+    return list(inputs.check_speculation(question))
+
+
+def test_a_head_with_its_weights_is_ok(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = save_config(tmp_path / "head", EAGLE3_CONFIG)
+    write_shard(head / "model.safetensors")
+    assert worst_status(_checks(target, speculator=str(head))) == "ok"
+    assert "GREEDY DRAFTS" in problem_texts(_checks(target, speculator=str(head), temperature=0.6))
+
+
+def test_missing_weights_and_another_target_are_named(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = save_config(tmp_path / "head", EAGLE3_CONFIG | {"hidden_size": 96})
+    text = problem_texts(_checks(target, speculator=str(head)))
+    assert "no weights (*.safetensors)" in text
+    assert "with a hidden size of 96" in text
+
+
+def test_suffix_without_its_package_is_a_failure(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "find_spec", lambda name: None)
+    question = replace(QUESTION, models={"target": target}, spec_decode="suffix")
+    assert "pip install arctic-inference" in problem_texts(list(inputs.check_speculation(question)))

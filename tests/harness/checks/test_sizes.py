@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.checks.check import Check, Question
+from harness.checks.finding import Check, Question
 from harness.checks.sizes import check_sizes
 from tests.harness.cards import card, put_nvidia_smi
 from tests.harness.checks.question import QUESTION, problem_texts, worst_status
@@ -84,7 +84,7 @@ def test_where_the_cards_are_not_known_the_node_decides(sbatch: dict[str, Any], 
     ("changes", "message"),
     [
         ({"tensor_parallel": {"draft": 3}}, "8960 feed-forward columns cannot be divided by 3; valid: 1, 2, 4"),
-        ({"tensor_parallel": {"target": 8}}, "--target-tensor-parallel 8: a worker has 4 GPUs; valid: 1, 2, 4"),
+        ({"tensor_parallel": {"target": 8}}, "--target.tensor-parallel 8: a worker has 4 GPUs; valid: 1, 2, 4"),
         ({"memory": {"draft": 0.5, "target": 0.6}}, "add up to more than 1"),
     ],
 )
@@ -100,14 +100,14 @@ def test_engines_on_cards_of_their_own_are_planned_on_these() -> None:
     shares = [float(found[1]) for c in checks if (found := re.search(r"memory share ([\d.]+)", c.text))]
     assert len(shares) == 2
     assert min(shares) > 0.85  # each fills its own
-    assert "--target-gpus 1,2,3,4: a worker has 4 GPUs; valid: 0 to 3" in problem_texts(
+    assert "--target.gpus 1,2,3,4: a worker has 4 GPUs; valid: 0 to 3" in problem_texts(
         on_slurm({"gpus-per-node": "4"}, **placed)
     )
 
 
 def test_cards_whose_memory_is_unknown_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card() | {"memory.total": "[Unknown Error]"}])
-    assert "does not say how much memory the GPUs have; give --draft-memory" in problem_texts(
+    assert "does not say how much memory the GPUs have; give --draft.memory" in problem_texts(
         list(check_sizes(PAIR, {}))
     )
 

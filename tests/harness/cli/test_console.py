@@ -64,7 +64,7 @@ def test_the_help_and_the_version_of_the_program_need_no_command() -> None:
 def test_an_unknown_command_is_one_line_that_names_the_others() -> None:
     result = called("stats")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert result.stderr.startswith("error: no command 'stats'; there are: launch, suite, ")
+    assert result.stderr.startswith("error: no command 'stats' (did you mean 'status'?); there are: launch, suite, ")
 
 
 def test_an_error_names_commands_as_they_were_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

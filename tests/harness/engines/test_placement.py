@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,11 @@ import pytest
 from harness import gpus
 from harness.engine import Role
 from harness.engines import placement
+from harness.engines.pool import EngineNeed, may_share
 from harness.engines.settings import EngineSettings, pair_settings
-from harness.engines.sharing import EngineNeed, may_share
-from harness.engines.variables import variables
-from harness.launch_options import BadLaunch, Launch
-from harness.sizing.engine_plan import check_shares
+from harness.engines.vllm_process import variables
+from harness.settings.launch_settings import BadLaunch, Launch
+from harness.sizing.card_plan import check_shares
 from tests.harness.cards import card, put_nvidia_smi, put_tool
 
 ONE_AND_FOUR = {"draft": (0,), "target": (1, 2, 3, 4)}
@@ -49,21 +50,21 @@ def test_numbers_and_ranges_of_cards_are_read(text: str, numbers: tuple[int, ...
 
 @pytest.mark.parametrize("text", ["", "-1", "0,0", "0-2,1", "4-1", "a", "0,", "0-", "1.5", "0;1", "9999"])
 def test_what_names_no_cards_is_refused_in_one_line_with_the_flag(text: str) -> None:
-    with pytest.raises(BadLaunch, match=r"^--draft-gpus") as refused:
+    with pytest.raises(BadLaunch, match=r"^--draft.gpus") as refused:
         launch(draft_gpus=text)
     assert "\n" not in str(refused.value)
 
 
 def test_a_width_that_is_not_the_number_of_the_cards_is_refused() -> None:
-    with pytest.raises(BadLaunch, match="--target-gpus 1-4 names 4 GPUs, but --target-tensor-parallel is 2"):
+    with pytest.raises(BadLaunch, match=r"--target.gpus 1,2,3,4 names 4 GPUs, but --target.tensor-parallel is 2"):
         launch(target_gpus="1-4", target_tensor_parallel=2)
 
 
 def test_an_engine_with_cards_of_its_own_is_split_over_all_of_them() -> None:
     split = launch(draft_gpus="0", target_gpus="1-4")
-    assert (split.draft_tensor_parallel, split.target_tensor_parallel, split.target_gpus) == (1, 4, "1,2,3,4")
-    assert split.changed(tag="again") == split.model_copy(update={"tag": "again"})
-    assert launch(target_gpus=[1, 2], target_tensor_parallel=2).target_gpus == "1,2", "a list in a file"
+    assert (split.draft.tensor_parallel, split.target.tensor_parallel, split.target.gpus) == (1, 4, (1, 2, 3, 4))
+    assert split.changed(tag="again") == replace(split, tag="again")
+    assert launch(target_gpus=[1, 2], target_tensor_parallel=2).target.gpus == (1, 2), "a list in a file"
 
 
 def test_all_takes_back_what_a_file_names() -> None:
@@ -88,7 +89,7 @@ def test_numbers_count_the_cards_that_the_worker_may_use(monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("eight_cards")
 def test_a_card_that_the_worker_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,2,3")
-    with pytest.raises(ValueError, match="--target-gpus 1,2,3,4: this worker has 3 GPUs; valid: 0 to 2, or all"):
+    with pytest.raises(ValueError, match=r"--target.gpus 1,2,3,4: this worker has 3 GPUs; valid: 0 to 2, or all"):
         placed(cards=ONE_AND_FOUR)
 
 
@@ -188,5 +189,5 @@ def test_shares_of_three_engines_are_added_up_for_each_card(
     check_shares({str(role): share for role, share in halves.items()}, {str(r): own for r, own in placed.items()})
     with pytest.raises(ValueError, match="add up to more than 1"):
         pair_settings("vllm", ROLES, device="gpu", memory=halves)
-    with pytest.raises(ValueError, match=r"--draft-memory 0.5 and --target-memory 0.5 and --reward-memory 0.5 add up"):
+    with pytest.raises(ValueError, match=r"--draft.memory 0.5 and --target.memory 0.5 and --reward.memory 0.5 add up"):
         check_shares({str(role): share for role, share in halves.items()}, {})

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from harness.engine import EngineDied, RequestRefused, Role, Sampling
-from harness.engines import factory
-from harness.engines.pool import EnginePool, in_engine_order, num_starts
+from harness.engines import registry
+from harness.engines import scripted as scripted_engine
+from harness.engines.pool import EngineNeed, EnginePool, in_engine_order, may_share, num_starts
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
-from harness.engines.sharing import EngineNeed, may_share
 from harness.engines.speculation import Speculation
 
 pytestmark = pytest.mark.asyncio
@@ -39,7 +39,7 @@ def needs(
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Role, EngineSettings, ScriptedEngine]]]:
     """Every engine that was started, in order."""
     monkeypatch.setattr("harness.engines.settings.cpu_kv_bytes", lambda: 1 << 30)
-    scripted, starts = factory._scripted, []
+    scripted, starts = scripted_engine.dry_run_engine, []
 
     def recorded(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = scripted(role, settings)
@@ -47,7 +47,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Role, Engine
         starts.append((role, settings, engine))
         return engine
 
-    monkeypatch.setattr(factory, "_scripted", recorded)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", recorded)
     yield starts
     assert all(engine.closed for _, _, engine in starts), "the pool closes whatever it has opened"
 
@@ -147,7 +147,7 @@ async def test_a_run_that_would_wait_for_its_verdicts_alone_also_waits_on_a_shar
 async def test_a_start_that_a_canceled_run_never_used_is_charged_to_the_run_that_uses_it(
     started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = factory.start
+    start = registry.start
 
     async def slow_draft(source: Any, role: Role, *arguments: Any) -> Any:
         if role == "draft":
@@ -155,10 +155,10 @@ async def test_a_start_that_a_canceled_run_never_used_is_charged_to_the_run_that
         return await start(source, role, *arguments)
 
     async with EnginePool() as pool:
-        monkeypatch.setattr(factory, "start", slow_draft)
+        monkeypatch.setattr(registry, "start", slow_draft)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(pool.lease(needs("draft", "target"), tmp_path), 0.1)
-        monkeypatch.setattr(factory, "start", start)
+        monkeypatch.setattr(registry, "start", start)
         for is_warm in (False, True):
             engines = await pool.lease(needs("draft", "target"), tmp_path)
             assert [engine.is_warm for engine in engines.values()] == [is_warm] * 2
@@ -177,7 +177,7 @@ async def test_an_engine_that_has_died_is_not_handed_on(started: list[Any], tmp_
 async def test_an_engine_that_does_not_start_for_all_runs_starts_for_each(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    scripted, tried = factory._scripted, []
+    scripted, tried = scripted_engine.dry_run_engine, []
 
     def small_only(role: Role, settings: EngineSettings) -> Any:
         tried.append(settings.max_context)
@@ -185,7 +185,7 @@ async def test_an_engine_that_does_not_start_for_all_runs_starts_for_each(
             raise EngineDied("no room for 200 tokens")
         return scripted(role, settings)
 
-    monkeypatch.setattr(factory, "_scripted", small_only)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", small_only)
     short, long = needs("target", max_context=80), needs("target", max_context=200)
     long = [replace(long[0], settings=replace(long[0].settings, kv_cache_bytes=short[0].settings.kv_cache_bytes))]
     async with EnginePool() as pool:

@@ -1,53 +1,35 @@
-"""Whatever is killed, the engine's other processes end within 10 s; why engines are spawned and never forked."""
+"""Processes of an engine: none outlives its worker, and their files are on the node's disk, apart for each worker."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import psutil
 import pytest
 
 from harness.engines import processes
-from tests.requirements import skip_by_design
+from harness.engines.settings import EngineSettings
+from harness.engines.vllm_process import variables
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_SECONDS = 10.0
 
 
-@dataclass
-class Tree:
-    """A running worker with its engine."""
-
-    worker: subprocess.Popen[str]
-    method: str
-    pids: list[int]
-    """The core's, then those of two ranks."""
-    watching: list[bool]
-    num_found: int
-    """Processes that the worker recognizes as the engine's."""
-
-    def processes(self) -> list[Any]:
-        return [psutil.Process(pid) for pid in self.pids]
-
-    def end(self) -> str:
-        """End the core as vLLM does; returns what the worker says of its own task."""
-        return self.worker.communicate("\n", timeout=60)[0].strip()
-
-
 @contextlib.contextmanager
-def started(log: Path, method: str, *, plugin: bool = True, forks: bool = True) -> Iterator[Tree]:
-    flags = [str(log), method, str(int(plugin)), str(int(forks))]
+def engine_tree(log: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+    """A running worker, and the core and two ranks of its engine."""
     worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.harness.engines.engine_tree", *flags],
+        [sys.executable, "-m", "tests.harness.engines.engine_tree", str(log)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -56,9 +38,9 @@ def started(log: Path, method: str, *, plugin: bool = True, forks: bool = True) 
     pids: list[int] = []
     try:
         assert worker.stdout is not None
-        chosen, *reports, num_found = worker.stdout.readline().split()
-        pids = [int(report.partition(":")[0]) for report in reports]
-        yield Tree(worker, chosen, pids, [report.endswith(":1") for report in reports], int(num_found))
+        num_found, *pids = map(int, worker.stdout.readline().split())
+        assert num_found == len(pids) == 3
+        yield worker, [psutil.Process(pid) for pid in pids]
     finally:
         for pid in (worker.pid, *pids):
             with contextlib.suppress(ProcessLookupError):
@@ -66,78 +48,30 @@ def started(log: Path, method: str, *, plugin: bool = True, forks: bool = True) 
         worker.communicate()
 
 
-def killed(tree: Tree, victim: Literal["worker", "core", "rank"]) -> None:
-    number = {"worker": tree.worker.pid, "core": tree.pids[0], "rank": tree.pids[2]}[victim]
-    os.kill(number, signal.SIGKILL)
-    if victim == "worker":
-        tree.worker.wait()
-
-
-def left_after(tree: Tree, victim: Literal["worker", "core", "rank"]) -> list[int]:
-    """Kill one process; returns the engine's processes that still run 10 s later."""
-    left = tree.processes()
-    killed(tree, victim)
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while left and time.monotonic() < deadline:
-        time.sleep(0.05)
-        left = [process for process in left if is_running(process)]
-    return [process.pid for process in left]
-
-
-def is_running(process: Any) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return bool(process.status() != psutil.STATUS_ZOMBIE)  # which holds no memory
-    return False
-
-
-def test_ending_a_forked_engine_cancels_its_worker(tmp_path: Path) -> None:
-    """What vLLM's default start method on CUDA does to a worker; this is why the harness spawns."""
-    if sys.version_info >= (3, 12):
-        skip_by_design("Python resets the descriptor in forked processes since 3.12")
-    with started(tmp_path / "log", "fork", forks=False) as tree:
-        assert tree.end() == "CANCELLED"
-
-
-def test_a_forked_engine_has_no_parent_watch_of_its_own(tmp_path: Path) -> None:
-    """As vLLM takes its plug-ins for loaded in a forked process; this is why the harness spawns."""
-    with started(tmp_path / "log", "fork", forks=False) as tree:
-        assert not any(tree.watching)
-
-
-@pytest.mark.parametrize("method", ["chosen", "fork"])
-def test_an_engine_watches_its_parents_and_ends_without_cancelling_its_worker(tmp_path: Path, method: str) -> None:
-    with started(tmp_path / "log", method) as tree:
-        assert tree.method == ("spawn" if method == "chosen" else "fork")
-        assert all(tree.watching)
-        assert tree.num_found == 3
-        assert tree.end() == "not cancelled"
-
-
-@pytest.mark.parametrize("victim", ["worker", "core", "rank"])
-@pytest.mark.parametrize("method", ["chosen", "fork"])
-def test_whatever_is_killed_the_rest_of_the_engine_ends(
-    tmp_path: Path, method: str, victim: Literal["worker", "core", "rank"]
-) -> None:
-    with started(tmp_path / "log", method) as tree:
-        assert left_after(tree, victim) == []
+@pytest.mark.needs_tool("proc")
+def test_a_killed_worker_leaves_no_process_of_its_engine(tmp_path: Path) -> None:
+    with engine_tree(tmp_path / "log") as (worker, engine):
+        worker.kill()
+        assert psutil.wait_procs(engine, timeout=LIMIT_SECONDS)[1] == []
 
 
 @pytest.mark.needs_tool("proc")
-def test_a_killed_worker_leaves_no_engine_where_the_plug_in_is_not_loaded(tmp_path: Path) -> None:
-    with started(tmp_path / "log", "chosen", plugin=False) as tree:
-        assert not any(tree.watching)
-        assert left_after(tree, "worker") == []
+def test_a_worker_ends_all_processes_of_its_engine(tmp_path: Path) -> None:
+    with engine_tree(tmp_path / "log") as (worker, engine):
+        assert worker.communicate("\n", timeout=LIMIT_SECONDS)[0] == "0\n"
+        assert not any(process.is_running() for process in engine)
 
 
 @pytest.mark.needs_tool("proc")
 def test_the_guard_ends_with_its_worker(tmp_path: Path) -> None:
-    with started(tmp_path / "log", "chosen") as tree:
-        [guard] = [p for p in psutil.Process(tree.worker.pid).children() if "guard.py" in " ".join(p.cmdline())]
+    with engine_tree(tmp_path / "log") as (worker, _):
+        children = psutil.Process(worker.pid).children()
+        [guard] = [process for process in children if processes.__file__ in process.cmdline()]
         guard.terminate()
+        time.sleep(0.2)
         assert guard.is_running(), "a signal to the whole process group must not end it before the worker"
-        tree.end()
-        psutil.wait_procs([guard], timeout=LIMIT_SECONDS)
-        assert not guard.is_running()
+        worker.communicate("\n", timeout=LIMIT_SECONDS)
+        assert psutil.wait_procs([guard], timeout=LIMIT_SECONDS)[1] == []
 
 
 def test_a_start_leaves_no_variable_of_vllm_to_the_next_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,3 +83,174 @@ def test_a_start_leaves_no_variable_of_vllm_to_the_next_engine(tmp_path: Path, m
         os.environ["VLLM_USE_DEEP_GEMM_E8M0"] = "1"  # as vLLM's reader of configurations does
     assert os.environ["VLLM_ATTENTION_BACKEND"] == "of the user"
     assert not {"VLLM_PORT", "VLLM_USE_DEEP_GEMM_E8M0"} & os.environ.keys()
+
+
+_PRINT = "from harness.engines import processes; print(processes.node_variables()[{name!r}], flush=True); input()"
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a name that is short enough for sockets."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The node's own disk, with no folder taken, and an environment without settings of the user's."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(processes, "_held", {})
+    monkeypatch.setattr(processes, "_SHORT", str(short))
+    for name in [*processes.FOLDERS, "VLLM_RPC_BASE_PATH"]:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def started(disk: Path, name: str) -> tuple[subprocess.Popen[str], Path]:
+    """Start a worker that prints one of its variables and ends after a line of input; returns that folder, too."""
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _PRINT.format(name=name)],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(disk)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert worker.stdout is not None
+    return worker, Path(worker.stdout.readline().strip())
+
+
+def test_every_cache_is_below_a_folder_of_the_user_on_the_nodes_disk(disk: Path) -> None:
+    chosen = variables(EngineSettings())
+    root = disk / f"speculative-harness-{os.getuid()}"
+    for name in ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE", "TORCHINDUCTOR_CACHE_DIR"):
+        assert Path(chosen[name] or "").is_relative_to(root / "worker-0")
+    assert root.stat().st_mode & 0o777 == 0o700
+    assert processes.node_variables() == {name: chosen[name] for name in processes.node_variables()}, (
+        "the same in every start"
+    )
+
+
+def test_the_users_own_setting_is_kept(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"TRITON_CACHE_DIR": "/elsewhere", "VLLM_ENGINE_READY_TIMEOUT_S": "60", "VLLM_HOST_IP": "10.0.0.1"}
+    for name, text in own.items():
+        monkeypatch.setenv(name, text)
+    chosen = variables(EngineSettings())
+    assert not own.keys() & chosen.keys()
+    assert "VLLM_CACHE_ROOT" in chosen
+
+
+def test_two_workers_have_a_folder_each_and_a_later_one_finds_the_first(disk: Path) -> None:
+    folders = []
+    for held in (True, False):
+        worker, folder = started(disk, "VLLM_CACHE_ROOT")
+        folders.append(folder)
+        if held:
+            assert Path(processes.node_variables()["VLLM_CACHE_ROOT"]) != folders[0]
+        worker.communicate("\n")
+    assert folders[0] == folders[1]
+    assert (folders[0] / "modelinfos").resolve() == disk / f"speculative-harness-{os.getuid()}" / "modelinfos"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720, None])
+def test_a_folder_that_others_may_write_to_is_not_used(disk: Path, mode: int | None) -> None:
+    root = disk / f"speculative-harness-{os.getuid()}"
+    if mode is None:
+        (disk / "elsewhere").mkdir()
+        root.symlink_to(disk / "elsewhere")
+    else:
+        root.mkdir()
+        root.chmod(mode)
+    folder = Path(processes.node_variables()["VLLM_CACHE_ROOT"])
+    assert not folder.is_relative_to(root)
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_disk_without_room_leaves_the_usual_folders(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(disk / "absent"))
+    with pytest.warns(UserWarning, match="home directory"):
+        assert not processes.node_variables().keys() & processes.FOLDERS.keys()
+
+
+def test_sockets_have_paths_that_are_short_enough(disk: Path, short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = disk / ("job-" * 20)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    chosen = processes.node_variables()
+    folder = Path(chosen["VLLM_RPC_BASE_PATH"])
+    assert folder.is_relative_to(short)
+    assert Path(chosen["TMPDIR"]).is_relative_to(long)
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(folder / "00000000-0000-0000-0000-000000000000"))
+    assert len(f"/tmp/speculative-harness-{2**32}/worker-63/tmp") <= processes._MAX_SOCKET_FOLDER_CHARACTERS
+
+
+def test_temporary_files_are_in_a_folder_that_goes_with_the_worker(disk: Path, short: Path) -> None:
+    workers = [started(short, name) for name in ("TMPDIR", "VLLM_RPC_BASE_PATH")]
+    folders = [folder for _, folder in workers]
+    assert folders[0] != folders[1], "each worker has its own"
+    for worker, folder in workers:
+        assert folder.is_relative_to(short)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "vllm_dist_0").touch()
+        worker.communicate("\n")
+    assert not any(folder.exists() for folder in folders)
+    assert all((folder.parent / "lock").exists() for folder in folders), "compiled code stays"
+
+
+def test_what_killed_workers_leave_is_removed_by_the_next_one(short: Path) -> None:
+    (first, _), (second, of_second), (third, of_third) = (started(short, "TMPDIR") for _ in range(3))
+    (of_second / "vllm_dist_0").touch()
+    (of_third / "vllm_dist_0").touch()
+    second.send_signal(signal.SIGKILL)
+    second.communicate()
+    first.communicate("\n")
+    next_one, of_next = started(short, "TMPDIR")
+    assert of_next != of_second, "the next worker has the folder of the first"
+    assert not of_second.exists()
+    assert list(of_third.iterdir()), "a worker that runs keeps its own"
+    for worker in (third, next_one):
+        worker.communicate("\n")
+
+
+_SHARE = """
+import os
+from multiprocessing import resource_tracker
+from multiprocessing.shared_memory import SharedMemory
+from harness.engines import processes
+processes.node_variables()
+segment = SharedMemory(create=True, size=4096)
+resource_tracker.unregister(segment._name, "shared_memory")  # as if it had been killed
+processes.note_shared_memory([os.getpid()])
+print(segment.name, flush=True)
+input()
+"""
+
+
+def test_shared_memory_of_a_killed_worker_is_removed_by_the_next_one(short: Path) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _SHARE],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(short)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert worker.stdout is not None
+    segment = Path("/dev/shm") / worker.stdout.readline().strip()
+    worker.kill()
+    worker.communicate()
+    assert segment.is_file()
+    next_one, _ = started(short, "TMPDIR")
+    next_one.communicate("\n")
+    assert not segment.exists()
+
+
+def test_only_listed_segments_are_removed(short: Path) -> None:
+    names = ["psm_0123abcd", "psm_0123abce", "psm_other", "elsewhere"]
+    for name in names:
+        (short / name).touch()
+    (short / processes.SEGMENTS_LIST).write_text("psm_0123abcd\n../elsewhere\nelsewhere\npsm_other\npsm_ffffffff\n")
+    processes.remove_noted_segments(short, short)
+    assert [name for name in names if (short / name).exists()] == names[1:]

@@ -10,8 +10,7 @@ import pytest
 
 from harness.chain import Limits
 from harness.engine import EngineDied, RequestRefused, Role, Sampling
-from harness.engines.scripted import ByteTokenizer, ScriptedEngine
-from harness.engines.simulated_model import SimulatedModel
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine, SimulatedModel
 from harness.methods import METHODS, build
 from harness.problems.problem import Problem
 from harness.prompts import reward_question

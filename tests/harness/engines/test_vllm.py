@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from harness.engine import RequestRefused, Sampling
-from harness.engines.distributions import NUM_RANKED, entropy_bound
+from harness.engines.calls import NUM_RANKED, entropy_bound
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
@@ -244,4 +244,5 @@ async def test_a_cancelled_call_frees_its_requests(draft: VLLMEngine) -> None:
     with pytest.raises(asyncio.CancelledError):
         await call
     await asyncio.sleep(0.1)
+    assert draft.process.llm is not None
     assert draft.process.llm.get_num_unfinished_requests() == 0

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from harness.engine import EngineDied, Role, Sampling
-from harness.engines import stall, vllm_arguments, vllm_process
+from harness.engines import calls, vllm_process
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from tests.conftest import VLLMPair
 from tests.harness.conftest import save_tiny_adapter
-from tests.harness.engines.tiny_engines import PROMPT, alive, core_of, ids_of, processes_of, tiny_settings
+from tests.harness.engines.tiny_engines import PROMPT, alive, ids_of, process_of, processes_of, tiny_settings
 
 pytestmark = [
     pytest.mark.vllm,
@@ -31,7 +31,7 @@ async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone_and
 ) -> None:
     from vllm.lora.request import LoRARequest
 
-    from harness.engines import adapter
+    from harness.weights import adapter
 
     folder = save_tiny_adapter(tmp_path / "adapter", tiny_models["target"])
     served = dataclasses.replace(tiny_settings()["target"], adapter=adapter.read(str(folder)))
@@ -44,7 +44,7 @@ async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone_and
     try:
         monkeypatch.setattr(vllm_process, "lora_request", lambda _: LoRARequest("bad", 2, str(tmp_path / "none")))
         with pytest.raises(EngineDied, match="cannot serve the adapter"):
-            await engine.process._load_adapter()
+            await engine.process._load_adapter(engine.process.llm)
         crowd = [engine.generate([i, *PROMPT], Sampling(24, 1.0, seed=i)) for i in range(3, 9)]
         choice, written, _ = await asyncio.gather(
             engine.choose(PROMPT, options), engine.generate(PROMPT, sampling), asyncio.gather(*crowd)
@@ -57,7 +57,7 @@ async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone_and
     assert ids_of(written.completions[0]) == ids_of((await plain.generate(PROMPT, sampling)).completions[0])
 
 
-class _CountingClock(stall.StallClock):
+class _CountingClock(calls.StallClock):
     num_notes = 0
 
     def note_work(self) -> None:
@@ -68,10 +68,10 @@ class _CountingClock(stall.StallClock):
 async def test_a_dead_engine_is_started_once_more_and_answers_and_ends_where_it_then_stands_still(
     tiny_models: dict[Role, Path], vllm_pair: VLLMPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stall, "StallClock", _CountingClock)
+    monkeypatch.setattr(calls, "StallClock", _CountingClock)
     # In the usual way no prompt is split on a CPU, because of requests with seeds. Here these fit into one batch.
     chunks = {"enable_chunked_prefill": True, "max_num_batched_tokens": 128}
-    monkeypatch.setattr(vllm_arguments, "_batching", lambda *_: chunks)
+    monkeypatch.setattr(vllm_process, "_batching", lambda *_: chunks)
     prompt, environment, log = PROMPT[:20], dict(os.environ), tmp_path / "log"
     engine = await VLLMEngine.start(str(tiny_models["draft"]), "draft", tiny_settings()["draft"], log)
     try:
@@ -82,11 +82,11 @@ async def test_a_dead_engine_is_started_once_more_and_answers_and_ends_where_it_
 
         before = await engine.generate(prompt, Sampling(24, 1.0, seed=4))
         first_processes = processes_of(engine)
-        calls = [asyncio.create_task(engine.generate(prompt, Sampling(300, 1.0, seed=4, n=3))) for _ in range(2)]
+        under_way = [asyncio.create_task(engine.generate(prompt, Sampling(300, 1.0, seed=4, n=3))) for _ in range(2)]
         await asyncio.sleep(0.2)
-        core_of(engine).kill()
+        process_of(engine, "Worker").kill()
         assert (await vllm_pair.target.generate(PROMPT, Sampling(4))).completions, "other engines must go on"
-        replies = await asyncio.gather(*calls)
+        replies = await asyncio.gather(*under_way)
         assert engine.restarts == 1
         assert all(ids_of(r.completions[0])[:20] == ids_of(before.completions[0])[:20] for r in replies)
         assert not alive(first_processes)
@@ -96,7 +96,7 @@ async def test_a_dead_engine_is_started_once_more_and_answers_and_ends_where_it_
         second_processes = processes_of(engine)
         call = asyncio.create_task(engine.generate(prompt, Sampling(400, 2.0, n=4)))
         await asyncio.sleep(0.2)
-        os.kill(core_of(engine).pid, signal.SIGSTOP)
+        os.kill(process_of(engine, "EngineCore").pid, signal.SIGSTOP)
         with pytest.raises(EngineDied, match=r"second time: no output for 4 s[^\n]*\n(.|\n)*EngineCore"):
             await asyncio.wait_for(call, 60)
         async with asyncio.timeout(20):

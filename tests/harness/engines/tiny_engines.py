@@ -35,6 +35,7 @@ def ids_of(completion: Completion) -> tuple[int, ...]:
     return completion.token_ids
 
 
-def core_of(engine: VLLMEngine) -> psutil.Process:
-    [core] = [p for p in processes_of(engine) if "EngineCore" in " ".join(p.cmdline())]
-    return core
+def process_of(engine: VLLMEngine, title: str) -> psutil.Process:
+    """Return the process of an engine with a title of vLLM's: EngineCore or Worker."""
+    [process] = [p for p in processes_of(engine) if title in " ".join(p.cmdline())]
+    return process

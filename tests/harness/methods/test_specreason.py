@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from harness.engine import EngineDied, RequestRefused, Timing
-from harness.engines.scripted import ByteTokenizer, ScriptedEngine
-from harness.engines.simulated_model import SimulatedModel
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine, SimulatedModel
 from harness.methods.specreason import SpecReason
 from harness.trace import Call, Step, Trace
 from tests.harness.scripts import OtherTokenizer, Script, new_trace, solve

@@ -34,15 +34,6 @@ def test_the_table_shows_widths_shares_tokens_and_samples_of_every_choice() -> N
     assert text.count("assumed: the sizes of") == 2
 
 
-def test_a_terminal_of_80_columns_has_one_line_for_every_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # rich's word for a terminal
-    lines = [line for line in output().splitlines() if re.match(r"\d × .* / ", line)]
-    assert len(lines) == 13  # of the 16 choices that are shown by default, three are too small
-    assert max(map(len, lines)) <= 80
-    assert "1,035,760 / 1,035,760" in "".join(lines)
-
-
 def test_the_tokens_that_a_draft_proposes_are_part_of_the_target_s_engine() -> None:
     alone, proposed = (output("--gpus", "4xH100-80", "--method", method) for method in ("vanilla", "specdecode"))
     assert "945,376" in alone

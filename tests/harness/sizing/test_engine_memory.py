@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,60 +44,12 @@ def test_heads_of_keys_and_values_are_repeated_where_there_are_more_cards() -> N
 @pytest.mark.parametrize(
     ("config", "widths"),
     [
-        (R1_1_5B, [1, 2, 4]),
-        (R1_7B, [1, 2, 4]),
-        (QWQ_32B, [1, 2, 4, 8]),
-        (QWEN3_1_7B, [1, 2, 4, 8]),
+        (R1_1_5B, [1, 2, 4]), (R1_7B, [1, 2, 4]), (QWQ_32B, [1, 2, 4, 8]), (QWEN3_1_7B, [1, 2, 4, 8]),
         (QWEN3_8B, [1, 2, 4, 8]),
     ],
-)
+)  # fmt: skip
 def test_widths_divide_heads_columns_and_vocabulary(config: dict[str, Any], widths: list[int]) -> None:
     assert shape(config).widths(8) == widths
-
-
-_QWEN2_5_14B = {**QWQ_32B, "num_hidden_layers": 48, "intermediate_size": 13824}
-_QWEN3_4B = {**QWEN3_8B, "hidden_size": 2560, "intermediate_size": 9728, "tie_word_embeddings": True}
-_IN_GROUPS = {"strategy": "group", "group_size": 128, "num_bits": 4}
-_IN_BLOCKS = {"strategy": "block", "block_structure": [128, 128], "num_bits": 8}
-
-
-@pytest.mark.parametrize(
-    ("config", "quantization", "widths"),
-    [
-        (_QWEN2_5_14B, None, [1, 2, 4, 8]),
-        (_QWEN2_5_14B, {"quant_method": "awq", "group_size": 128}, [1, 2, 4]),
-        (_QWEN2_5_14B, {"quant_method": "gptq", "group_size": 64}, [1, 2, 4, 8]),
-        (_QWEN2_5_14B, {"quant_method": "gptq", "group_size": -1}, [1, 2, 4, 8]),
-        (
-            _QWEN2_5_14B,
-            {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": _IN_GROUPS}}},
-            [1, 2, 4],
-        ),
-        (QWQ_32B, {"quant_method": "awq", "group_size": 128}, [1, 2, 4, 8]),
-        (_QWEN3_4B, {"quant_method": "fp8"}, [1, 2, 4, 8]),
-        (_QWEN3_4B, {"quant_method": "fp8", "weight_block_size": [128, 128]}, [1, 2, 4]),
-        (_QWEN3_4B, {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": _IN_BLOCKS}}}, [1, 2, 4]),
-        (_QWEN3_4B, {"quant_method": "fp8", "weight_block_size": "128"}, [1, 2, 4, 8]),
-        (_QWEN3_4B, {"quant_method": "compressed-tensors", "config_groups": [1]}, [1, 2, 4, 8]),
-    ],
-)
-def test_a_card_holds_whole_groups_of_quantized_weights(
-    config: dict[str, Any], quantization: dict[str, Any] | None, widths: list[int]
-) -> None:
-    quantized = shape(config if quantization is None else {**config, "quantization_config": quantization})
-    assert quantized.widths(8) == widths
-    if 8 not in widths:
-        assert "groups of 128" in (quantized.refusal(8) or "")
-
-
-def test_groups_of_experts_are_left_to_vllm() -> None:
-    # Qwen3-30B-A3B-FP8: each of four cards has 192 columns of an expert, which vLLM gives finer scales.
-    config = {
-        **QWEN3_8B, "model_type": "qwen3_moe", "hidden_size": 2048, "num_key_value_heads": 4, "num_experts": 128,
-        "moe_intermediate_size": 768, "num_experts_per_tok": 8,
-        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
-    }  # fmt: skip
-    assert shape(config).widths(8) == [1, 2, 4, 8]
 
 
 def test_tied_embeddings_count_once() -> None:
@@ -169,14 +122,6 @@ def test_the_files_of_a_quantized_model_decide(tmp_path: Path) -> None:
     assert known.shape.weight_bytes(2) == pytest.approx(9.5 * GIB, rel=0.01)
 
 
-def test_an_index_tells_the_size_of_files_that_are_missing(tmp_path: Path) -> None:
-    index = {"metadata": {"total_size": 19 * GIB}, "weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    known = shape_of("parts", a_folder(tmp_path, QWQ_32B, one=10 * GIB))
-    assert known is not None
-    assert known.shape.file_bytes == 19 * GIB
-
-
 def test_the_same_weights_in_a_consolidated_file_count_once(tmp_path: Path) -> None:
     names = {"model": 4 * GIB, "consolidated": 4 * GIB}
     known = shape_of("twice", a_folder(tmp_path, R1_1_5B, **names))
@@ -220,3 +165,49 @@ def test_the_bundled_pair_is_known() -> None:
         assert known is not None
         assert known.shape.kv_unknown is None
         assert known.shape.file_bytes == pytest.approx(2 * known.shape.parameters(1), rel=0.1)
+
+
+MIXTURE = {
+    **QWEN3_8B, "model_type": "qwen3_moe", "num_hidden_layers": 2, "hidden_size": 512, "num_key_value_heads": 4,
+    "num_experts": 16, "moe_intermediate_size": 256, "num_experts_per_tok": 4, "vocab_size": 6400,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [R1_1_5B, QWQ_32B, QWEN3_1_7B, MIXTURE], ids=["1.5B", "32B", "1.7B", "experts"])
+def test_parameters_are_as_many_as_the_model_has(config: dict[str, Any]) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):  # nothing is allocated
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+    number = sum(parameter.numel() for parameter in model.parameters())
+    assert number <= shape(config).parameters(1) <= number * 1.001
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("config", [R1_1_5B, R1_7B, QWQ_32B], ids=["12 heads", "28 heads", "40 heads"])
+def test_vllm_takes_the_same_widths_and_the_same_bytes_per_token(tmp_path: Path, config: dict[str, Any]) -> None:
+    import torch
+    from vllm.config import ModelConfig
+    from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["Qwen2ForCausalLM"]}))
+    model = ModelConfig(str(tmp_path), skip_tokenizer_init=True, max_model_len=4096)
+    for width in range(1, 9):
+        parallel: Any = SimpleNamespace(
+            tensor_parallel_size=width,
+            pipeline_parallel_size=1,
+            decode_context_parallel_size=1,
+            enable_expert_parallel=False,
+            enable_hc_sp=False,
+        )
+        reason = shape(config).refusal(width)
+        if reason is not None and "attention heads" in reason:
+            with pytest.raises(ValueError, match="must be divisible by tensor parallel size"):
+                model.verify_with_parallel_config(parallel)
+        elif reason is None:  # other reasons are those of the layers, which are not made here
+            model.verify_with_parallel_config(parallel)
+            heads, size = model.get_num_kv_heads(parallel), model.get_head_size()
+            block = FullAttentionSpec(block_size=16, num_kv_heads=heads, head_size=size, dtype=torch.bfloat16)
+            layers = model.get_total_num_hidden_layers()
+            assert block.page_size_bytes * layers == 16 * shape(config).kv_bytes_per_token(width)

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from harness.training import merging, tuning
-from harness.training.align import chain_loss
-from harness.training.examples import Example
+from harness.training import tuning
 from harness.training.hyperparameters import Settings
+from harness.training.training_examples import Example, chain_loss
 from harness.weights.models import folder_fingerprint
 
 SETTINGS = Settings(learning_rate=1e-2, epochs=2, accumulation=2, save_every=1)
@@ -153,7 +152,7 @@ def test_a_merged_draft_has_the_logits_of_base_and_adapter(tiny_models: dict[str
     base, output = _base(tiny_models["draft"]), tmp_path / "merged"
     output.mkdir()
     adapter = tuning.tune(base, _examples(), chain_loss, SETTINGS, tmp_path / "work", "known", lambda line: None)
-    merging.merge(base, adapter, output)
+    tuning.merge(base, adapter, output)
     ids = torch.tensor([list(range(40, 70))])
     plain: Any = AutoModelForCausalLM.from_pretrained(base.path, dtype=torch.float32)
     merged: Any = AutoModelForCausalLM.from_pretrained(output)

@@ -9,7 +9,7 @@ import pytest
 
 from harness import prompts
 from harness.context import ModelContext
-from harness.engines.served import probe
+from harness.engines.served import discovery
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.prompts import THINK_END, opening, score_question
@@ -164,11 +164,12 @@ def test_a_date_in_the_prompt_is_that_of_the_run(template: str, date: str | None
 
 
 def test_a_served_model_is_the_same_whatever_its_template_is_asked_on_whatever_day(tmp_path: Path) -> None:
-    usual = probe.fingerprint("m", _tokenizer(tmp_path, Case("", V31)))
+    usual = discovery.fingerprint("m", _tokenizer(tmp_path, Case("", V31)))
     assert (
-        probe.fingerprint("m", _tokenizer(tmp_path, Case("", V31, variables={"thinking": True}), "2027-12-31")) == usual
+        discovery.fingerprint("m", _tokenizer(tmp_path, Case("", V31, variables={"thinking": True}), "2027-12-31"))
+        == usual
     )
-    assert probe.fingerprint("m", _tokenizer(tmp_path, Case("", PLAIN))) != usual
+    assert discovery.fingerprint("m", _tokenizer(tmp_path, Case("", PLAIN))) != usual
 
 
 MAGISTRAL = ("[THINK]", "[/THINK]")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.chain_scores import RewardModel
+from harness.chain.chain_scores import RewardModel
 from harness.engines.scripted import ScriptedEngine
 from jobs.__main__ import main
 from jobs.after import target_logprobs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.chain_scores import RewardModel
+from harness.chain.chain_scores import RewardModel
 from harness.engine import EngineDied
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from jobs.after.score import longest_judgment, score

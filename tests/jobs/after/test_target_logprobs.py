@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from harness.engine import EngineDied, Likelihood
-from harness.engines import factory
+from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from jobs.__main__ import main
 from jobs.after import target_logprobs as scoring
 from jobs.run import target_logprobs, trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.records import counting_records
+from jobs.run.own_files import counting_records
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SCRIPTED, plan
 
@@ -128,13 +128,13 @@ def test_runs_of_other_sizes_are_scored_over_one_start_of_the_target(
         run.create(spec, made.problems(), made.shards())
         run_shard(str(run.path), 0)
         runs.append(run)
-    started, start = [], factory._scripted
+    started, start = [], scripted_engine.dry_run_engine
 
     def counted(*settings: object) -> object:
         started.append(settings)
         return start(*settings)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(factory, "_scripted", counted)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", counted)
     scoring.score_runs(runs, scoring.check(runs, None))
     assert len(started) == 1
     assert all(scored_places(run) == places(run) for run in runs)

@@ -17,10 +17,9 @@ from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.weights import models
 from jobs.run.folder import RunFolder
-from jobs.run.records import counting_records
+from jobs.run.own_files import counting_records
 from jobs.run.shards import assign_to_shards
-from jobs.run.spec import EngineSpec, RunSpec, units
-from jobs.run.wording import current_prompt_hash
+from jobs.run.spec import EngineSpec, RunSpec, current_prompt_hash, units
 from jobs.work.run_part import RunPart
 from tests.conftest import VLLMPair
 from tests.jobs.after.test_target_logprobs import rows_of

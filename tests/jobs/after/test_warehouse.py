@@ -8,6 +8,7 @@ import pytest
 
 from jobs.after.warehouse import WarehouseFailed, check, results_of
 from tests.jobs.runs import plan
+from tests.warehouse.runs import locked
 from warehouse.database import writer
 
 
@@ -48,12 +49,13 @@ def test_a_missing_and_a_readable_database_pass(tmp_path: Path) -> None:
     check(database)
 
 
-@pytest.mark.parametrize("error", ["WarehouseBusy", "WarehouseOutdated"])
-def test_a_locked_and_an_outdated_database_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str) -> None:
-    from warehouse import database as module
-
-    def fail(*_: object, **__: object) -> None:
-        raise getattr(module, error)("locked or old")
-
-    monkeypatch.setattr(module, "reader", fail)
-    check(tmp_path / "warehouse.duckdb")
+def test_a_locked_database_passes_and_one_of_another_format_does_not(tmp_path: Path) -> None:
+    database = tmp_path / "warehouse.duckdb"
+    with writer(database):
+        pass
+    with locked(database):
+        check(database)
+    with writer(database) as connection:
+        connection.execute("UPDATE schema_version SET digest = 'other'")
+    with pytest.raises(WarehouseFailed, match="--rebuild makes it anew"):
+        check(database)

@@ -15,10 +15,8 @@ from jobs.nights import completing
 from jobs.nights.record import NightRecord
 from jobs.nights.verdict_job import VerdictJobs
 from jobs.run.folder import RunFolder, run_folders
-from jobs.suite import NIGHTLY_OUTPUT
-from jobs.suite import read as read_suite
 from jobs.work import run_part
-from warehouse.nightly.judge import EXIT_CODES, CellVerdict
+from warehouse.nightly.judge import EXIT_CODES
 
 SUITE = """
 output = "{output}"
@@ -200,15 +198,3 @@ def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_the_page_says_so(
         with pytest.raises(SystemExit):
             nightly.give_verdict(str(suite), f"{NIGHT}")
         assert len(dismissed) == (number == 3), "no further job could write the page either"
-
-
-def test_a_damaged_list_of_runs_is_needed_only_without_a_record_and_is_named(suite: Path) -> None:
-    nights = suite.parent / "runs" / "nights"
-    nights.mkdir(parents=True)
-    (nights / f"{NIGHT}.json").write_text('{"0": "demo-van')
-    parsed = read_suite(suite, NIGHTLY_OUTPUT)
-    [cell] = [CellVerdict("a", "INCONCLUSIVE", run_id="demo-vanilla-1", needs_rerun=True)]
-    with pytest.raises(ValueError, match=rf"{NIGHT}\.json is damaged, and nothing else names the runs of this night"):
-        nightly._suspicious(parsed, NIGHT, record(suite), [cell])
-    record(suite).append("launched", runs={"0": "demo-vanilla-1", "1": "demo-speccot-2"}, requests={})
-    assert nightly._suspicious(parsed, NIGHT, record(suite), [cell]) == [0]

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.nights import recovery
 from jobs.nights.record import NightRecord
-from jobs.run import shared_jobs, submissions
+from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.submission import canceling
@@ -53,7 +53,7 @@ def test_the_verdict_waits_for_what_is_running_and_submits_nothing_twice(
     first, second = pair_of_runs(tmp_path)
     together(first, second)
     [name] = cluster.shared
-    finalizer = shared_jobs.finalizer_of(second, submissions.read(second)[0])
+    finalizer = submissions.finalizer_of(second, submissions.read(second)[0])
     slurm.prints(
         squeue=f"{name}|0|101|100|RUNNING|n1|None\n{name}|1|102|100|PENDING||Priority\n{finalizer}|N/A|300|300|PENDING||Dependency"
     )

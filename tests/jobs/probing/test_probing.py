@@ -17,7 +17,7 @@ from jobs.probing import points as probing
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import Forecast
-from jobs.run.records import counting_records
+from jobs.run.own_files import counting_records
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SCRIPTED, plan
 
@@ -69,6 +69,7 @@ def test_a_point_is_the_chain_before_a_step_and_the_proposal_for_it(probed: RunF
         step = steps[point.step_index]
         assert point.before == "".join(one["text"] for one in steps[: point.step_index])
         assert point.draft == (step["text"] if point.accepted else step["candidates"][point.candidate_index]["text"])
+        assert step["verdict"] is not None
         assert point.value == step["verdict"]["score"]
 
 

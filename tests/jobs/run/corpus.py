@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from jobs.after.grading import grade
-from jobs.run import shared_jobs, submissions, trace_files
+from jobs.run import submissions, trace_files
 from jobs.run.files import append_record
 from jobs.run.folder import RunFolder
-from jobs.run.journal import trace_from_dict
-from jobs.run.journal_writer import JournalWriter
-from jobs.run.shared_jobs import SharedJob
+from jobs.run.journal import JournalWriter, trace_from_dict
 from jobs.run.spec import Attempt, EngineSpec
-from jobs.run.submissions import Submission
+from jobs.run.submissions import SharedJob, Submission
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 
@@ -59,10 +57,10 @@ def _made(folder: Path, dtype: str) -> RunFolder:
     trace_files.write_table(run.scores_dir / "s.parquet", trace_files.SCORES, _of(keys, "SCORES"), metadata)
     for number in range(3):
         submissions.record(run, Submission(number, f"{run.path.name}.{number}", [[0], [1]], 1.0 * number))
-        shared_jobs.record(run, SharedJob(f"shared{number}", [run.path.name], f"shared{number}.finalize"))
+        submissions.record_shared(run, SharedJob(f"shared{number}", [run.path.name], f"shared{number}.finalize"))
         granted = {"granted_at": 1.0, "samples": [rows[number]["sample_id"]]}
         append_record(run.retries_path, granted, run.spec().run_id)
-    shared_jobs.leave(run, "shared0")
+    submissions.leave(run, "shared0")
     return run
 
 
@@ -95,5 +93,5 @@ def _files(run: RunFolder) -> dict[str, Path]:
         run.journal_dir, run.trace_files_dir, run.grades_dir, run.candidate_grades_dir, run.scores_dir,
     )  # fmt: skip
     listed = [next(iter(sorted(folder.iterdir()))) for folder in folders]
-    appended = [run.submissions_path, run.path / "shared_jobs.jsonl", run.retries_path]
+    appended = [run.submissions_path, run.path / "submissions.jsonl", run.retries_path]
     return dict(zip(KINDS, [run.spec_path, run.problems_path, run.shards_path, *listed, *appended], strict=True))

@@ -18,8 +18,8 @@ from jobs.watch.status import status
 from jobs.work.worker import run_shard
 from tests.jobs.edited_code import Edit, hashes, jobs
 from tests.jobs.runs import finished_ids, plan, planned_ids
-from warehouse.comparison import show, show_warnings
-from warehouse.comparison.named_runs import compare_runs
+from warehouse.comparison import show
+from warehouse.comparison.contrasts import compare_runs
 from warehouse.database import reader
 from warehouse.load import load_run
 from warehouse.render import warnings
@@ -94,7 +94,7 @@ def test_accepted_code_goes_on_and_every_place_says_that_two_codes_made_the_run(
     assert [code.num_samples for code in summaries[0].codes] == [12, 12]
     assert [any("MIXED CODE" in line for line in warnings(one)) for one in summaries] == [True, False]
     comparison = compare_runs([run.path.name, other.path.name], database)
-    [warning] = [line for line in show_warnings.warnings(comparison) if "MIXED CODE" in line]
+    [warning] = [line for line in show.warnings(comparison) if "MIXED CODE" in line]
     assert warning.startswith(run.path.name)
     assert before.hash in warning
     assert now.hash in warning

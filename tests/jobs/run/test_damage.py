@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from jobs.__main__ import main as jobs
 from jobs.after.grading import finish
 from jobs.run import submissions, trace_files
-from jobs.run.digest import FileDamaged, with_checksum
 from jobs.run.endings import by_shard, read_endings
+from jobs.run.files import FileDamaged, with_checksum
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.run.spec import EngineSpec
 from jobs.run.state import read_state
@@ -176,7 +176,7 @@ def test_a_folder_of_another_format_is_neither_read_nor_written(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(run)
-    monkeypatch.setattr("jobs.run.digest.FORMAT", 7)
+    monkeypatch.setattr("jobs.run.files.FORMAT", 7)
     for command in ("worker", "status", "finalize", "retry-failed"):
         result = CliRunner().invoke(jobs, [command, str(run.path), *(["0"] if command == "worker" else [])])
         assert result.exit_code == 1

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from harness.chain import Chain, Limits
+from harness.chain.step_candidates import as_candidates
 from harness.engine import Completion
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.recording import Model
-from harness.step_candidates import as_candidates
 from harness.trace import Decision, Step, Trace
 from jobs.run import trace_files
-from jobs.run.journal import read_journal
-from jobs.run.journal_writer import JournalWriter
+from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.state import compact
 from jobs.watch.progress import Follower
 from tests.harness.scripts import PROBLEM, new_trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.problems.problem import Problem
-from jobs.run.expected import Recorded, expected_tokens
+from jobs.run.shards import Recorded, expected_tokens
 
 
 def problem(index: int, text: str, level: str | None = None) -> Problem:

@@ -11,13 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from harness.launch import main as launch
-from jobs import suite
 from jobs.run.folder import RunFolder
-from jobs.run.folder_name import folder_name
-from jobs.run.named import meant_by, run_path
+from jobs.run.folder_name import folder_name, meant_by, run_path
 from jobs.run.spec import ModelSpec, RunSpec
 from tests.jobs.runs import plan
-from warehouse.suites import own_runs
 
 FLAGS = {"method": "speccot", "dataset": "demo", "engine": "scripted", "samples": "1", "limit": "2"}
 COMMAND = [word for name, value in FLAGS.items() for word in (f"--{name}", value)]
@@ -74,22 +71,6 @@ def test_the_same_command_resumes_the_folder_that_has_the_hash(tmp_path: Path, m
     again = CliRunner().invoke(launch, COMMAND)
     assert "All 2 samples are already finished." in again.output
     assert list(Path("runs").glob("demo-*")) == [folder]
-
-
-def test_suites_and_tables_find_the_folders_of_earlier_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(launch, [*COMMAND, "--output", suite.NIGHTLY_OUTPUT]).exit_code == 0
-    [made] = Path(suite.NIGHTLY_OUTPUT).glob("demo-*")
-    old = made.rename(made.with_name(RunFolder(made).spec().run_id))
-    file = tmp_path / "my.toml"
-    file.write_text("[[run]]\n" + "".join(f'{k} = "{v}"\n' for k, v in FLAGS.items() if not v.isdigit())
-                    + "samples = 1\nlimit = 2\n", encoding="utf-8")  # fmt: skip
-    chosen = suite.begun_earlier(suite.read(file), None)
-    assert chosen.output == Path(suite.NIGHTLY_OUTPUT)
-    [run] = own_runs.own_runs(chosen)
-    assert (run.run_id, run.state) == (old.name, "done")
 
 
 def test_a_text_means_a_name_before_its_beginning_and_that_before_a_hash() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from jobs.run.plan import RunPlan, plan
 
 SPECCOT, SCOT, VANILLA, SPECDECODE, RSD = "speccot", "scot", "vanilla", "specdecode", "rsd"

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.scripted import ScriptedEngine
-from harness.engines.simulated_model import SimulatedModel
+from harness.engines.scripted import ScriptedEngine, SimulatedModel
 from harness.trace import Call, Candidate, Step, Trace, Verdict
-from jobs.run.journal import read_journal
-from jobs.run.journal_writer import JournalWriter
+from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt
 from tests.harness.scripts import solve
 

@@ -17,8 +17,8 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from rich.console import Console
 
-from harness.launch_options import Launch
 from harness.problems import hub
+from harness.settings.launch_settings import Launch
 from harness.weights.models import pair_folder
 from jobs.launching import create, print_plan
 from jobs.preparation import PreparedLaunch, prepare
@@ -43,7 +43,7 @@ def prepared(typed: tuple[str, ...] = (), **flags: Any) -> PreparedLaunch:
     ("typed", "flags", "message"),
     [
         ("draft", {"draft": "nosuch"}, "--draft nosuch: vanilla --model target writes with the target alone"),
-        ("draft_memory", {"draft_memory": 0.1}, "--draft-memory 0.1: vanilla --model target"),
+        ("draft_memory", {"draft_memory": 0.1}, "--draft.memory 0.1: vanilla --model target"),
         ("target", {"target": "nosuch", "model": "draft"}, "--target nosuch: vanilla --model draft writes with"),
     ],
 )  # fmt: skip
@@ -268,7 +268,7 @@ def test_torn_weights_that_propose_tokens_are_refused(tmp_path: Path) -> None:
 def test_an_adapter_that_git_has_not_fetched_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 8}))
     (tmp_path / "adapter_model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\nsize 12\n")
-    with pytest.raises(ValueError, match=r"--selection-adapter .*: adapter_model\.safetensors is a Git LFS pointer"):
+    with pytest.raises(ValueError, match=r"--target.adapter .*: adapter_model\.safetensors is a Git LFS pointer"):
         prepared(method="scot", selection_adapter=str(tmp_path))
 
 
@@ -353,7 +353,7 @@ def test_tokens_at_a_time_need_a_proposer() -> None:
 def test_what_the_memory_plan_does_not_count_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.preparation.resolve", lambda cluster: "slurm")
     lines = prepared(target_engine=("quantization=fp8",), gpus_per_node="h100:1").sizes
-    assert "memory: planned without quantization; --draft-memory and --target-memory set the shares" in lines
+    assert "memory: planned without quantization; --draft.memory and --target.memory set the shares" in lines
 
 
 def test_an_id_that_the_hub_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

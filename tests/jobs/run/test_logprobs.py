@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.cli.options import arguments, launch_from, parsed_flags
+from harness.settings.layers import arguments, launch_from
+from harness.settings.method_options import parsed_flags
 from jobs.run import trace_files
 from jobs.run.state import compact
 from jobs.work.worker import run_shard

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.launch_flags import BadLaunch
-from harness.launch_options import Launch
+from harness.settings.declaration import ROLES
+from harness.settings.launch_settings import BadLaunch, Launch
 from harness.weights.models import pair_folder
 from harness.weights.templates import Conventions
 from jobs.run.plan import RunPlan, plan
 from jobs.run.spec import RunSpec
+from tests.shared import with_settings
 from tests.warehouse.runs import PROBLEMS, SPEC
 
 Planned = Callable[..., RunPlan]
@@ -40,9 +40,9 @@ def refusal(**flags: Any) -> str:
 
 def test_sampling_is_recorded_for_the_models_that_it_is_for() -> None:
     both = RunSpec.from_json(planned(top_k=20, target_temperature=0.8).spec.to_json())
-    assert both.draft_sampling == {"top_k": 20}
-    assert both.target_sampling == {"temperature": 0.8, "top_k": 20}
-    assert isinstance(both.draft_sampling["top_k"], int)
+    assert both.sampling["draft"] == {"top_k": 20}
+    assert both.sampling["target"] == {"temperature": 0.8, "top_k": 20}
+    assert isinstance(both.settings["draft"].top_k, int)
 
 
 def test_what_says_the_same_in_other_words_is_the_same_run() -> None:
@@ -55,14 +55,14 @@ def test_what_says_the_same_in_other_words_is_the_same_run() -> None:
 def test_sampling_and_conventions_make_other_samples_and_engine_arguments_another_run() -> None:
     ids = SPEC.sample_ids(PROBLEMS[0])
     changed = [
-        replace(SPEC, draft_sampling=OFFERED),
-        replace(SPEC, target_sampling=OFFERED),
-        replace(SPEC, target_template={"enable_thinking": False}),
-        replace(SPEC, draft_thinking_tags="none"),
+        with_settings(SPEC, "draft", **OFFERED),
+        with_settings(SPEC, "target", **OFFERED),
+        with_settings(SPEC, "target", template={"enable_thinking": False}),
+        with_settings(SPEC, "draft", thinking_tags="none"),
     ]
     assert len({spec.run_id for spec in (SPEC, *changed)}) == 5
     assert len({spec.sample_ids(PROBLEMS[0])[0] for spec in (SPEC, *changed)}) == 5
-    other_engine = replace(SPEC, engine=replace(SPEC.engine, target_arguments={"quantization": "fp8"}))
+    other_engine = with_settings(SPEC, "target", engine={"quantization": "fp8"})
     assert other_engine.run_id != SPEC.run_id
     assert other_engine.sample_ids(PROBLEMS[0]) == ids
 
@@ -70,37 +70,37 @@ def test_sampling_and_conventions_make_other_samples_and_engine_arguments_anothe
 def test_engine_arguments_keep_the_type_that_was_written() -> None:
     words = ("kv_cache_dtype=fp8", "max_num_seqs=8", "enforce_eager=true", 'compilation_config={"level": 0}')
     spec = RunSpec.from_json(planned(target_engine=words).spec.to_json())
-    assert spec.engine.target_arguments == {
+    assert spec.settings["target"].engine == {
         "kv_cache_dtype": "fp8",
         "max_num_seqs": 8,
         "enforce_eager": True,
         "compilation_config": {"level": 0},
     }
-    assert spec.engine.draft_arguments is None
+    assert spec.settings["draft"].engine == {}
     assert planned(target_engine={"max_num_seqs": 8}).spec == planned(target_engine=("max_num_seqs=8",)).spec
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"method": "vanilla", "draft_top_k": 5}, "--draft-top-k 5: vanilla --model target writes with the target"),
-        ({"method": "vanilla", "draft_engine": "max_num_seqs=8"}, "--draft-engine max_num_seqs=8: vanilla"),
+        ({"method": "vanilla", "draft_top_k": 5}, "--draft.top-k 5: vanilla --model target writes with the target"),
+        ({"method": "vanilla", "draft_engine": "max_num_seqs=8"}, "--draft.engine max_num_seqs=8: vanilla"),
         ({"method": "vanilla", "model": "draft", "target_min_p": 0.1}, "writes with the draft alone; leave it out"),
         ({"method": "specdecode", "draft_temperature": 0.1}, "specdecode writes with the target alone"),
         ({"method": "specdecode", "temperature": 0, "min_p": 0.1}, "has no min-p under token-level speculation"),
         ({"top_k": -1}, "--top-k -1: "),
-        ({"draft_min_p": 1.5}, "--draft-min-p 1.5: "),
+        ({"draft_min_p": 1.5}, "--draft.min-p 1.5: "),
         ({"repetition_penalty": 0}, "--repetition-penalty 0: "),
-        ({"draft_template": ("effort=low",)}, "--draft-template effort=low: demo-draft: its chat template does"),
-        ({"method": "vanilla", "draft_template": ("a=1",)}, "--draft-template a=1: vanilla --model target"),
-        ({"target_thinking_tags": "[THINK]"}, "--target-thinking-tags [THINK]: expected OPEN,CLOSE or none"),
+        ({"draft_template": ("effort=low",)}, "--draft.template effort=low: demo-draft: its chat template does"),
+        ({"method": "vanilla", "draft_template": ("a=1",)}, "--draft.template a=1: vanilla --model target"),
+        ({"target_thinking_tags": "[THINK]"}, "--target.thinking-tags [THINK]: expected OPEN,CLOSE or none"),
         ({"draft_template": ("a=1",), "engine": "scripted"}, "scripted engines have no chat template"),
-        ({"target_engine": ("max_num_seqs",)}, "--target-engine max_num_seqs: expected KEY=VALUE"),
+        ({"target_engine": ("max_num_seqs",)}, "--target.engine max_num_seqs: expected KEY=VALUE"),
         ({"target_engine": ("max num=8",)}, "expected KEY=VALUE"),
         ({"target_engine": ("max_num_seqs=",)}, "expected KEY=VALUE"),
         ({"target_engine": ("max_num_seqs=8", "max_num_seqs=9")}, "max_num_seqs is given twice"),
-        ({"target_engine": ("dtype=float16",)}, "--target-engine dtype=float16: give --dtype"),
-        ({"draft_engine": ("gpu_memory_utilization=0.5",)}, "give --draft-memory"),
+        ({"target_engine": ("dtype=float16",)}, "--target.engine dtype=float16: give --dtype"),
+        ({"draft_engine": ("gpu_memory_utilization=0.5",)}, "give --draft.memory"),
         ({"draft_engine": ("model=other",)}, "--draft names the model"),
         ({"target_engine": ("trust_remote_code=true",)}, "code that is not part of the recorded code"),
         ({"target_engine": ("hf_token=hf_x",)}, "credentials come from the environment"),
@@ -126,7 +126,7 @@ def test_conventions_are_recorded_by_model() -> None:
     spec = RunSpec.from_json(
         planned(target_thinking_tags="none", draft_thinking_tags="[THINK],[/THINK]").spec.to_json()
     )
-    assert (spec.draft_thinking_tags, spec.target_thinking_tags) == ("[THINK],[/THINK]", "none")
+    assert tuple(spec.settings[role].thinking_tags for role in ROLES[:2]) == ("[THINK],[/THINK]", "none")
     assert spec.prompt_date is not None
     assert spec.conventions("target") == Conventions(thinking_tags="none", date=spec.prompt_date)
-    assert replace(SPEC, draft_template={"a": 1}).conventions("draft").values == {"a": 1}
+    assert with_settings(SPEC, "draft", template={"a": 1}).conventions("draft").values == {"a": 1}

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from grading.regrade import main as regrade
 from jobs.__main__ import main as jobs
-from jobs.run.named import NoSuchRun, run_path, run_paths
+from jobs.run.folder_name import NoSuchRun, run_path, run_paths
 from tests.jobs.runs import plan
 from warehouse.load import main as load
 

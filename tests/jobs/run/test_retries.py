@@ -7,18 +7,19 @@ from pathlib import Path
 import pytest
 
 from harness.engine import Role
-from harness.engines import factory
+from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from jobs.after.grading import finish, finished_samples
-from jobs.run import retries, trace_files
-from jobs.run.digest import with_checksum
-from jobs.run.endings import attempt_name, by_shard, files_of_shards, read_endings
+from jobs.run import endings, trace_files
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.files import with_checksum
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
 from jobs.run.state import compact, read_state
+from jobs.run.submissions import attempt_name, files_of_shards
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan, planned_ids
 from warehouse.load import load_run
@@ -29,7 +30,7 @@ FIRST = benchmarks.load("demo")[0].text
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """While `on`, the engines' context is too small for the first problem: its samples fail."""
-    made, switch = factory._scripted, {"on": True}
+    made, switch = scripted_engine.dry_run_engine, {"on": True}
 
     def starting(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = made(role, settings)
@@ -42,7 +43,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         monkeypatch.setattr(engine, "_admit", admit)
         return engine
 
-    monkeypatch.setattr(factory, "_scripted", starting)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", starting)
     return switch
 
 
@@ -72,7 +73,7 @@ def test_a_failed_sample_that_succeeds_on_its_second_try_counts_once(
 ) -> None:
     database = failed_run.path.parent / "warehouse.duckdb"
     load_run(failed_run, database)
-    granted = retries.grant(failed_run, at_most=2)
+    granted = endings.grant_retries(failed_run, at_most=2)
     assert (len(granted.retried), granted.num_exhausted) == (3, 0)
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3
     narrow["on"] = False
@@ -88,7 +89,7 @@ def test_a_failed_sample_that_succeeds_on_its_second_try_counts_once(
 
 def test_tries_are_bounded(failed_run: RunFolder) -> None:
     for expected in ((3, 0), (3, 0), (0, 3)):
-        granted = retries.grant(failed_run, at_most=2)
+        granted = endings.grant_retries(failed_run, at_most=2)
         assert (len(granted.retried), granted.num_exhausted) == expected
         assert run_shard(str(failed_run.path), 0) == expected[0]
         finish(failed_run)
@@ -98,19 +99,19 @@ def test_tries_are_bounded(failed_run: RunFolder) -> None:
 
 
 def test_nobody_is_granted_two_tries_at_once(failed_run: RunFolder) -> None:
-    retries.grant(failed_run, at_most=5)
-    assert retries.grant(failed_run, at_most=5).retried == []
+    endings.grant_retries(failed_run, at_most=5)
+    assert endings.grant_retries(failed_run, at_most=5).retried == []
 
 
 def test_a_torn_grant_grants_nothing(failed_run: RunFolder) -> None:
     failed_run.retries_path.write_bytes(b'{"granted_at": 1.0, "sam')
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 0
-    assert len(retries.grant(failed_run, at_most=1).retried) == 3
+    assert len(endings.grant_retries(failed_run, at_most=1).retried) == 3
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3
 
 
 def test_the_journal_of_a_try_that_was_killed_is_kept(failed_run: RunFolder, narrow: dict[str, bool]) -> None:
-    retries.grant(failed_run, at_most=1)
+    endings.grant_retries(failed_run, at_most=1)
     narrow["on"] = False
     run_shard(str(failed_run.path), 0)
     part = failed_run.trace_files()[-1]

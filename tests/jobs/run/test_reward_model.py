@@ -14,11 +14,11 @@ from harness import methods
 from harness.chain import Chain
 from harness.engine import Role
 from harness.engines import settings as engine_settings
-from harness.engines.cores import core_lists
-from harness.launch_options import BadLaunch, Launch
+from harness.engines.placement import core_lists
 from harness.methods.method import Method, parameter
 from harness.prompts import prompt_hash
 from harness.recording import Model
+from harness.settings.launch_settings import BadLaunch, Launch
 from harness.trace import Decision
 from harness.weights import models
 from jobs import launching
@@ -109,7 +109,7 @@ def test_a_named_reward_model_is_resolved_like_the_others(tmp_path: Path) -> Non
     spec = plan(_launch(tmp_path, **flags, reward_memory=0.2), "debug").spec
     assert spec.reward is not None
     assert spec.reward.fingerprint == models.folder_fingerprint(folder)
-    assert spec.engine.memory["reward"] == 0.2
+    assert spec.reward.settings.memory == 0.2
 
 
 def test_a_model_that_cannot_answer_the_question_is_refused_by_name(tmp_path: Path) -> None:
@@ -144,10 +144,10 @@ def test_a_model_that_cannot_answer_the_question_is_refused_by_name(tmp_path: Pa
         ),
         ({"method": "vanilla", "model": "reward"}, "--model"),
         ({"engine": "transformers", "reward": "no such model"}, "unknown model 'no such model'"),
-        ({"method": "vanilla", "reward_memory": 0.5}, "--reward-memory: vanilla does not rate steps"),
-        ({"reward_gpus": "x"}, "--reward-gpus x: expected numbers"),
-        ({"reward_memory": 1.5}, "--reward-memory 1.5"),
-        ({"reward_gpus": "0,1", "reward_tensor_parallel": 4}, "--reward-gpus 0,1 names 2 GPUs"),
+        ({"method": "vanilla", "reward_memory": 0.5}, "--reward.memory: vanilla does not rate steps"),
+        ({"reward_gpus": "x"}, "--reward.gpus x: expected numbers"),
+        ({"reward_memory": 1.5}, "--reward.memory 1.5"),
+        ({"reward_gpus": "0,1", "reward_tensor_parallel": 4}, "--reward.gpus 0,1 names 2 GPUs"),
     ],
 )
 def test_a_wrong_reward_flag_is_one_line(tmp_path: Path, flags: dict[str, object], told: str) -> None:

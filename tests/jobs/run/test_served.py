@@ -46,7 +46,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_servers(draft: FakeServer, target: FakeServer, folder: Path) -> tuple[str, ...]:
-    tokenizers = ("--draft-tokenizer", str(folder), "--target-tokenizer", str(folder))
+    tokenizers = ("--draft.tokenizer", str(folder), "--target.tokenizer", str(folder))
     return ("--draft", draft.url, "--target", target.url, *tokenizers)
 
 
@@ -130,8 +130,8 @@ def test_a_reward_model_on_a_server_rates_steps_beside_two_others(
     with serving("sglang", target.tokenizer) as reward:
         named = (*on_servers(draft, target, folder), "--reward", reward.url)
         rsd = ("--method", "rsd", *COMMON, *named)
-        assert "--reward-tokenizer" in refusal(*rsd)
-        run = launch(tmp_path, *rsd, "--reward-tokenizer", str(folder))
+        assert "--reward.tokenizer" in refusal(*rsd)
+        run = launch(tmp_path, *rsd, "--reward.tokenizer", str(folder))
         judged = [body for _, body in reward.posts if "token_ids_logprob" in body]
     spec = run.spec()
     assert spec.engine.kind == "served"
@@ -149,7 +149,7 @@ def test_no_two_servers_count_as_equal_conditions(
     pair: tuple[FakeServer, FakeServer], folder: Path, tmp_path: Path
 ) -> None:
     _, target = pair
-    named = ("--target", target.url, "--target-tokenizer", str(folder))
+    named = ("--target", target.url, "--target.tokenizer", str(folder))
     first = launch(tmp_path, "--method", "vanilla", *COMMON, *named)
     second = launch(tmp_path, "--method", "vanilla", *COMMON, *named, "--tag", "again")
     with reader(tmp_path / "warehouse.duckdb") as database:
@@ -167,7 +167,7 @@ def test_a_key_stands_in_no_file(
 ) -> None:
     _, target = pair
     target.key = "secret-key-7"
-    named = ("--method", "vanilla", *COMMON, "--target", target.url, "--target-tokenizer", str(folder))
+    named = ("--method", "vanilla", *COMMON, "--target", target.url, "--target.tokenizer", str(folder))
     assert "refuses the key: status 401; set HARNESS_TARGET_API_KEY" in refusal(*named)
     monkeypatch.setenv("HARNESS_TARGET_API_KEY", "secret-key-7")
     run = launch(tmp_path, *named)
@@ -188,16 +188,16 @@ def test_a_key_stands_in_no_file(
         (("--target", "http://host:99999/v1"), "valid: http://HOST:PORT/v1"),
         (("--target", "http://ho st/v1"), "a space or a control character"),
         (("--target", "http://127.0.0.1:9/v1"), "does not answer: ConnectError"),
-        (("--target", "TARGET", "--target-tokenizer", "nosuch"), "--target-tokenizer nosuch: no tokenizer"),
-        (("--target", "TARGET"), "no tokenizer of that name is here: --target-tokenizer"),
-        (("--target", "TARGET", "--target-served-model", "other"), "does not serve 'other'; it serves: org/story"),
+        (("--target", "TARGET", "--target.tokenizer", "nosuch"), "--target.tokenizer nosuch: no tokenizer"),
+        (("--target", "TARGET"), "no tokenizer of that name is here: --target.tokenizer"),
+        (("--target", "TARGET", "--target.served-model", "other"), "does not serve 'other'; it serves: org/story"),
         (("--target", "TARGET", "--engine", "scripted"), "--engine scripted runs no model"),
-        (("--target", "TARGET", "--target-memory", "0.5"), "--target-memory: the target's server was started"),
-        (("--target", "TARGET", "--target-gpus", "0"), "the target's server was started"),
+        (("--target", "TARGET", "--target.memory", "0.5"), "--target.memory: the target's server was started"),
+        (("--target", "TARGET", "--target.gpus", "0"), "the target's server was started"),
         (("--target", "TARGET", "--draft", "TARGET", "--dtype", "float32"), "--dtype float32"),
         (("--target", "TARGET", "--spec-decode", "ngram"), "--spec-decode: whether tokens are proposed"),
-        (("--target-tokenizer", "demo-target"), "--target-tokenizer is for a model on a server"),
-        (("--draft-served-model", "x"), "--draft-served-model is for a model on a server"),
+        (("--target.tokenizer", "demo-target"), "--target.tokenizer is for a model on a server"),
+        (("--draft.served-model", "x"), "--draft.served-model is for a model on a server"),
     ],
 )
 def test_what_does_not_fit_a_server_is_one_line_before_anything_starts(
@@ -213,9 +213,9 @@ def test_another_tokenizer_is_refused(pair: tuple[FakeServer, FakeServer], folde
     _, target = pair
     target.edits.append(lambda path, reply: {"tokens": [1]} if path == "/tokenize" else {"content": "x"} | reply)
     target.edits.append(lambda path, reply: {"content": "other"} if path == "/detokenize" else reply)
-    said = refusal("--method", "vanilla", *COMMON, "--target", target.url, "--target-tokenizer", str(folder))
+    said = refusal("--method", "vanilla", *COMMON, "--target", target.url, "--target.tokenizer", str(folder))
     assert "has another tokenizer" in said
-    assert "--target-tokenizer" in said
+    assert "--target.tokenizer" in said
 
 
 def test_a_server_without_named_log_probabilities_has_a_second_way_or_is_refused(
@@ -223,7 +223,7 @@ def test_a_server_without_named_log_probabilities_has_a_second_way_or_is_refused
 ) -> None:
     with serving("vllm", HFTokenizer(str(folder))) as fake:
         fake.names_tokens = False
-        named = ("--method", "vanilla", *COMMON, "--target", fake.url, "--target-tokenizer", str(folder))
+        named = ("--method", "vanilla", *COMMON, "--target", fake.url, "--target.tokenizer", str(folder))
         main([*named, "--dry-run", "--output", str(tmp_path)], standalone_mode=False)
         said = capsys.readouterr().out
         assert "verdicts list the most probable tokens" in said
@@ -237,7 +237,7 @@ def test_log_probabilities_after_the_choice_is_restricted_are_refused(folder: Pa
         return [1 / len(labels)] * len(labels)
 
     with serving("vllm", HFTokenizer(str(folder)), judge=normalized) as fake:
-        named = ("--method", "vanilla", *COMMON, "--target", fake.url, "--target-tokenizer", str(folder))
+        named = ("--method", "vanilla", *COMMON, "--target", fake.url, "--target.tokenizer", str(folder))
         assert "--logprobs-mode" in refusal(*named)
 
 
@@ -247,7 +247,7 @@ def test_a_launch_in_a_running_event_loop_can_ask_a_server(
     _, target = pair
 
     async def in_a_loop() -> None:
-        named = ("--target", target.url, "--target-tokenizer", str(folder), "--dry-run", "--output", str(tmp_path))
+        named = ("--target", target.url, "--target.tokenizer", str(folder), "--dry-run", "--output", str(tmp_path))
         main(["--method", "vanilla", *COMMON, *named], standalone_mode=False)
 
     asyncio.run(in_a_loop())

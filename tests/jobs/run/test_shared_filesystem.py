@@ -14,19 +14,18 @@ from pathlib import Path
 import pytest
 
 from harness.checks import storage
-from harness.checks.check import Question
-from jobs.run import lag, locks, submissions
+from harness.checks.finding import Question
+from jobs.run import locks
 from jobs.run.files import is_there, read_records
 from jobs.run.folder import RunFolder
 from jobs.run.state import compact, read_state
-from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids, texts
 
 pytestmark = pytest.mark.needs_tool("compiler")
 ROOT = Path(__file__).resolve().parents[3]
 Node = Callable[..., subprocess.CompletedProcess[str]]
-SHARED = "import jobs.run.lag as lag; lag.is_shared = lambda folder: True; lag._POLL_SECONDS = 0.1\n"
+SHARED = "from jobs.run import folder; folder.is_shared = lambda path: True; folder._LOOK_SECONDS = 0.1\n"
 ELSEWHERE = "import socket; socket.gethostname = lambda: 'another-node'\n"
 FINISH = f"""{ELSEWHERE}import sys; from pathlib import Path
 from jobs.after.grading import finish
@@ -131,27 +130,6 @@ def test_a_plan_that_is_seen_late_is_waited_for(tmp_path: Path, node: Node, monk
     sees = {"hides": "shards.parquet:spec.json", "shortens": "problems.parquet"}
     node("-c", worker, str(run.path), until=str(int(time.time()) + 3), **sees)
     assert finished_ids(run) == planned_ids(run)
-
-
-def test_a_submission_that_is_seen_late_is_waited_for(tmp_path: Path, node: Node) -> None:
-    run = plan(tmp_path, shards=2)
-    for number in range(2):
-        submissions.record(run, Submission(number, f"run.{number}", [[0], [1]], 0.0))
-        lag.mark_submission(run, number)
-    ask = f"""{SHARED}import sys; from pathlib import Path
-from jobs.run.folder import RunFolder
-from jobs.run.submissions import read
-run = RunFolder(Path(sys.argv[1]))
-before = len(read(run))
-with run.submission_lock():
-    print(before, lag.wait_for_submissions(run), len(read(run)))
-"""
-    sees = {"until": str(int(time.time()) + 3), "shortens": "submissions.jsonl"}
-    assert node("-c", ask, str(run.path), **sees).stdout.split() == ["1", "True", "2"]
-    assert lag.wait_for_submissions(run)
-    for number in range(2, 9):
-        lag.mark_submission(run, number)
-    assert len(list(run.locks_dir.glob("submitted-*"))) == 3, "few files, however many submissions"
 
 
 APPEND = """import sys, time; from pathlib import Path

@@ -16,12 +16,14 @@ from harness.engines.settings import EngineSettings
 from harness.launch import main
 from harness.methods import build
 from harness.problems import benchmarks
+from harness.settings.roles import ModelSettings
+from harness.sizing.card_plan import DoesNotFit
 from harness.sizing.cards import cards_here
-from harness.sizing.engine_plan import DoesNotFit
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec
 from jobs.work.engine_settings import engine_settings
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import plan
+from tests.shared import with_settings
 from warehouse.loading.convert import chosen_widths, run_row, utc
 
 DRAFT = ModelSpec("r1", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", None, "r1@main")
@@ -60,7 +62,9 @@ def test_the_cards_that_a_process_sees_decide(tmp_path: Path, monkeypatch: pytes
 
 def test_flags_win_over_the_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(i, memory=81559) for i in range(4)])
-    spec = spec_of(tmp_path, EngineSpec("vllm", draft_tensor_parallel=1, draft_memory=0.2), concurrency=1000)
+    spec = with_settings(
+        spec_of(tmp_path, EngineSpec("vllm"), concurrency=1000), "draft", tensor_parallel=1, memory=0.2
+    )
     settings = settings_on_node(spec)
     assert (settings["draft"].tensor_parallel, settings["draft"].memory_fraction) == (1, 0.2)
     assert settings["target"].tensor_parallel == 4
@@ -77,8 +81,8 @@ def test_what_does_not_fit_on_the_node_is_one_line_before_a_model_loads(
 
 def test_engines_whose_size_is_unknown_get_the_former_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(i, memory=81559) for i in range(4)])
-    unknown = replace(TARGET, path="nobody/nothing")
-    spec = replace(spec_of(tmp_path, EngineSpec("vllm", target_tensor_parallel=4)), target=unknown)
+    unknown = replace(TARGET, path="nobody/nothing", settings=ModelSettings(tensor_parallel=4))
+    spec = replace(spec_of(tmp_path, EngineSpec("vllm")), target=unknown)
     settings = settings_on_node(spec)
     assert (settings["draft"].memory_fraction, settings["target"].memory_fraction) == (0.12, 0.78)
     assert (settings["draft"].tensor_parallel, settings["target"].tensor_parallel) == (1, 4)
@@ -94,13 +98,13 @@ def dry_run(tmp_path: Path, *arguments: str) -> tuple[int, str]:
     ("arguments", "message"),
     [
         (["--gpus-per-node", "l40s:1"], "would hold 1 sample at once"),
-        (["--gpus-per-node", "h100:8", "--draft-tensor-parallel", "8"], "12 attention heads cannot be divided by 8"),
-        (["--gpus-per-node", "2", "--target-tensor-parallel", "4"], "4: a worker has 2 GPUs; valid: 1, 2"),
-        (["--draft-tensor-parallel", "3"], "valid: 1, 2, 4"),
+        (["--gpus-per-node", "h100:8", "--draft.tensor-parallel", "8"], "12 attention heads cannot be divided by 8"),
+        (["--gpus-per-node", "2", "--target.tensor-parallel", "4"], "4: a worker has 2 GPUs; valid: 1, 2"),
+        (["--draft.tensor-parallel", "3"], "valid: 1, 2, 4"),
         (["--dtype", "int3"], "'int3' is not one of 'auto', 'bfloat16'"),
-        (["--target-gpus", "0-2"], "--target-gpus 0,1,2: qwq-32b cannot be split so, because 40 attention heads"),
+        (["--target.gpus", "0-2"], "--target.gpus 0,1,2: qwq-32b cannot be split so, because 40 attention heads"),
         (["--gpus-per-node", "h100:2", "--workers-per-task", "4"], "its engines need 1; valid: at most 2"),
-        (["--draft-memory", "0.5", "--target-memory", "0.6"], "add up to more than 1"),
+        (["--draft.memory", "0.5", "--target.memory", "0.6"], "add up to more than 1"),
         (["--gpus-per-node", "h100:many"], "expected a number, or a type and a number"),
         (["--gpus-per-node", "2", "--gpu-memory", "huge"], "expected the memory of one GPU"),
         (["--gpus-per-node", "h100:4", "--token-budget", "99000"], "the context of the target qwq-32b is 40960 tokens"),
@@ -115,7 +119,7 @@ def test_what_cannot_start_is_refused_before_anything_is_queued(
 
 
 def test_shares_are_checked_even_where_a_model_is_unknown(tmp_path: Path) -> None:
-    arguments = ("--draft", "nobody/nothing", "--draft-memory", "0.5", "--target-memory", "0.6")
+    arguments = ("--draft", "nobody/nothing", "--draft.memory", "0.5", "--target.memory", "0.6")
     assert "add up to more than 1" in dry_run(tmp_path, *arguments)[1]
 
 
@@ -155,7 +159,7 @@ def test_the_memory_of_a_gpu_is_not_passed_to_sbatch(tmp_path: Path) -> None:
 
 
 def test_the_warehouse_has_the_widths_that_attempts_recorded(tmp_path: Path) -> None:
-    run = plan(tmp_path, engine=EngineSpec("scripted", target_tensor_parallel=2))
+    run = plan(tmp_path, settings={"target": ModelSettings(tensor_parallel=2)})
     row = run_row(run, run.spec(), utc(0))
     attempts: list[dict[str, object]] = [
         {"engines": json.dumps({"draft": {"tensor_parallel": width}, "target": {"tensor_parallel": 8}})}

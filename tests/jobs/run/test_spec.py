@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.settings.roles import ModelSettings
 from jobs.run.spec import EngineSpec, RunSpec, derived, identity_of
 from tests.warehouse.runs import PROBLEMS, SPEC
 
@@ -26,8 +27,8 @@ def test_a_field_at_its_default_and_a_derived_one_are_left_out() -> None:
     "changes",
     [
         {"engine": replace(VLLM.engine, spec_sampling="probabilistic")},
-        {"engine": replace(VLLM.engine, target_tensor_parallel=2)},
-        {"engine": replace(VLLM.engine, draft_gpus=(0,))},
+        {"target": VLLM.target and replace(VLLM.target, settings=ModelSettings(tensor_parallel=2))},
+        {"draft": VLLM.draft and replace(VLLM.draft, settings=ModelSettings(gpus=(0,)))},
         {"engine": replace(VLLM.engine, logprobs=True)},
         {"speculator": VLLM.target},
         {"concurrency": 7},
@@ -45,3 +46,8 @@ def test_what_was_found_at_the_launch_is_part_of_no_id() -> None:
     assert SPEC.target is not None
     other = replace(SPEC, prompt_date="2026-01-01", target=replace(SPEC.target, training="ab"))
     assert other.run_id == SPEC.run_id
+
+
+def test_ids_stay_what_they_are() -> None:
+    assert SPEC.run_id == "toy-speccot-8e841708"
+    assert SPEC.sample_ids(PROBLEMS[0]) == ["dd58fb806064b9d1", "b142cb1bac9fe254"]

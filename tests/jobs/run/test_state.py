@@ -18,8 +18,7 @@ from jobs.after.grading import finish
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
-from jobs.run.journal import read_journal
-from jobs.run.journal_writer import JournalWriter
+from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt
 from jobs.run.state import compact, compact_own, read_state
 from jobs.work.worker import run_shard

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness import environment
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from jobs.run.plan import RunPlan, plan
 from jobs.run.spec import RunSpec
 from tests.harness.engines.heads import EAGLE3_CONFIG, save_config, target_config

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.checks.check import Question
+from harness.checks.finding import Question
 from jobs.slurm.checks import check_slurm
 from tests.jobs.slurm.fake import SACCT_DOWN, FakeSlurm
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
-from jobs.run import shared_jobs, submissions
+from harness.settings.roles import ModelSettings
+from jobs.run import submissions
 from jobs.run.folder import RunFolder
-from jobs.run.spec import EngineSpec
 from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
 from jobs.submission import canceling, dispatch, snapshot, submit
@@ -92,7 +91,7 @@ def test_runs_of_one_pair_share_tasks_and_each_run_records_them(tmp_path: Path, 
 
 
 def test_runs_of_other_models_engines_or_resources_do_not_share(tmp_path: Path, cluster: Cluster) -> None:
-    runs = [plan(tmp_path, drafts=2), plan(tmp_path, drafts=3, engine=EngineSpec("scripted", target_memory=0.5))]
+    runs = [plan(tmp_path, drafts=2), plan(tmp_path, drafts=3, settings={"target": ModelSettings(memory=0.5)})]
     elsewhere = plan(tmp_path / "elsewhere", drafts=3)
     requests = [Request(run, {}) for run in (*runs, elsewhere)]
     dispatch_together([*requests, Request(plan(tmp_path, drafts=4), {"time": "1:00:00"})])
@@ -148,7 +147,7 @@ def test_a_worker_passes_over_a_run_that_has_left(tmp_path: Path, cluster: Clust
     first, second = pair_of_runs(tmp_path)
     together(first, second)
     [name] = cluster.shared
-    shared_jobs.leave(first, name)
+    submissions.leave(first, name)
     run_parts([(str(run.path), [0, 1]) for run in (first, second)], name)
     assert finished_ids(first) == []
     assert finished_ids(second) == planned_ids(second)
@@ -162,14 +161,14 @@ def test_a_worker_stops_a_run_that_leaves_and_goes_on_with_the_next(
     [name] = cluster.shared
     monkeypatch.setenv("HARNESS_SCRIPTED_SECONDS", "0.01")
     monkeypatch.setattr("jobs.work.run_part._LEFT_POLL_SECONDS", 0.05)
-    left = shared_jobs.left
+    left = submissions.left
 
     def leaving(run: RunFolder) -> set[str]:
         if run.path == first.path and any(path.stat().st_size > 3000 for path in first.journals()):
-            shared_jobs.leave(first, name)
+            submissions.leave(first, name)
         return left(run)
 
-    monkeypatch.setattr(shared_jobs, "left", leaving)
+    monkeypatch.setattr(submissions, "left", leaving)
     run_parts([(str(run.path), [0, 1]) for run in (first, second)], name)
     assert len(finished_ids(first)) < len(planned_ids(first))
     assert finished_ids(second) == planned_ids(second)
@@ -187,16 +186,3 @@ def test_the_log_of_a_shared_task_is_found_from_every_run(tmp_path: Path, cluste
     line = f"jobs.work.worker.RunsFailed: 1 of 2 runs failed: {second.path.name}: EngineDied: out of memory"
     log_path(first, task).write_text(line + "\n")
     assert last_error(second, task) == f"{second.path.name}: EngineDied: out of memory"
-
-
-def test_a_run_without_shared_jobs_writes_what_it_wrote_before(tmp_path: Path, cluster: Cluster) -> None:
-    """Workers of earlier versions read submissions.jsonl, and know no other keys or files."""
-    run = plan(tmp_path)
-    together(run)
-    assert not (run.path / "shared_jobs.jsonl").exists()
-    first, second = pair_of_runs(tmp_path)
-    together(first, second)
-    keys = {frozenset(Submission.__annotations__) - {"workers_per_task"}}
-    lines = [line for r in (run, first) for line in r.submissions_path.read_bytes().splitlines()]
-    records = [line for line in lines if line.startswith(b"{")]
-    assert {frozenset(orjson.loads(record)) for record in records} == keys

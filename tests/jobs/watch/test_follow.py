@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from harness.engines import factory
+from harness.engines import scripted
 from jobs.run.folder import RunFolder
 from jobs.submission.submit import Job, submit_here
 from jobs.watch import follow
@@ -46,7 +46,7 @@ def _shown(text: str) -> list[int]:
 def test_a_run_shows_its_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, terminal: bool, elsewhere: bool
 ) -> None:
-    monkeypatch.setenv(factory.SCRIPTED_SECONDS, "0.02")
+    monkeypatch.setenv(scripted.SCRIPTED_SECONDS, "0.02")
     monkeypatch.setattr(follow, "_PLAIN_LINE_SECONDS", 0.1)
     monkeypatch.setattr(follow, "_POLL_SECONDS", 0.1)
     text, run = io.StringIO(), plan(tmp_path)
@@ -99,7 +99,7 @@ def test_an_interruption_ends_the_jobs_and_the_display(tmp_path: Path, *, elsewh
 def test_a_killed_worker_is_noticed_although_the_clock_is_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(factory.SCRIPTED_SECONDS, "5")
+    monkeypatch.setenv(scripted.SCRIPTED_SECONDS, "5")
     [job] = submit_here(plan(tmp_path), [0], "local")
     seconds = itertools.count(time.time(), -100.0)
     monkeypatch.setattr("submitit.core.core._time.time", lambda: next(seconds))

@@ -8,7 +8,7 @@ import pytest
 
 from harness.trace import Trace
 from jobs.run.endings import by_shard, read_endings
-from jobs.run.journal_writer import JournalWriter
+from jobs.run.journal import JournalWriter
 from jobs.run.spec import Attempt
 from jobs.watch.progress import Follower
 from jobs.watch.show import progress_line

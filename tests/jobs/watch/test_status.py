@@ -17,7 +17,7 @@ from rich.console import Console
 from jobs import __main__ as commands
 from jobs.after.conclude import conclude
 from jobs.cli import watch
-from jobs.run import locks, shared_jobs, submissions, trace_files
+from jobs.run import locks, submissions, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.watch.recent import WINDOW_SECONDS, Recent
@@ -218,7 +218,7 @@ def test_a_shard_is_running_though_a_later_submission_of_it_has_ended(tmp_path: 
 
 def test_a_run_that_waits_for_its_turn_in_a_shared_job_is_not_called_silent(tmp_path: Path, slurm: FakeSlurm) -> None:
     run = submitted(tmp_path)
-    shared_jobs.record(run, shared_jobs.SharedJob("run.0", [run.path.name, "another"], "run.0.finalize"))
+    submissions.record_shared(run, submissions.SharedJob("run.0", [run.path.name, "another"], "run.0.finalize"))
     slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None|0|root|1-00:20:05", sacct="")
     assert status(run).shards[1].silent_seconds is None
 

@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from harness import launch, reproduce
 from harness.checks import every
-from harness.engines import adapter, speculation
-from harness.launch_options import Launch
+from harness.engines import speculation
+from harness.settings.launch_settings import Launch
+from harness.weights import adapter
 from jobs import preparation
 from jobs.run import engine_installed
 from jobs.run import plan as planning
@@ -52,14 +53,18 @@ def test_the_engine_is_decided_by_the_python_that_runs_it(
     monkeypatch: pytest.MonkeyPatch, cluster: str, is_own_python: bool, kind: str
 ) -> None:
     _without(monkeypatch, "vllm", "arctic_inference", "peft")
-    launch = Launch(method="vanilla", dataset="demo", draft="demo-draft", target="demo-target", parameters={})
+    launch = Launch.from_flags(
+        {"method": "vanilla", "dataset": "demo", "draft": "demo-draft", "target": "demo-target", "parameters": {}}
+    )
     planned = planning.plan(launch, cluster, is_own_python=is_own_python)  # type: ignore[arg-type]
     assert planned.spec.engine.kind == kind
 
 
 def test_packages_that_jobs_need_are_not_looked_for_on_the_login_node(monkeypatch: pytest.MonkeyPatch) -> None:
     _without(monkeypatch, "vllm", "arctic_inference")
-    launch = Launch(method="specdecode", dataset="demo", target="demo-target", spec_decode="suffix", parameters={})
+    launch = Launch.from_flags(
+        {"method": "specdecode", "dataset": "demo", "target": "demo-target", "spec_decode": "suffix", "parameters": {}}
+    )
     assert planning.plan(launch, "slurm", is_own_python=True).spec.engine.spec_decode == "suffix"
     with pytest.raises(ValueError, match="--engine vllm"):
         planning.plan(launch, "slurm")
@@ -111,7 +116,9 @@ def test_on_slurm_the_python_of_the_jobs_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: dict[str, object], is_refused: bool
 ) -> None:
     _without(monkeypatch, "vllm")
-    request = Launch(method="vanilla", dataset="demo", target="demo-target", engine="vllm", output=tmp_path / "r")
+    request = Launch.from_flags(
+        {"method": "vanilla", "dataset": "demo", "target": "demo-target", "engine": "vllm", "output": tmp_path / "r"}
+    )
     run = RunFolder(tmp_path / "r")
     launched = preparation.PreparedLaunch(request, "slurm", planning.plan(request, "slurm"), run, sbatch)
     if is_refused:
@@ -124,7 +131,9 @@ def test_on_slurm_the_python_of_the_jobs_decides(
 def test_a_finished_run_needs_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = plan(tmp_path)
     run_shards(str(run.path), [0])
-    request = Launch(method="vanilla", dataset="demo", target="demo-target", limit=8, samples=3, output=tmp_path)
+    request = Launch.from_flags(
+        {"method": "vanilla", "dataset": "demo", "target": "demo-target", "limit": 8, "samples": 3, "output": tmp_path}
+    )
     planned = planning.plan(request, "local")
     assert planned.spec.num_samples == run.num_planned()
     _without(monkeypatch, "vllm", "torch")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from harness.engine import EngineDied, Role
-from harness.engines import factory
+from harness.engines import scripted as scripted_engine
 from harness.engines.pool import EnginePool
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
+from harness.settings.roles import ModelSettings
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.spec import EngineSpec
 from jobs.slurm import client
 from jobs.work import worker
 from jobs.work.in_process_worker import InProcessWorker
@@ -45,7 +45,7 @@ def attempts(run: RunFolder) -> list[dict[str, Any]]:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedEngine]:
     """Every engine that is started, in order."""
-    scripted, engines = factory._scripted, []
+    scripted, engines = scripted_engine.dry_run_engine, []
 
     def recorded(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = scripted(role, settings)
@@ -53,7 +53,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedEngine]:
         engines.append(engine)
         return engine
 
-    monkeypatch.setattr(factory, "_scripted", recorded)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", recorded)
     return engines
 
 
@@ -139,7 +139,7 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(
 
 
 def test_a_run_that_cannot_start_here_does_not_take_the_others_with_it(tmp_path: Path) -> None:
-    impossible = plan(tmp_path, engine=EngineSpec("scripted", draft_memory=0.9, target_memory=0.9))
+    impossible = plan(tmp_path, settings=dict.fromkeys(("draft", "target"), ModelSettings(memory=0.9)))
     possible = plan(tmp_path, drafts=2)
     with pytest.raises(worker.RunsFailed, match=r"1 of 2 runs failed: .*: ValueError: .*add up to more than 1"):
         run_parts(parts(impossible, possible))
@@ -150,7 +150,7 @@ def test_every_run_has_its_own_replacement_of_an_engine_in_reserve(
     tmp_path: Path, started: list[ScriptedEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = plan(tmp_path, drafts=2), plan(tmp_path, drafts=3)
-    scripted = factory._scripted
+    scripted = scripted_engine.dry_run_engine
 
     def restarting(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = scripted(role, settings)
@@ -159,7 +159,7 @@ def test_every_run_has_its_own_replacement_of_an_engine_in_reserve(
             breaking(engine, 3, lambda: setattr(engine, "restarts", 1))
         return engine
 
-    monkeypatch.setattr(factory, "_scripted", restarting)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", restarting)
     run_parts(parts(first, second))
     assert len(started) == 4, "an engine that has died once is not handed on"
     tried = [row["num_attempts"] for part in second.trace_files() for row in trace_files.read_rows(part)]

@@ -20,15 +20,9 @@ from tests.slurm.ledger import Witness
 
 _NUM_KILLS = 5
 _SLOW_WORKER = """
-import sys
-from harness.engines import factory
+import os, sys
+os.environ["HARNESS_SCRIPTED_SECONDS"] = "0.01"
 from jobs.work.worker import run_parts
-made = factory._scripted
-def slowly(role, settings):
-    engine = made(role, settings)
-    engine.seconds_per_call = 0.01
-    return engine
-factory._scripted = slowly
 run_parts([(folder, [0, 1]) for folder in sys.argv[1:]])
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.engine import EngineDied, Role
-from harness.engines import factory
+from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from jobs.run import trace_files
@@ -55,7 +55,7 @@ def test_an_engine_that_dies_ends_the_worker_and_is_in_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Failed machinery is not a failed sample: what was under way is resumed."""
-    make_engine = factory._scripted
+    make_engine = scripted_engine.dry_run_engine
 
     def mortal(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = make_engine(role, settings)
@@ -70,7 +70,7 @@ def test_an_engine_that_dies_ends_the_worker_and_is_in_no_record(
         engine.write = write_until_death  # type: ignore[assignment]
         return engine
 
-    monkeypatch.setattr(factory, "_scripted", mortal)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", mortal)
     run = plan(tmp_path)
     with pytest.raises(BaseExceptionGroup) as raised:
         worker.run_shard(str(run.path), 0)

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from harness.engine import Role, Sampling
-from harness.engines import factory
+from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
+from harness.settings.roles import ModelSettings
 from jobs.after.grading import finish
 from jobs.run import trace_files
 from jobs.run.shards import assign_to_shards
-from jobs.run.spec import EngineSpec
 from jobs.run.state import compact, read_state
 from jobs.work import attempt as attempts
 from jobs.work.worker import ShardBusyError, run_shard, run_shards
@@ -108,7 +108,7 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
 ) -> None:
     """Its latency holds an engine's start, so views of latency leave it out."""
     run = plan(tmp_path)
-    made = factory._scripted
+    made = scripted_engine.dry_run_engine
 
     def restarting(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = made(role, settings)
@@ -122,7 +122,7 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
         engine.write = restart_at_the_third_call
         return engine
 
-    monkeypatch.setattr(factory, "_scripted", restarting)
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", restarting)
     run_shard(str(run.path), 0)
     [part] = run.trace_files()
     attempts = Counter(row["num_attempts"] for row in trace_files.read_rows(part))
@@ -145,7 +145,7 @@ def test_an_attempt_records_the_load_of_the_machine_when_it_starts_and_ends(
 def test_an_attempt_counts_the_cards_that_its_engines_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(i, "NVIDIA H100") for i in range(8)])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
-    run = plan(tmp_path, engine=EngineSpec("scripted", target_tensor_parallel=2), samples=1)
+    run = plan(tmp_path, settings={"target": ModelSettings(tensor_parallel=2)}, samples=1)
     run_shard(str(run.path), 0)
     attempt = json.loads(trace_files.read_metadata(run.trace_files()[0])["attempt"])
     assert (attempt["device"], attempt["num_devices"]) == ("NVIDIA H100", 2)

@@ -10,10 +10,8 @@ from numpy.random import Generator
 
 from tests.warehouse import cells
 from tests.warehouse.test_compare import load
-from warehouse.comparison import show, show_brief
+from warehouse.comparison.compared_runs import Run, read_runs
 from warehouse.comparison.contrasts import Settings, compare
-from warehouse.comparison.metrics import Run
-from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.outcomes import Outcomes
 from warehouse.database import reader
 from warehouse.statistics.bounded import which_is_better
@@ -92,44 +90,6 @@ def test_pass_at_k_of_unequal_numbers_of_samples_is_tested(both: list[Run]) -> N
     sides = contrast.pair.first, contrast.pair.second
     first, second = (pass_at_k(side.correct, side.samples, 2) for side in sides)
     assert (contrast.test, contrast.p) == ("bounded mean", which_is_better(first - second))
-
-
-@pytest.mark.parametrize(("n", "is_too_small"), [(40, True), (200, False)])
-def test_too_few_problems_for_the_margin_are_named(both: list[Run], n: int, is_too_small: bool) -> None:
-    """No problem differs: with 40, lost problems may be missing; with 200 the runs are shown to be equally good."""
-    outcomes = drawn(np.random.default_rng(3), np.ones(n), 4)
-    pair = [replace(run, outcomes=outcomes) for run in both[:2]]
-    comparison = compare(pair, Settings(margin=0.02))
-    contrast = comparison.rows[1].contrast
-    assert contrast is not None
-    assert (contrast.is_too_small, contrast.is_non_inferior) == (is_too_small, not is_too_small)
-    assert show.cells(comparison.rows[1], "run")[10] == ("n too small" if is_too_small else "yes")
-    worse = replace(both[1], outcomes=drawn(np.random.default_rng(3), np.full(n, 0.5), 4))
-    assert show.cells(compare([pair[0], worse], Settings()).rows[1], "run")[10] == "not shown"
-    lines = [line for line in show.legend(comparison) if line.startswith("n too small: 40 problems")]
-    assert ["the interval would reach −6.1 points" in line for line in lines] == [True] * is_too_small
-
-
-def test_a_cell_that_the_printed_interval_contradicts_names_the_missing_samples(both: list[Run]) -> None:
-    """The interval lies above −2 points without the missing samples, which count against the run."""
-    rng = np.random.default_rng(6)
-    base, run = (drawn(rng, np.full(200, 0.93), 16) for _ in range(2))
-    is_missing = np.zeros((200, 16), dtype=bool)
-    is_missing[:32, 0] = True
-    run = replace(run, is_missing=is_missing, is_unfinished=is_missing, is_correct=run.is_correct & ~is_missing)
-    comparison = compare([replace(both[0], outcomes=base), replace(both[1], outcomes=run)], Settings(margin=0.02))
-    contrast = comparison.rows[1].contrast
-    assert contrast is not None
-    assert contrast.difference.low is not None
-    assert contrast.difference.low > -0.02
-    assert contrast.is_non_inferior is False
-    for text, lines in (
-        (show.cells(comparison.rows[1], "run")[10], show.legend(comparison)),
-        (show_brief.cells(comparison, show.names(comparison))[1][3], show_brief.legend(comparison)),
-    ):
-        assert text == "not shown (32 missing)"
-        [line] = [line for line in lines if line.startswith("Not shown (… missing): ")]
-        assert "lies above −2 points; with the missing samples counted against the run, it would not" in line
 
 
 def test_a_few_broken_problems_are_not_hidden_by_small_gains_elsewhere(both: list[Run]) -> None:

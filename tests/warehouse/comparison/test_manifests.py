@@ -7,25 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
-
-from harness import prompt_file
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.spec import EngineSpec, RunSpec
+from jobs.run.spec import RunSpec
+from tests.shared import with_settings
 from tests.warehouse import cells
-from warehouse import compare
 from warehouse.comparison.manifests import differences, latency_mismatches, read_manifests
 from warehouse.database import reader
 from warehouse.load import load_run
 from warehouse.measures import measure
-from warehouse.render import warnings
-from warehouse.summary import summary
 
-ENGINE = replace(cells.SPEC.engine, target_tensor_parallel=4, draft_tensor_parallel=1)
-OWN_CARD = replace(cells.SPEC, engine=replace(ENGINE, draft_gpus=(0,), target_gpus=(1, 2, 3, 4)))
-SHARED = replace(cells.SPEC, engine=ENGINE)
-ALONE = replace(cells.VANILLA, engine=ENGINE)
+SHARED = with_settings(with_settings(cells.SPEC, "draft", tensor_parallel=1), "target", tensor_parallel=4)
+OWN_CARD = with_settings(with_settings(SHARED, "draft", gpus=(0,)), "target", gpus=(1, 2, 3, 4))
+ALONE = with_settings(cells.VANILLA, "target", tensor_parallel=4)
 
 
 def ran_on(where: Path, spec: RunSpec, latency: float = 10.0, **attempt: Any) -> str:
@@ -71,17 +65,6 @@ def test_other_cards_and_engines_that_share_cards_are_not_alike(tmp_path: Path) 
         assert measure(connection, "ratio_of_means", shared, slower) is None
 
 
-def test_texts_of_its_own_are_named_beside_the_hash_of_the_prompts(tmp_path: Path) -> None:
-    wording = prompt_file.parse("system = 'Sir.'\n[score]\nquestion = 'How good?'", "own.toml")
-    own = ran_on(tmp_path, replace(cells.SPEC, prompts=wording, prompt_hash="0123456789abcdef"))
-    built_in = ran_on(tmp_path, cells.SPEC)
-    with reader(tmp_path / "w.duckdb") as connection:
-        manifests = read_manifests(connection, [own, built_in])
-    assert manifests[own].values["prompts"] == "0123456789abcdef (own score.question, system)"
-    assert manifests[built_in].values["prompts"] == cells.SPEC.prompt_hash
-    assert "prompts" in {difference.name for difference in differences(list(manifests.values()))}
-
-
 def test_runs_from_before_there_was_a_choice_asked_for_log_probabilities(tmp_path: Path) -> None:
     """Their workers' loop took longer for it: NULL of an old run is not NULL of a new one."""
     before = {"target": {"kv_tokens": 1000}}
@@ -90,10 +73,10 @@ def test_runs_from_before_there_was_a_choice_asked_for_log_probabilities(tmp_pat
     new = ran_on(tmp_path, replace(ALONE, tag="new"), engines=now)
     asked = ran_on(
         tmp_path,
-        replace(ALONE, tag="asked", engine=replace(ENGINE, logprobs=True)),
+        replace(ALONE, tag="asked", engine=replace(ALONE.engine, logprobs=True)),
         engines={"target": {"mean_logprobs": True}},
     )
-    refused = replace(ALONE, tag="refused", engine=replace(ENGINE, logprobs=False))
+    refused = replace(ALONE, tag="refused", engine=replace(ALONE.engine, logprobs=False))
     not_asked = ran_on(tmp_path, refused, engines=now)
     assert mismatches(tmp_path, old, new) == ["log-probabilities asked for: yes against no"]
     assert mismatches(tmp_path, old, asked) == []
@@ -103,13 +86,8 @@ def test_runs_from_before_there_was_a_choice_asked_for_log_probabilities(tmp_pat
 def test_settings_of_each_model_are_named_and_keep_a_baseline_with_others_away(tmp_path: Path) -> None:
     plain = ran_on(tmp_path, SHARED)
     alone = ran_on(tmp_path, ALONE, num_devices=4)
-    other = replace(
-        SHARED,
-        draft_sampling={"top_k": 20},
-        target_template={"enable_thinking": False},
-        target_thinking_tags="none",
-        engine=replace(ENGINE, target_arguments={"kv_cache_dtype": "fp8"}),
-    )
+    own = {"template": {"enable_thinking": False}, "thinking_tags": "none", "engine": {"kv_cache_dtype": "fp8"}}
+    other = with_settings(with_settings(SHARED, "draft", top_k=20), "target", **own)
     changed = ran_on(tmp_path, other)
     with reader(tmp_path / "w.duckdb") as connection:
         manifests = read_manifests(connection, [plain, changed])
@@ -126,7 +104,7 @@ def test_settings_of_each_model_are_named_and_keep_a_baseline_with_others_away(t
 def test_the_server_of_a_model_is_compared_among_runs_that_use_the_model(tmp_path: Path) -> None:
     def served(spec: RunSpec) -> RunSpec:
         draft, target = (model and replace(model, server="vllm") for model in (spec.draft, spec.target))
-        return replace(spec, engine=replace(ENGINE, kind="served"), draft=draft, target=target)
+        return replace(spec, engine=replace(ALONE.engine, kind="served"), draft=draft, target=target)
 
     one = {"target server": "vllm 0.32.0"}
     both = {"draft server": "vllm 0.32.0", **one}
@@ -144,37 +122,3 @@ def test_the_server_of_a_model_is_compared_among_runs_that_use_the_model(tmp_pat
     assert named(alone, pair) == {}
     assert named(here, pair) == {"server of the draft": ["none", "vllm"], "server of the target": ["none", "vllm"]}
     assert named(alone, newer) == {"target server": ["vllm 0.32.0", "vllm 0.33.0"]}
-
-
-def test_times_of_a_machine_with_more_to_do_than_its_cores_have_a_warning(tmp_path: Path) -> None:
-    spec = replace(cells.SPEC, engine=EngineSpec("vllm"))
-    cores: dict[str, Any] = {"hardware": {"cores": 4}}
-    quiet = ran_on(tmp_path, replace(spec, seed=1), load_at_start=0.5, load_at_end=5.0, **cores)
-    busy = ran_on(tmp_path, replace(spec, seed=2), load_at_start=0.5, load_at_end=10.0, **cores)
-    killed = ran_on(tmp_path, replace(spec, seed=3), load_at_start=12.0, load_at_end=None, **cores)
-    unknown = ran_on(tmp_path, replace(spec, seed=4))
-    scripted = ran_on(tmp_path, replace(spec, seed=5, engine=EngineSpec("scripted")), load_at_end=10.0, **cores)
-    found = summary(tmp_path / "w.duckdb", [quiet, busy, killed, unknown, scripted])
-    assert [run.load_per_core for run in found] == [1.25, 2.5, 3.0, None, 2.5]
-    said = [[line for line in warnings(run) if line.startswith("BUSY MACHINE")] for run in found]
-    assert [len(lines) for lines in said] == [0, 1, 1, 0, 0]
-    assert "a load of 2.5 for each core" in said[1][0]
-    command = [quiet, busy, "--database", str(tmp_path / "w.duckdb")]
-    compared = CliRunner().invoke(compare.main, command).stdout
-    assert f"{busy}: BUSY MACHINE" in compared
-    assert f"{quiet}: BUSY MACHINE" not in compared
-
-
-def test_a_date_in_the_prompts_is_named_and_keeps_no_times_apart(tmp_path: Path) -> None:
-    def on(day: str | None, tag: str) -> str:
-        held = {} if day is None else {"prompt_date": day}
-        return ran_on(tmp_path, replace(ALONE, tag=tag, prompt_date=day), engines={"target": held})
-
-    first, second, without = on("2026-03-01", "a"), on("2026-03-02", "b"), on(None, "c")
-    with reader(tmp_path / "w.duckdb") as connection:
-        manifests = read_manifests(connection, [first, second, without])
-    [found] = [d for d in differences([manifests[first], manifests[second]]) if "prompts" in d.name]
-    assert (found.name, found.matter) == ("date in the prompts", "note")
-    assert found.values == {first: "2026-03-01", second: "2026-03-02"}
-    assert "date in the prompts" not in manifests[without].values, "its templates print none"
-    assert mismatches(tmp_path, first, second) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +10,8 @@ import pytest
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells
 from tests.warehouse.test_compare import BAD, GOOD, compare, load, records
-from tests.warehouse.test_display import Terminal
-from warehouse.comparison import show_regimes
-from warehouse.comparison.named_runs import compare_runs
-from warehouse.comparison.show_warnings import merged
-from warehouse.comparison.written import write, write_short
-from warehouse.report.page import make_report
+from warehouse.comparison import show
+from warehouse.comparison.contrasts import compare_runs
 
 ALONE, METHOD = cells.VANILLA, replace(cells.SPEC, method="specreason", params={"threshold": 5.0})
 
@@ -85,70 +80,11 @@ def test_two_runs_of_the_target_alone_are_compared_with_each_other(both: tuple[P
     assert [row["baseline_run_id"] for row in found] == [None, first]
 
 
-def test_the_last_table_has_a_line_per_setting_and_fits_eighty_columns(
-    both: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    where, names = both
-    monkeypatch.setenv("COLUMNS", "80")
-    screen = Terminal()
-    write(compare_runs(list(names.values()), where / "w.duckdb"), screen, "table", is_brief=True)
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
-    assert max(map(len, lines)) <= 80
-    closing = lines[max(i for i, line in enumerate(lines) if line.startswith("Latency (1 sample in flight): ")) :]
-    assert len(closing) <= 20, "a small screen holds it"
-    assert any(line.startswith("Throughput (32 samples in flight): ") for line in closing)
-    rows = [line.split() for line in closing if line.startswith(("vanilla target", "specreason"))]
-    assert [row[0] for row in rows] == ["vanilla", "specreason"]
-    assert rows[0][-2:] == ["baseline", "baseline"]
-    assert "2.00×" in rows[1]
-    assert "0.75×" in rows[1]
-    assert "pass@1 of 12 problems × 4" in " ".join(closing), "accuracy is that of the larger run"
-
-
-def test_a_suite_has_one_table_and_each_warning_once(
-    both: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    where, names = both
-    monkeypatch.setenv("COLUMNS", "80")
-    screen = Terminal()
-    write_short(compare_runs(list(names.values()), where / "w.duckdb"), screen)
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
-    assert max(map(len, lines)) <= 80
-    rows = [line.split()[0] for line in lines if " ± " in line and not line.startswith("pass@1")]
-    assert rows == ["vanilla", "specreason"]
-    assert len(lines) < 20
-    assert not [run for run in names.values() if run in screen.getvalue()], "short names stand for the runs"
-
-
-def test_warnings_that_differ_in_runs_and_numbers_are_one_with_the_range() -> None:
-    names = {"demo-a-1f": "a", "demo-a-2f": "a (1 in flight)", "demo-b-3f": "b"}
-    busy = [f"{run}: BUSY: a load of {load}, 2 cores" for run, load in zip(names, ("1.8", "10.5", "4.2"), strict=True)]
-    unequal = ["UNEQUAL: demo-a-2f against demo-a-1f: 4 against 3", "UNEQUAL: demo-b-3f against demo-a-1f: 4 against 3"]
-    assert list(merged([*busy, *unequal, "demo-b-3f: PART of 12."], names)) == [
-        "all 3 runs: BUSY: a load of 1.8 to 10.5, 2 cores",
-        "UNEQUAL: a (1 in flight) and b against a: 4 against 3",
-        "b: PART of 12.",
-    ]
-
-
 def test_a_setting_that_ran_in_one_regime_only_has_no_speed_up_in_the_other(both: tuple[Path, dict[str, str]]) -> None:
     where, names = both
     other = cells.finished(where, many(cells.SPEC), GOOD, latency=15.0)
     comparison = compare_runs([*names.values(), *load(where, other)], where / "w.duckdb")
-    rows = {row[0]: row[-2:] for row in show_regimes.cells(show_regimes.regimes(comparison))}
+    rows = {row[0]: row[-2:] for row in show.regimes_table(show.regimes(comparison))[1]}
     assert rows["specreason"] != rows["speccot"]
     assert rows["speccot"][0] == "–"
     assert rows["speccot"][1].startswith("2.00×")
-
-
-def test_the_report_has_the_regimes_apart(both: tuple[Path, dict[str, str]]) -> None:
-    where, names = both
-    text = make_report(list(names.values()), where / "w.duckdb", "md").content
-    assert "## Latency and throughput\n" in text
-    for table in ("Results", "Latency", "Fallback and tokens", "Speed-up over the target alone"):
-        assert f"## {table}: latency\n" in text
-        assert f"## {table}: throughput\n" in text
-    assert "OTHER PROBLEMS" not in text, "runs over other problems are in other tables"
-    single = make_report([names["target, many"], names["method, many"]], where / "w.duckdb", "md").content
-    assert "Latency and throughput" not in single
-    assert "## Results\n" in single

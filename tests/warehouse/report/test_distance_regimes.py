@@ -85,22 +85,6 @@ def marks(points: list[Point] | tuple[Point, ...]) -> dict[str, list[tuple[float
     return found
 
 
-def test_each_method_has_a_mark_for_each_regime_at_one_distance(both: tuple[Path, list[str]]) -> None:
-    chart = scatter(drawn(*both), "distance-speed-up")
-    assert marks(tuple(chart.points)) == {
-        "specreason": [(2.0, 0.255, True), (0.75, 0.255, False)],
-        "vanilla draft": [(4.0, 0.655, True), (2.0, 0.655, False)],
-        "vanilla target": [(1.0, 0.0, False)],
-    }
-    assert chart.key == ("1 in flight", "32 in flight")
-    assert len(chart.joined) == 2
-    for is_narrow in (True, False):
-        drawing = str(chart.draw(is_narrow=is_narrow))
-        assert drawing.count(">specreason<") == 1, "the two marks share a label"
-        assert drawing.count("hollow") == 3, "two methods and the key"
-        assert ">1 in flight</text>" in drawing
-
-
 def test_accuracy_and_the_table_have_one_row_for_each_method(both: tuple[Path, list[str]]) -> None:
     found = drawn(*both)
     assert set(marks(tuple(scatter(found, "distance-accuracy").points))) == {
@@ -121,14 +105,6 @@ def test_where_both_regimes_are_scored_the_distance_is_that_of_more_samples(tmp_
     names = [folder.path.name for folder in finished(tmp_path, nats_at_one=3.0)]
     chart = scatter(drawn(tmp_path, names), "distance-speed-up")
     assert marks(tuple(chart.points))["specreason"] == [(2.0, 0.255, True), (0.75, 0.255, False)]
-
-
-def test_with_one_regime_all_marks_are_filled_and_need_no_key(both: tuple[Path, list[str]]) -> None:
-    where, names = both
-    chart = scatter(drawn(where, names[::2]), "distance-speed-up")
-    assert chart.key is None
-    assert not any(point.is_hollow for point in chart.points)
-    assert "in flight</text>" not in str(chart.draw(is_narrow=True))
 
 
 def test_timing_samples_give_the_speed_up_at_one_in_flight_with_its_interval(tmp_path: Path) -> None:
@@ -162,27 +138,6 @@ def test_timing_samples_give_the_speed_up_at_one_in_flight_with_its_interval(tmp
     assert rows["vanilla target"][-2:] == ("baseline", "baseline")
     assert rows["specreason"][-2].startswith("2.0")
     assert rows["vanilla draft"][-2] == "–"
-
-
-def test_two_regimes_of_several_in_flight_have_a_key_and_every_speed_up_its_number_of_problems(tmp_path: Path) -> None:
-    folders = []
-    for name, spec in (("vanilla", ALONE), ("specreason", METHOD)):
-        for number, latency in zip((8, 64), LATENCIES[name][::-1], strict=True):
-            folder = cells.finished(tmp_path, replace(spec, concurrency=number), [3] * 12, latency=latency)
-            score(folder, [runs.vanilla(unit) for unit in runs.planned(folder)], NATS[name])
-            folders.append(folder)
-    loaded(tmp_path, folders)
-    found = drawn(tmp_path, [folder.path.name for folder in folders])
-    chart = scatter(found, "distance-speed-up")
-    assert chart.key == ("8 in flight", "64 in flight")
-    assert marks(tuple(chart.points))["specreason"] == [(2.0, 0.255, True), (0.75, 0.255, False)]
-    assert all("(n = 12)" in point.value_text for point in chart.points if point.label == "specreason")
-    [figure] = [figure for figure in found.figures if "distance-speed-up" in figure.charts]
-    assert "Hollow marks: 8 in flight; filled ones: 64 in flight." in figure.caption
-    assert "Speed-ups are over n = 12 problems." in figure.caption
-    assert "ratios of mean latencies" not in figure.caption, "no run has timing samples"
-    rows = {row[0]: row for row in next(table for table in found.tables if table.name == "distance-speed-up").rows}
-    assert all(cell.endswith(", n = 12") for cell in rows["specreason"][-2:])
 
 
 def test_runs_that_repeat_a_method_are_kept_apart_and_so_are_other_conditions_of_its_text(tmp_path: Path) -> None:
@@ -220,15 +175,3 @@ def test_a_scale_by_roots_keeps_the_order_and_has_a_few_round_ticks_that_lie_apa
     assert all(scale.low <= tick <= scale.high for tick in ticks)
     assert (0.0 in ticks) == (scale.low <= 0 <= scale.high)
     assert math.isclose(scale(scale.low), 300.0)
-
-
-def test_methods_on_other_problems_than_the_target_alone_are_drawn_without_its_mark(tmp_path: Path) -> None:
-    folders = []
-    for name, spec, num_problems in (("vanilla", ALONE, 12), ("specreason", METHOD, 8), ("draft", DRAFT, 8)):
-        folder = cells.finished(tmp_path, replace(spec, concurrency=32), [3] * num_problems, latency=10.0)
-        score(folder, [runs.vanilla(unit) for unit in runs.planned(folder)], NATS[name])
-        folders.append(folder)
-    loaded(tmp_path, folders)
-    shown = drawn(tmp_path, [folder.path.name for folder in folders])
-    [name] = [name for figure in shown.figures for name in figure.charts if name.startswith("distance-speed-up")]
-    assert len(scatter(shown, name).points) == 2

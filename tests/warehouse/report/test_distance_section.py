@@ -45,22 +45,3 @@ def test_absurd_steps_raise_an_alarm_and_are_listed_with_the_address_of_their_tr
     assert "ABSURD" not in quiet
     assert "Steps that the target finds absurd" not in quiet
     assert "15 nats or more" in quiet
-
-
-def test_the_figures_are_written_as_files_and_in_the_page(scored: tuple[Path, str, str], tmp_path: Path) -> None:
-    where, own, base = scored
-    page = tmp_path / "report.html"
-    result = report(where / "w.duckdb", own, base, "-o", str(page), "--figures", str(tmp_path))
-    assert result.exit_code == 0, result.output
-    names = {path.name for path in tmp_path.iterdir()}
-    for figure in ("target-nats", "distance-speed-up", "distance-accuracy"):
-        drawn = figure != "distance-accuracy"  # nothing is graded
-        assert ({f"{figure}.svg", f"{figure}.pdf"} <= names) == drawn
-    text = page.read_text()
-    assert 'id="distance"' in text
-    assert "distance (nats per token)" in text
-
-
-def test_a_report_on_runs_that_are_not_scored_has_no_such_section(tmp_path: Path) -> None:
-    folder, _ = made(tmp_path, runs.SPEC, None)
-    assert "nats" not in markdown(tmp_path, folder.path.name)

@@ -23,8 +23,7 @@ from warehouse import compare, query
 from warehouse.comparison.contrasts import Settings
 from warehouse.database import reader
 from warehouse.load import load_run
-from warehouse.report import svg
-from warehouse.report.charts import Bar, Dots, Line, Lines, Place, Scatter, StackedBars
+from warehouse.report.charts import Dots, Lines, Scatter, StackedBars
 from warehouse.report.differences import read_differences
 from warehouse.report.distance import read_distances
 from warehouse.report.facts import flips, report_facts
@@ -130,19 +129,6 @@ def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None
     assert {place.x: place.value for place in line.places} == {step: 100 * rate for step, rate in rates.items()}
 
 
-def test_the_page_has_the_sql_as_text(loaded: Loaded, written: Written) -> None:
-    ids = [loaded.speculative.path.name, loaded.vanilla.path.name]
-    page = written(loaded.database, *ids).read_text()
-    statements = [html.unescape(text) for text in re.findall(r'<pre tabindex="0">(.*?)</pre>', page, re.DOTALL)]
-    for figure in figures_of(loaded.database, *ids):
-        assert figure.sql in statements
-    assert any(text.startswith("python -m warehouse.compare toy-") for text in statements)
-
-
-def test_the_first_32_runs_have_different_marks() -> None:
-    assert len({(svg.series(i), svg.shape(i)) for i in range(32)}) == 32
-
-
 @pytest.mark.needs_tool("matplotlib")
 def test_figures_are_svg_and_pdf_files_as_wide_as_a_column(hostile: tuple[Path, Any], tmp_path: Path) -> None:
     database, folder = hostile
@@ -160,30 +146,3 @@ def test_figures_are_svg_and_pdf_files_as_wide_as_a_column(hostile: tuple[Path, 
     [figure, *_] = figures_of(database, folder.path.name)
     again = write_charts(figure.charts, tmp_path / "b")
     assert [file.read_bytes() for file in again] == [(tmp_path / "a" / file.name).read_bytes() for file in again]
-
-
-@pytest.mark.needs_tool("matplotlib")
-def test_figures_tell_the_same_in_gray_print_and_stay_sharp_at_any_size(tmp_path: Path) -> None:
-    kinds = ("drafting", "guidance", "verdict", "fallback", "chain", "answer", "queueing", "overhead", "rethink")
-    bar = Bar("a run", dict.fromkeys(kinds, 1.0), "9 s")
-    bars = StackedBars([bar], "seconds", "Where the time goes", "s", {kind: kind for kind in kinds})
-    places = [Place(x, 50.0 + x, None, None, "") for x in range(3)]
-    lines = Lines([Line(f"run {i}", i, places) for i in range(4)], "step", "accepted", "Acceptance")
-    svgs = {file.stem: file.read_text() for file in write_charts({"bars": bars, "lines": lines}, tmp_path)[::2]}
-    hatches = re.findall(r"<pattern.*?<path d=(.*?)/>", svgs["bars"], re.DOTALL)
-    assert len(hatches) == len(set(hatches)) == len(kinds) - 1, "one part has none"
-    assert len(set(re.findall(r"stroke-dasharray: ([\d., ]+)", svgs["lines"]))) == 3, "and one line is solid"
-    for file in tmp_path.glob("*.pdf"):
-        content = file.read_bytes()
-        assert b"/FontFile2" in content, "the font is in the file"
-        assert b"/Subtype /Image" not in content
-
-
-def test_without_matplotlib_one_line_says_how_to_get_it(
-    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    result = report(loaded.database, loaded.vanilla.path.name, "--figures", str(tmp_path / "a"))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "pip install 'speculative-reasoning-harness[figures]'" in result.stderr
-    assert not (tmp_path / "a").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +36,6 @@ def test_the_page_opens_with_charts_tables_and_the_first_trace(opened: Browser) 
     authors = [e.get_attribute("class") for e in opened.all(".pane .step")]
     assert authors == ["step target", "step draft", "step target"]
     assert "1 + 1?" in opened.text("#problem")
-
-
-def test_the_page_opens_at_its_top_and_choosing_a_sample_does_not_move_it(opened: Browser) -> None:
-    assert opened.script("return window.scrollY") == 0
-    opened.click("#next")
-    opened.until(
-        lambda: opened.element('#list [aria-current="true"] .what').get_attribute("textContent") == "toy/0 · 1"
-    )
-    assert opened.script("return window.scrollY") == 0
 
 
 def test_a_step_shows_every_candidate_the_chosen_one_probabilities_tokens_and_times(opened: Browser) -> None:
@@ -92,18 +82,6 @@ def test_a_click_opens_a_sample_and_keys_move_on(opened: Browser) -> None:
     opened.until(lambda: opened.text('#list [aria-current="true"] .what') == "toy/1 · 1")
     opened.click("#previous")
     opened.until(lambda: opened.text('#list [aria-current="true"] .what') == "toy/1 · 0")
-
-
-def test_two_methods_stand_side_by_side(opened: Browser) -> None:
-    opened.choose("second", "1")
-    opened.until(lambda: len(opened.all(".pane")) == 2)
-    names = [e.text.strip() for e in opened.all(".pane h3")]
-    assert names == ["speccot", "vanilla target"]
-    left, right = opened.all(".pane")
-    assert left.location["y"] == right.location["y"]
-    opened.script("document.querySelectorAll('[data-pane=\"1\"] .samples button')[1].click()")
-    opened.until(lambda: "24.0 s" in opened.text('[data-pane="1"] .facts'))
-    assert "10.0 s" in opened.text('[data-pane="0"] .facts')
 
 
 def test_filters_show_samples_not_run_and_samples_that_disagree(opened: Browser) -> None:
@@ -218,14 +196,6 @@ def test_the_address_names_the_trace_and_back_and_forward_follow_it(opened: Brow
         assert (is_shown(name), len(opened.all(".pane"))) == (True, panes)
 
 
-def test_an_address_of_no_sample_opens_the_first_one(opened: Browser) -> None:
-    page = str(opened.script("return location.href")).partition("#")[0]
-    opened.driver.get("about:blank")
-    opened.driver.get(f"{page}#trace=<script>&problem=%00&sample=9e9&with=x")
-    opened.until(lambda: opened.script("return document.documentElement.dataset.ready") == "true")
-    assert opened.text('#list [aria-current="true"] .what') == "toy/0 · 0"
-
-
 def test_the_text_of_traces_is_searched_and_the_place_is_shown(opened: Browser) -> None:
     opened.choose("words", "perhaps 3")
     opened.until(lambda: "in 5 of the 5 traces of speccot" in opened.text("#searched"))
@@ -238,87 +208,6 @@ def test_the_text_of_traces_is_searched_and_the_place_is_shown(opened: Browser) 
     assert "No samples match these filters." in opened.text("#problem")
     opened.choose("words", "too long")
     opened.until(lambda: listed(opened) == ["toy/1 · 1"])
-
-
-def test_filters_are_reset_by_a_button_and_other_runs_drop_a_difference(
-    browser: Browser, written: Written, flipped: tuple[Path, list[str]]
-) -> None:
-    browser.open(written(flipped[0], *flipped[1]))
-    assert browser.element("#unfilter").get_attribute("disabled") is not None
-    browser.click('button.flip[data-side="2"]')
-    browser.until(lambda: len(browser.all(".pane")) == 2)
-    assert len(listed(browser)) < 6
-    browser.choose("first", "1")
-    assert len(listed(browser)) == 6
-    browser.choose("search", "no such words")
-    assert listed(browser) == []
-    browser.click("#unfilter")
-    assert len(listed(browser)) == 6
-    assert browser.complaints() == []
-
-
-def test_a_table_is_sorted_by_a_column_and_goes_back(opened: Browser) -> None:
-    def names() -> list[str]:
-        return [str(e.get_attribute("textContent")).strip() for e in opened.all("table.results tbody th")]
-
-    def press(column: str) -> str | None:
-        [head] = [h for h in opened.all("table.results thead th") if h.text.startswith(column)]
-        opened.script("arguments[0].focus()", head.find_element("css selector", "button"))
-        opened.driver.switch_to.active_element.send_keys("\ue007")  # the key Enter
-        return head.get_attribute("aria-sort")
-
-    before = names()
-    assert (press("re-run SE"), names()) == ("ascending", before[::-1])
-    assert (press("re-run SE"), names()) == ("descending", before[::-1]), "a cell without a value stays last"
-    assert (press("re-run SE"), names()) == (None, before)
-    assert (press("not run"), names()) == ("ascending", before[::-1])
-    assert (press("run"), [h.get_attribute("aria-sort") for h in opened.all("table.results [aria-sort]")]) == (
-        "ascending",
-        ["ascending"],
-    )
-
-
-def test_a_phone_shows_readable_charts_and_no_page_wider_than_itself(opened: Browser) -> None:
-    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    opened.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    try:
-        sizes = opened.script(
-            "return [...document.querySelectorAll('svg.chart text')].filter((t) => t.getBoundingClientRect().height)"
-            ".map((t) => parseFloat(getComputedStyle(t).fontSize) * t.ownerSVGElement.getBoundingClientRect().width"
-            " / t.ownerSVGElement.viewBox.baseVal.width)"
-        )
-        assert isinstance(sizes, list)
-        assert min(sizes) > 10
-        assert opened.script("return document.documentElement.scrollWidth") == 390
-    finally:
-        opened.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-def test_the_mark_beside_a_trace_is_the_one_of_the_legend(opened: Browser) -> None:
-    opened.choose("second", "1")
-    opened.until(lambda: len(opened.all(".pane")) == 2)
-    shapes = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerHTML)"
-    legend = opened.script(shapes, "header .key svg")
-    assert opened.script(shapes, ".pane h3 svg") == legend
-    assert opened.script(shapes, "table.results tbody svg") == legend
-
-
-def test_what_scrolls_takes_the_focus_headings_are_in_order_and_columns_have_names(opened: Browser) -> None:
-    opened.script("document.querySelectorAll('details').forEach((fold) => { fold.open = true })")
-    unfocusable = opened.script(
-        "return [...document.querySelectorAll('body *')].filter((e) => ['auto', 'scroll'].some((o) =>"
-        " [getComputedStyle(e).overflowX, getComputedStyle(e).overflowY].includes(o))"
-        " && (e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1)"
-        " && e.tabIndex < 0 && !e.querySelector('button, a, input, select')).map((e) => e.outerHTML.slice(0, 80))"
-    )
-    assert unfocusable == []
-    levels = opened.script(
-        "return [...document.querySelectorAll('h1, h2, h3, h4, h5')].map((h) => Number(h.tagName[1]))"
-    )
-    assert isinstance(levels, list)
-    assert levels[0] == 1
-    assert all(after <= before + 1 for before, after in pairwise(levels))
-    assert [h for h in opened.all("thead th") if not str(h.get_attribute("textContent")).strip()] == []
 
 
 def test_axe_has_no_serious_finding(opened: Browser) -> None:

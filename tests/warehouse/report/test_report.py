@@ -8,35 +8,24 @@ import html
 import json
 import random
 import re
-import statistics
 import string
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
-from harness.methods.plugins import MethodSource
-from harness.problems.problem import DatasetOrigin
-from harness.prompt_file import BUILT_IN
 from jobs.run import trace_files
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from tests.warehouse.report.conftest import HOSTILE, report
 from warehouse.database import reader
 from warehouse.load import load_run
-from warehouse.report.__main__ import main
 from warehouse.report.facts import RunFacts, flips, report_facts
-from warehouse.report.tables import conditions
-from warehouse.statistics.bounded import accuracy
 
 Written = Callable[..., Path]
-T_TWO_DEGREES = 4.302652730
-"""97.5 % quantile of Student's t, from a table."""
 
 
 def unpacked(page: Path, name: str) -> Any:
@@ -51,36 +40,6 @@ def facts_of(database: Path, *run_ids: str) -> list[RunFacts]:
 
 def all_runs(loaded: Loaded) -> list[str]:
     return [loaded.speculative.path.name, loaded.vanilla.path.name, loaded.limited.path.name]
-
-
-def test_the_latency_interval_is_the_t_interval_over_problem_means(loaded: Loaded) -> None:
-    [facts] = facts_of(loaded.database, loaded.vanilla.path.name)
-    assert facts.latency is not None
-    means = [22.0, 30.0, 38.0]
-    half = T_TWO_DEGREES * statistics.stdev(means) / 3**0.5
-    assert facts.latency.value == pytest.approx(30.0)
-    assert facts.latency.low == pytest.approx(30 - half)
-    assert facts.latency.high == pytest.approx(30 + half)
-
-
-def test_the_fallback_interval_is_over_problems(tmp_path: Path) -> None:
-    """Refused verdicts of the three problems: 1 of 2, 0 of 2, 2 of 2."""
-    folder = runs.create(tmp_path)
-    refused = [True, False, True, False, False, True]
-    runs.write_part(
-        folder,
-        [runs.speculative(unit, refused=r) for unit, r in zip(runs.planned(folder), refused, strict=True)],
-    )
-    load_run(folder, tmp_path / "w.duckdb")
-    [facts] = facts_of(tmp_path / "w.duckdb", folder.path.name)
-    assert facts.fallback is not None
-    assert facts.fallback.value == pytest.approx(0.5)
-    # Equal numbers of verdicts: the ratio is the mean of 0.5, 0 and 1, with the interval of an accuracy.
-    expected = accuracy(np.array([0.5, 0.0, 1.0]))
-    assert (facts.fallback.low, facts.fallback.high) == pytest.approx((expected.low, expected.high))
-    [step] = facts.acceptance
-    assert (step.step_index, step.num_decisions) == (1, 6)
-    assert step.rate.value == pytest.approx(0.5)
 
 
 def test_device_hours_count_from_the_engines_start_up_to_the_last_call(loaded: Loaded) -> None:
@@ -125,26 +84,6 @@ def test_flips_are_problems_right_under_one_run_and_wrong_under_the_other(flippe
     assert (pair.num_shared, pair.only_first, pair.only_second) == (3, 0, 1)
 
 
-def test_labels_of_runs_of_one_method_show_what_differs(tmp_path: Path) -> None:
-    specs = [
-        runs.VANILLA,
-        replace(runs.VANILLA, params={"model": "draft"}, draft=runs.DRAFT, target=None),
-        runs.SPEC,
-        replace(runs.SPEC, params={"drafts": 3, "guidance_tokens": 8}),
-        replace(runs.SPEC, params={"drafts": 3, "guidance_tokens": 8}, concurrency=8),
-    ]
-    for spec in specs:
-        load_run(runs.create(tmp_path, spec), tmp_path / "w.duckdb")
-    labels = [facts.label for facts in facts_of(tmp_path / "w.duckdb", *(spec.run_id for spec in specs))]
-    assert labels == [
-        "vanilla target",
-        "vanilla draft",
-        "speccot drafts 2",
-        "speccot drafts 3 (1 in flight)",
-        "speccot drafts 3 (8 in flight)",
-    ]
-
-
 def test_the_page_loads_nothing_from_outside(loaded: Loaded, written: Written) -> None:
     page = written(loaded.database, *all_runs(loaded)).read_text()
     own = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
@@ -166,62 +105,6 @@ def test_the_page_holds_every_trace_and_every_sample(loaded: Loaded, written: Wr
     assert [candidate["accepted"] for candidate in trace["steps"][1]["candidates"]] == [True, False]
     assert trace["steps"][1]["verdict"]["probabilities"] == [0.625, 0.25, 0.125]
     assert "all 11 traces" in page.read_text()
-
-
-def test_warnings_are_in_every_format(loaded: Loaded, tmp_path: Path) -> None:
-    for name in ("a.html", "a.md", "a.tex"):
-        assert report(loaded.database, *all_runs(loaded), "-o", str(tmp_path / name)).exit_code == 0
-        content = (tmp_path / name).read_text()
-        assert "LIMITED RUN: 2 of the 9 problems of toy" in content
-        assert "INCOMPLETE RUN: 1 of 6 samples have not been run" in content
-    figures = re.findall("<figcaption>(.*?)</figcaption>", (tmp_path / "a.html").read_text())
-    assert len(figures) > 4
-    assert all("LIMITED, not a benchmark result: speccot (8 in flight)." in caption for caption in figures)
-
-
-def test_the_title_of_an_own_dataset_heads_the_report_and_stands_beside_its_name(
-    tmp_path: Path, written: Written
-) -> None:
-    named, plain = (
-        runs.create(tmp_path, spec=replace(runs.VANILLA, dataset_origin=origin, seed=seed))
-        for seed, origin in enumerate([DatasetOrigin("file my.jsonl", "a" * 16, "Our <b>sums</b>"), None])
-    )
-    database = tmp_path / "w.duckdb"
-    for folder in (named, plain):
-        runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)])
-        load_run(folder, database)
-    page = written(database, named.path.name).read_text()
-    assert "<h1>Speculative reasoning on Our &lt;b&gt;sums&lt;/b&gt;</h1>" in page
-    assert f"1 run on {runs.VANILLA.dataset} (Our &lt;b&gt;sums&lt;/b&gt;), last loaded" in page
-    page = written(database, plain.path.name).read_text()
-    assert f"<h1>Speculative reasoning on {runs.VANILLA.dataset}</h1>" in page
-    assert f"1 run on {runs.VANILLA.dataset}, last loaded" in page
-
-
-def test_own_methods_and_prompts_are_named_and_their_code_is_not_marked_as_another(tmp_path: Path) -> None:
-    own = replace(runs.VANILLA, method="own", method_source=MethodSource("rule.py:Own", "c" * 16))
-    wording = BUILT_IN.model_copy(update={"answer_bridge": "So: "})
-    database, names = tmp_path / "w.duckdb", []
-    for spec in (runs.VANILLA, own, replace(own, seed=7, prompts=wording)):
-        folder = runs.create(tmp_path, spec=spec)
-        runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)])
-        load_run(folder, database)
-        names.append(folder.path.name)
-    facts = [
-        replace(run, conditions={**run.conditions, "code_hashes": code})
-        for run, code in zip(facts_of(database, *names), ["h1", "h2", "h2"], strict=True)
-    ]
-    table = conditions(facts)
-    rows = {row[0]: row[1:] for row in table.rows}
-    assert rows["source of the method"] == ("", "–", "rule.py:Own", "rule.py:Own")
-    assert rows["code of the method"] == ("", "–", "c" * 16, "c" * 16)
-    assert rows["dataset"] == (runs.VANILLA.dataset, "", "", "")
-    assert rows["hash of the prompts"][3].endswith(" (own answer_bridge)")
-    marked = {table.rows[place][0] for place in table.differs}
-    assert "hash of the prompts" in marked
-    assert not marked & {"hash of the code", "code of the method"}
-    changed = conditions([facts[1], replace(facts[2], conditions={**facts[2].conditions, "code_hashes": "h3"})])
-    assert "hash of the code" in {changed.rows[place][0] for place in changed.differs}
 
 
 def test_a_page_stays_within_its_size_and_reports_what_it_leaves_out(tmp_path: Path, written: Written) -> None:
@@ -295,14 +178,6 @@ def test_markdown_and_latex_contain_the_tables_with_markup_escaped(hostile: tupl
     assert r"pass@1 \%" in latex
     assert latex.count(r"\toprule") == latex.count(r"\end{tabular}") == latex.count(r"\begin{table}") > 4
     assert r"drafts 2, note \textless{}script\textgreater{}window.pwned" in latex
-
-
-def test_a_run_folder_stands_for_its_run_and_its_warehouse(tmp_path: Path) -> None:
-    folder = runs.create(tmp_path)
-    load_run(folder, tmp_path / "warehouse.duckdb")
-    result = CliRunner().invoke(main, [str(folder.path)])
-    assert result.exit_code == 0
-    assert folder.path.name.replace("-", "") in result.stdout.replace("-", "").replace("\\", "")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from warehouse.statistics.bounded import (
     smallest_margin,
     which_is_better,
 )
-from warehouse.statistics.power import minimum_detectable_effect
+from warehouse.statistics.planning import minimum_detectable_effect
 
 REPETITIONS = 400
 SIXTEENTHS = st.lists(st.integers(-16, 16), min_size=2, max_size=60).map(lambda steps: np.array(steps) / 16)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 from scipy import stats
 
 from tools.simulate.accuracy import before_covers, coverage, covers, draw
@@ -12,8 +11,6 @@ from tools.simulate.intervals import holds
 from warehouse.statistics.bounded import accuracy, bounded_mean
 from warehouse.statistics.intervals import mean_t, rerun_standard_error
 from warehouse.statistics.ratios import geometric_mean_ratio
-
-ANSWERS = st.lists(st.integers(0, 1), min_size=3, max_size=40)
 
 
 def test_the_t_interval_is_scipys() -> None:

@@ -13,8 +13,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import StratifiedTable
 from statsmodels.stats.multitest import multipletests
 
-from warehouse.statistics.multiple import holm
-from warehouse.statistics.paired import _convolved, sign_flip, stratified
+from warehouse.statistics.paired import _convolved, holm, sign_flip, stratified
 
 SIXTEENTHS = st.lists(st.integers(-16, 16), min_size=2, max_size=10)
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness import reproduce
-from harness.launch_options import Launch
+from harness.settings.launch_settings import Launch
 from jobs.timing import folder as timings
 from tests.jobs.runs import plan
 from tests.warehouse import runs
@@ -20,7 +20,7 @@ from tests.warehouse.suites.timed_runs import PLAIN, SPECULATIVE, finished, time
 from warehouse import timed_measures
 from warehouse.database import reader, rows
 from warehouse.load import load_run
-from warehouse.loading.answers import answer_of
+from warehouse.loading.timings import answer_of
 from warehouse.measures import runs_like
 from warehouse.suites import published_runs, published_suites
 from warehouse.suites.published_runs import suite_run
@@ -122,7 +122,7 @@ def test_a_dry_run_says_by_recorded_runs_what_a_latency_sample_saves(tmp_path: P
         runs.write_part(run, [runs.vanilla(unit, latency=seconds) for unit in runs.planned(run)], device="H100")
         load_run(run, tmp_path / "w.duckdb")
     more = ("--dry-run", "--latency-sample", "4", "--tag", "new", "--database", str(tmp_path / "w.duckdb"))
-    width = ("--target-tensor-parallel", "1")
+    width = ("--target.tensor-parallel", "1")
     words = [TABLE[0], *TABLE[2:-1], "3x2", "--output", str(tmp_path), *more, *width]
     told = CliRunner(env={"COLUMNS": "220"}).invoke(reproduce.main, words).output
     saved = "0.29 GPU-hours (0.2 for the batches and 0.089 for the timing) instead of 0.4 with every sample alone"
@@ -213,5 +213,8 @@ def test_the_answer_of_a_timed_chain_is_counted_as_that_of_a_sample(tmp_path: Pa
 
 def test_a_plan_of_other_runs_is_not_taken_for_the_suites(tmp_path: Path) -> None:
     plan(tmp_path)
-    pair = (Launch(method="vanilla", dataset="gsm8k", concurrency=1), Launch(method="vanilla", dataset="gsm8k"))
+    pair = (
+        Launch.from_flags({"method": "vanilla", "dataset": "gsm8k", "concurrency": 1}),
+        Launch.from_flags({"method": "vanilla", "dataset": "gsm8k"}),
+    )
     assert published_runs.choose([pair], tmp_path).way == "sample"

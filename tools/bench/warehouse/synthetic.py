@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.problems.problem import Problem, dataset_hash
-from jobs.run import digest, trace_files
+from jobs.run import files, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit
 from warehouse.database import Connection, scratch
@@ -157,7 +157,7 @@ def _write_trace_file(
     attempt = Attempt(path.stem, run.path.name, 0, "synthetic", 1, 1_700_000_000.0, None)
     sql = _TRACE_FILE_SQL.read_text(encoding="utf-8")
     connection.execute(
-        sql.replace("{attempt}", json.dumps(asdict(attempt))).replace("{format}", str(digest.FORMAT)),
+        sql.replace("{attempt}", json.dumps(asdict(attempt))).replace("{format}", str(files.FORMAT)),
         {
             "run": run.path.name,
             "dataset": "synthetic",
@@ -174,7 +174,7 @@ def _write_trace_file(
             "file": str(path),
         },
     )
-    path.write_bytes(digest.with_digests(memoryview(path.read_bytes())))
+    path.write_bytes(files.with_digests(memoryview(path.read_bytes())))
 
 
 def _write_grades(run: RunFolder, units: list[Unit]) -> None:

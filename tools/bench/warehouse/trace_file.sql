@@ -71,6 +71,6 @@ SELECT sample_id, 'synthetic/' || problem AS problem_id, sample_index::INTEGER A
         decision := NULL::STRUCT(kind VARCHAR, value DOUBLE, threshold DOUBLE, accepted BOOLEAN, accepts_below BOOLEAN)) ORDER BY i) AS steps,
     flatten(list(calls ORDER BY i)) AS calls,
     CASE WHEN uniform(sample_id, 'stop') < 0.97 THEN 'answered' ELSE 'budget' END AS stop_reason,
-    NULL::VARCHAR AS error, num_steps * 2.0 + 0.5 AS latency_seconds, 1::INTEGER AS num_attempts, 1::INTEGER AS version
+    NULL::VARCHAR AS error, num_steps * 2.0 + 0.5 AS latency_seconds, 1::INTEGER AS num_attempts
 FROM timed GROUP BY ALL ORDER BY min(place)
 ) TO $file (FORMAT parquet, COMPRESSION zstd, KV_METADATA {attempt: '{attempt}', format: '{format}'});

@@ -15,10 +15,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 from harness.engine import RequestRefused, Sampling
-from harness.engines.scripted import ByteTokenizer, JudgeScript, ScriptedEngine, WriteScript
+from harness.engines.scripted import ByteTokenizer, JudgeScript, ScriptedEngine, SimulatedModel, WriteScript
 from harness.engines.served.address import ServedModel, ServerAddress
 from harness.engines.served.connection import Connection
-from harness.engines.simulated_model import SimulatedModel
 from harness.weights.tokenizer import HFTokenizer
 
 MODEL = "org/story"

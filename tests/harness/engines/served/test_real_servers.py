@@ -21,8 +21,8 @@ from harness import prompts
 from harness.engine import Role, Sampling
 from harness.engines.served.address import ServedModel, ServerAddress
 from harness.engines.served.connection import Connection
-from harness.engines.served.engine import ServedEngine
-from harness.engines.served.probe import find
+from harness.engines.served.discovery import find
+from harness.engines.served.served_engine import ServedEngine
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.problems import benchmarks
@@ -35,7 +35,7 @@ _VLLM = (
     "--dtype float32 --enforce-eager --max-model-len 2048 --block-size 32 --no-enable-chunked-prefill "
     "--max-num-batched-tokens 2048 --enable-prompt-tokens-details"
 )
-"""As the harness starts engines on a CPU (harness.engines.vllm_arguments)."""
+"""As the harness starts engines on a CPU (harness.engines.vllm)."""
 
 
 @contextlib.contextmanager

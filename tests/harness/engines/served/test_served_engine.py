@@ -14,11 +14,10 @@ from typing import Any, cast
 import pytest
 
 from harness.engine import EngineDied, EngineError, RequestRefused, Sampling, VerdictUnavailable
-from harness.engines.scripted import ByteTokenizer, ScriptedEngine
-from harness.engines.served import connection, probe
-from harness.engines.served.engine import ServedEngine
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine, SimulatedModel
+from harness.engines.served import connection, discovery
+from harness.engines.served.served_engine import ServedEngine
 from harness.engines.settings import EngineSettings
-from harness.engines.simulated_model import SimulatedModel
 from harness.weights.tokenizer import HFTokenizer, verdict_options
 from tests.harness.conftest import save_tokenizer
 from tests.harness.engines.served.fake_server import MODEL, FakeServer, judge_each, serving
@@ -291,9 +290,9 @@ async def test_the_key_is_sent_and_never_shown(
     caplog.set_level(logging.DEBUG)
     vllm.key = "secret-key-1"
     good, bad = vllm.connection("secret-key-1"), vllm.connection("secret-key-2")
-    assert (await probe.find(good)).model == MODEL
+    assert (await discovery.find(good)).model == MODEL
     with pytest.raises(EngineDied, match="refuses the key: status 401; set HARNESS_TARGET_API_KEY") as refused:
-        await probe.find(bad)
+        await discovery.find(bad)
     await asyncio.gather(good.close(), bad.close())
     assert "secret-key" not in str(refused.value) + repr(refused.value.__context__) + caplog.text
     assert "secret-key" not in "".join(capfd.readouterr())

@@ -1,0 +1,390 @@
+"""What real engines answer on this machine, against goals.
+
+`python -m harness.doctor --engines` makes each of these checks in a process of its own, which opens the engines that
+it needs: they start, every kind of call is answered, verdicts agree with plain transformers, the prefix cache finds a
+growing chain, and token-level speculation changes no text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Literal
+
+import psutil
+
+from harness import prompts
+from harness.chain import Chain, Limits, Stop
+from harness.chain.step_candidates import as_candidates
+from harness.engine import Choice, Completion, Engine, EngineError, Role, Sampling
+from harness.engines import registry
+from harness.engines.registry import open_engines
+from harness.engines.settings import Device, EngineSettings, pair_settings
+from harness.engines.speculation import DEFAULT_TOKENS, Proposer, Speculation, unsupported_reason
+from harness.problems import benchmarks
+from harness.problems.problem import Problem
+from harness.recording import Model, recording_models
+from harness.sizing.card_plan import DoesNotFit
+from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
+from harness.trace import Trace
+from harness.weights import models
+
+_Question = tuple[list[int], tuple[int, ...]]
+"""Prompt and options."""
+Value = float | int | str | None
+Relation = Literal["<", "<=", ">=", "="]
+_CANDIDATES = 3
+_CONTEXT_TOKENS = 1024
+_IN_FLIGHT = 64
+_STEP_TOKENS = 24
+_LIMITS = Limits(temperature=0.6, top_p=1.0, token_budget=256)
+_LIKELY = 0.01
+"""Options of at least this probability count where numbers are rounded to bfloat16: less likely ones, whose
+log-probabilities are large, are rounded by up to 0.06 each."""
+
+
+class NotPossible(Exception):
+    """A check cannot be made here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number or word that a check found."""
+
+    name: str
+    value: Value
+    unit: str = ""
+    relation: Relation | None = None
+    """How the value has to stand to `bound`; None: it is only reported."""
+    bound: Value = None
+
+    @property
+    def is_met(self) -> bool:
+        """False where there is a goal and the value misses it, is missing, or is not a number."""
+        value, bound = self.value, self.bound
+        if self.relation is None or self.relation == "=":
+            return self.relation is None or value == bound
+        if not isinstance(value, int | float) or not isinstance(bound, int | float):
+            return False
+        return {"<": value < bound, "<=": value <= bound, ">=": value >= bound}[self.relation]
+
+    def __str__(self) -> str:
+        goal = "" if self.relation is None else f" ({self.relation} {_shown(self.bound)})"
+        return f"{self.name} {_shown(self.value)}{self.unit and ' ' + self.unit}{goal}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is to be checked, as plain data for the process of a check."""
+
+    kind: str
+    device: Device
+    draft: ModelFiles | None
+    """None for scripted engines, which run no model."""
+    target: ModelFiles | None
+    work: str
+    """Folder for logs and run folders."""
+    starts: list[float] = field(default_factory=list)
+    """Seconds of every start of engines so far."""
+
+    @property
+    def can(self) -> registry.Capabilities:
+        """What the engine can do."""
+        return registry.capabilities(self.kind)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether more than the fewest samples take no longer than the engines' start."""
+        return self.can.has_processes and self.device == "gpu"
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Bundled problems, which need no network."""
+        return benchmarks.load("demo")[: 24 if self.is_large else 6]
+
+
+@contextlib.asynccontextmanager
+async def _opened(
+    machine: Machine,
+    roles: tuple[Role, ...] = ("draft", "target"),
+    *,
+    dtype: str = "auto",
+    proposing: Proposer | None = None,
+) -> AsyncIterator[Mapping[Role, Engine]]:
+    """Open engines as a run does, with the widths and shares of a run. Raises DoesNotFit, EngineDied, ValueError."""
+    named: dict[Role, ModelFiles | None] = {role: getattr(machine, role) for role in roles}
+    tokens = DEFAULT_TOKENS[proposing] if proposing else 0
+    speculator = machine.draft if proposing == "draft" else None
+    sizing = RunSizing(
+        {role: model for role, model in named.items() if model is not None},
+        context_tokens=_CONTEXT_TOKENS,
+        sample_tokens=dict.fromkeys(roles, _CONTEXT_TOKENS),
+        concurrency=_IN_FLIGHT,
+        candidates=_CANDIDATES,
+        dtype=dtype,
+        speculator=speculator,
+        speculative_tokens=tokens,
+    )
+    chosen = chosen_here(machine.kind, sizing)
+    weights = (speculator.path, speculator.revision) if speculator else (None, None)
+    settings = pair_settings(
+        machine.kind,
+        roles,
+        dtype=dtype,
+        max_context=_CONTEXT_TOKENS,
+        tensor_parallel=chosen.tensor_parallel,
+        memory=chosen.memory,
+        concurrency=_IN_FLIGHT,
+        candidates=_CANDIDATES,
+        device=machine.device,
+        speculation=Speculation(proposing, tokens, *weights) if proposing else None,
+    )
+    begun, logs = time.monotonic(), Path(machine.work) / f"engines-{os.getpid()}-{len(machine.starts)}"
+    async with open_engines(named.get("draft"), named["target"], roles, settings, logs) as engines:
+        machine.starts.append(time.monotonic() - begun)
+        yield engines
+
+
+async def check_start(machine: Machine) -> list[Measured]:
+    """Start both engines beside each other."""
+    async with _opened(machine) as engines:
+        found = [Measured("engines", len(engines), "", "=", 2)]
+        if not machine.can.has_processes:
+            return found
+        for role, engine in engines.items():
+            found.append(Measured(f"KV tokens, {role}", engine.kv_tokens, "", ">=", engine.context_tokens))
+        processes = engine_processes(os.getpid())
+        return [
+            *found,
+            Measured("processes", len(processes), "", ">=", 2),
+        ]
+
+
+def engine_processes(worker: int) -> list[psutil.Process]:
+    """Return the processes below a worker that compute and schedule for vLLM's engines."""
+    return [child for child in psutil.Process(worker).children(recursive=True) if child.name().startswith("VLLM")]
+
+
+async def _lookahead(chain: Chain, draft: Model, target: Model) -> None:
+    ids, _ = prompts.opening(draft.tokenizer, chain.problem)
+    draft.begin(ids, Sampling(_STEP_TOKENS, temperature=0.6), step=1)
+    draft.discard()
+    await draft.finish_discarded()
+
+
+async def _verdict(kind: str, chain: Chain, draft: Model, target: Model) -> None:
+    proposed = await chain.propose(draft, _CANDIDATES, max_tokens=_STEP_TOKENS)
+    if kind == "score":
+        await chain.score(target, proposed[0], draft)
+    elif kind == "separate scores":
+        await chain.score_each(target, as_candidates(proposed), proposed, draft)
+    elif kind == "choice":
+        await chain.choose(target, as_candidates(proposed))
+    else:
+        await chain.choose_chain(target, as_candidates(proposed), may_reject=True)
+
+
+ACTS: Mapping[str, Callable[[Chain, Model, Model], Awaitable[object]]] = {
+    "guidance": lambda chain, draft, target: chain.write(target, "guidance", max_tokens=8, stop=()),
+    "draft": lambda chain, draft, target: chain.propose(draft, _CANDIDATES, max_tokens=_STEP_TOKENS),
+    **{f"verdict ({kind})": partial(_verdict, kind) for kind in ("score", "separate scores", "choice", "chain choice")},
+    "fallback": lambda chain, draft, target: chain.write(target, "fallback", max_tokens=_STEP_TOKENS),
+    "rethink": lambda chain, draft, target: chain.write(target, "rethink", max_tokens=_STEP_TOKENS, stop=()),
+    "chain": lambda chain, draft, target: chain.write(target, "chain", max_tokens=_STEP_TOKENS, stop=()),
+    "answer": lambda chain, draft, target: chain.answer(target),
+    "lookahead": _lookahead,
+}
+"""How a call of each purpose is made; the purpose is what stands before a parenthesis."""
+
+
+async def check_calls(machine: Machine) -> list[Measured]:
+    """Make a call of every purpose and ask for every kind of verdict."""
+    problem, unanswered = machine.problems[0], []
+    async with _opened(machine) as engines:
+        for name, act in ACTS.items():
+            trace = Trace("engines", problem.id, 0, seed=1)
+            try:
+                async with recording_models(engines, ("draft", "target"), trace) as pair:
+                    chain = Chain(problem, list(pair.values()), trace, _LIMITS, rubric=name.endswith("scores)"))
+                    with contextlib.suppress(Stop):  # whatever was written, the call was answered
+                        await act(chain, pair["draft"], pair["target"])
+            except EngineError as error:
+                unanswered.append(f"{name} ({type(error).__name__}: {error})")
+                continue
+            purpose = name.partition(" (")[0]
+            if not any(c.purpose == purpose and c.output_tokens and c.end_seconds > 0 for c in trace.calls):
+                unanswered.append(name)
+    answered = Measured("answered", len(ACTS) - len(unanswered), f"of {len(ACTS)}", "=", len(ACTS))
+    return [answered, Measured("unanswered", "; ".join(unanswered))] if unanswered else [answered]
+
+
+async def check_verdicts(machine: Machine, *, in_float32: bool = False) -> list[Measured]:
+    """Compare the target's verdicts with those of plain transformers, in the data type of runs here or in float32."""
+    if machine.target is None:
+        raise NotPossible("scripted engines run no model")
+    if machine.can.is_reference and machine.device == "cpu":
+        raise NotPossible("the reference is this engine")
+    dtype = "float32" if in_float32 else _dtype_of_runs(machine, machine.target)
+    if in_float32 and _dtype_of_runs(machine, machine.target) == "float32":
+        raise NotPossible("runs here are in float32, and their verdicts are another check")
+    roles: tuple[Role, ...] = ("target",) if in_float32 else ("draft", "target")
+    try:
+        async with _opened(machine, roles, dtype=dtype) as engines:
+            target = engines["target"]
+            asked = await _questions(engines.get("draft", target), machine.problems)
+            given = await asyncio.gather(*(target.choose(*question) for question in asked))
+    except DoesNotFit as problem:
+        if not in_float32:
+            raise
+        raise NotPossible(str(problem)) from problem
+    expected = await _reference(machine, machine.target, dtype, asked)
+    is_known = machine.target.name in models.PAIR
+    return [
+        Measured("data type", dtype),
+        *deviations(given, expected, is_float32=dtype == "float32"),
+        Measured("lowest mass", min(choice.mass for choice in given), "", ">=" if is_known else None, 0.9),
+    ]
+
+
+async def _questions(writer: Engine, problems: Sequence[Problem]) -> list[_Question]:
+    """Return prompts with options, four for each problem: score, separate score, choice of steps, choice of chains."""
+    sampling = Sampling(48, temperature=0.6, stop=(prompts.STEP_END,), seed=1, n=_CANDIDATES)
+    tokenizer = writer.tokenizer
+    openings = [prompts.opening(tokenizer, problem)[0] for problem in problems]
+    replies = await asyncio.gather(*(writer.generate(opening, sampling) for opening in openings))
+    asked = []
+    for problem, opening, reply in zip(problems, openings, replies, strict=True):
+        texts = [completion.text for completion in reply.completions]
+        chain = [*opening, *reply.completions[0].token_ids]
+        for context, question in (
+            (chain, prompts.score_question(tokenizer)),
+            (chain, prompts.short_score_question(tokenizer)),
+            (opening, prompts.step_choice_question(tokenizer, texts)),
+            ([], prompts.chain_choice_question(tokenizer, problem, texts, may_reject=True)),
+        ):
+            asked.append(([*context, *question.ids], tuple(question.option_ids)))
+    return asked
+
+
+def deviations(given: Sequence[Choice], expected: Sequence[Choice], *, is_float32: bool) -> list[Measured]:
+    """Return how far log-probabilities (nats) are from those of the reference."""
+    distances = [
+        (abs(mine - its), probability)
+        for a, b in zip(given, expected, strict=True)
+        for mine, its, probability in zip(a.logprobs, b.logprobs, b.probabilities, strict=True)
+    ]
+    likely = fmean(distance for distance, probability in distances if probability >= _LIKELY)
+    largest = max(distance for distance, _ in distances)
+    same = sum(a.best == b.best for a, b in zip(given, expected, strict=True))
+    return [
+        Measured("mean |Δ|, likely options", likely, "", None if is_float32 else "<", 0.05),
+        Measured("largest |Δ|", largest, "", "<" if is_float32 else None, 1e-3),
+        Measured("same decision", same, f"of {len(given)}"),
+    ]
+
+
+async def _reference(machine: Machine, model: ModelFiles, dtype: str, asked: Sequence[_Question]) -> list[Choice]:
+    """Ask plain transformers: as the engine computes, or in float32 on the CPU to check transformers on a GPU."""
+    from harness.engines.transformers import TransformersEngine
+
+    settings = EngineSettings("transformers", machine.device, dtype, max_context=_CONTEXT_TOKENS)
+    if machine.can.is_reference:
+        settings = replace(settings, device="cpu", dtype="float32")
+    reference = await TransformersEngine.start(model.path, "target", settings, revision=model.revision)
+    try:
+        return [await reference.choose(*question) for question in asked]
+    finally:
+        await reference.close()
+
+
+def _dtype_of_runs(machine: Machine, model: ModelFiles) -> str:
+    from transformers import AutoConfig
+
+    chosen = pair_settings(machine.kind, ("target",), device=machine.device)["target"].dtype
+    if chosen != "auto":
+        return chosen
+    config = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
+    return str(config.get_text_config().dtype).removeprefix("torch.")
+
+
+async def check_prefix_cache(machine: Machine) -> list[Measured]:
+    """Let chains grow step by step, each with a verdict, and count what the caches held of what they could hold.
+
+    That is whole blocks of what the same engine had computed before, and never the prompt's last token.
+    """
+    if not machine.can.has_prefix_cache:
+        raise NotPossible(f"the {machine.kind} engine has no prefix cache")
+    block_tokens = 32 if machine.device == "cpu" else 16
+    reusable = reused = 0
+
+    def count(prompt: Sequence[int], num_known: int, num_cached: int) -> None:
+        nonlocal reusable, reused
+        could_be = min(num_known, len(prompt) - 1) // block_tokens * block_tokens
+        reusable, reused = reusable + could_be, reused + min(could_be, num_cached)
+
+    async with _opened(machine) as engines:
+        draft, target = engines["draft"], engines["target"]
+        question = prompts.score_question(target.tokenizer)
+        for problem in machine.problems[:4]:
+            chain, _ = prompts.opening(draft.tokenizer, problem)
+            written = judged = 0
+            for step in range(6):
+                reply = await draft.generate(chain, Sampling(48, temperature=0.6, seed=step))
+                count(chain, written, reply.cached_tokens)
+                chain = [*chain, *reply.completions[0].token_ids]
+                written = len(chain) - 1  # the last token was drawn, but never computed
+                verdict = await target.choose([*chain, *question.ids], question.option_ids)
+                count([*chain, *question.ids], judged, verdict.cached_tokens)
+                judged = len(chain)
+    return [Measured("cached of what could be", reused / max(1, reusable), f"of {reusable} tokens", ">=", 0.9)]
+
+
+async def check_lossless(machine: Machine, proposing: Proposer) -> list[Measured]:
+    """Write at temperature 0 in float32, with and without speculation.
+
+    Where vLLM counts proposed tokens, some must be confirmed and some rejected, or nothing was tested.
+    """
+    if reason := unsupported_reason(machine.kind, machine.device, 0.0, proposing):
+        raise NotPossible(reason)
+    written: list[list[Completion]] = []
+    for proposer in (None, proposing):
+        async with _opened(machine, ("target",), dtype="float32", proposing=proposer) as engines:
+            openings = _openings(engines["target"], machine.problems)
+            replies = await asyncio.gather(*(engines["target"].generate(ids, Sampling(64)) for ids in openings))
+            written.append([reply.completions[0] for reply in replies])
+    plain, now = written
+    changed = sum(a.token_ids != b.token_ids for a, b in zip(plain, now, strict=True))
+    found = [Measured("changed", changed, f"of {len(now)}", "=", 0)]
+    if proposed := sum(completion.proposed_tokens or 0 for completion in now):
+        confirmed = sum(completion.confirmed_tokens or 0 for completion in now)
+        found.append(Measured("confirmed tokens", confirmed, "", ">=", 1))
+        found.append(Measured("rejected tokens", proposed - confirmed, "", ">=", 1))
+    return found
+
+
+def _openings(engine: Engine, problems: Sequence[Problem]) -> list[list[int]]:
+    """Return prompts, of which every other one has its words in disorder.
+
+    On the bundled problems the bundled draft writes at first what the target would, so that nothing would be rejected.
+    """
+    openings, random = [], Random(0)
+    for number, problem in enumerate(problems):
+        words = problem.text.split()
+        random.shuffle(words)
+        ids, _ = prompts.opening(engine.tokenizer, problem)
+        openings.append(engine.tokenizer.encode(" ".join(words)) if number % 2 else ids)
+    return openings
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return "unknown" if value is None else str(value)

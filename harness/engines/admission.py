@@ -1,0 +1,402 @@
+"""Admission of samples by room in the KV caches, besides their number.
+
+An engine with more contexts than its KV cache holds evicts some and computes them again. A method that goes step by
+step reads every chain again at every step, so that a cache that is only a little too small misses almost always. Too
+few samples in flight leave the engine idle. The principle: a sample is admitted while the highest total that is
+expected from then on, with a margin, stays within every cache.
+
+What a sample holds in a cache: its prompt (samples of one problem share it), its chain so far, and what a step adds for
+a while: parallel candidates and the verdict's question. They are counted all the time, although a sample holds them for
+part of a step only, because what is left of them pushes other samples' chains out of the cache before those are read
+again.
+
+The forecast: samples are at different points of their chains; at any moment they hold about half of what they will hold
+at their end, and while some grow, others end and leave. What counts is therefore not the sum of the final lengths but
+the highest total over time. It is computed from the distribution of lengths: a sample that has emitted x tokens is
+still running t tokens later with probability S(x + t) / S(x), and then holds x + t. Time is counted in tokens, because
+requests in one batch grow at about the same speed. S is estimated from samples that have ended and those still running
+(a life table: a running sample says only that its length is more than it has now), mixed with a few imaginary samples,
+so that it is defined from the beginning.
+
+`python -m tools.simulate.cache` compares this policy with the one before it, which reserved the 90th percentile of the
+lengths that had ended; harness/engines/README.md has the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+
+_HISTORY = 256
+"""Number of latest steps and ended samples that averages are based on."""
+_INTERVALS = 64
+"""Resolution of lengths; short ones, where most samples of a skewed distribution end, are resolved best."""
+_IMAGINED_SAMPLES = 4.0
+_IMAGINED_AT_BUDGET = 0.25
+"""Share of the imaginary samples that reach the token budget; the lengths of the others are uniform below it."""
+
+
+@dataclass(frozen=True)
+class Survival:
+    """The distribution of lengths as it is estimated."""
+
+    grid: Array
+    """Lengths, in tokens."""
+    probability: Array
+    """Probability that a sample emits more than each length."""
+    relative_variance: Array
+    """Squared relative standard error of that probability (Greenwood's formula)."""
+
+
+class Lengths:
+    """How many tokens samples emit in all."""
+
+    def __init__(self, token_budget: int) -> None:
+        self.grid: Array = max(1, token_budget) * np.linspace(0.0, 1.0, _INTERVALS + 1) ** 2
+        """Boundaries of the intervals, in tokens, from 0 to the token budget."""
+        self._ended: deque[int] = deque(maxlen=_HISTORY)
+        uniform = np.diff(self.grid) / self.grid[-1]
+        self._imagined = _IMAGINED_SAMPLES * np.append((1 - _IMAGINED_AT_BUDGET) * uniform, _IMAGINED_AT_BUDGET)
+
+    def add(self, emitted_tokens: int) -> None:
+        """Add a sample that has ended."""
+        self._ended.append(emitted_tokens)
+
+    def survival(self, running: Array) -> Survival:
+        """Estimate the distribution, given also the tokens that each sample in flight has emitted."""
+        ended = self._imagined + self._counts(np.array(self._ended, dtype=float))
+        still_running = self._counts(running)
+        at_risk = np.cumsum((ended + still_running)[::-1])[::-1]
+        exposed = at_risk[:-1] - still_running[:-1] / 2
+        hazard = ended[:-1] / exposed
+        greenwood = np.cumsum(hazard / (exposed * (1 - hazard)))
+        return Survival(self.grid, np.concatenate([[1.0], np.cumprod(1 - hazard)]), np.concatenate([[0.0], greenwood]))
+
+    def _counts(self, lengths: Array) -> Array:
+        """Return the number of lengths in each interval, and in the last place of those at the budget."""
+        places = np.searchsorted(self.grid, lengths, side="right") - 1
+        counts: Array = np.bincount(np.clip(places, 0, _INTERVALS), minlength=_INTERVALS + 1).astype(float)
+        return counts
+
+
+@dataclass(frozen=True)
+class CacheUse:
+    """What one engine's KV cache can hold and what a sample holds in it."""
+
+    capacity_tokens: int
+    width: int = 1
+    """Number of sequences of a sample that grow at the same time."""
+    extra_tokens: float = 0.0
+    """Tokens that a sample holds besides its chain: candidates, a verdict's question, unfilled blocks."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """What samples will hold, without prompts, by cache and by time from now on (the grid of lengths)."""
+
+    mean: Array
+    """In tokens."""
+    chance: Array
+    """Variance, because each sample is longer or shorter than others."""
+    doubt: Array
+    """Standard deviation, because the distribution is known from few samples; all samples err in the same direction."""
+
+    def __add__(self, other: Total) -> Total:
+        return Total(self.mean + other.mean, self.chance + other.chance, self.doubt + other.doubt)
+
+    def upper(self, deviations: float) -> Array:
+        """Return the mean with so many standard deviations on top."""
+        total: Array = self.mean + deviations * np.sqrt(self.chance + self.doubt**2)
+        return total
+
+
+@dataclass(frozen=True)
+class Later:
+    """The samples that will ask for room afterwards."""
+
+    number: int
+    concurrency: int
+    """Most samples in flight."""
+    pace: float
+    """Share of the highest rate of starts for which room is kept."""
+
+
+@dataclass
+class Forecast:
+    """The samples in flight at one moment, and the total that they will hold in each cache."""
+
+    lengths: Survival
+    caches: list[CacheUse]
+    total: Total = field(init=False)
+
+    def __post_init__(self) -> None:
+        zeros = np.zeros((len(self.caches), len(self.lengths.grid)))
+        self.total = Total(zeros, zeros, zeros)
+
+    def add(self, emitted: Array) -> None:
+        """Add samples that have emitted so many tokens."""
+        self.total += self._of(emitted)
+
+    def has_room(self, emitted_tokens: float, prompts: Array, own_prompt: Array, caution: float, later: Later) -> bool:
+        """Return True if one more sample, which has emitted so many tokens, fits into every cache.
+
+        `prompts` are the tokens of all prompts by cache, `own_prompt` those of them that the new sample adds. Two
+        totals have to stay within each capacity at all times: that of these samples with `caution` standard deviations
+        on top, and that of these samples and those that start later, at the highest rate that the caches can take.
+        Without the second, samples that start together and end together would leave no room for others on the way, and
+        the cache would be half empty on average.
+        """
+        total = self.total + self._of(np.array([emitted_tokens]))
+        room = np.array([[float(cache.capacity_tokens)] for cache in self.caches]) - prompts[:, None]
+        if np.any(total.upper(caution) > room):
+            return False
+        return not np.any(total.mean + self._started_later(own_prompt, later) > room)
+
+    def _of(self, emitted: Array) -> Total:
+        """Return what samples that have emitted so many tokens hold."""
+        known, times = self.lengths, self.lengths.grid
+        lengths = emitted[:, None] + times[None, :]
+        now = np.maximum(np.interp(emitted, times, known.probability), 1e-9)
+        running = np.interp(lengths, times, known.probability, right=0.0) / now[:, None]
+        running[:, 0] = 1.0
+        error = np.interp(lengths, times, known.relative_variance)
+        error = np.sqrt(error - np.interp(emitted, times, known.relative_variance)[:, None])
+        means, variances, doubts = [], [], []
+        for cache in self.caches:
+            held = cache.width * lengths + cache.extra_tokens
+            means.append((running * held).sum(axis=0))
+            variances.append((running * (1 - running) * held**2).sum(axis=0))
+            doubts.append((running * np.minimum(error, 1.0) * held).sum(axis=0))
+        return Total(np.array(means), np.array(variances), np.array(doubts))
+
+    def _started_later(self, prompt: Array, later: Later) -> Array:
+        """Return the expected tokens of samples that start from now on, by cache and time."""
+        grid, survival = self.lengths.grid, self.lengths.probability
+        widths = np.array([[float(cache.width)] for cache in self.caches])
+        extras = np.array([[cache.extra_tokens] for cache in self.caches]) + prompt[:, None]
+        by_age = _integrals(grid, (widths * grid + extras) * survival)
+        mean_length = _integrals(grid, survival[None, :])[0, -1]
+        capacities = np.array([float(cache.capacity_tokens) for cache in self.caches])
+        starts_per_token = later.pace * min(later.concurrency / mean_length, float(np.min(capacities / by_age[:, -1])))
+        last_start = later.number / starts_per_token
+        before_first = np.array([np.interp(grid - last_start, grid, row, left=0.0) for row in by_age])
+        started: Array = starts_per_token * (by_age - before_first)
+        return started
+
+
+def _integrals(grid: Array, rows: Array) -> Array:
+    """Return the integral of each row of values over the grid, from its beginning to each point."""
+    areas = np.diff(grid) * (rows[:, 1:] + rows[:, :-1]) / 2
+    sums: Array = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(areas, axis=1)], axis=1)
+    return sums
+
+
+BLOCK_TOKENS = 32
+"""The largest block of a KV cache that engines are started with; each sequence leaves part of its last one unused."""
+_CAUTION = 1.5
+"""Standard deviations between the expected total and the capacity."""
+_PACE = 0.7
+"""Share of the rate of starts that fills the cache, for which room is kept."""
+_FORECAST_SECONDS = 0.25
+"""Age from which a forecast is computed again."""
+_WAIT_SECONDS = 1.0
+"""How long a sample waits until room is looked for again if no other sample has ended."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One engine's KV cache as a method uses it."""
+
+    capacity_tokens: int | None
+    """None: no limit."""
+    width: int = 1
+    """Number of sequences of a sample that grow at the same time; above 1 where a method drafts whole chains."""
+    step_tokens: float = 0.0
+    """Tokens besides prompt and chain, until some are observed: candidates of a step, a verdict's question."""
+
+
+@dataclass(eq=False)
+class Admitted:
+    """A sample in flight."""
+
+    problem: str
+    prompt_tokens: Mapping[str, int]
+    """Tokens of its prompt by cache."""
+    emitted_tokens: int
+    started_with: int
+    """Tokens that it had emitted when it was admitted; above 0 for a resumed sample."""
+    admitted_at: float
+    updated_at: float
+
+
+class Admission:
+    """Admits samples first come, first served, while they fit."""
+
+    def __init__(
+        self,
+        caches: Mapping[str, Cache],
+        concurrency: int,
+        token_budget: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`caches` has every engine's, by its role; `concurrency` is the most samples in flight."""
+        self._caches = {role: cache for role, cache in caches.items() if cache.capacity_tokens is not None}
+        self._concurrency = concurrency
+        self._budget = token_budget
+        self._clock = clock
+        self._lengths = Lengths(token_budget)
+        self._running: set[Admitted] = set()
+        self._of_problem: Counter[str] = Counter()
+        self._prompts = dict.fromkeys(self._caches, 0)
+        """Tokens of the prompts of all problems in flight, by cache."""
+        self._step_tokens = {role: _Average(cache.step_tokens) for role, cache in self._caches.items()}
+        self._ended: deque[tuple[int, float]] = deque(maxlen=_HISTORY)
+        """Tokens and seconds of ended samples."""
+        self._forecast: Forecast | None = None
+        self._forecast_at = 0.0
+        self._turn = asyncio.Lock()
+        self._released = asyncio.Event()
+
+    @property
+    def running(self) -> int:
+        """Number of samples that were admitted and have not ended."""
+        return len(self._running)
+
+    async def admit(
+        self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int = 0, num_later: int = 1 << 20
+    ) -> Admitted:
+        """Wait for room for one sample and return it, for `grew` and `release`.
+
+        `prompt_tokens` has the length of its prompt by role, `emitted_tokens` what a resumed sample has emitted before,
+        `num_later` how many samples will ask after this one. One sample always runs: one that is larger than a whole
+        cache runs alone.
+        """
+        async with self._turn:  # locks are first come, first served
+            while (sample := self.try_admit(problem, prompt_tokens, emitted_tokens, num_later)) is None:
+                await self._wait_a_moment()
+            return sample
+
+    async def wait_for_room(self) -> None:
+        """Wait until there is room for one sample more, of a problem that is not known yet."""
+        async with self._turn:
+            while not self._fits("", {}, 0, 0):
+                await self._wait_a_moment()
+
+    async def _wait_a_moment(self) -> None:
+        """Wait until a sample ends, or for a while: others grow, and room may come without any end."""
+        self._released.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT_SECONDS):  # wait_for of Python 3.11 can lose a cancellation
+                await self._released.wait()
+
+    def try_admit(
+        self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int = 0, num_later: int = 1 << 20
+    ) -> Admitted | None:
+        """Return what `admit` returns, or None where the sample does not fit now."""
+        if not self._fits(problem, prompt_tokens, emitted_tokens, num_later):
+            return None
+        return self._start(problem, prompt_tokens, emitted_tokens)
+
+    def grew(self, sample: Admitted, emitted_tokens: int, step_tokens: Mapping[str, int] | None = None) -> None:
+        """Report a step of a sample: the length of its chain now, and by role what the step held besides the chain."""
+        sample.emitted_tokens, sample.updated_at = emitted_tokens, self._clock()
+        for role, tokens in (step_tokens or {}).items():
+            if role in self._step_tokens:
+                self._step_tokens[role].add(tokens)
+
+    def release(self, sample: Admitted, emitted_tokens: int | None) -> None:
+        """Give a sample's room back. `emitted_tokens` is its length, or None where it did not end by itself."""
+        self._running.discard(sample)
+        self._of_problem[sample.problem] -= 1
+        if not self._of_problem[sample.problem]:
+            del self._of_problem[sample.problem]
+            for role in self._prompts:
+                self._prompts[role] -= sample.prompt_tokens.get(role, 0)
+        if emitted_tokens is not None:
+            self._lengths.add(emitted_tokens)
+            self._ended.append((emitted_tokens - sample.started_with, self._clock() - sample.admitted_at))
+        self._forecast = None
+        self._released.set()
+
+    def held_tokens(self, role: str) -> float:
+        """Return an estimate of the tokens that the samples in flight hold in a cache now."""
+        use, chains = self._use(role), self._emitted_now()
+        return self._prompts[role] + use.width * float(chains.sum()) + use.extra_tokens * len(chains)
+
+    def _start(self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int) -> Admitted:
+        now = self._clock()
+        sample = Admitted(problem, prompt_tokens, emitted_tokens, emitted_tokens, now, now)
+        self._running.add(sample)
+        self._of_problem[problem] += 1
+        if self._of_problem[problem] == 1:
+            for role in self._prompts:
+                self._prompts[role] += prompt_tokens.get(role, 0)
+        if self._forecast is not None:
+            self._forecast.add(np.array([float(emitted_tokens)]))
+        return sample
+
+    def _fits(self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int, num_later: int) -> bool:
+        if not self._running:
+            return True
+        if len(self._running) >= self._concurrency:
+            return False
+        if not self._caches:
+            return True
+        own = np.array([0.0 if problem in self._of_problem else prompt_tokens.get(r, 0) for r in self._caches])
+        prompts = np.array([float(self._prompts[role]) for role in self._caches]) + own
+        later = Later(num_later, self._concurrency, _PACE)
+        return self._current_forecast().has_room(emitted_tokens, prompts, own, _CAUTION, later)
+
+    def _current_forecast(self) -> Forecast:
+        now = self._clock()
+        if self._forecast is None or now - self._forecast_at > _FORECAST_SECONDS:
+            emitted = self._emitted_now()
+            uses = [self._use(role) for role in self._caches]
+            self._forecast = Forecast(self._lengths.survival(emitted), uses)
+            self._forecast.add(emitted)
+            self._forecast_at = now
+        return self._forecast
+
+    def _emitted_now(self) -> Array:
+        """Return the lengths of the chains in flight: at the last step, and what was probably written since."""
+        tokens, seconds = (sum(column) for column in zip(*self._ended, strict=True)) if self._ended else (0, 0.0)
+        speed, now = tokens / seconds if seconds > 0 else 0.0, self._clock()
+        lengths = [sample.emitted_tokens + speed * (now - sample.updated_at) for sample in self._running]
+        emitted: Array = np.minimum(np.array(lengths, dtype=float), self._budget)
+        return emitted
+
+    def _use(self, role: str) -> CacheUse:
+        cache = self._caches[role]
+        assert cache.capacity_tokens is not None
+        return CacheUse(
+            cache.capacity_tokens, cache.width, self._step_tokens[role].value + (1 + cache.width) * BLOCK_TOKENS / 2
+        )
+
+
+class _Average:
+    """The mean of the latest values, and a guess before there is any."""
+
+    def __init__(self, guess: float) -> None:
+        self._guess = guess
+        self._values: deque[float] = deque(maxlen=_HISTORY)
+        self._sum = 0.0
+
+    @property
+    def value(self) -> float:
+        return self._sum / len(self._values) if self._values else self._guess
+
+    def add(self, value: float) -> None:
+        if len(self._values) == self._values.maxlen:
+            self._sum -= self._values[0]
+        self._values.append(value)
+        self._sum += value

@@ -1,0 +1,375 @@
+"""What a server runs and what it can give, found out by asking it, before any sample depends on it.
+
+`find` and `check` ask in the caller's event loop; `find_here` and `check_here` are for a launch and the checks before
+one, with a limit of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from harness.engine import EngineDied, EngineError, Json, RequestRefused, Role, Sampling, Tokenizer
+from harness.engines.served import interfaces
+from harness.engines.served.address import ServerAddress, api_key
+from harness.engines.served.connection import Connection, NotOffered
+from harness.engines.served.interfaces import (
+    Asked,
+    BadReply,
+    Interface,
+    Judged,
+    LlamaServer,
+    Request,
+    ServerKind,
+    SglangServer,
+    VllmServer,
+)
+from harness.problems import hub
+from harness.weights import models
+from harness.weights.tokenizer import HFTokenizer
+
+INTERFACES: Mapping[ServerKind, Interface] = {
+    interface.kind: interface for interface in (VllmServer(), SglangServer(), LlamaServer())
+}
+_OWNERS: Mapping[str, ServerKind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}
+_OWN_PATHS: Mapping[ServerKind, str] = {"sglang": "/get_model_info", "vllm": "/version", "llama.cpp": "/props"}
+"""Paths that only one kind of server has, for servers behind a program that changes the list of models."""
+PADDED_TOKENS = 4096
+"""Rows that a model may have beyond its tokenizer's ids; an id above them is no token."""
+_MODEL_ID = re.compile(r"[^\x00-\x20\x7f]{1,200}")
+_MOST_MODELS_SHOWN = 10
+_MOST_CONTEXT = 1 << 30
+_TEXTS = (
+    "Hello, world! 1234567890",
+    "Let x = \\frac{3}{4}; then 2x + 1 >= 2.\n\nStep 2: naïve, 你好, 😀.",
+    "  def f(a):\n\treturn [a] * 3",
+)
+_QUESTION = "What is 1 + 1? Answer with one digit: 0 1 2 3 4 ~ ^"
+_TOLERANCE = 0.1
+"""Nats by which a log-probability may differ from one request to the next: batches are computed in other orders."""
+
+
+class ServerUnfit(ValueError):
+    """The server cannot be used as asked; the message is one line that says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a server says of itself."""
+
+    kind: ServerKind
+    model: str
+    """The model's id, as requests name it."""
+    root: str | None
+    """The files that the server says it loaded, where they are not called like the model."""
+    context_tokens: int | None
+    """Longest prompt plus completion; None where it is not reported."""
+    version: str | None
+
+    @property
+    def interface(self) -> Interface:
+        """The requests and replies of this kind of server."""
+        return INTERFACES[self.kind]
+
+
+async def find(connection: Connection, wanted: str | None = None) -> Found:
+    """Ask a server what it is. `wanted`: the model to use, where there are several.
+
+    Raises ServerUnfit where it is none of the known kinds or does not serve the model, EngineDied where it does not
+    answer, and BadReply.
+    """
+    try:
+        listed = await connection.get("/v1/models")
+    except NotOffered as error:
+        raise ServerUnfit(f"{error}; {_known_kinds()}") from None
+    entries = interfaces.field(listed, "data")
+    cards = [card for card in entries if isinstance(card, dict)] if isinstance(entries, list) else []
+    model, card = _chosen(connection, cards, wanted)
+    interface = INTERFACES[await _kind(connection, card)]
+    context = _context(interface.context_of(card)) or _context(await _told(connection, interface.context_paths))
+    version, root = await _told(connection, interface.version_paths), _model_id(card.get("root"))
+    return Found(
+        interface.kind,
+        model,
+        root if root != model else None,
+        context,
+        interfaces.shown(version)[:50] if isinstance(version, str) else None,
+    )
+
+
+async def check(connection: Connection, found: Found, tokenizer: Tokenizer, vocabulary: int) -> list[str]:
+    """Try every kind of request; return what a user should know of the way it is answered, one line each.
+
+    Raises ServerUnfit where the server lacks something that methods need, EngineDied where it does not answer.
+    """
+    asked = Asked(found.model, vocabulary, "harness-probe")
+    notices = await _check_tokenizer(connection, found, tokenizer, vocabulary)
+    prompt = [*tokenizer.opening, *tokenizer.encode(_QUESTION)]
+    try:
+        await _check_writing(connection, found, asked, prompt)
+        ways = await _check_verdict(connection, found, asked, prompt, tokenizer.encode(_QUESTION))
+    except (RequestRefused, NotOffered, interfaces.BadReply) as error:
+        raise ServerUnfit(f"{connection.name} cannot be used: {error}") from None
+    if ways > 1:
+        notices.append(
+            f"{connection.name} has no log-probabilities of named tokens: verdicts list the most probable tokens, more "
+            "of them until every option is there, which costs time"
+        )
+    return notices
+
+
+def fingerprint(model: str, tokenizer: HFTokenizer) -> str:
+    """Return what identifies a served model: its name at the server, its tokenizer and its chat template."""
+    own = [tokenizer.fingerprint, tokenizer.template]
+    return f"served:{model}:{hashlib.sha256(repr(own).encode()).hexdigest()[:16]}"
+
+
+def model_of(identity: str) -> str:
+    """Return the model's id at its server from its fingerprint."""
+    return identity.removeprefix("served:").rpartition(":")[0]
+
+
+def _chosen(
+    connection: Connection, cards: Sequence[Mapping[str, Json]], wanted: str | None
+) -> tuple[str, Mapping[str, Json]]:
+    """Return the id and the entry of the model to use. Raises ServerUnfit."""
+    named = {model: card for card in cards if (model := _model_id(card.get("id"))) is not None}
+    names = ", ".join(list(named)[:_MOST_MODELS_SHOWN]) + (", …" if len(named) > _MOST_MODELS_SHOWN else "")
+    if wanted is not None:
+        if wanted not in named:
+            raise ServerUnfit(f"{connection.name} does not serve {wanted!r}; it serves: {names or 'no model'}")
+        return wanted, named[wanted]
+    whole = [
+        model for model, card in named.items() if not card.get("parent")
+    ]  # adapters name the model that they change
+    if len(whole) != 1:
+        raise ServerUnfit(
+            f"{connection.name} serves {len(whole)} models; choose one with --{connection.role}-served-model: "
+            f"{names or 'it names none'}"
+        )
+    return whole[0], named[whole[0]]
+
+
+async def _kind(connection: Connection, card: Mapping[str, Json]) -> ServerKind:
+    owner = card.get("owned_by")
+    if isinstance(owner, str) and owner in _OWNERS:
+        return _OWNERS[owner]
+    for kind, path in _OWN_PATHS.items():
+        if await _told(connection, [(path, ())]) is not None:
+            return kind
+    raise ServerUnfit(f"{connection.name} is of an unknown kind ({interfaces.shown(owner)!r}); {_known_kinds()}")
+
+
+def _known_kinds() -> str:
+    return "valid: a server of vLLM, SGLang or llama.cpp, which take token ids and give log-probabilities of them"
+
+
+async def _told(connection: Connection, paths: Sequence[tuple[str, Sequence[str | int]]]) -> Json:
+    """Return the first value that lies at one of these places; None where the server tells it at none."""
+    for path, place in paths:
+        try:
+            value = interfaces.field(await connection.get(path), *place)
+        except EngineError:  # not offered, or not to this key
+            continue
+        if value is not None:
+            return value
+    return None
+
+
+def _context(value: Json) -> int | None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MOST_CONTEXT:
+        return None
+    return value
+
+
+def _model_id(value: Json) -> str | None:
+    return value if isinstance(value, str) and _MODEL_ID.fullmatch(value) else None
+
+
+async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Tokenizer, vocabulary: int) -> list[str]:
+    """Compare ids with the server's: its own of a text, or its text of our ids. Raises ServerUnfit."""
+    for text in _TEXTS:
+        ids = tokenizer.encode(text)
+        own = interfaces.field(
+            await _asked_or_none(connection, found.interface.tokenizing(found.model, text)), "tokens"
+        )
+        if own == ids:
+            continue
+        decoded = await _asked_or_none(connection, found.interface.detokenizing(found.model, ids))
+        read = next(
+            (r for key in ("prompt", "content", "text") if (r := interfaces.field(decoded, key)) is not None), None
+        )
+        if own is None and read is None:
+            return [
+                f"{connection.name} does not tokenize: that its token ids are those of the tokenizer is not checked"
+            ]
+        if read != text:
+            shown = interfaces.shown(own if own is not None else read)
+            raise ServerUnfit(
+                f"{connection.name} has another tokenizer: {text[:24]!r} is {ids[:8]} here and {shown[:60]} there; "
+                f"name the right one with --{connection.role}-tokenizer"
+            )
+    return []
+
+
+async def _asked_or_none(connection: Connection, request: Request) -> Json:
+    try:
+        return await connection.post(request.path, request.body)
+    except (NotOffered, RequestRefused):
+        return None
+
+
+async def _check_writing(connection: Connection, found: Found, asked: Asked, prompt: Sequence[int]) -> None:
+    """Raises an EngineError where the server does not continue token ids with token ids."""
+    request = found.interface.writing(asked, prompt, Sampling(2, 0.5, 0.9, ("\n\n",), 1), 0, logprobs=0)
+    written = found.interface.written(await connection.post(request.path, request.body), asked, 2, ("\n\n",))
+    if written.token_ids and not written.logprobs:
+        raise interfaces.BadReply("it gives no log-probabilities of the tokens that it writes")
+
+
+async def _check_verdict(
+    connection: Connection, found: Found, asked: Asked, prompt: Sequence[int], tokens: Sequence[int]
+) -> int:
+    """Return how many requests a verdict took. Raises an EngineError where the server gives none that can be used.
+
+    The log-probability of an option may not depend on what the other options are: it is the model's own.
+    """
+    options = list(dict.fromkeys(tokens))[:12]
+    ways, of_many = await judge(connection, found.interface, asked, prompt, options)
+    unlikely = sorted(options, key=lambda option: of_many.logprobs[option])[:2]
+    _, of_two = await judge(connection, found.interface, asked, prompt, unlikely)
+    for option in unlikely:
+        first, second = of_many.logprobs[option], of_two.logprobs[option]
+        if abs(math.exp(first) - math.exp(second)) > _TOLERANCE or abs(first - second) > max(1.0, -0.1 * first):
+            raise interfaces.BadReply(
+                "its log-probabilities are those after the choice is restricted; with vLLM, start it without "
+                "--logprobs-mode or with raw_logprobs"
+            )
+    return ways
+
+
+async def judge(
+    connection: Connection, interface: Interface, asked: Asked, prompt: Sequence[int], options: Sequence[int]
+) -> tuple[int, Judged]:
+    """Return the log-probabilities of options, and how many requests that took.
+
+    Raises EngineDied, RequestRefused, BadReply, and NotFinite where no way of asking gives them all.
+    """
+    missing: list[int] = list(options)
+    requests, controls = (interface.judging(asked, ids, options) for ids in (prompt, prompt[:1]))
+    for number, (request, control) in enumerate(zip(requests, controls, strict=True), 1):
+        try:
+            judged = interface.judged(await connection.post(request.path, request.body, control.body), asked)
+        except RequestRefused as refusal:
+            if number == 1:
+                raise
+            raise interfaces.BadReply(
+                f"it gives no log-probabilities of the tokens {missing[:5]}; start vLLM with "
+                f"--max-logprobs -1: {refusal}"
+            ) from None
+        missing = [option for option in options if option not in judged.logprobs]
+        if not missing:
+            return number, judged
+    raise interfaces.NotFinite(f"it gives no finite log-probabilities of the tokens {missing[:5]}")
+
+
+_ATTEMPTS, _FIRST_WAIT_SECONDS = 2, 0.2
+FIND_SECONDS = 30.0
+"""For what a server says of itself, which it need not compute."""
+CHECK_SECONDS = 240.0
+"""For texts and verdicts, which may wait behind the requests of others."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class OwnTokenizer:
+    """The tokenizer of a served model, as this machine has it."""
+
+    source: models.ModelRef
+    tokenizer: HFTokenizer
+
+
+def find_here(address: ServerAddress, role: Role, wanted: str | None) -> Found:
+    """Ask the server of a role what it runs. Raises ValueError with one line, and EngineDied without an answer."""
+
+    async def ask(connection: Connection) -> Found:
+        try:
+            return await find(connection, wanted)
+        except BadReply as error:
+            raise ValueError(str(error)) from None
+
+    return _run(address, role, ask, FIND_SECONDS)
+
+
+def check_here(address: ServerAddress, role: Role, found: Found, own: OwnTokenizer) -> list[str]:
+    """Try every kind of request; return what a user should know, one line each. Raises ValueError with one line."""
+
+    async def ask(connection: Connection) -> list[str]:
+        try:
+            return await check(connection, found, own.tokenizer, own.tokenizer.num_tokens + PADDED_TOKENS)
+        except BadReply as error:
+            raise ValueError(str(error)) from None
+
+    try:
+        return _run(address, role, ask, CHECK_SECONDS)
+    except EngineDied as error:
+        raise ValueError(str(error)) from None
+
+
+def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -> OwnTokenizer:
+    """Return the tokenizer of a served model: the named one, or that of the model that the server calls so.
+
+    `root`: the files that the server says it loaded. Raises ValueError where there is none here.
+    """
+    reasons = []
+    for name in [named] if named is not None else [model, *([root] if root else [])]:
+        try:
+            folder = models.folder_named(name)  # a folder of a tokenizer alone is none of a model
+            path = str(folder.resolve()) if folder else None
+            source = models.ModelRef(name, path, None, None) if path else models.resolve(name)
+            with hub.quick_failure():
+                return OwnTokenizer(source, HFTokenizer(source.path_or_hub_id, source.revision))
+        except (OSError, ValueError, models.ModelUnavailable) as error:
+            reasons.append(" ".join(str(error).split())[:200])
+    if named is not None:
+        raise ValueError(
+            f"--{role}.tokenizer {named}: no tokenizer of a known model, a hub id or a folder: {reasons[0]}"
+        )
+    raise ValueError(
+        f"the {role}'s server calls its model {model!r}, and no tokenizer of that name is here: "
+        f"--{role}.tokenizer with a known name, a hub id or a folder"
+    )
+
+
+def _run(
+    address: ServerAddress, role: Role, ask: Callable[[Connection], Coroutine[Any, Any, _T]], limit_seconds: float
+) -> _T:
+    """Run requests to their end in a thread, because the caller may be in an event loop itself, as in a notebook.
+
+    Raises EngineDied where they have not ended after so many seconds.
+    """
+    key = api_key(role)
+
+    async def asked() -> _T:
+        connection = Connection(
+            *(address, role, key),
+            attempts=_ATTEMPTS,
+            first_wait_seconds=_FIRST_WAIT_SECONDS,
+            reply_seconds=limit_seconds / _ATTEMPTS,
+        )
+        try:
+            async with asyncio.timeout(limit_seconds):
+                return await ask(connection)
+        except TimeoutError:
+            raise EngineDied(f"{connection.name} has not answered within {limit_seconds:g} seconds") from None
+        finally:
+            await connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(asked())).result()

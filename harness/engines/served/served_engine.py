@@ -1,0 +1,244 @@
+"""A model on a server that somebody else runs, as an Engine of the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from harness.engine import (
+    Choice,
+    Completion,
+    EngineDied,
+    Generation,
+    Json,
+    Likelihood,
+    RequestRefused,
+    Role,
+    Sampling,
+    VerdictUnavailable,
+)
+from harness.engines import calls
+from harness.engines.calls import NUM_RANKED, Batches, Calls, entropy_bound, gather_or_cancel
+from harness.engines.registry import Capabilities
+from harness.engines.served import discovery
+from harness.engines.served.address import ServerAddress, api_key
+from harness.engines.served.connection import Connection
+from harness.engines.served.discovery import Found
+from harness.engines.served.interfaces import Asked, BadReply, Judged, NotFinite, Written
+from harness.engines.settings import EngineSettings
+from harness.weights.tokenizer import HFTokenizer
+
+_VERDICT_ATTEMPTS = 4
+"""vLLM's V1 runner (0.32) gives minus infinity to named tokens in a batch with another client's list of the most
+probable ones; the next batch is another one."""
+
+
+class ServedEngine:
+    """An Engine whose requests go to a server. It shares the server with whoever else uses it."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(runs_here=False, max_cards=0)
+    kv_tokens: int | None = None
+    """None: the server admits requests to its cache itself."""
+
+    def __init__(self, role: Role, settings: EngineSettings, connection: Connection, tokenizer: HFTokenizer) -> None:
+        """Nothing is asked yet; see `start`."""
+        self.role, self.settings, self.connection, self.tokenizer = role, settings, connection, tokenizer
+        self.vocabulary = tokenizer.num_tokens + discovery.PADDED_TOKENS
+        self.context_tokens = 0
+        self.found: Found | None = None
+        self.reports_cached_tokens: bool | None = None
+        """Whether replies say how many prompt tokens were cached; None before the first one."""
+        self._salt = secrets.token_hex(8)
+        self._calls = Calls()
+        self._batches = Batches()
+
+    @classmethod
+    async def start(
+        cls,
+        model_path: str,
+        role: Role,
+        settings: EngineSettings,
+        log_path: Path | None = None,
+        revision: str | None = None,
+    ) -> ServedEngine:
+        """Connect to the server and try every kind of request; `model_path` has the tokenizer. Raises EngineDied."""
+        if settings.server is None:
+            raise ValueError("an engine of the kind served needs a server")
+        try:
+            address = ServerAddress.parse(f"--{role}", settings.server.address)
+            tokenizer = await asyncio.to_thread(HFTokenizer, model_path, revision, settings.conventions)
+            connection = Connection(address, role, api_key(role), reply_seconds=calls.limit_seconds() or None)
+        except (OSError, ValueError) as error:
+            raise EngineDied(f"the {role} engine did not start: {error}") from error
+        engine = cls(role, settings, connection, tokenizer)
+        try:
+            await engine.connect()
+        except BaseException:
+            await engine.close()
+            raise
+        return engine
+
+    async def connect(self) -> None:
+        """Ask the server what it is and what it can give. Raises EngineDied where that is not what the run needs."""
+        server = self.settings.server
+        assert server is not None
+        try:
+            found = await discovery.find(self.connection, server.model)
+            if server.kind not in (None, found.kind):
+                raise discovery.ServerUnfit(
+                    f"{self.connection.name} is {found.kind}, and the run began with {server.kind}"
+                )
+            if server.fingerprint not in (None, discovery.fingerprint(found.model, self.tokenizer)):
+                raise discovery.ServerUnfit(f"the tokenizer of {found.model} has changed since the run was planned")
+            await discovery.check(self.connection, found, self.tokenizer, self.vocabulary)
+        except (discovery.ServerUnfit, BadReply) as error:
+            raise EngineDied(f"the {self.role} engine did not start: {error}") from error
+        limits = [limit for limit in (found.context_tokens, self.settings.max_context) if limit is not None]
+        if not limits:
+            raise EngineDied(f"{self.connection.name} does not say its longest context: set --max-context")
+        self.found, self.context_tokens = found, min(limits)
+
+    @property
+    def restarts(self) -> int:
+        """See Engine.restarts: requests that were sent again have no true latency, and samples with them neither."""
+        return self.connection.num_resent
+
+    @property
+    def report(self) -> dict[str, Json]:
+        """What is known of the server, for the record of an attempt."""
+        found = self.found
+        return {
+            "kind": found.kind if found else None,
+            "model": found.model if found else None,
+            "version": (found.version if found else None) or "unknown",
+            "context_tokens": found.context_tokens if found else None,
+            "separates_caches": found is not None and found.interface.salts_caches,
+        }
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        room = self._room(prompt)
+        limited = replace(sampling, max_tokens=min(room, sampling.max_tokens))
+        apart = self._batches.of("ranked") if sampling.entropies else contextlib.nullcontext()
+        async with self._calls.clocked() as clock, apart:
+            all_written = await gather_or_cancel([self._write(prompt, limited, i) for i in range(sampling.n)])
+        completions = tuple(self._completion(written, sampling) for written in all_written)
+        cached = min(self._cached(written.cached_tokens, prompt) for written in all_written)
+        return Generation(completions, len(prompt), cached, clock.timing())
+
+    async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
+        if not options or len(set(options)) != len(options):
+            raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+        self._room(prompt)
+        async with self._calls.clocked() as clock, self._batches.of("named"):
+            for attempt in range(1, _VERDICT_ATTEMPTS + 1):
+                try:
+                    judged = await self._judge(prompt, options)
+                    break
+                except BadReply as error:
+                    if attempt == _VERDICT_ATTEMPTS:
+                        raise VerdictUnavailable(f"{self.connection.name}: {error}") from error
+        logprobs = tuple(judged.logprobs[option] for option in options)
+        return Choice(logprobs, len(prompt), self._cached(judged.cached_tokens, prompt), clock.timing())
+
+    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        whole = [*prompt, *continuation]
+        self._room(whole if prompt and continuation else [])
+        async with self._calls.clocked() as clock, self._batches.of("named"):
+            try:
+                logprobs = await self._read(prompt, continuation)
+            except NotFinite as error:
+                raise VerdictUnavailable(f"{self.connection.name}: {error}") from error
+            except BadReply as error:
+                raise EngineDied(f"{self.connection.name}: {error}") from error
+        return Likelihood(logprobs, len(whole), 0, clock.timing())
+
+    async def reset_prefix_cache(self) -> bool:
+        """See Engine.reset_prefix_cache: later requests carry another salt, where the server separates caches by it."""
+        if self._calls.in_flight:
+            return False
+        self._salt = secrets.token_hex(8)
+        return True
+
+    async def close(self) -> None:
+        """End the connections; the server goes on. May be called more than once."""
+        await self.connection.close()
+
+    def _asked(self) -> tuple[Found, Asked]:
+        if self.found is None:
+            raise EngineDied(f"the {self.role} engine was not started")
+        return self.found, Asked(self.found.model, self.vocabulary, self._salt)
+
+    def _room(self, prompt: Sequence[int]) -> int:
+        """Return how many tokens may follow a prompt. Raises RequestRefused."""
+        room = self.context_tokens - len(prompt)
+        if not prompt or room < 1:
+            raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
+        if not all(0 <= i < self.vocabulary for i in prompt):
+            raise RequestRefused(f"a token id outside the vocabulary of {self.vocabulary}")
+        return room
+
+    async def _write(self, prompt: Sequence[int], sampling: Sampling, index: int) -> Written:
+        found, asked = self._asked()
+        sampling = replace(sampling, stop=tuple(self.tokenizer.native(text) for text in sampling.stop))
+        reads_logprobs = self.settings.mean_logprobs or sampling.token_logprobs or sampling.entropies
+        listed = NUM_RANKED if sampling.entropies else 0 if reads_logprobs else None
+        request = found.interface.writing(asked, prompt, sampling, index, logprobs=listed)
+        short = replace(sampling, max_tokens=1)
+        control = found.interface.writing(asked, prompt[:1], short, index, logprobs=listed)
+        reply = await self.connection.post(request.path, request.body, control.body)
+        try:
+            written = found.interface.written(reply, asked, sampling.max_tokens, sampling.stop)
+            if reads_logprobs:
+                return await self._with_all_logprobs(prompt, written)
+        except BadReply as error:
+            raise EngineDied(f"{self.connection.name}: {error}") from error
+        return written
+
+    async def _with_all_logprobs(self, prompt: Sequence[int], written: Written) -> Written:
+        """Ask for the log-probabilities that the server left out: llama.cpp leaves out those of a stop string."""
+        logprobs, ranked = list(written.logprobs or ()), list(written.ranked or ())
+        for place in range(len(logprobs), len(written.token_ids)):
+            before, token = [*prompt, *written.token_ids[:place]], written.token_ids[place]
+            judged = await self._judge(before, [token])
+            logprobs.append(judged.logprobs[token])
+            ranked.append(tuple(judged.logprobs.values()))
+        return replace(written, logprobs=tuple(logprobs), ranked=tuple(ranked))
+
+    async def _judge(self, prompt: Sequence[int], options: Sequence[int]) -> Judged:
+        found, asked = self._asked()
+        _, judged = await discovery.judge(self.connection, found.interface, asked, prompt, options)
+        return judged
+
+    async def _read(self, prompt: Sequence[int], continuation: Sequence[int]) -> tuple[float, ...]:
+        """Return the log-probabilities of a continuation: in one request, or in one for each of its tokens."""
+        found, asked = self._asked()
+        request = found.interface.reading(asked, prompt, continuation)
+        control = found.interface.reading(asked, prompt[:1], continuation[:1])
+        if request is not None and control is not None:
+            reply = await self.connection.post(request.path, request.body, control.body)
+            return found.interface.read(reply, [*prompt, *continuation], len(prompt))
+        befores = [[*prompt, *continuation[:place]] for place in range(len(continuation))]
+        asks = [self._judge(before, [token]) for before, token in zip(befores, continuation, strict=True)]
+        judged = await gather_or_cancel(asks)
+        return tuple(one.logprobs[token] for one, token in zip(judged, continuation, strict=True))
+
+    def _completion(self, written: Written, sampling: Sampling) -> Completion:
+        ids, number, logprobs = written.token_ids, len(written.token_ids), written.logprobs
+        kept = ids[:-1] if written.finish == "eos" else ids
+        ranked = written.ranked if sampling.entropies else None
+        return Completion(
+            *(kept, self.tokenizer.decode(kept), written.finish, number),
+            mean_logprob=sum(logprobs) / number if logprobs and self.settings.mean_logprobs else None,
+            token_logprobs=logprobs if sampling.token_logprobs else None,
+            entropies=None if ranked is None else tuple(entropy_bound(of_token) for of_token in ranked),
+        )
+
+    def _cached(self, cached: int | None, prompt: Sequence[int]) -> int:
+        """Return the cached tokens of a prompt: 0 where the server does not report them."""
+        self.reports_cached_tokens = cached is not None
+        return min(cached or 0, len(prompt))

@@ -1,1 +1,0 @@
-"""The flags of a launch, declared once, a module for each part of what a launch is told."""

@@ -1,0 +1,208 @@
+"""How a setting of a launch is declared, how its value is read, and what is said of a wrong one.
+
+A setting is a field of a dataclass, annotated with its type, its bounds and a `Flag`. Nothing here imports pydantic,
+which is asked only when a launch is built, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, time
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from harness.engine import Role
+from harness.plural import did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, ValidationError
+    from pydantic_core import CoreSchema
+
+Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "output"]
+ROLES: tuple[Role, ...] = get_args(Role)
+Parameter = int | float | str | bool
+"""The value of a hyper-parameter."""
+_LONGEST_PAIR = 10_000
+_T = TypeVar("_T")
+
+
+class BadLaunch(ValueError):
+    """A launch that is not valid; the message is one line that names the flag and says what is valid."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How a setting looks on the command line, and how its value is read."""
+
+    group: Group
+    """The heading of `--help-all` that lists it."""
+    help: str
+    """In the help of a model's setting, `{role}` stands for the model."""
+    metavar: str | None = None
+    default: str | None = None
+    """The default in words, where the value alone does not say it."""
+    brief: str | None = None
+    """What `--help` says of it, one of the flags that most people use; None: only `--help-all` lists it."""
+    roles: tuple[Role, ...] = ROLES
+    """The models that have it, of a model's setting."""
+    alias: str | None = None
+    """A flag of today that means it, where it is not the role and the name."""
+    read: Callable[[Any], Any] | None = None
+    """Makes of a value as a file, a command line or Python has it what the type takes. Raises ValueError."""
+    check: Callable[[Any], Any] | None = None
+    """Returns a value of the type as it is kept. Raises ValueError."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return pydantic's schema of the type with both functions around it."""
+        from pydantic_core import core_schema
+
+        schema = handler(source)
+        if self.check is not None:
+            schema = core_schema.no_info_after_validator_function(self.check, schema)
+        if self.read is not None:
+            schema = core_schema.no_info_before_validator_function(self.read, schema)
+        return schema
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting as it is declared."""
+
+    name: str
+    """The name of its field."""
+    type: Any
+    """Without None."""
+    is_optional: bool
+    """Whether None is one of its values."""
+    bounds: tuple[Any, ...]
+    """Constraints of annotated_types."""
+    flag: Flag
+    default: Any
+    """None also where it has none."""
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether its flag may be repeated: it holds several words, or values by name."""
+        return get_origin(self.type) is tuple or self.is_table
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it holds values by name, which a command line gives as words KEY=VALUE."""
+        return self.type is dict or get_origin(self.type) is dict
+
+
+@functools.cache
+def settings_of(kind: Any) -> dict[str, Setting]:
+    """Return the settings that a dataclass, given by its class, declares, by name; a field without a `Flag` is none."""
+    found = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        declared, *metadata = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+        flags = [item for item in metadata if isinstance(item, Flag)]
+        if flags:
+            bounds = tuple(item for item in metadata if not isinstance(item, Flag))
+            plain, default = _without_none(declared), getattr(kind, name, None)
+            found[name] = Setting(name, plain, declared != plain, bounds, flags[0], default)
+    return found
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, UnionType):
+        members = [member for member in get_args(annotation) if member is not type(None)]
+        return members[0] if len(members) == 1 else annotation
+    return annotation
+
+
+def flag(name: str) -> str:
+    """Return the flag of a setting: `guidance_tokens` becomes `--guidance-tokens`."""
+    return "--" + name.replace("_", "-")
+
+
+def validated(kind: type[_T], values: Mapping[str, Any]) -> _T:
+    """Return a dataclass made of values by field. Raises pydantic.ValidationError."""
+    adapter: Any = _adapter(cast(Any, kind))  # a class of a type variable is hashable, too
+    made: _T = adapter.validate_python(dict(values))
+    return made
+
+
+@functools.cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def words(value: object) -> object:
+    """Return a single word as a tuple of one, as a flag that may be repeated takes it."""
+    return (value,) if isinstance(value, str) else value
+
+
+def table(value: object) -> object:
+    """Return words KEY=VALUE as values by name: what JSON means by them (true, 8, [1, 2]), otherwise the text itself.
+
+    A table, of a file or a specification, stays what it is. Raises ValueError.
+    """
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        pairs = [(str(key), item if isinstance(item, str) else json.dumps(item)) for key, item in value.items()]
+    else:
+        given = (value,) if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
+        pairs = [(key, text) for key, _, text in (str(word).partition("=") for word in given)]
+    found: dict[str, Any] = {}
+    for key, text in pairs:
+        if not key.isidentifier() or not text.strip() or len(key + text) >= _LONGEST_PAIR or "\0" in text:
+            raise ValueError(f"expected KEY=VALUE with a name and a value, of at most {_LONGEST_PAIR:,} characters")
+        if key in found:
+            raise ValueError(f"{key} is given twice")
+        found[key] = value[key] if isinstance(value, Mapping) else _value(text)
+    return found
+
+
+def _value(text: str) -> Any:
+    lowered = {"true": True, "false": False}.get(text.lower())
+    if lowered is not None:
+        return lowered
+    try:
+        return json.loads(text, parse_constant=lambda name: name)
+    except (ValueError, RecursionError):
+        return text
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number. Raises ValueError where it is infinite."""
+    if value is not None and not math.isfinite(value):
+        raise ValueError("Input should be a finite number")
+    return value
+
+
+def existing_path(path: Path | None) -> Path | None:
+    """Return the path of a folder. Raises ValueError where it does not exist."""
+    if path is not None and not path.exists():
+        raise ValueError("no such folder")
+    return path
+
+
+def from_toml(value: Any) -> Any:
+    """Return a date or a time of a TOML file as text, as a tag or a time limit may be written."""
+    return str(value) if isinstance(value, date | time) else value
+
+
+def in_one_line(error: ValidationError, spelled: Callable[[str, str], str]) -> str:
+    """Return the first error in one line that names the flag; `spelled` returns that of a model's setting."""
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"]]
+    of_model = len(place) > 1 and place[0] in ROLES
+    name = spelled(place[0], place[1]) if of_model else flag(place[0])
+    given, message = first["input"], str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] == "literal_error":
+        message += did_you_mean(str(given), _choices(first["ctx"]["expected"]))
+    return f"{name} {' '.join(map(str, given)) if isinstance(given, list | tuple) else given}: {message}"
+
+
+def _choices(expected: str) -> Iterable[str]:
+    return expected.replace("'", "").replace(" or ", ", ").split(", ")

@@ -1,0 +1,499 @@
+"""Everything that a launch may be told, as one frozen and validated object.
+
+A `Launch` is built once, from the flags of a command line, a configuration file, a preset, a row of a suite, or Python,
+and is passed on as it is. Light: no torch, vllm, transformers or datasets, and methods, problems and pydantic only once
+a launch is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+
+from annotated_types import Ge, Gt, Le, MinLen
+
+from harness.engine import Role
+from harness.engines import placement
+from harness.engines.registry import AUTO, CHOICES
+from harness.plural import counted, did_you_mean
+from harness.settings.declaration import (
+    ROLES,
+    BadLaunch,
+    Flag,
+    Parameter,
+    existing_path,
+    finite,
+    flag,
+    from_toml,
+    in_one_line,
+    settings_of,
+    validated,
+    words,
+)
+from harness.settings.roles import DOTTED_NAMES, ROLE_SETTINGS, SAMPLING, ModelSettings, flattened, nested, role_flag
+
+if TYPE_CHECKING:
+    EngineChoice = str
+else:
+    EngineChoice = Literal[(AUTO, *CHOICES)]
+Proposer = Literal["none", "draft", "ngram", "suffix", "eagle3", "mtp"]
+DraftSampling = Literal["greedy", "probabilistic"]
+DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]
+Cluster = Literal["auto", "slurm", "local", "debug"]
+
+SBATCH: Mapping[str, str] = {
+    "partition": "Partition.",
+    "account": "Account to charge.",
+    "qos": "Quality of service.",
+    "time": "Time limit of one job, in sbatch's format; a run that needs longer is requeued and resumes.  "
+    "[default: 4:00:00]",
+    "gpus-per-node": "GPUs per task, e.g. 4 or h100:4. A task has one worker unless --workers-per-task says more.",
+    "gpu-memory": "Memory of one GPU, e.g. 80GB, where its type does not tell; for the plan only, not for sbatch.",
+    "cpus-per-task": "CPU cores per task.",
+    "mem": "Memory per task, e.g. 200G.",
+    "constraint": "Features that a node must have.",
+    "exclude": "Nodes not to use.",
+    "nodelist": "Nodes to use.",
+    "gres": "Generic resources, for sites that do not support gpus-per-node.",
+    "reservation": "Reservation to use.",
+}
+"""Options of sbatch that are flags of the launcher, and their help."""
+SBATCH_NAMES: Mapping[str, str] = {word.replace("-", "_"): word for word in SBATCH}
+
+_METHOD = Flag(
+    "run",
+    "Method: the algorithm over the draft and the target, built in or installed (--list methods), or a class of one's "
+    "own as FILE.py:CLASS or PACKAGE.MODULE:CLASS.",
+    metavar="NAME",
+    brief="The algorithm (--list methods), or FILE.py:CLASS.",
+)
+_DATASET = Flag(
+    "run",
+    "Benchmark (--list datasets), a file of problems (.jsonl, .csv, .parquet, .toml), or "
+    "hf:ORG/NAME[:CONFIG][@REVISION].",
+    metavar="NAME",
+    brief="Benchmark (--list datasets), a file of problems, or hf:ORG/NAME.",
+)
+
+
+def _columns(value: object) -> object:
+    """Return a mapping, as a file may have it, as the words that the flag takes."""
+    if isinstance(value, Mapping):
+        return tuple(f"{name}={'+'.join(c) if isinstance(c, list) else c}" for name, c in value.items())
+    return words(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartialLaunch:
+    """A launch of which the method and the dataset may be missing, as `harness.doctor` takes it.
+
+    Made by `from_flags`, which validates; equal launches are equal.
+    """
+
+    __pydantic_config__ = {"coerce_numbers_to_str": True}  # noqa: RUF012  pydantic reads it
+
+    # What is run: the method, the problems, and how often each is sampled.
+    method: Annotated[str | None, _METHOD] = None
+    dataset: Annotated[str | None, _DATASET] = None
+    split: Annotated[str | None, Flag("run", "Split of a dataset of the hub (hf:).", default="test")] = None
+    columns: Annotated[
+        tuple[str, ...],
+        Flag(
+            "run",
+            "Own dataset: columns of the problem's fields, e.g. problem=question,answer=final; may be repeated.",
+            metavar="FIELD=COLUMN",
+            read=_columns,
+        ),
+    ] = ()
+    preset: Annotated[
+        str | None,
+        Flag(
+            "run",
+            "Settings of a paper: models, sampling and hyper-parameters.",
+            brief="Settings of a paper (--list presets).",
+        ),
+    ] = None
+    samples: Annotated[int, Ge(1), Flag("run", "Samples per problem.", brief="Samples per problem.")] = 16
+    latency_sample: Annotated[
+        int | None,
+        Ge(1),
+        Flag(
+            "run",
+            "Time this many samples again, one at a time, after all have run in full batches. The latency of one "
+            "request at a time is estimated from them, without --concurrency 1.",
+            metavar="M",
+        ),
+    ] = None
+    limit: Annotated[
+        int | None,
+        Ge(1),
+        Flag(
+            "run", "Run only the first N problems; the result is marked as limited.", brief="Only the first N problems."
+        ),
+    ] = None
+    problems: Annotated[str | None, Flag("run", "Run only these problems: numbers, ranges or ids, e.g. 3,7,10-15.")] = (
+        None
+    )
+    seed: Annotated[int, Flag("run", "Seed of every random draw.")] = 0
+    tag: Annotated[
+        str | None,
+        MinLen(1),
+        Flag("run", "A label that makes this a run of its own, with new samples of the same problems."),
+    ] = None
+    accept_code_change: Annotated[
+        bool, Flag("run", "Go on with a run that other code began; its results then say that two codes made them.")
+    ] = False
+    data_dir: Annotated[
+        Path | None, Flag("run", "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.", check=existing_path)
+    ] = None
+    prompts: Annotated[
+        Path | None,
+        Flag("run", "TOML file of texts that replace the built-in prompts (see --list prompts), or a run's spec.json."),
+    ] = None
+
+    # The models, and how they draw tokens where they have no settings of their own.
+    draft: ModelSettings = field(default_factory=ModelSettings)
+    target: ModelSettings = field(default_factory=ModelSettings)
+    reward: ModelSettings = field(default_factory=ModelSettings)
+    """Rates steps, for methods that have such a model."""
+    temperature: Annotated[
+        float,
+        Ge(0),
+        Flag(
+            "sampling",
+            "Sampling temperature; 0 is greedy decoding.",
+            brief="Sampling temperature; 0 is greedy decoding.",
+            check=finite,
+        ),
+    ] = 0.6
+    top_p: Annotated[float, Gt(0), Le(1), Flag("sampling", "Nucleus sampling threshold.")] = 0.95
+    top_k: Annotated[
+        int, Ge(0), Le(2**31 - 1), Flag("sampling", "Sample from so many of the most probable tokens; 0: all.")
+    ] = 0
+    min_p: Annotated[
+        float,
+        Ge(0),
+        Le(1),
+        Flag("sampling", "Sample tokens with at least this share of the most probable one's probability; 0: all."),
+    ] = 0.0
+    repetition_penalty: Annotated[
+        float,
+        Gt(0),
+        Flag(
+            "sampling",
+            "Make tokens of prompt and chain less likely, above 1; verdicts are not affected. 1: none.",
+            check=finite,
+        ),
+    ] = 1.0
+    token_budget: Annotated[
+        int,
+        Ge(1),
+        Flag(
+            "sampling",
+            "Emitted tokens per sample, including the answer.",
+            brief="Tokens per sample, the answer included.",
+        ),
+    ] = 8192
+
+    # The engines that the models run in.
+    engine: Annotated[
+        EngineChoice,
+        Flag(
+            "engine",
+            "Inference engine. auto: vLLM if it is installed, otherwise transformers; with the profile's python, vLLM.",
+        ),
+    ] = "auto"
+    concurrency: Annotated[
+        int,
+        Ge(1),
+        Le(100_000),
+        Flag(
+            "engine",
+            "Samples in flight per worker; use 1 to measure latency.",
+            brief="Samples in flight per worker; 1 to measure latency.",
+        ),
+    ] = 64
+    take_turns: Annotated[
+        bool, Flag("engine", "Run only one of the two engines at a time; by default both work at once.")
+    ] = False
+    logprobs: Annotated[
+        bool | None,
+        Flag(
+            "engine",
+            "Ask for the log-probability of every generated token, recorded as each candidate's mean. Costs the "
+            "worker's event loop about 50 µs a token.",
+            default="off, because no method decides by it",
+        ),
+    ] = None
+    target_logprobs: Annotated[
+        bool,
+        Flag(
+            "engine",
+            "Store the target's log-probability of each accepted step, read in one request for each chain after a "
+            "worker's samples; texts and times stay as they are.",
+        ),
+    ] = False
+    dtype: Annotated[DataType, Flag("engine", "Data type of the weights; auto: as they are stored.")] = "auto"
+    max_context: Annotated[
+        int | None,
+        Ge(16),
+        Flag("engine", "Longest prompt plus output, in tokens.", default="what prompt and token budget need"),
+    ] = None
+
+    # Token-level speculative decoding in the target's engine.
+    spec_decode: Annotated[
+        Proposer | None,
+        Flag(
+            "engine",
+            "Token-level speculative decoding in the target's engine: who proposes tokens. draft: a model; ngram, "
+            "suffix: earlier text; eagle3: a head (--spec-model); mtp: the target's own prediction layers.",
+            default="draft for specdecode, otherwise none",
+        ),
+    ] = None
+    spec_model: Annotated[
+        str | None,
+        Flag(
+            "engine",
+            "The weights that propose tokens: for eagle3 a head trained for the target (--list speculators), for draft "
+            "another model than the run's, for mtp layers that are not in the target's own files.",
+        ),
+    ] = None
+    spec_sampling: Annotated[
+        DraftSampling | None,
+        Flag(
+            "engine",
+            "How draft, eagle3 and mtp draw the tokens they propose. Greedy drafts are a weaker baseline at "
+            "temperatures above 0.",
+            default="greedy, as in vLLM",
+        ),
+    ] = None
+    spec_tokens: Annotated[
+        int | None,
+        Ge(1),
+        Flag(
+            "engine",
+            "Tokens proposed per step of token-level speculation; for suffix at most so many.",
+            default="5; 24 for suffix, 1 for mtp",
+        ),
+    ] = None
+
+    # Where the workers run, how the samples are split among them, and what it may cost.
+    cluster: Annotated[
+        Cluster,
+        Flag("cluster", "Where to run. auto: Slurm where there is a cluster, otherwise here; debug: this process."),
+    ] = "auto"
+    profile: Annotated[
+        str | None,
+        Flag(
+            "cluster",
+            "Cluster profile: a file in slurm/clusters by name, or the path of a file.",
+            brief="Cluster profile, a name or a file, for Slurm.",
+        ),
+    ] = None
+    slurm: Annotated[
+        tuple[str, ...],
+        Flag("cluster", "Any other option for sbatch; may be repeated.", metavar="KEY=VALUE", read=words),
+    ] = ()
+    shards: Annotated[
+        int,
+        Ge(1),
+        Flag("cluster", "Number of shards that the samples are split into.", brief="Shards, each run by a worker."),
+    ] = 1
+    shards_per_task: Annotated[
+        int, Ge(1), Flag("cluster", "Shards that one worker of a Slurm task runs with one start of the engines.")
+    ] = 1
+    workers_per_task: Annotated[
+        int,
+        Ge(1),
+        Le(64),
+        Flag(
+            "cluster",
+            "Workers that one Slurm task starts side by side, each with an equal part of its GPUs and cores: "
+            "for sites that give out whole nodes.",
+        ),
+    ] = 1
+    max_gpu_hours: Annotated[
+        float | None,
+        Gt(0),
+        Flag(
+            "cluster",
+            "Refuse to begin where the estimate is above H GPU-hours, or where there is none. Without GPUs: hours of "
+            "workers.",
+            metavar="H",
+            check=finite,
+        ),
+    ] = None
+    sbatch: Mapping[str, str] = field(default_factory=dict)
+    """Options of sbatch that are flags of their own, by their name in `SBATCH`."""
+    output: Annotated[
+        Path, Flag("output", "Folder for run folders and the warehouse.", brief="Folder for runs and the warehouse.")
+    ] = Path("runs")
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    """All hyper-parameters of the method by name; without a method, those that were set."""
+
+    @property
+    def roles(self) -> dict[Role, ModelSettings]:
+        """The settings of each model."""
+        return {"draft": self.draft, "target": self.target, "reward": self.reward}
+
+    @property
+    def models(self) -> dict[Role, str | None]:
+        """The models by role, as they are named; None where one is not."""
+        return {role: settings.model for role, settings in self.roles.items()}
+
+    def sampling_of(self, role: Role) -> dict[str, int | float]:
+        """Return how a model draws tokens, by the names of harness.engine.Sampling, where --temperature and --top-p do
+        not say it."""
+        plain = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0} | {
+            "temperature": self.temperature, "top_p": self.top_p
+        }  # fmt: skip
+        asked = {name: getattr(self, name) for name in SAMPLING} | self.roles[role].sampling()
+        return {name: value for name, value in asked.items() if value != plain[name]}
+
+    def temperature_of(self, role: Role) -> float:
+        """Return the temperature that a model samples at."""
+        own = self.roles[role].temperature
+        return self.temperature if own is None else own
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any]) -> Self:
+        """Build from values by flag name, in any spelling of it and without the dashes in front.
+
+        Hyper-parameters stand among them, or by name in the table `parameters`. Raises BadLaunch.
+        """
+        from harness.methods.parameters import parameter_names
+
+        try:
+            values = {
+                name: from_toml(value)
+                for name, value in flattened({n: v for n, v in flags.items() if v is not None}).items()
+            }
+            parameters = own_parameters(values)
+        except ValueError as error:
+            raise BadLaunch(str(error)) from error
+        declared = settings_of(Launch)
+        switches = {name for name, setting in declared.items() if setting.type is bool}
+        names = [*declared, *ROLE_SETTINGS, *SBATCH_NAMES]
+        for name, value in values.items():
+            if name not in names:
+                hint = did_you_mean(name, [*names, *DOTTED_NAMES, *parameter_names(None)])
+                raise BadLaunch(f"unknown key {name!r}{hint}; the keys are the flags without the dashes")
+            if isinstance(value, bool) and name not in switches and name not in SBATCH_NAMES:
+                raise BadLaunch(f"{_spelled(name)}: expected a value, not true or false")
+        sbatch = {word: str(values.pop(name)) for name, word in SBATCH_NAMES.items() if name in values}
+        return cls._made({**nested(values), "sbatch": sbatch, "parameters": parameters})
+
+    def changed(self, **values: Any) -> Self:
+        """Return a validated copy with other values for these fields. Raises BadLaunch."""
+        return type(self)._made({**vars(self), **values})
+
+    @classmethod
+    def _made(cls, values: Mapping[str, Any]) -> Self:
+        """Validate values by field, complete what follows from them, and check what belongs together."""
+        from pydantic import ValidationError
+
+        from harness.methods.parameters import method_parameters
+        from harness.methods.references import resolve
+
+        for name in ("method", "dataset") if cls is Launch else ():
+            if values.get(name) is None:
+                raise BadLaunch(_missing(name))
+        try:
+            if values.get("method") is not None:
+                method = resolve(str(values["method"]))
+                parameters = method_parameters(method, values.get("parameters") or {}, RESERVED)
+                values = {**values, "method": method, "parameters": parameters}
+            made = validated(cls, values)
+            for role, settings in made.roles.items():
+                object.__setattr__(made, role, _with_width(role, settings))  # nobody has it yet
+            _check_dataset(made)
+        except ValidationError as error:
+            raise BadLaunch(in_one_line(error, role_flag)) from error
+        except ValueError as error:
+            raise BadLaunch(str(error)) from error
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch(PartialLaunch):
+    """One method on one benchmark with two models: what is run and where."""
+
+    method: Annotated[str, _METHOD] = field()
+    dataset: Annotated[str, _DATASET] = field()
+
+
+def _reserved() -> Iterator[str]:
+    for name in (*settings_of(Launch), *ROLE_SETTINGS, "selection_adapter", "sbatch", "parameters"):
+        yield from (name, f"no_{name}")
+    yield from SBATCH_NAMES
+    yield from ("config", "parameter", "dry_run", "list", "listing", "help", "help_all", "version", "on_node")
+    yield from ("wait", "json", "as_json", "tracker")
+
+
+RESERVED: Final = frozenset(_reserved())
+"""Names that a hyper-parameter may have, but then without a flag of its own: the launcher has one of this name."""
+
+
+def own_parameters(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the hyper-parameters out of flags, whose names have underscores, and return them by name.
+
+    `parameter` holds words NAME=VALUE, `parameters` is a table. Raises ValueError where one is set twice.
+    """
+    from harness.methods.parameters import assignments, parameter_names, switch_names
+    from harness.methods.references import resolve
+
+    method = resolve(str(values["method"])) if values.get("method") is not None else None
+    given = values.pop("parameters", {})
+    if not isinstance(given, Mapping):
+        raise ValueError("parameters: expected a table of hyper-parameters by name")
+    named = {str(name).replace("-", "_"): value for name, value in given.items()}
+    assigned = assignments(values.pop("parameter", ()))
+    switches = switch_names(method)
+    for name in [name for name in values if name.startswith("no_") and name.removeprefix("no_") in switches]:
+        values[name.removeprefix("no_")] = not values.pop(name)
+    flat = {n: values.pop(n) for n in parameter_names(method) if n in values and n not in RESERVED}
+    if clashes := (flat.keys() & named.keys()) | (assigned.keys() & (flat.keys() | named.keys())):
+        raise ValueError(f"--parameter {min(clashes)}: set twice")
+    return {**flat, **named, **assigned}
+
+
+def _spelled(name: str) -> str:
+    return ROLE_SETTINGS[name].spelled if name in ROLE_SETTINGS else flag(name)
+
+
+def _missing(name: str) -> str:
+    from harness.methods import METHODS
+    from harness.problems.benchmarks import DATASETS
+
+    valid = METHODS if name == "method" else (*DATASETS, "a file of problems (see --list datasets)")
+    return f"{flag(name)} is missing; choose from {', '.join(valid)}"
+
+
+def _with_width(role: Role, settings: ModelSettings) -> ModelSettings:
+    """Return the settings with the width of an engine that has GPUs of its own: it is split over all of them.
+
+    Raises ValueError where another width is asked for.
+    """
+    if settings.gpus is None:
+        return settings
+    number, asked = len(settings.gpus), settings.tensor_parallel
+    if asked not in (None, number):
+        raise ValueError(
+            f"{role_flag(role, 'gpus')} {placement.written(settings.gpus)} names {counted(number, 'GPU')}, but "
+            f"{role_flag(role, 'tensor_parallel')} is {asked}: leave one of them out"
+        )
+    return replace(settings, tensor_parallel=number)
+
+
+def _check_dataset(made: PartialLaunch) -> None:
+    from harness.problems import sources
+
+    if made.dataset is not None:
+        sources.check(made.dataset, made.split, made.columns)
+    elif made.split or made.columns:
+        raise ValueError(f"{'--split' if made.split else '--columns'}: only with --dataset")
+
+
+__all__ = ["RESERVED", "ROLES", "SBATCH", "BadLaunch", "Cluster", "Launch", "PartialLaunch"]

@@ -1,0 +1,157 @@
+"""How flags, a configuration file, a suite and a paper's preset combine into one launch.
+
+A layer is a mapping by flag name, in any spelling and without the dashes in front: what was typed, a file, the table of
+a run. Layers are merged key by key, those of a role's table too.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from harness.cli.toml_file import read_toml
+from harness.plural import did_you_mean
+from harness.settings.declaration import BadLaunch, flag, settings_of
+from harness.settings.launch_settings import RESERVED, SBATCH_NAMES, Launch
+from harness.settings.roles import DOTTED_NAMES, ROLE_SETTINGS, flattened
+
+
+@cache
+def presets() -> Mapping[str, Mapping[str, Any]]:
+    """Return the papers' settings by name (harness/papers/presets.toml); keys are flat flag names."""
+    text = resources.files("harness.papers").joinpath("presets.toml").read_text(encoding="utf-8")
+    return {name: flattened(values) for name, values in tomllib.loads(text).items()}
+
+
+def method_among(layers: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the method that flags name, the first layer first, and the preset that they name last; else None."""
+    preset = next((layer["preset"] for layer in layers if layer.get("preset")), None)
+    settings = presets().get(str(preset), {})
+    method = next((layer["method"] for layer in (*layers, settings) if layer.get("method")), None)
+    return None if method is None else str(method)
+
+
+def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) -> dict[str, Any]:
+    """Return `flags` on top of the configuration file that they name, on top of the preset that either of them names.
+
+    By flat name. `further_names`: keys that the file may hold beside the flags of a launch. Raises BadLaunch.
+    """
+    from harness.methods.parameters import parameter_names, switch_names
+    from harness.methods.references import resolve
+    from harness.sizing.cards import without_replaced
+
+    try:
+        own = flattened(flags)
+    except ValueError as error:
+        raise BadLaunch(str(error)) from error
+    config = own.pop("config", None)
+    layers = [(str(config), _read_config(Path(config)))] if config is not None else []
+    named = [own, *(layer for _, layer in layers)]
+    preset = next((layer["preset"] for layer in named if layer.get("preset")), None)
+    if preset is not None:
+        if preset not in presets():
+            hint = did_you_mean(str(preset), presets())
+            raise BadLaunch(f"--preset {preset}: unknown; valid: {', '.join(presets())}{hint}")
+        layers.insert(0, (f"preset {preset}", dict(presets()[preset])))
+    reference = method_among(named)
+    try:
+        method = None if reference is None else resolve(reference)
+        flat_names = set(parameter_names(method)) - RESERVED
+        layers = [(source, _with_parameters_flat(layer, flat_names)) for source, layer in layers]
+        own = _with_parameters_flat(own, flat_names)
+    except ValueError as error:
+        raise BadLaunch(str(error)) from error
+    valid = {*settings_of(Launch), *ROLE_SETTINGS, *SBATCH_NAMES, *flat_names, "parameter", "parameters"}
+    valid |= {*further_names, *(f"no_{name}" for name in switch_names(method))}
+    for source, layer in layers:
+        for name in layer:
+            if name not in valid:
+                hint = did_you_mean(name, {*valid, *DOTTED_NAMES})
+                raise BadLaunch(f"{source}: unknown key {name!r}{hint}; the keys are the flags without the dashes")
+    every = [*(layer for _, layer in layers), own]
+    merged: dict[str, Any] = {}
+    for layer in every:
+        merged = {**without_replaced(merged, layer), **layer}
+    parameters = {name: value for layer in every for name, value in layer.get("parameters", {}).items()}
+    return {**merged, **({"parameters": parameters} if parameters else {})}
+
+
+def launch_from(flags: Mapping[str, Any]) -> Launch:
+    """Build a launch from flags, with the preset and the configuration file that they name. Raises BadLaunch."""
+    return Launch.from_flags(merged_flags(flags))
+
+
+def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the flags of a file in a folder with the files that they name by their paths.
+
+    A method, problems or prompts are looked for beside the file that names them, and where they are not there, in the
+    current folder.
+    """
+    from harness.methods.references import beside
+    from harness.problems import own_problems
+
+    found = dict(flags)
+    if isinstance(flags.get("method"), str):
+        found["method"] = beside(flags["method"], folder)
+    for name in ("dataset", "prompts"):
+        named = flags.get(name)
+        is_file = isinstance(named, str) and (name == "prompts" or own_problems.is_own(named))
+        if is_file and (folder / str(named)).exists():
+            found[name] = str(folder / str(named))
+    return found
+
+
+def arguments(flags: Mapping[str, Any]) -> list[str]:
+    """Return flags as the words of a command line: a list repeats its flag, true is a bare flag."""
+    from harness.methods.parameters import switch_names
+    from harness.methods.references import resolve
+
+    flat = flattened(flags)
+    negatable = {"logprobs", *switch_names(resolve(str(flat["method"])) if flat.get("method") else None)}
+    own = flat.pop("parameters", {})
+    found = [word for name, value in own.items() for word in ("--parameter", f"{name}={value}")]
+    for name, value in flat.items():
+        spelled = ROLE_SETTINGS[name].spelled if name in ROLE_SETTINGS else flag(name)
+        words = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else value
+        for item in words if isinstance(words, list | tuple) else [words]:
+            if item is True:
+                found.append(spelled)
+            elif item is not False:
+                found += [spelled, str(item)]
+            elif name in negatable:
+                found.append(flag(f"no_{name}"))
+    return found
+
+
+def _with_parameters_flat(layer: Mapping[str, Any], flat_names: Collection[str]) -> dict[str, Any]:
+    """Return flags with the values of `--parameter` and of the table `parameters` among them.
+
+    `flat_names`: those that have flags of their own; the others stay in the table. Raises ValueError where one is set
+    twice.
+    """
+    from harness.methods.parameters import assignments
+
+    flat = dict(layer)
+    table = flat.pop("parameters", {})
+    if not isinstance(table, Mapping):
+        raise ValueError("parameters: expected a table of hyper-parameters by name")
+    named: dict[str, Any] = {}
+    given = {str(name).replace("-", "_"): value for name, value in table.items()}
+    for name, value in [*given.items(), *assignments(flat.pop("parameter", ())).items()]:
+        if name in named or (name in flat and name in flat_names):
+            raise ValueError(f"--parameter {name}: set twice")
+        named[name] = value
+    others = {name: value for name, value in named.items() if name not in flat_names}
+    flat |= {name: value for name, value in named.items() if name in flat_names}
+    return {**flat, **({"parameters": others} if others else {})}
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        return with_files_beside(flattened(read_toml(path, f"--config {path}")), path.parent)
+    except ValueError as error:
+        raise BadLaunch(str(error)) from error

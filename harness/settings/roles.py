@@ -1,0 +1,237 @@
+"""The settings of one model of a run, the same for the draft, the target and the reward model.
+
+On a command line each has a flag of its own, `--target.temperature 0.7`; in a file a role is the name of its model or a
+table, `target = {model = "…", temperature = 0.7}`. The flat spellings `--target-temperature` and `target-temperature`
+mean the same until version 1.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Final
+
+from annotated_types import Ge, Gt, Le
+
+from harness.engine import Role
+from harness.engines import placement
+from harness.settings.declaration import ROLES, Flag, Setting, finite, flag, settings_of, table
+
+_PAIR: tuple[Role, ...] = ("draft", "target")
+_CHOSEN = "chosen on the node (see python -m harness.sizing)"
+_MOST_TOKENS = 2**31 - 1
+"""Engines have top-k in 32 bits."""
+
+
+def _valid_tags(text: str | None) -> str | None:
+    if text is not None:
+        from harness.weights import templates
+
+        templates.parsed_tags(text)
+    return text
+
+
+def _cards(value: object) -> object:
+    """Return numbers of GPUs, as a text or a list has them; None for all of them. Raises ValueError."""
+    if isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
+    return None if value in (None, placement.ALL) else placement.parse(str(value))
+
+
+def _own(name: str) -> Flag:
+    return Flag("sampling", f"The {{role}}'s own {name}.", default=f"--{name}", roles=_PAIR, check=finite)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """What a launch says of one of its models; None, or no entry, where it says nothing."""
+
+    __pydantic_config__ = {"extra": "forbid", "coerce_numbers_to_str": True}  # noqa: RUF012  pydantic reads it
+
+    model: Annotated[
+        str | None,
+        Flag(
+            "models",
+            "The {role} model: a known name (--list models), a Hugging Face id (org/name@revision), a folder, or the "
+            "address of a server (http://HOST:PORT/v1).",
+            metavar="NAME",
+            brief="The {role} model: a name (--list models), org/name, a folder, or a server.",
+        ),
+    ] = None
+    tokenizer: Annotated[
+        str | None,
+        Flag(
+            "models",
+            "Tokenizer of a {role} model on a server: a known name, a Hugging Face id, or a folder.",
+            default="that of the model as the server calls it",
+        ),
+    ] = None
+    served_model: Annotated[
+        str | None,
+        Flag("models", "Model to ask the {role}'s server for, where it serves several.", default="the only one"),
+    ] = None
+    template: Annotated[
+        dict[str, Any],
+        Flag(
+            "models",
+            "A variable of the {role}'s chat template, such as enable_thinking=false; may be repeated.",
+            metavar="KEY=VALUE",
+            roles=_PAIR,
+            read=table,
+        ),
+    ] = field(default_factory=dict)
+    thinking_tags: Annotated[
+        str | None,
+        Flag(
+            "models",
+            "What opens and closes the {role}'s thoughts; none: a plain model.",
+            metavar="OPEN,CLOSE",
+            default="what its generation prompt opens",
+            roles=_PAIR,
+            check=_valid_tags,
+        ),
+    ] = None
+    adapter: Annotated[
+        str | None,
+        Flag(
+            "models",
+            "scot: folder of the LoRA weights that select a draft (see harness.train).",
+            roles=("target",),
+            alias="selection_adapter",
+        ),
+    ] = None
+    temperature: Annotated[float | None, Ge(0), _own("temperature")] = None
+    top_p: Annotated[float | None, Gt(0), Le(1), _own("top-p")] = None
+    top_k: Annotated[int | None, Ge(0), Le(_MOST_TOKENS), _own("top-k")] = None
+    min_p: Annotated[float | None, Ge(0), Le(1), _own("min-p")] = None
+    repetition_penalty: Annotated[float | None, Gt(0), _own("repetition-penalty")] = None
+    tensor_parallel: Annotated[
+        int | None, Ge(1), Flag("engine", "GPUs that the {role} is split over.", default=_CHOSEN)
+    ] = None
+    gpus: Annotated[
+        tuple[int, ...] | None,
+        Flag(
+            "engine",
+            "The {role}'s GPUs, by their numbers among the worker's: 0 or 0,1 or 0-3.",
+            metavar="NUMBERS",
+            default="all, so that the engines share them",
+            read=_cards,
+        ),
+    ] = None
+    memory: Annotated[
+        float | None,
+        Gt(0),
+        Le(1),
+        Flag("engine", "Share of the memory that the {role}'s engine may use.", default=_CHOSEN),
+    ] = None
+    engine: Annotated[
+        dict[str, Any],
+        Flag(
+            "engine",
+            "Any other argument of vLLM's engine for the {role}, such as kv_cache_dtype=fp8; may be repeated.",
+            metavar="KEY=VALUE",
+            roles=_PAIR,
+            read=table,
+        ),
+    ] = field(default_factory=dict)
+
+    def given(self) -> dict[str, Any]:
+        """Return what is set, by name."""
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) not in (None, {})}
+
+    def sampling(self) -> dict[str, float]:
+        """Return the model's own sampling, by the names of `harness.engine.Sampling`, as far as it is set."""
+        return {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
+
+
+SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""The settings that say how tokens are drawn."""
+
+
+@dataclass(frozen=True)
+class RoleSetting:
+    """A setting of the model of one role."""
+
+    role: Role
+    setting: Setting
+
+    @property
+    def name(self) -> str:
+        """Its flat name."""
+        return flat_role_name(self.role, self.setting.name)
+
+    @property
+    def spelled(self) -> str:
+        """Its flag."""
+        return role_flag(self.role, self.setting.name)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The flags that mean it too: the flat ones, and `--target.model`."""
+        flat = flag(self.name) if self.setting.name != "model" else f"--{self.role}.model"
+        own = self.setting.flag.alias
+        return (flat, flag(own)) if own else (flat,)
+
+
+def flat_role_name(role: str, name: str) -> str:
+    """Return what the flat spellings call a model's setting, with underscores; the model itself has the role's name."""
+    return role if name == "model" else f"{role}_{name}"
+
+
+def role_flag(role: str, name: str) -> str:
+    """Return the flag of a model's setting: `--target.top-k`, and `--target` of the model itself."""
+    return f"--{role}" if name == "model" else f"--{role}.{name.replace('_', '-')}"
+
+
+def _every() -> Iterator[RoleSetting]:
+    for setting in settings_of(ModelSettings).values():
+        yield from (RoleSetting(role, setting) for role in ROLES if role in setting.flag.roles)
+
+
+ROLE_SETTINGS: Mapping[str, RoleSetting] = {one.name: one for one in _every()}
+"""By the names of the flat spellings, with underscores."""
+_FLAT_NAMES: Mapping[str, str] = {
+    **{f"{one.role}.{one.setting.name}": name for name, one in ROLE_SETTINGS.items()},
+    **{one.setting.flag.alias: name for name, one in ROLE_SETTINGS.items() if one.setting.flag.alias},
+}
+
+
+DOTTED_NAMES: tuple[str, ...] = tuple(name for name in _FLAT_NAMES if "." in name)
+"""The keys of the settings of models, as `target.top_k`."""
+
+
+def flat_name(name: str) -> str:
+    """Return the flat name of a setting that is spelled in any way; another name as it is, with underscores."""
+    plain = name.replace("-", "_")
+    return _FLAT_NAMES.get(plain, plain)
+
+
+def flattened(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags by their flat names (see `flat_name`), tables of roles taken apart.
+
+    Raises ValueError where one is set twice.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in flags.items():
+        inner = {f"{name}.{key}": own for key, own in value.items()} if name in ROLES and _is_table(value) else None
+        for spelled, own in ({name: value} if inner is None else inner).items():
+            known = flat_name(spelled)
+            if known in flat:
+                raise ValueError(f"{spelled}: set twice")
+            flat[known] = own
+    return flat
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags by flat name with those of each role in a table of its own, by the names of `ModelSettings`."""
+    found: dict[str, Any] = {}
+    for name, value in flat.items():
+        if (of_role := ROLE_SETTINGS.get(name)) is None:
+            found[name] = value
+        else:
+            found.setdefault(of_role.role, {})[of_role.setting.name] = value
+    return found

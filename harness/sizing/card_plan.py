@@ -1,0 +1,383 @@
+"""Chooses the width (tensor parallel size), the cards and the memory share of every engine of a worker.
+
+The widths are the smallest with which the caches hold all samples in flight at the full token budget; where none hold
+them, those with which they hold the most tokens. The caches of engines on the same cards hold equally many tokens,
+because every model reads the whole chain. An engine has one share on all of its cards, and the fullest of them decides.
+Any number of engines; nothing here knows what they are for.
+
+Shares depend on the models, the widths, the cards and the number of sequences, and not on problems or token budgets, so
+that runs of one pair with equal widths can share their engines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+
+from harness.engines import placement
+from harness.plural import counted
+from harness.sizing.cards import Card, known_card
+from harness.sizing.engine_memory import GIB, EngineMemory, ModelShape, engine_memory
+
+BLOCK_TOKENS = 16
+"""vLLM's block on a GPU; one block of a cache holds nothing (its pool keeps a null block)."""
+_UNASSIGNED_SHARE = 0.01
+"""Share of a card that no engine gets, for what nobody counts: other contexts, fragments, an estimate that is off."""
+_WORTH_A_CARD_BYTES = GIB // 2
+"""Weights that a card must hold for a wider split to be chosen: reading them takes an H100 0.15 ms a token, and the two
+all-reduces of every layer, 10 µs each, cost 28 layers 0.5 ms."""
+_SHARE_DIGITS = 1_000_000
+_MOST_CARDS = 64
+
+
+class DoesNotFit(ValueError):
+    """The engines do not fit on the cards; one line with the numbers and the next larger choice."""
+
+
+class NotPlannable(ValueError):
+    """Nothing can be calculated for a model; one line with the reason."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one engine has to hold."""
+
+    name: str
+    """What messages and flags call it: `draft` or `target`."""
+    shape: ModelShape
+    context_tokens: int
+    """Longest prompt plus output; vLLM does not start with a smaller cache."""
+    sample_tokens: int
+    """Most tokens of one sample in this engine (harness.sizing.run_sizing)."""
+    num_samples: int
+    """Samples in flight, for which the caches need room."""
+    num_logits: int
+    """Most rows of logits in one batch: sequences, times the tokens that each may confirm at once."""
+    dtype: str = "auto"
+    companions: tuple[ModelShape, ...] = ()
+    """Models that this engine loads to propose tokens."""
+    adapter_rank: int = 0
+    width: int | None = None
+    """Tensor parallel size that the user asked for."""
+    share: float | None = None
+    """Memory share that the user asked for."""
+    cards: tuple[int, ...] | None = None
+    """Positions of the cards that it may use; None: all of the worker's."""
+
+    def memory(self, width: int) -> EngineMemory:
+        """Return what the engine takes on each of `width` cards."""
+        return engine_memory(
+            self.shape,
+            width,
+            num_logits=self.num_logits,
+            dtype=self.dtype,
+            companions=self.companions,
+            adapter_rank=self.adapter_rank,
+        )
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """The choice for one engine."""
+
+    name: str
+    model: str
+    width: int
+    cards: tuple[int, ...]
+    """Positions among the worker's cards."""
+    share: float
+    """Of the memory of each of its cards."""
+    kv_tokens: int
+    """Tokens that its cache holds, as estimated; the engine says the real number."""
+    sample_tokens: int
+    memory: EngineMemory
+
+    @property
+    def num_samples(self) -> int:
+        """Samples at the full token budget that the cache holds at once."""
+        return self.kv_tokens // self.sample_tokens
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The choice for all engines of a worker."""
+
+    engines: Mapping[str, EnginePlan]
+    cards: tuple[Card, ...]
+
+    @property
+    def num_cards(self) -> int:
+        """Cards that the engines use."""
+        return len({card for engine in self.engines.values() for card in engine.cards})
+
+    @property
+    def num_samples(self) -> int:
+        """Samples at the full token budget that all caches hold at once."""
+        return min(engine.num_samples for engine in self.engines.values())
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that every cache holds."""
+        return min(engine.kv_tokens for engine in self.engines.values())
+
+
+def fits(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
+    """Return the plan; None where the engines do not fit."""
+    best = largest(cards, demands)
+    return None if best is None or lacking(demands, best) else best
+
+
+def check_known(demand: Demand) -> None:
+    """Raise NotPlannable where a cache or the weights cannot be calculated."""
+    for shape in (demand.shape, *demand.companions):
+        if shape.kv_unknown is not None:
+            raise NotPlannable(f"the KV cache of {shape.name} is unknown: {shape.kv_unknown}")
+        if shape.weights_unknown is not None and shape.file_bytes is None:
+            raise NotPlannable(f"the weights of {shape.name} are unknown: {shape.weights_unknown}")
+        if shape.is_quantized and shape.file_bytes is None:
+            raise NotPlannable(
+                f"the size of {shape.name} is unknown: its weights are quantized, and they are not on this machine"
+            )
+
+
+def check_width(demand: Demand, num_cards: int | None = None) -> None:
+    """Raise ValueError where the width that the user asked for is not possible. `num_cards` is None where unknown."""
+    if demand.width is None:
+        return
+    widths = [str(width) for width in _widths(demand, num_cards or _MOST_CARDS)]
+    if demand.cards is None:
+        flag, valid = f"--{demand.name}.tensor-parallel {demand.width}", ", ".join(widths)
+    else:  # the width follows from the cards
+        flag, valid = f"--{demand.name}.gpus {placement.written(demand.cards)}", f"{' or '.join(widths)} of them"
+    if num_cards is not None and demand.width > num_cards:
+        raise ValueError(f"{flag}: a worker has {counted(num_cards, 'GPU')}; valid: {valid}")
+    for shape in (demand.shape, *demand.companions):
+        if (reason := shape.refusal(demand.width)) is not None:
+            raise ValueError(f"{flag}: {shape.name} cannot be split so, because {reason}; valid: {valid}")
+
+
+def check_shares(shares: Mapping[str, float | None], cards: Mapping[str, tuple[int, ...] | None]) -> None:
+    """Raise ValueError where shares that the user asked for add up to more than 1 on the same cards.
+
+    `cards` are the positions that an engine may use, by its name as in `shares`; None or no entry: all.
+    """
+    for names in placement.on_each_card({name: cards.get(name) for name in shares}):
+        together = {name: share for name in names if (share := shares[name]) is not None}
+        if sum(together.values()) > 1 + 1e-9:
+            flags = " and ".join(f"--{other}-memory {share:g}" for other, share in together.items())
+            raise ValueError(f"{flags} add up to more than 1, the whole memory of a GPU")
+
+
+def lacking(demands: Sequence[Demand], candidate: Plan) -> list[Demand]:
+    """Return the engines whose cache would not hold one request of the longest length.
+
+    Engines with a share that the user asked for are left out: that is for vLLM to say.
+    """
+    return [d for d in demands if d.share is None and candidate.engines[d.name].kv_tokens < d.context_tokens]
+
+
+def largest(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
+    """Return the narrowest plan that holds all samples in flight, else the one that holds the most tokens, be it none.
+
+    None where not even the weights fit.
+    """
+    cards = _as_the_smallest(cards)
+    options = [list(_placements(demand, len(cards))) for demand in demands]
+    plans = (_filled(cards, demands, placement) for placement in product(*options))
+    return max((candidate for candidate in plans if candidate is not None), key=partial(_worth, demands), default=None)
+
+
+def _as_the_smallest(cards: Sequence[Card]) -> list[Card]:
+    """Return the cards with the memory of the smallest: an engine has one share on all of its cards."""
+    smallest = min((card.total_bytes for card in cards), default=0)
+    return [replace(card, total_bytes=smallest) for card in cards]
+
+
+def _worth(demands: Sequence[Demand], candidate: Plan) -> tuple[bool, bool, int, int]:
+    width = sum(engine.width for engine in candidate.engines.values())
+    if all(candidate.engines[demand.name].num_samples >= demand.num_samples for demand in demands):
+        return not lacking(demands, candidate), True, -width, candidate.kv_tokens
+    return not lacking(demands, candidate), False, candidate.kv_tokens, -width
+
+
+def _placements(demand: Demand, num_cards: int) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of cards that an engine could have: the first ones, as vLLM takes them, for every width."""
+    allowed = demand.cards if demand.cards is not None else tuple(range(num_cards))
+    for width in [demand.width] if demand.width is not None else _worthwhile(demand, len(allowed)):
+        yield allowed[:width]
+
+
+def _widths(demand: Demand, most: int) -> list[int]:
+    """Return the widths that all models of the engine can be split over."""
+    kinds = [set(shape.widths(most)) for shape in (demand.shape, *demand.companions)]
+    return sorted(set.intersection(*kinds))
+
+
+def _worthwhile(demand: Demand, most: int) -> list[int]:
+    widths = _widths(demand, most)
+    return [w for w in widths if w == 1 or demand.shape.weight_bytes(w, demand.dtype) >= _WORTH_A_CARD_BYTES]
+
+
+@dataclass(frozen=True)
+class _Seat:
+    """An engine on cards."""
+
+    demand: Demand
+    cards: tuple[int, ...]
+    memory: EngineMemory
+    total_bytes: int
+    """Memory of each of the cards."""
+
+    def tokens_of_share(self, share: float) -> float:
+        """Return the tokens in a share that the user asked for; below 0 where it does not even hold the weights.
+
+        Where it holds them, what else it has to hold is an estimate, and vLLM's own measurement decides.
+        """
+        tokens = (share * self.total_bytes - self.memory.fixed) / self.memory.kv_per_token
+        return tokens if self.memory.weights > share * self.total_bytes else max(0.0, tokens)
+
+
+def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequence[tuple[int, ...]]) -> Plan | None:
+    """Give every engine its share; None where what it needs beside the cache does not fit.
+
+    The cards are filled evenly: all engines get room for equally many tokens until a card is full; then the engines on
+    that card are settled, and the others go on.
+    """
+    seats = [
+        _Seat(demand, on, demand.memory(len(on)), cards[on[0]].total_bytes)
+        for demand, on in zip(demands, placement, strict=True)
+    ]
+    tokens = {s.demand.name: s.tokens_of_share(s.demand.share) for s in seats if s.demand.share is not None}
+    while waiting := [seat for seat in seats if seat.demand.name not in tokens]:
+        levels = {s.demand.name: min(_level(c, cards[c], seats, tokens) for c in s.cards) for s in waiting}
+        tokens |= {name: level for name, level in levels.items() if level <= min(levels.values())}
+    if min(tokens.values()) < 0:
+        return None
+    return Plan({s.demand.name: _engine(s, tokens[s.demand.name]) for s in seats}, tuple(cards))
+
+
+def _level(position: int, card: Card, seats: Sequence[_Seat], tokens: Mapping[str, float]) -> float:
+    """Return the tokens for which a card has room in each of the engines on it that are not settled yet."""
+    here = [seat for seat in seats if position in seat.cards]
+    room = card.usable_bytes - int(card.total_bytes * _UNASSIGNED_SHARE)
+    room -= sum(seat.memory.outside + seat.memory.fixed for seat in here)
+    settled = sum(tokens[s.demand.name] * s.memory.kv_per_token for s in here if s.demand.name in tokens)
+    return (room - settled) / sum(s.memory.kv_per_token for s in here if s.demand.name not in tokens)
+
+
+def _engine(seat: _Seat, tokens: float) -> EnginePlan:
+    demand, memory = seat.demand, seat.memory
+    share = demand.share
+    if share is None:
+        wanted = memory.fixed + tokens * memory.kv_per_token
+        share = math.floor(wanted / seat.total_bytes * _SHARE_DIGITS) / _SHARE_DIGITS
+    blocks = max(0, int(share * seat.total_bytes) - memory.fixed) // (memory.kv_per_token * BLOCK_TOKENS)
+    return EnginePlan(
+        name=demand.name,
+        model=demand.shape.name,
+        width=len(seat.cards),
+        cards=seat.cards,
+        share=share,
+        kv_tokens=max(0, blocks - 1) * BLOCK_TOKENS,
+        sample_tokens=demand.sample_tokens,
+        memory=memory,
+    )
+
+
+def choose(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan:
+    """Choose widths, cards and shares.
+
+    Raises DoesNotFit, NotPlannable, and ValueError where what the user asked for is not possible.
+    """
+    check_shares({d.name: d.share for d in demands}, {d.name: d.cards for d in demands})
+    for demand in demands:
+        check_known(demand)
+        check_width(demand, len(cards))
+    best = largest(cards, demands)
+    if best is None or lacking(demands, best):
+        raise DoesNotFit(explain(cards, demands, best))
+    return best
+
+
+_LARGER_CARDS = ("A100-40", "L40S", "H100-80", "H200")
+
+
+def explain(cards: Sequence[Card], demands: Sequence[Demand], best: Plan | None) -> str:
+    """Return one line: what is needed, what there is, and what would do.
+
+    `best` is the plan with the largest caches; None where not even the weights fit.
+    """
+    there = describe_cards(cards)
+    models = ", ".join(f"{d.name} {d.shape.name} ({d.shape.weight_bytes(1, d.dtype) / GIB:.1f} GiB)" for d in demands)
+    if best is None:
+        reason = f"the weights of {models} with what engines hold beside them do not fit on {there}"
+    else:
+        held = ", ".join(
+            f"the {d.name}'s KV cache would hold {best.engines[d.name].kv_tokens:,} tokens and needs "
+            f"{d.context_tokens:,} for one sample"
+            for d in lacking(demands, best)
+        )
+        reason = f"{models} on {there}: {held}"
+    return f"{reason}; {next_larger(cards, demands) or 'take smaller models, a lower --token-budget or larger GPUs'}"
+
+
+def describe_cards(cards: Sequence[Card]) -> str:
+    """Return the cards as `4 × H100 of 78.8 GiB`."""
+    if not cards:
+        return "no GPU"
+    smallest = min(cards, key=lambda card: card.usable_bytes)
+    used = f", {smallest.used_bytes / GIB:.1f} GiB of it in use" if smallest.used_bytes > GIB // 2 else ""
+    return f"{len(cards)} × {smallest.name} of {smallest.total_bytes / GIB:.1f} GiB{used}"
+
+
+def next_larger(cards: Sequence[Card], demands: Sequence[Demand], more_than: int = 0) -> str | None:
+    """Return the smallest choice of more or larger cards that holds more samples than so many; None without any."""
+    for count, larger in _larger(cards):
+        chosen = fits([larger] * count, [replace(d, share=None, cards=None) for d in demands])
+        if chosen is not None and chosen.num_samples > more_than:
+            return f"{count} × {larger.name} would hold {counted(chosen.num_samples, 'sample')} at once"
+    return None
+
+
+def _larger(cards: Sequence[Card]) -> Iterator[tuple[int, Card]]:
+    if not cards:
+        return
+    smallest = min(cards, key=lambda card: card.usable_bytes)
+    yield from ((count, replace(smallest, used_bytes=0)) for count in (2, 4, 8) if count > len(cards))
+    for name in _LARGER_CARDS:
+        card = known_card(name)
+        if card is not None and card.total_bytes > smallest.total_bytes * 1.05:
+            yield len(cards), card
+
+
+def engine_line(engine: EnginePlan) -> str:
+    """Return the choice for one engine: weights, width, share, and what its cache holds."""
+    return (
+        f"{engine.model}: tensor parallel {engine.width}, {engine.memory.weights / GIB:.1f} GiB of weights a GPU, "
+        f"memory share {engine.share:.4f}, KV cache of about {engine.kv_tokens:,} tokens at "
+        f"{engine.memory.kv_per_token / 1024:g} KiB, "
+        f"{counted(engine.num_samples, 'sample')} of at most {engine.sample_tokens:,} tokens"
+    )
+
+
+def room_line(plan: Plan, concurrency: int, demands: Sequence[Demand]) -> tuple[bool, str]:
+    """Return whether all samples in flight fit at their greatest length, and a line that says how many do.
+
+    Fewer fit still run: the worker admits as many as there is room for, and most samples stay below the token budget.
+    """
+    held = f"{counted(plan.num_samples, 'sample')} at the full token budget at once, {concurrency} in flight"
+    where = describe_cards(plan.cards)
+    if plan.num_samples >= concurrency:
+        return True, f"{held}, on {where}"
+    larger = next_larger(plan.cards, demands, more_than=plan.num_samples)
+    return False, f"{held}, on {where}" + (f"; {larger}" if larger else "")
+
+
+def plan_lines(plan: Plan, concurrency: int, demands: Sequence[Demand]) -> Iterator[str]:
+    """Yield the lines that a dry run prints."""
+    for engine in plan.engines.values():
+        yield f"{engine.name} {engine_line(engine)}"
+    yield room_line(plan, concurrency, demands)[1]

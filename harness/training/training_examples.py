@@ -1,0 +1,220 @@
+"""Training data: examples in token ids, made of chains and drafts from runs of the harness, and the losses.
+
+Alignment (section 3.3): the draft learns to write the target's chains. The loss is the mean cross-entropy of the
+chain's tokens given the question (equation 2). The chain is what SCoT asks of the draft: a thought up to and including
+its `</think>`, or, for a draft that does not think, the whole reply up to its end of sequence.
+
+Selection (section 3.4): the target learns which draft is right, or that none is. The prompt is SCoT's own question
+(`prompts.chain_choice_question`), and the prediction is a single token. The label is a set: every right draft, or "all
+are wrong" if there is none.
+
+`jobs.after.training_data` reads run folders into the types here, without torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import orjson
+
+from harness.engine import Tokenizer
+from harness.problems.problem import Problem
+from harness.prompt_file import BUILT_IN, Prompts
+from harness.prompts import THINK_END, chain_choice_question, opening
+from harness.weights.tokenizer import HFTokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+GRADED = frozenset({"correct", "wrong", "no_answer", "unparsable", "truncated"})
+"""Verdicts that decide whether a draft is right; after any other one it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChain:
+    """A reply of the target alone to a training problem."""
+
+    sample_id: str
+    problem_id: str
+    text: str
+    """Thought and answer."""
+    token_ids: tuple[int, ...]
+    """Token ids in the target's vocabulary, without the end of sequence."""
+    finish: str
+    """`eos`, `stop`, or `length` for a reply that was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A draft chain as the target was shown it, and the grader's verdict."""
+
+    text: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """The drafts of one selection of SCoT in the order of its options: distinct and not cut off."""
+
+    sample_id: str
+    problem_id: str
+    offered: tuple[Draft, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """The input of one pass, and the labels of its last predictions."""
+
+    sample_id: str
+    inputs: tuple[int, ...]
+    """Token ids."""
+    label_ids: tuple[int, ...]
+    """align: the chain's ids, one per prediction. select: the ids of the right options, any of which is right."""
+    predictions: int
+    """Number of trained positions at the end: the chain's length, or 1."""
+
+
+@dataclass
+class Examples:
+    """Examples in the order of their samples, and the number of excluded ones by reason."""
+
+    kept: list[Example] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def add(self, example: Example, max_tokens: int) -> None:
+        """Add an example unless it is too long."""
+        if len(example.inputs) > max_tokens:
+            self.left_out[f"longer than {max_tokens} tokens"] += 1
+        else:
+            self.kept.append(example)
+
+
+def as_lines(examples: Sequence[Example]) -> bytes:
+    """Return the examples as JSON lines. Their hash identifies the training data, so the keys must not change."""
+    records = [
+        {"sample_id": e.sample_id, "inputs": e.inputs, "wanted": e.label_ids, "predictions": e.predictions}
+        for e in examples
+    ]
+    return b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records)
+
+
+def sha256(content: bytes) -> str:
+    """Return the SHA-256 hash as 64 hex digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def alignment_examples(
+    chains: Iterable[TargetChain],
+    problems: Mapping[str, Problem],
+    draft: HFTokenizer,
+    target: HFTokenizer,
+    max_tokens: int,
+    wording: Prompts = BUILT_IN,
+) -> Examples:
+    """Return one example per complete chain, in the draft's vocabulary and in the wording that the chain answered."""
+    collected = Examples()
+    for chain in chains:
+        if chain.finish == "length" or (target.thinks and THINK_END not in chain.text):
+            collected.left_out["cut off"] += 1
+            continue
+        prompt, _ = opening(draft, problems[chain.problem_id], wording)
+        reply = _reply(chain, draft, target)
+        collected.add(Example(chain.sample_id, (*prompt, *reply[:-1]), reply, len(reply)), max_tokens)
+    return collected
+
+
+def _reply(chain: TargetChain, draft: HFTokenizer, target: HFTokenizer) -> tuple[int, ...]:
+    """Return the ids that the draft learns to write: the target's own if both models share their vocabulary."""
+    ids = _thought(chain.token_ids, target) if target.thinks else chain.token_ids
+    text = chain.text.partition(THINK_END)[0] if target.thinks else chain.text
+    if draft.thinks == target.thinks and draft.fingerprint == target.fingerprint:
+        return ids if draft.thinks else (*ids, *_end(draft))
+    if draft.thinks:
+        return tuple(draft.encode(text + (THINK_END if target.thinks else draft.thought.closing.rstrip())))
+    return (*draft.encode(text.rstrip()), *_end(draft))
+
+
+def _thought(ids: Sequence[int], target: HFTokenizer) -> tuple[int, ...]:
+    """Return the ids up to and including the tokens of the first `</think>`."""
+    end = target.encode(THINK_END)
+    for place in range(len(ids) - len(end) + 1):
+        if list(ids[place : place + len(end)]) == end:
+            return tuple(ids[: place + len(end)])
+    raise ValueError("a chain's text holds </think> and its ids do not")
+
+
+def _end(draft: HFTokenizer) -> tuple[int, ...]:
+    if draft.eos_token_id is None:
+        raise ValueError("the draft's tokenizer has no end-of-sequence token, so the draft cannot learn to stop")
+    return (draft.eos_token_id,)
+
+
+def chain_loss(logits: Tensor, label_ids: Sequence[int]) -> Tensor:
+    """Return the mean of −log p over the chain's tokens, in nats (equation 2).
+
+    `logits`: float32, (predictions, vocabulary); `label_ids`: one id per prediction.
+    """
+    import torch
+
+    return torch.nn.functional.cross_entropy(logits, torch.tensor(list(label_ids), device=logits.device))
+
+
+def selection_examples(
+    offers: Iterable[Drafts],
+    problems: Mapping[str, Problem],
+    target: Tokenizer,
+    max_tokens: int,
+    wording: Prompts = BUILT_IN,
+) -> Examples:
+    """Return one example per sample whose drafts were all graded, in the wording of the run that wrote them."""
+    collected = Examples()
+    for offer in offers:
+        if not offer.offered:
+            collected.left_out["every draft cut off"] += 1
+            continue
+        if any(draft.verdict not in GRADED for draft in offer.offered):
+            collected.left_out["a draft without a verdict of the grader"] += 1
+            continue
+        texts = [draft.text for draft in offer.offered]
+        question = chain_choice_question(target, problems[offer.problem_id], texts, wording, may_reject=True)
+        label_ids = tuple(question.option_ids[i] for i in labels(offer))
+        collected.add(Example(offer.sample_id, question.ids, label_ids, 1), max_tokens)
+    return collected
+
+
+def labels(offer: Drafts) -> tuple[int, ...]:
+    """Return the indexes of the right options: all right drafts, or the last option, "all are wrong"."""
+    right = tuple(i for i, draft in enumerate(offer.offered) if draft.verdict == "correct")
+    return right or (len(offer.offered),)
+
+
+def best_label_loss(logits: Tensor, label_ids: Sequence[int]) -> Tensor:
+    """Return the smallest −log p among the right options, in nats (equation 4); p is over the whole vocabulary.
+
+    `logits`: float32, (1, vocabulary); `label_ids`: ids of the right options.
+    """
+    return -_logprobs(logits, label_ids).max()
+
+
+def summed_label_loss(logits: Tensor, label_ids: Sequence[int]) -> Tensor:
+    """Return −log of the total probability of the right options, which does not favor the most probable one.
+
+    `logits`: float32, (1, vocabulary); `label_ids`: ids of the right options.
+    """
+    return -_logprobs(logits, label_ids).logsumexp(0)
+
+
+Loss = Callable[["Tensor", Sequence[int]], "Tensor"]
+"""Maps float32 logits, (predictions, vocabulary), and label ids to a scalar."""
+LOSSES: Mapping[str, Loss] = {"best": best_label_loss, "sum": summed_label_loss}
+"""Losses by the value of the setting `label_loss`."""
+
+
+def _logprobs(logits: Tensor, label_ids: Sequence[int]) -> Tensor:
+    import torch
+
+    return torch.log_softmax(logits[-1], -1)[list(label_ids)]

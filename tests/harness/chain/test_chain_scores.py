@@ -1,0 +1,186 @@
+"""Scores of a finished chain: which tokens count, in whose ids; prompts of reward models, and a toy that judges."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from harness import prompts
+from harness.chain.chain_scores import (
+    Form,
+    RewardModel,
+    StepLikelihood,
+    WholeSteps,
+    Written,
+    read_chain,
+    step_likelihoods,
+    whole_steps,
+)
+from harness.engine import Finish, Role, Tokenizer
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.problems.problem import Problem
+from harness.prompt_file import BUILT_IN
+from harness.trace import Step, StepRole
+
+PROBLEM = Problem("toy/0", "toy", "1 + 1?", "2")
+PLAIN, THINKING = ByteTokenizer(), ByteTokenizer(thinks=True)
+BRIDGE = prompts.THINK_BRIDGE
+
+
+class WordTokenizer(ByteTokenizer):
+    """Tokens of the same text under other ids: every second byte's id is that of the byte before, marked by 512."""
+
+    @property
+    def fingerprint(self) -> str:
+        return "pairs"
+
+    def encode(self, text: str) -> list[int]:
+        ids = super().encode(text)
+        return [512 + 256 * ids[i] + ids[i + 1] if i + 1 < len(ids) else ids[i] for i in range(0, len(ids), 2)]
+
+    def decode(self, ids: object) -> str:
+        halves = [half for i in ids for half in ([i] if i < 512 else divmod(i - 512, 256))]  # type: ignore[attr-defined]
+        return super().decode(halves)
+
+
+def step(
+    text: str,
+    *,
+    author: Role = "draft",
+    role: StepRole = "draft",
+    finish: Finish = "stop",
+    added: int = 0,
+    tokenizer: Tokenizer = THINKING,
+) -> Step:
+    """A step of which `added` tokens are not its author's."""
+    ids = tuple(tokenizer.encode(text))
+    return Step(author, role, text, len(ids) - added + (finish == "eos"), ids, finish)
+
+
+def counted_texts(steps: list[Step], target: Tokenizer, draft: Tokenizer) -> list[str]:
+    chain = read_chain(PROBLEM, steps, {"target": target, "draft": draft})
+    return [target.decode(chain.ids[start:end]) for start, end in chain.generated]
+
+
+def test_a_chain_is_read_behind_the_prompt_of_the_target_alone() -> None:
+    steps = [step("So 1.\n\n"), step("It is 2.", author="target", role="answer", finish="eos")]
+    chain = read_chain(PROBLEM, steps, {"target": THINKING, "draft": THINKING})
+    assert list(chain.prompt) == prompts.opening(THINKING, PROBLEM)[0]
+    assert THINKING.decode(chain.ids) == "So 1.\n\nIt is 2."
+    assert counted_texts(steps, THINKING, THINKING) == ["So 1.\n\n", "It is 2."]
+
+
+@pytest.mark.parametrize(
+    ("stored", "counted"),
+    [
+        (step("So 2." + BRIDGE, finish="eos", added=len(THINKING.encode(BRIDGE))), "So 2."),
+        (step("So 2." + BRIDGE, finish="stop"), "So 2." + BRIDGE),
+        (step("So 2.\n\n", finish="length", added=2), "So 2."),
+        (step("Wait. So 2.", role="fallback", author="target", finish="length", added=6), "So 2."),
+        (step("", finish="length"), ""),
+    ],
+    ids=["closed by the harness", "closed by the author", "kept open", "begun by the harness", "empty"],
+)
+def test_only_what_a_model_generated_counts(stored: Step, counted: str) -> None:
+    assert counted_texts([stored], THINKING, THINKING) == [counted]
+
+
+def test_the_bridge_to_a_plain_answer_does_not_count() -> None:
+    bridge = BUILT_IN.answer_bridge
+    answer = step(bridge + "2}", role="answer", author="target", added=len(PLAIN.encode(bridge)), tokenizer=PLAIN)
+    assert counted_texts([answer], PLAIN, PLAIN) == ["2}"]
+
+
+def test_a_target_with_other_tokens_reads_the_text_in_its_own() -> None:
+    target = WordTokenizer()
+    steps = [step("So one.\n\n", tokenizer=PLAIN), step("Then two.", tokenizer=PLAIN)]
+    chain = read_chain(PROBLEM, steps, {"target": target, "draft": PLAIN})
+    assert chain.generated == ((0, 5), (5, 10))
+    assert target.decode(chain.ids) == "So one.\n\nThen two."
+
+
+def test_a_plain_author_has_no_closing_tag_and_a_reasoning_target_reads_one_that_does_not_count() -> None:
+    written = PLAIN.encode("So 2.")
+    closed = Step("draft", "draft", "So 2." + BRIDGE, len(written) + 1, tuple(written), "eos")
+    chain = read_chain(PROBLEM, [closed], {"target": THINKING, "draft": PLAIN})
+    assert THINKING.decode(chain.ids) == "So 2." + BRIDGE
+    assert counted_texts([closed], THINKING, PLAIN) == ["So 2."]
+
+
+def engine(weights: dict[str, float]) -> ScriptedEngine:
+    scripted = ScriptedEngine(lambda prompt, sampling: [""], lambda prompt, labels: [1.0], tokenizer=PLAIN)
+    scripted.weigh = lambda before, token: (weights.get(token, -1.0), 0.0)
+    return scripted
+
+
+def likelihoods(scripted: ScriptedEngine, texts: list[str]) -> list[StepLikelihood]:
+    steps = [step(text, tokenizer=PLAIN) for text in texts]
+    chain = read_chain(PROBLEM, steps, {"target": PLAIN, "draft": PLAIN})
+    return asyncio.run(step_likelihoods(scripted, chain))
+
+
+def test_one_pass_gives_every_step_its_sum_and_its_least_probable_token() -> None:
+    scripted = engine({"b": -3.0})
+    assert likelihoods(scripted, ["aa", "ab", ""]) == [
+        StepLikelihood(2, -2.0, -1.0),
+        StepLikelihood(2, -4.0, -3.0),
+        StepLikelihood(0, 0.0, None),
+    ]
+    assert scripted.counters.calls == 1
+
+
+def test_a_step_with_a_number_that_is_not_finite_has_none() -> None:
+    assert likelihoods(engine({"b": -math.inf}), ["aa", "b"]) == [
+        StepLikelihood(2, -2.0, -1.0),
+        StepLikelihood(1, None, None),
+    ]
+
+
+def test_what_the_context_does_not_hold_is_not_read() -> None:
+    scripted = engine({})
+    scripted.context_tokens = len(prompts.opening(PLAIN, PROBLEM)[0]) + 4
+    assert [own.num_tokens for own in likelihoods(scripted, ["aa", "aaa", "aa"])] == [2, 1, 0]
+
+
+def test_a_judgement_holds_the_steps_so_far_and_ends_with_the_tag() -> None:
+    prompt = Form().prompt("What is 2 + 3?", ["Add them.\n\n", "2 + 3 = 5 ки + \n"])
+    assert prompt == "What is 2 + 3? Step 1: Add them. ки\nStep 2: 2 + 3 = 5 + ки"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        ([("A.\n\n", "stop"), ("B.", "eos")], [((), "", ""), (("A.\n\n",), "", "")]),
+        (
+            [("A.\n\n2 + ", "length"), ("3 ", "length"), ("= 5.\n\n", "stop"), ("B.", "eos")],
+            [
+                ((), "", "3 = 5.\n\n"),
+                (("A.\n\n",), "2 + ", "= 5.\n\n"),
+                (("A.\n\n",), "2 + 3 ", ""),
+                (("A.\n\n", "2 + 3 = 5.\n\n"), "", ""),
+            ],
+        ),
+        ([("2 +\n", "length"), ("\n3.", "eos")], [((), "", "\n"), ((), "2 +\n", "")]),
+        ([("A.\n\nB", "stop"), (" it is.\n\n", "stop")], [((), "", " it is.\n\n"), (("A.\n\n",), "B", "")]),
+        ([("A", "length")], [((), "", "")]),
+    ],
+    ids=["whole", "cut twice", "separator in two pieces", "token past the separator", "never completed"],
+)
+def test_a_piece_that_begins_or_ends_inside_a_step_is_shown_with_the_rest_of_it(
+    pieces: list[tuple[str, Finish]], shown: list[tuple[tuple[str, ...], str, str]]
+) -> None:
+    assert whole_steps([Written(*piece) for piece in pieces], "\n\n") == [WholeSteps(*one) for one in shown]
+
+
+async def test_quality_is_the_probability_of_good_against_bad() -> None:
+    prompts: list[str] = []
+
+    def judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
+        prompts.append(prompt)
+        return [0.6, 0.2]
+
+    model = RewardModel(ScriptedEngine(lambda prompt, sampling: [""], judge))
+    assert await model.quality("What is 2 + 3?", ["5"]) == pytest.approx(0.75)
+    assert prompts == ["What is 2 + 3? Step 1: 5 ки "]

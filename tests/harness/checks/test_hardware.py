@@ -1,0 +1,84 @@
+"""The doctor's checks of drivers and compute modes, with a stand-in for nvidia-smi."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness import environment
+from harness.checks import hardware
+from harness.checks.finding import Check, Probe, Question, Status
+from tests.harness.cards import card, put_nvidia_smi
+from tests.harness.checks.question import QUESTION
+
+CUDA_13 = {"version": "2.13.0+cu130", "cuda": "13.0", "hip": None, "count": 1, "capability": [8, 0], "problem": None}
+INSTALLED = {"vllm": "0.32.0", "torch": "2.13.0"}
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM for CUDA is installed, and torch answers like it does on an A100."""
+    monkeypatch.setattr(environment, "installed_version", INSTALLED.get)
+    monkeypatch.setattr(hardware, "probe", lambda *_, **__: Probe(CUDA_13, None))
+    monkeypatch.delenv("VLLM_ENABLE_CUDA_COMPATIBILITY", raising=False)
+
+
+def found(question: Question = QUESTION) -> dict[str, Check]:
+    return {check.subject: check for check in hardware.check_driver(question)}
+
+
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [("535.183.01", "failure"), ("550.90", "failure"), ("570.86.15", "failure"), ("580.65.06", "ok")],
+)
+def test_a_driver_must_serve_the_cuda_of_the_installed_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, status: Status
+) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(driver=version)])
+    check = found()["driver"]
+    assert check.status == status
+    assert version in check.text
+    if status == "failure":
+        assert "cuda-compat-13-0" in check.text
+        assert "container" in check.text
+        monkeypatch.setenv("VLLM_ENABLE_CUDA_COMPATIBILITY", "1")
+        assert found()["driver"].status == "warning"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "message"),
+    [
+        ({}, "ok", "built for CUDA 13.0, sees 1"),
+        ({"cuda": None}, "failure", "built for CPUs, but there is an NVIDIA GPU"),
+        ({"cuda": None, "hip": "7.0"}, "failure", "built for ROCm 7.0, but there is an NVIDIA GPU"),
+        ({"problem": "RuntimeError: The NVIDIA driver on your system is too old"}, "failure", "driver on your system"),
+        ({"count": 4}, "warning", "sees 4 devices where 1 are visible"),
+    ],
+)
+def test_torch_is_asked_what_it_can_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], status: Status, message: str
+) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(driver="580.1")])
+    monkeypatch.setattr(hardware, "probe", lambda *_, **__: Probe(CUDA_13 | change, None))
+    check = found()["torch on the gpu"]
+    assert (check.status, message in check.text) == (status, True), check.text
+
+
+def test_without_a_gpu_nothing_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(environment, "accelerator", lambda: "cpu")
+    assert found() == {}
+
+
+def test_a_node_with_another_environment_is_a_failure() -> None:
+    assert list(hardware.check_same_environment(QUESTION)) == []
+    [same] = hardware.check_same_environment(replace(QUESTION, login_versions=environment.versions()))
+    assert same.status == "ok"
+    login = environment.versions() | {"vllm": "0.31.0"}
+    asked = Question(**json.loads(replace(QUESTION, login_versions=login).to_json()))
+    [other] = hardware.check_same_environment(asked)
+    assert other.status == "failure"
+    assert "vllm 0.32.0 here and 0.31.0 there" in other.text

@@ -1,0 +1,267 @@
+"""Samples are admitted in order while the highest total that they are expected to hold fits into every KV cache."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.engines import admission as admission_module
+from harness.engines.admission import Admission, Admitted, Cache
+from tools.simulate.cache import (
+    BUDGET,
+    Forecasting,
+    Reserving,
+    Sample,
+    at_budget,
+    long_tailed,
+    mostly_at_budget,
+    resumed,
+    samples,
+    simulate,
+)
+
+TP4_CACHE = 690_000
+"""Tokens for which both caches have room, of R1-Distill-Qwen 1.5B and 32B in bfloat16 over four cards of 80 GB: 0.9 of
+320 GB less 68 GB of weights and 4 GB for activations, by 262 kB a token of the target and 57 kB of the draft."""
+UNEQUAL_CACHE = 165_000
+"""Tokens of the draft's cache with 0.12 of one 80 GB card."""
+
+
+def cache_of(tokens: int | None, **settings: float) -> dict[str, Cache]:
+    return {"target": Cache(tokens, **settings)}  # type: ignore[arg-type]
+
+
+def started(admission: Admission, number: int, *, prompt: int = 100, emitted: int = 0, later: int = 0) -> int:
+    """Start samples of different problems until one does not fit; returns how many are running."""
+    for i in range(number):
+        if admission.try_admit(f"problem {i}", {"target": prompt}, emitted, later) is None:
+            break
+    return admission.running
+
+
+@pytest.mark.parametrize("kind", [long_tailed, at_budget])
+def test_more_samples_are_in_flight_than_with_fixed_reservations_and_the_cache_hardly_overflows(
+    kind: Callable[[random.Random], Sample],
+) -> None:
+    before = simulate(Reserving(UNEQUAL_CACHE, 256), samples(kind, 400), UNEQUAL_CACHE)
+    now = simulate(Forecasting(UNEQUAL_CACHE, 256), samples(kind, 400), UNEQUAL_CACHE)
+    assert now.overflow < 0.03
+    assert now.recomputed < 0.03
+    assert now.mean_in_flight > 1.2 * before.mean_in_flight
+    assert now.all_seconds < 0.85 * before.all_seconds
+
+
+def test_a_resumed_run_whose_samples_begin_with_long_chains_fills_the_cache_from_the_beginning() -> None:
+    out = simulate(Forecasting(UNEQUAL_CACHE, 256), samples(resumed, 400), UNEQUAL_CACHE)
+    assert out.utilization > 0.65
+    assert out.overflow == 0
+
+
+def test_samples_that_all_reach_the_budget_are_staggered_so_that_the_cache_does_not_empty_in_waves() -> None:
+    out = simulate(Forecasting(UNEQUAL_CACHE, 256), samples(at_budget, 200), UNEQUAL_CACHE)
+    whole = UNEQUAL_CACHE / (BUDGET + 250)
+    assert out.mean_in_flight > 1.35 * whole, "samples hold half of their final length on average"
+    steady = out.held[len(out.held) // 3 :]
+    assert min(steady) > 0.5 * UNEQUAL_CACHE
+
+
+def test_a_method_that_reports_nothing_before_its_end_fills_the_cache_as_well() -> None:
+    """Vanilla is one call: how far it has got follows from the speed of the samples that have ended."""
+    reported = simulate(Forecasting(UNEQUAL_CACHE, 256), samples(mostly_at_budget, 160), UNEQUAL_CACHE)
+    silent = simulate(Forecasting(UNEQUAL_CACHE, 256, reports=False), samples(mostly_at_budget, 160), UNEQUAL_CACHE)
+    assert silent.mean_in_flight > 0.85 * reported.mean_in_flight
+    assert silent.overflow < 0.03
+
+
+def test_the_smaller_cache_decides_whichever_engine_it_is_of() -> None:
+    running = []
+    for draft, target in ((165_000, 690_000), (690_000, 165_000), (165_000, None)):
+        admission = Admission({"draft": Cache(draft), "target": Cache(target)}, 256, BUDGET)
+        for i in range(256):
+            admission.try_admit(f"problem {i}", {"draft": 100, "target": 100})
+        running.append(admission.running)
+    assert len(set(running)) == 1
+
+
+def test_each_engine_has_its_own_prompt_lengths_and_there_may_be_more_than_two() -> None:
+    admission = Admission({role: Cache(10_000) for role in ("draft", "target", "judge")}, 64, 100)
+    while admission.try_admit(f"problem {admission.running}", {"draft": 10, "target": 10, "judge": 2000}, 0, 0):
+        pass
+    assert admission.running == 4
+
+
+def test_a_prompt_that_samples_of_one_problem_share_is_held_once_and_until_the_last_of_them_ends() -> None:
+    shared, alone = (Admission(cache_of(10_000), 64, 10) for _ in range(2))
+    first = shared.try_admit("the problem", {"target": 3000})
+    assert first is not None
+    while shared.try_admit("the problem", {"target": 3000}):
+        pass
+    assert shared.running == 64
+    assert started(alone, 64, prompt=3000) == 3
+    shared.release(first, None)
+    assert shared.held_tokens("target") > 3000
+
+
+def test_parallel_candidates_and_verdicts_are_room_that_a_sample_needs_besides_its_chain() -> None:
+    plain = started(Admission(cache_of(100_000), 256, 1000), 256)
+    stepwise = Admission(cache_of(100_000, step_tokens=1000), 256, 1000)
+    assert started(stepwise, 256) < plain / 2
+    observed = Admission(cache_of(100_000), 256, 1000)
+    sample = observed.try_admit("problem", {"target": 100})
+    assert sample is not None
+    observed.grew(sample, 0, {"target": 1000})
+    observed.release(sample, None)
+    assert started(observed, 256) == started(stepwise, 256)
+
+
+def test_whole_chains_that_are_drafted_in_parallel_grow_together() -> None:
+    one, five = (Admission(cache_of(100_000, width=width), 256, 1000) for width in (1, 5))
+    assert started(five, 256) <= started(one, 256) / 4
+
+
+def test_a_resumed_sample_takes_the_room_of_its_chain_when_it_starts() -> None:
+    admission = Admission(cache_of(10_000), 64, 8000)
+    assert admission.try_admit("problem 0", {"target": 100}, emitted_tokens=7000) is not None
+    assert admission.held_tokens("target") >= 7100
+    assert admission.try_admit("problem 1", {"target": 100}, emitted_tokens=7000) is None
+
+
+def test_room_that_samples_have_grown_into_is_not_given_away() -> None:
+    admission = Admission(cache_of(20_000), 64, 8000)
+    grown = admission.try_admit("problem 0", {"target": 100})
+    assert grown is not None
+    before = started(Admission(cache_of(20_000), 64, 8000), 64)
+    admission.grew(grown, 7900)
+    later = started(admission, 64)
+    assert later <= before
+
+
+def test_lengths_are_learned_from_ended_samples_and_from_those_that_are_still_running() -> None:
+    now = 0.0
+    guessing, ended, running = (Admission(cache_of(50_000), 256, BUDGET, clock=lambda: now) for _ in range(3))
+    for i in range(100):
+        sample = ended.try_admit(f"problem {i}", {"target": 100})
+        assert sample is not None
+        ended.release(sample, 300)
+    assert started(ended, 256) > 3 * started(guessing, 256)
+    first = [running.try_admit(f"problem {i}", {"target": 100}) for i in range(4)]
+    for number, sample in enumerate(first):
+        assert sample is not None
+        running.grew(sample, 4000) if number else running.release(sample, 300)
+    assert started(running, 256) < started(ended, 256), "one short sample of four says little"
+
+
+def test_an_engine_without_a_cache_limit_is_limited_by_the_concurrency_alone() -> None:
+    assert started(Admission(cache_of(None), 2, 10**9), 10, prompt=10**9) == 2
+
+
+def test_a_sample_that_can_never_fit_runs_alone() -> None:
+    admission = Admission(cache_of(100), 8, 400)
+    assert started(admission, 1, prompt=5000) == 1
+    assert admission.try_admit("another", {"target": 1}) is None, "not beside one that already overfills the cache"
+
+
+async def test_a_failed_sample_gives_its_room_back_and_teaches_no_length() -> None:
+    admission = Admission(cache_of(300), 8, 400)
+    held = await admission.admit("problem", {"target": 150})
+    assert admission.try_admit("another", {"target": 150}) is None
+    admission.release(held, None)
+    assert admission.running == 0
+    assert admission.held_tokens("target") == 0
+    assert admission.try_admit("another", {"target": 150}) is not None
+
+
+async def test_waiting_samples_are_admitted_in_the_order_in_which_they_asked() -> None:
+    admission = Admission(cache_of(200), 64, 400)
+    order: list[int] = []
+    held = await admission.admit("first", {"target": 100})
+
+    async def sample(number: int) -> None:
+        own = await admission.admit(f"problem {number}", {"target": 100})
+        order.append(number)
+        await asyncio.sleep(0)
+        admission.release(own, None)
+
+    waiting = [asyncio.create_task(sample(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    admission.release(held, None)
+    await asyncio.gather(*waiting)
+    assert order == [0, 1, 2, 3, 4]
+
+
+async def test_a_waiting_sample_that_is_cancelled_holds_nothing_and_lets_the_next_one_in() -> None:
+    admission = Admission(cache_of(200), 64, 400)
+    held = await admission.admit("first", {"target": 100})
+    waiting = [asyncio.create_task(admission.admit(f"problem {i}", {"target": 100})) for i in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.gather(waiting[0], return_exceptions=True)
+    admission.release(held, None)
+    admission.release(await asyncio.wait_for(waiting[1], 5), None)
+    assert admission.running == 0
+
+
+async def test_room_that_comes_without_the_end_of_a_sample_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission_module, "_WAIT_SECONDS", 0.01)
+    now = 0.0
+    admission = Admission(cache_of(15_000, step_tokens=7000), 64, 8000, clock=lambda: now)
+    first = await admission.admit("first", {"target": 100})
+    waiting = asyncio.create_task(admission.admit("second", {"target": 100}, num_later=0))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    admission.grew(first, 10, {"target": 50})  # steps are shorter than was assumed
+    now += 1
+    admission.release(await asyncio.wait_for(waiting, 5), None)
+
+
+@given(
+    samples=st.lists(st.tuples(st.integers(0, 600), st.integers(0, 400)), min_size=1, max_size=30),
+    capacity=st.integers(1, 2000),
+    concurrency=st.integers(1, 8),
+)
+@settings(deadline=None, max_examples=40)
+def test_what_is_admitted_fits_or_runs_alone_and_every_sample_runs(
+    samples: list[tuple[int, int]], capacity: int, concurrency: int
+) -> None:
+    admission = Admission(cache_of(capacity), concurrency, 400)
+    running: set[Admitted] = set()
+    ended: list[int] = []
+
+    async def sample(number: int, prompt_tokens: int, emitted_tokens: int) -> None:
+        own = await admission.admit(f"problem {number}", {"target": prompt_tokens})
+        running.add(own)
+        assert len(running) <= concurrency
+        assert len(running) == 1 or admission.held_tokens("target") <= capacity
+        await asyncio.sleep(0)
+        running.discard(own)
+        admission.release(own, emitted_tokens)
+        ended.append(number)
+
+    async def run() -> None:
+        await asyncio.wait_for(asyncio.gather(*(sample(i, *s) for i, s in enumerate(samples))), 10)
+
+    started_at = time.monotonic()
+    asyncio.run(run())
+    assert sorted(ended) == list(range(len(samples)))
+    assert time.monotonic() - started_at < 10
+
+
+@pytest.mark.parametrize("num_turns", range(4))
+async def test_a_cancellation_at_the_moment_of_a_release_is_not_lost(num_turns: int) -> None:
+    admission = Admission(cache_of(200), 64, 400)
+    held = await admission.admit("first", {"target": 100})
+    waiting = asyncio.create_task(admission.admit("second", {"target": 100}))
+    await asyncio.sleep(0.01)
+    admission.release(held, None)
+    for _ in range(num_turns):  # of the event loop, until which the waiting one has not gone on
+        await asyncio.sleep(0)
+    if waiting.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert admission.running == 0

@@ -1,0 +1,227 @@
+"""Engines that take turns, requests that must not meet in one batch, and when an engine counts as stalled."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness.engine import Engine, EngineDied, Generation, Role, Sampling, Timing, VerdictUnavailable
+from harness.engines import calls
+from harness.engines.calls import Batches, EngineWrapper, Kind, StallClock, Turns, entropy_bound, taking_turns
+from harness.engines.scripted import ScriptedEngine
+from harness.engines.vllm import entropies, given_logprobs, token_logprobs
+from harness.launch import main as launch
+
+
+class _Slow(EngineWrapper):
+    """Writes down when it works."""
+
+    def __init__(self, role: Role, at_work: list[Role], seen: list[tuple[Role, ...]]) -> None:
+        super().__init__(ScriptedEngine(lambda prompt, sampling: [], lambda prompt, labels: []), role)
+        self.at_work, self.seen = at_work, seen
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        self.at_work.append(self._role)
+        await asyncio.sleep(0.02)
+        self.seen.append(tuple(self.at_work))
+        self.at_work.remove(self._role)
+        return Generation((), 1, 0, Timing(1000.0, 0.0, 0.01, 0.02, 1))
+
+
+async def _sample(engines: Mapping[Role, Engine], order: tuple[Role, ...]) -> list[Generation]:
+    return [await engines[role].generate([1], Sampling(1)) for role in order]
+
+
+async def test_never_two_engines_at_work_and_a_batch_of_one_works_together() -> None:
+    roles: tuple[Role, ...] = ("draft", "target")
+    at_work: list[Role] = []
+    seen: list[tuple[Role, ...]] = []
+    raw: dict[Role, Engine] = {role: _Slow(role, at_work, seen) for role in roles}
+    engines = taking_turns(raw)
+    orders: list[tuple[Role, ...]] = [("draft", "target") * 3, ("target", "draft") * 3, ("draft",) * 4, ("target",) * 4]
+    replies = await asyncio.wait_for(asyncio.gather(*(_sample(engines, o) for o in orders)), 5)
+    assert all(len(set(working)) == 1 for working in seen)
+    assert {len(working) for working in seen} >= {1, 2}, "samples that ask the same engine share its turn"
+    assert len(seen) == sum(map(len, orders)), "nobody waits for ever"
+    waits = [reply.timing.queued_seconds for own in replies for reply in own]
+    assert max(waits) > 0.015, "the wait for a turn is queueing"
+    for reply in (one for own in replies for one in own):
+        timing = reply.timing
+        assert timing.end_seconds == pytest.approx(0.02 + timing.queued_seconds)
+        assert timing.submitted_at == pytest.approx(1000 - timing.queued_seconds)
+
+
+async def test_whoever_is_cancelled_while_waiting_or_working_blocks_nobody() -> None:
+    turns = Turns()
+    begun = asyncio.Event()
+
+    async def work(role: Role, seconds: float) -> None:
+        async with turns.turn(role):
+            begun.set()
+            await asyncio.sleep(seconds)
+
+    first = asyncio.create_task(work("draft", 60))
+    await begun.wait()
+    waiting = asyncio.create_task(work("target", 60))
+    behind = asyncio.create_task(work("draft", 0))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0.01)
+    assert not behind.done(), "it waits for the end of the turn that it came too late for"
+    first.cancel()
+    await asyncio.wait_for(behind, 1)
+    await asyncio.wait_for(work("target", 0), 1)
+
+
+async def _nothing(turns: Turns, role: Role) -> None:
+    async with turns.turn(role):
+        pass
+
+
+async def test_a_turn_that_is_cancelled_in_the_moment_it_comes_is_passed_on() -> None:
+    turns = Turns()
+    first = turns.turn("draft")
+    await first.__aenter__()
+    called = asyncio.create_task(_nothing(turns, "target"))
+    await asyncio.sleep(0)
+    await first.__aexit__(None, None, None)
+    called.cancel()  # its turn has come, it has not run since
+    with pytest.raises(asyncio.CancelledError):
+        await called
+    await asyncio.wait_for(_nothing(turns, "draft"), 1)
+
+
+def _output(*positions: dict[int, float]) -> Any:
+    ranked = [{token: SimpleNamespace(logprob=x) for token, x in position.items()} for position in positions]
+    return SimpleNamespace(token_ids=[next(iter(position)) for position in positions], logprobs=ranked)
+
+
+def test_the_entropy_of_a_whole_distribution_is_exact() -> None:
+    probabilities = [0.5, 0.25, 0.25]
+    assert entropy_bound(map(math.log, probabilities)) == pytest.approx(1.5 * math.log(2))
+    assert entropy_bound([0.0]) == 0
+
+
+def test_tokens_that_are_not_listed_count_as_one_so_the_entropy_is_a_lower_bound() -> None:
+    uniform = [math.log(1 / 8)] * 8
+    bound = entropy_bound(uniform[:6])
+    assert bound == pytest.approx(6 / 8 * math.log(8) + 2 / 8 * math.log(4))
+    assert bound < entropy_bound(uniform)
+
+
+def test_a_position_with_masked_tokens_has_no_entropy() -> None:
+    assert entropies(_output({5: math.log(0.5), 6: math.log(0.5)}), 2) == pytest.approx((math.log(2),))
+    for position in ({5: -0.5, 0: -math.inf}, {5: -0.5}):
+        with pytest.raises(VerdictUnavailable):
+            entropies(_output(position), 2)
+
+
+def test_log_probabilities_are_those_of_the_tokens_themselves() -> None:
+    assert token_logprobs(_output({5: -0.25, 9: -1.5}, {7: -2.0})) == (-0.25, -2.0)
+    prompt = [None, *_output({1: -1.0, 8: -0.1}, {2: -2.0}, {3: -3.0}).logprobs]
+    assert given_logprobs(prompt, [0, 1, 2, 3], 2) == (-2.0, -3.0)
+    with pytest.raises(EngineDied):
+        given_logprobs(None, [0, 1], 1)
+
+
+async def test_two_kinds_of_requests_never_run_together_and_one_kind_does() -> None:
+    batches, running, met = Batches(), list[Kind](), set[tuple[Kind, ...]]()
+
+    async def request(kind: Kind) -> None:
+        async with batches.of(kind):
+            running.append(kind)
+            await asyncio.sleep(0.01)
+            met.add(tuple(sorted(running)))
+            running.remove(kind)
+
+    canceled = asyncio.create_task(request("named"))
+    kinds: tuple[Kind, ...] = ("named", "ranked", "named", "ranked", "ranked")
+    tasks = [asyncio.create_task(request(kind)) for kind in kinds]
+    await asyncio.sleep(0)
+    canceled.cancel()
+    running.remove("named")
+    await asyncio.gather(*tasks)
+    assert all(len(set(together)) == 1 for together in met)
+    assert ("ranked", "ranked", "ranked") in met
+
+
+class Time:
+    """A clock that the test sets, and looks at the engine once per second."""
+
+    def __init__(self, limit: float) -> None:
+        self.seconds = 1000.0
+        self.clock = StallClock(limit, lambda: self.seconds)
+
+    def pass_by(self, seconds: int, num_unfinished: int, *, works_every: int | None = None) -> str | None:
+        """Return what the last of the looks found."""
+        found = None
+        for second in range(1, seconds + 1):
+            if works_every and second % works_every == 0:
+                self.clock.note_work()
+            self.seconds += 1
+            found = self.clock.stalled(num_unfinished)
+        return found
+
+
+def test_an_engine_that_does_nothing_for_the_limit_while_requests_are_unfinished_is_stalled() -> None:
+    time = Time(1800)
+    assert time.pass_by(1800, 12) is None, "the first look only finds the requests"
+    assert time.pass_by(1, 12) == "no output for 1,800 s with 12 requests unfinished"
+    assert time.pass_by(1, 1) == "no output for 1,800 s with 1 request unfinished"
+
+
+def test_an_engine_without_requests_or_a_limit_is_never_stalled_and_waiting_does_not_count_for_the_next_request() -> (
+    None
+):
+    assert Time(10).pass_by(100_000, 0) is None
+    assert Time(0).pass_by(100_000, 5) is None
+    time = Time(10)
+    time.pass_by(1000, 0)
+    assert time.pass_by(10, 1) is None
+    assert time.pass_by(1, 1) is not None
+
+
+def test_work_in_every_limit_keeps_an_engine_alive_however_long_its_requests_take() -> None:
+    time = Time(10)
+    assert time.pass_by(99_999, 300, works_every=9) is None
+    assert time.pass_by(9, 300) is None
+    assert time.pass_by(1, 300) is not None
+
+
+@pytest.mark.parametrize("suspended_seconds", [3600, 30 * 86400])
+def test_time_in_which_the_worker_itself_was_suspended_does_not_count(suspended_seconds: int) -> None:
+    time = Time(1800)
+    time.pass_by(60, 5)
+    time.seconds += suspended_seconds
+    assert time.pass_by(60, 5) is None
+    assert time.pass_by(1800, 5) is not None
+
+
+@pytest.mark.parametrize(("text", "seconds"), [(None, 1800), ("", 1800), ("0", 0), ("7200", 7200), (" 2.5 ", 2.5)])
+def test_the_environment_sets_the_limit(text: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(calls.LIMIT, raising=False)
+    if text is not None:
+        monkeypatch.setenv(calls.LIMIT, text)
+    assert calls.limit_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["half an hour", "-1", "nan", "inf", "30m"])
+def test_any_other_limit_is_refused_in_one_line(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(calls.LIMIT, text)
+    with pytest.raises(ValueError, match=rf"^{calls.LIMIT}={text}: expected a number of seconds, or 0 [^\n]*$"):
+        calls.limit_seconds()
+
+
+def test_a_launch_with_a_wrong_limit_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(calls.LIMIT, "soon")
+    flags = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--dry-run"]
+    result = CliRunner().invoke(launch, flags)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {calls.LIMIT}=soon: expected a number of seconds")
+    assert result.stderr.count("\n") == 1

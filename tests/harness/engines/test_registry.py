@@ -1,0 +1,60 @@
+"""Engines by name: every class can be started the same way, `auto` finds one, and asking loads nothing heavy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from harness.engines import registry
+from harness.engines.registry import EngineClass
+from harness.engines.scripted import ScriptedEngine
+from harness.engines.served.served_engine import ServedEngine
+from harness.engines.transformers import TransformersEngine
+from harness.engines.vllm import VLLMEngine
+
+CLASSES: dict[str, EngineClass] = {
+    "vllm": VLLMEngine,
+    "transformers": TransformersEngine,
+    "scripted": ScriptedEngine,
+    registry.SERVED: ServedEngine,
+}
+"""mypy checks that each has what is asked of an engine's class."""
+
+
+def test_every_engine_is_registered() -> None:
+    assert {name: registry.engine_class(name) for name in registry._CLASSES} == CLASSES
+    assert registry.uncounted() == ["scripted"]
+
+
+def test_another_name_is_refused_in_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^no engine is called 'vlm'; valid: vllm, transformers, scripted$"):
+        registry.capabilities("vlm")
+
+
+@pytest.mark.parametrize(
+    ("installed", "is_here", "expected"),
+    [
+        (("vllm", "transformers", "torch"), True, "vllm"),
+        (("transformers", "torch"), True, "transformers"),
+        ((), True, "transformers"),
+        ((), False, "vllm"),
+    ],
+)
+def test_auto_is_the_first_engine_that_is_installed(
+    installed: tuple[str, ...], is_here: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda name: name if name in installed else None)
+    assert registry.resolved(registry.AUTO, is_here=is_here) == expected
+    assert registry.resolved("scripted", is_here=is_here) == "scripted"
+
+
+def test_asking_what_engines_can_do_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from harness.engines import registry; "
+        "print(*map(registry.capabilities, registry._CLASSES), file=sys.stderr); "
+        "print(*({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr

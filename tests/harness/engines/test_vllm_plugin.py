@@ -1,0 +1,322 @@
+"""What the project changes in vLLM: how processes wait, products that are prepared, and the decode stream."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness.engines import vllm_plugin
+from harness.engines.processes import MARK
+from harness.engines.settings import Device, EngineSettings
+from harness.engines.vllm_process import variables
+from harness.weights import models
+from tests.harness import multibyte
+from tests.requirements import require_tool
+
+pytestmark = pytest.mark.needs_tool("vllm")
+
+
+@pytest.fixture
+def condition(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
+    """vLLM's class, with its own way of waiting again after the test."""
+    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
+
+    own: type[Any] = SpinCondition
+    monkeypatch.setattr(own, "wait", own.wait)
+    return own
+
+
+def _reader(idle_seconds: float) -> SimpleNamespace:
+    """What a condition of a reader knows that read its last message this long ago, and gets none."""
+    polled: list[int | None] = []
+
+    def poll(timeout: int | None) -> list[Any]:
+        polled.append(timeout)
+        return []
+
+    return SimpleNamespace(
+        is_reader=True, busy_loop_s=1.0, last_read=time.monotonic() - idle_seconds, polled=polled,
+        poller=SimpleNamespace(poll=poll), read_cancel_socket=None, local_notify_socket=None,
+    )  # fmt: skip
+
+
+def test_a_process_that_waits_between_two_batches_asks_rarely(
+    condition: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vllm_plugin.wait_politely()
+    reader, start, asked = _reader(0.1), time.monotonic(), 0
+    while time.monotonic() - start < 0.2:
+        condition.wait(reader, None)
+        asked += 1
+    assert asked <= (time.monotonic() - start) / 0.0002
+    assert not reader.polled
+
+
+def test_a_process_asks_without_a_pause_right_after_a_batch(
+    condition: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[float] = []
+    vllm_plugin.wait_politely()
+    monkeypatch.setattr(time, "sleep", paused.append)
+    condition.wait(_reader(-1.0), None)
+    assert not paused
+
+
+@pytest.mark.parametrize(("timeout", "waits"), [(None, 100), (60_000, 100), (7, 7)])
+def test_a_process_that_waits_for_long_sleeps_and_looks_again_where_its_message_was_lost(
+    condition: type[Any], monkeypatch: pytest.MonkeyPatch, timeout: int | None, waits: int
+) -> None:
+    vllm_plugin.wait_politely()
+    reader = _reader(5.0)
+    condition.wait(reader, timeout)
+    assert reader.polled == [waits]
+
+
+class _VLLM:
+    """What is replaced in vLLM, by stand-ins that write down what they are asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from vllm import _custom_ops
+        from vllm.v1.worker.cpu_worker import CPUWorker
+
+        self.ops, self.worker = _custom_ops, CPUWorker
+        self.multiplied: list[tuple[Any, int]] = []
+        monkeypatch.setattr(_custom_ops, "create_onednn_mm", self.create)
+        monkeypatch.setattr(_custom_ops, "onednn_mm", self.multiply)
+        monkeypatch.setattr(CPUWorker, "compile_or_warm_up_model", lambda worker: "times")
+
+    def create(self, weight: Any, kept: int = 128) -> Any:
+        return SimpleNamespace(shape=tuple(weight.shape))
+
+    def multiply(self, product: Any, x: Any, bias: Any) -> None:
+        assert x.shape[1] == product.shape[0]
+        assert bias is None
+        self.multiplied.append((product.shape, x.shape[0]))
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> _VLLM:
+    return _VLLM(monkeypatch)
+
+
+def test_a_worker_multiplies_once_with_each_shape_and_number_of_rows(
+    vllm: _VLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    vllm_plugin.prepare_products()
+    for shape in ((16, 48), (16, 16), (16, 48), (16, 48), (1024, 513)):
+        vllm.ops.create_onednn_mm(torch.zeros(shape, dtype=torch.bfloat16), 32)
+    assert vllm.worker.compile_or_warm_up_model(SimpleNamespace()) == "times"
+    rows = range(1, vllm_plugin.MAX_ROWS + 1)
+    assert vllm.multiplied == [(shape, n) for n in rows for shape in ((16, 48), (16, 16))], "the large one is not"
+
+
+def test_a_start_does_not_wait_long_for_it(vllm: _VLLM) -> None:
+    import torch
+
+    product = SimpleNamespace(shape=(16, 48))
+    assert vllm_plugin.prepare({(16, 48, torch.bfloat16): product}, seconds=0.0) == 1
+
+
+def test_what_is_replaced_is_what_vllm_calls() -> None:
+    import inspect
+
+    from vllm import _custom_ops
+    from vllm.model_executor.layers import utils
+    from vllm.v1.worker.cpu_worker import CPUWorker
+
+    assert "ops.create_onednn_mm(" in inspect.getsource(utils.dispatch_cpu_unquantized_gemm)
+    assert {"create_onednn_mm", "onednn_mm"} <= vars(_custom_ops).keys()
+    assert "compile_or_warm_up_model" in vars(CPUWorker)
+
+
+@pytest.mark.parametrize(
+    ("worker", "variable", "changes"),
+    [
+        ("1-abc.0", "1", True),
+        ("1-abc.0", None, False),
+        (f"{os.getpid()}-abc.0", "1", False),
+        (None, "1", False),
+    ],
+)
+def test_only_processes_of_an_engine_are_changed_and_only_where_the_environment_says_so(
+    vllm: _VLLM,
+    condition: type[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    worker: str | None,
+    variable: str | None,
+    changes: bool,
+) -> None:
+    for name, value in ((MARK, worker), (vllm_plugin.POLITE_WAIT, variable), (vllm_plugin.PREPARED_PRODUCTS, variable)):
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    before = condition.wait, vllm.ops.create_onednn_mm, vllm.worker.compile_or_warm_up_model
+    vllm_plugin.install()
+    after = condition.wait, vllm.ops.create_onednn_mm, vllm.worker.compile_or_warm_up_model
+    assert [one is not other for one, other in zip(before, after, strict=True)] == [changes] * 3
+
+
+def test_engines_on_a_cpu_are_changed_and_those_on_gpus_are_not() -> None:
+    for device, value in (("cpu", "1"), ("gpu", None)):
+        chosen = variables(EngineSettings(device=cast(Device, device), enforce_eager=True))
+        assert [chosen[name] for name in (vllm_plugin.POLITE_WAIT, vllm_plugin.PREPARED_PRODUCTS)] == [value] * 2
+
+
+CUT_POINTS = 2500
+"""Per tokenizer; there are four."""
+CONTINUED = 10
+
+
+@pytest.fixture(autouse=True)
+def own_stream() -> Iterator[None]:
+    """Begin with vLLM's own stream, whatever an earlier test has installed."""
+    decoders = module()
+    before = decoders.DecodeStream
+    vllm_plugin.unprime_decode_streams()
+    yield
+    decoders.DecodeStream = before
+
+
+def module() -> Any:
+    import tokenizers.decoders
+
+    return tokenizers.decoders
+
+
+def is_installed() -> bool:
+    return bool(module().DecodeStream is vllm_plugin.PrimedStream)
+
+
+def backend(name: str, folder: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    if name == "byte level":
+        return multibyte.byte_level(folder)
+    if name == "sentence piece":
+        return multibyte.sentence_piece()
+    if name == "smollm2":
+        require_tool("smollm")
+        return Tokenizer.from_file(str(models.smollm_folder() / "tokenizer.json"))
+    return Tokenizer.from_file(str(Path(models.resolve("demo-target").path_or_hub_id) / "tokenizer.json"))
+
+
+def detokenizer(tokenizer: Any, prompt: Sequence[int], stop: Sequence[str] = ()) -> Any:
+    """vLLM's own detokenizer of a new request."""
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.engine.detokenizer import FastIncrementalDetokenizer
+
+    params = SamplingParams(
+        stop=list(stop),
+        include_stop_str_in_output=True,
+        skip_special_tokens=False,
+        spaces_between_special_tokens=False,
+    )
+    request: Any = SimpleNamespace(request_id="test", prompt_token_ids=list(prompt), sampling_params=params)
+    return FastIncrementalDetokenizer(SimpleNamespace(_tokenizer=tokenizer), request)
+
+
+def written(
+    tokenizer: Any, prompt: Sequence[int], ids: Sequence[int], stop: Sequence[str] = ()
+) -> list[tuple[Any, str]]:
+    """The stop string and the whole text so far, after each of the ids."""
+    own = detokenizer(tokenizer, prompt, stop)
+    return [(own.update([i], False), own.output_text) for i in ids]
+
+
+def is_inside(tokenizer: Any, prompt: Sequence[int]) -> bool:
+    return bool(tokenizer.decode(prompt, skip_special_tokens=False).endswith("\ufffd"))
+
+
+def whole_characters(tokenizer: Any, prompt: Sequence[int]) -> str:
+    """The text of the longest beginning of a prompt that does not end in an unfinished character."""
+    end, text = len(prompt), tokenizer.decode(prompt, skip_special_tokens=False)
+    while text.endswith("\ufffd"):
+        end -= 1
+        text = tokenizer.decode(prompt[:end], skip_special_tokens=False)
+    return str(text)
+
+
+def cuts(tokenizer: Any, number: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Prompts and what follows them: real text cut anywhere, in every tenth case between characters with random ids."""
+    ids = tokenizer.encode(multibyte.TEXT, add_special_tokens=False).ids
+    rng = random.Random(7)
+    starts = [i for i in range(len(ids)) if not tokenizer.decode(ids[i:][:8]).startswith("\ufffd")]
+    for i in range(number):
+        start, end = rng.choice(starts), rng.randrange(1, len(ids))
+        prompt = (ids[start:] if i % 2 else []) + ids[:end]
+        follows = ids[end:][:CONTINUED]
+        if not follows or (i % 10 == 0 and not is_inside(tokenizer, prompt)):
+            follows = [rng.randrange(tokenizer.get_vocab_size()) for _ in range(CONTINUED)]
+        yield prompt, follows
+
+
+@pytest.mark.parametrize("name", ["bundled pair", "byte level", "sentence piece", "smollm2"])
+def test_the_text_is_vllms_own_at_every_cut_point(name: str, tmp_path: Path) -> None:
+    tokenizer, decoders = backend(name, tmp_path / "model"), module()
+    own_class, num_inside = decoders.DecodeStream, 0
+    assert vllm_plugin.prime_decode_streams() is None
+    for prompt, ids in cuts(tokenizer, CUT_POINTS):
+        inside = is_inside(tokenizer, prompt)
+        stop = [] if inside else ["\n\n", "x"]
+        primed = written(tokenizer, prompt, ids, stop)
+        decoders.DecodeStream = own_class
+        own = written(tokenizer, prompt, ids, stop)
+        decoders.DecodeStream = vllm_plugin.PrimedStream
+        if inside:  # vLLM's own text begins with the whole prompt
+            before = whole_characters(tokenizer, prompt)
+            own = [(found, text.removeprefix(before)) for found, text in own]
+            num_inside += 1
+        assert primed == own, (prompt, ids)
+    assert 50 < num_inside < CUT_POINTS / 2
+
+
+def test_behind_half_a_character_vllms_own_stream_finds_the_prompts_stop_strings(tmp_path: Path) -> None:
+    tokenizer = multibyte.byte_level(tmp_path / "model")
+    whole = tokenizer.encode("One step.\n\nAnother 🙂 and more", add_special_tokens=False).ids
+    cut = next(i for i in range(len(whole)) if tokenizer.decode(whole[:i]).endswith("\ufffd"))
+    assert any(found for found, _ in written(tokenizer, whole[:cut], whole[cut:], ["\n\n"])), "the fault is gone"
+    assert vllm_plugin.prime_decode_streams() is None
+    rest = written(tokenizer, whole[:cut], whole[cut:], ["\n\n"])
+    assert not any(found for found, _ in rest)
+    assert rest[-1][1] == "🙂 and more"
+
+
+def test_a_prompt_that_ends_in_invalid_bytes_costs_no_more_than_another(tmp_path: Path) -> None:
+    tokenizer = multibyte.byte_level(tmp_path / "model")
+    byte = tokenizer.encode("🙂", add_special_tokens=False).ids[-1]
+    text = tokenizer.encode("a\n\n", add_special_tokens=False).ids
+    assert vllm_plugin.prime_decode_streams() is None
+    assert written(tokenizer, text + [byte] * 300, text, ["\n\n"])[-1] == ("\n\n", "a\n\n")
+
+
+def test_a_decoder_that_is_not_known_decodes_the_whole_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenizers import decoders
+
+    tokenizer = multibyte.byte_level(tmp_path / "model")
+    tokenizer.decoder = decoders.CTC()
+    assert vllm_plugin.prime_decode_streams() is None
+    primed, original = [], vllm_plugin.PrimedStream.original
+    assert original is not None
+
+    def watched(ids: Any = None, skip_special_tokens: bool = False) -> Any:
+        primed.append(ids)
+        return original(ids=ids, skip_special_tokens=skip_special_tokens)
+
+    monkeypatch.setattr(vllm_plugin.PrimedStream, "original", staticmethod(watched))
+    written(tokenizer, list(range(40, 300)), [50])
+    assert primed == [list(range(40, 300))]
+
+
+def test_an_unknown_version_of_vllm_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_plugin, "_KNOWN_DETOKENIZERS", {"0" * 64: "0.1"})
+    notice = vllm_plugin.prime_decode_streams()
+    assert notice is not None
+    assert "is not known here (known: 0.1)" in notice
+    assert not is_installed()

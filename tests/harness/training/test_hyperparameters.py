@@ -1,0 +1,48 @@
+"""Presets of trainings, and the problems that each training takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from harness import train
+from harness.training import flags
+from harness.training.hyperparameters import Task, preset, preset_names
+
+
+@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("task", ["align", "select"])
+def test_the_flags_of_a_preset_are_valid(task: Task, name: str, tmp_path: Path) -> None:
+    request = requested(task, tmp_path, "--preset", name, "--skip", "3", "--problems", "7", "--", "--limit", "5")
+    launch = request.data_launch()
+    dataset = "gsm8k-scot" if name == "scot-program" else "gsm8k-train"
+    assert (launch.dataset, launch.samples, launch.problems) == (dataset, 1, "3-9")
+    assert launch.limit == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "align", "select"),
+    [
+        (("--dataset", "gsm8k-train"), (1500, 0), (500, 1500)),
+        (("--dataset", "demo-train"), (750, 0), (250, 750)),
+        (("--dataset", "demo-train", "--problems", "5", "--skip", "0"), (5, 0), (5, 0)),
+    ],
+)
+def test_a_smaller_dataset_is_divided_as_the_papers(
+    words: tuple[str, ...], align: tuple[int, int], select: tuple[int, int], tmp_path: Path
+) -> None:
+    requests = [requested(task, tmp_path, *words) for task in get_args(Task)]
+    assert [(request.num_problems, request.num_skipped) for request in requests] == [align, select]
+
+
+def requested(task: Task, folder: Path, *words: str) -> flags.TrainingRequest:
+    """Return the request of a command line."""
+    command = {"align": train.align, "select": train.select}[task]
+    return flags.training_request(task, command.make_context(task, ["--output", str(folder), *words]).params)
+
+
+def test_a_preset_that_there_is_not_is_named() -> None:
+    with pytest.raises(ValueError, match=r"--preset none: unknown; valid: r1-32b, cpu"):
+        preset("none", "align")

@@ -1,0 +1,115 @@
+"""Every run of every suite whose latency follows from published ones has one estimate, near it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import lru_cache
+
+import pytest
+
+from harness.settings.launch_settings import Launch
+from jobs.run.forecast import Forecast
+from warehouse.suites import published_costs, published_suites
+from warehouse.suites.comparability import num_problems
+from warehouse.suites.published_costs import START_SECONDS, Setting, from_published, num_gpus
+from warehouse.suites.published_suites import Planned, Suite
+
+CONTRADICTIONS = {
+    # Tables 1 and 4 have 10.94 s and 33.13 s for what takes 4.5 s and 10.6 s in table 2.
+    ("speccot-table1", "Distill-Qwen", "b1"),
+    ("speccot-table2", "RQwen-1.5B", "gsm8k"),
+    ("speccot-table2", "RQwen-1.5B", "math500"),
+    ("speccot-table4", "RQwen-1.5B", "gsm8k_4"),
+    ("speccot-table4", "RQwen-1.5B", "math500_4"),
+}
+Run = tuple[Suite, Planned, Launch, Setting]
+
+
+@lru_cache(maxsize=1)
+def every_run() -> tuple[Run, ...]:
+    return tuple(_every_run())
+
+
+def _every_run() -> Iterator[Run]:
+    for name in published_suites.names():
+        loaded = published_suites.load(name)
+        for plan in published_suites.planned(loaded):
+            if not plan.row.awaits:
+                launch = published_suites.launch_of(plan.flags)
+                yield loaded, plan, launch, published_costs.setting(loaded, plan, launch)
+
+
+def estimated(launch: Launch, own: Setting) -> Forecast:
+    result = from_published(launch, own, published_costs.everything())
+    assert result is not None
+    return result
+
+
+def the_run(name: str, label: str, column: str) -> Run:
+    return next(run for run in every_run() if (run[0].name, run[1].row.label, run[1].column) == (name, label, column))
+
+
+def test_suites_that_share_a_run_agree_on_what_it_takes() -> None:
+    hours: dict[tuple[Setting, int], set[float]] = defaultdict(set)
+    suites: dict[tuple[Setting, int], set[str]] = defaultdict(set)
+    for loaded, _, launch, own in every_run():
+        key = (own, num_problems(launch) * launch.samples)
+        if found := from_published(launch, own, published_costs.everything()):
+            hours[key].add(found.gpu_hours)
+        suites[key].add(loaded.name)
+    assert sum(len(names) > 1 for names in suites.values()) >= 25
+    assert [suites[key] for key, values in hours.items() if len(values) > 1] == []
+
+
+def test_an_estimate_is_within_a_quarter_of_what_the_published_latency_implies() -> None:
+    checked = 0
+    for loaded, plan, launch, own in every_run():
+        # Where a paper prints a time under another dataset's name, the run is that other column's.
+        column = next((key for key, c in loaded.columns.items() if c.costs_of == plan.column), plan.column)
+        cell = plan.row.values.get(column, {})
+        seconds = next((cell[m] for m in cell if loaded.metrics[m].measure == "latency_seconds"), None)
+        if seconds is None:
+            continue
+        thought_alone = loaded.name == "scot-table1"
+        whole = seconds + answer_seconds(plan) if thought_alone else seconds
+        samples = num_problems(launch) * launch.samples
+        implied = whole * samples / launch.concurrency * num_gpus(launch) / 3600
+        hours = estimated(launch, own).gpu_hours
+        key = (loaded.name, plan.row.label, plan.column)
+        if key in CONTRADICTIONS:
+            assert "the paper contradicts itself" in estimated(launch, own).source, key
+        else:
+            assert hours == pytest.approx(implied, rel=0.25), key
+        checked += 1
+    assert checked >= 65
+
+
+def answer_seconds(plan: Planned) -> float:
+    """Seconds of the answers of SCoT's table 3, at the speed of the target's thought in table 1."""
+    first, third = (published_suites.load(f"scot-table{number}").rows for number in (1, 3))
+    place = [row.label for row in first].index(plan.row.label)
+    alone = first[0].values[plan.column]
+    return third[place].values[plan.column]["tokens"] * alone["latency"] / alone["target_tokens"]
+
+
+def test_two_gpus_cost_two_gpus() -> None:
+    for gpus, seconds in ((2, 51.86), (4, 33.5)):
+        _, _, launch, own = the_run("speccot-table4", "QwQ-32B", f"gsm8k_{gpus}")
+        assert estimated(launch, own).gpu_hours == pytest.approx(gpus * seconds * 6595 / 3600, rel=0.01)
+
+
+def test_fewer_samples_than_may_be_in_flight_take_as_long_as_one_of_them() -> None:
+    _, _, launch, own = the_run("speccot-table6", "128", "gsm8k")
+    by_size = {
+        limit: estimated(launch.changed(limit=limit, samples=1), own).worker_hours * 3600 - START_SECONDS
+        for limit in (1, 128, 256)
+    }
+    assert by_size[1] == pytest.approx(by_size[128])
+    assert by_size[256] == pytest.approx(2 * by_size[128])
+
+
+def test_an_estimate_follows_a_published_ratio_where_only_one_latency_is_published() -> None:
+    """SpecReason's base model: 2.5 times the 69.2 s of figure 4."""
+    _, _, launch, own = the_run("specreason-figure3", "base model", "math500")
+    assert estimated(launch, own).gpu_hours == pytest.approx(2.5 * 69.2 * 1600 * 2 / 3600, rel=0.01)

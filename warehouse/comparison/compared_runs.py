@@ -1,0 +1,251 @@
+"""Runs as inputs of a comparison: what is read of them, their scores under each metric, and their baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from harness.problems.benchmarks import DATASETS
+from warehouse import latency_at_one
+from warehouse.comparison.manifests import Manifest, latency_mismatches, read_manifests
+from warehouse.comparison.outcomes import Outcomes, num_shared_problems, read_outcomes, resolve
+from warehouse.comparison.votes import Votes, read_votes
+from warehouse.database import Connection, WarehouseError, rows
+from warehouse.latency_at_one import TimedRun
+from warehouse.pairs import run_factors
+from warehouse.render import completion
+from warehouse.statistics.intervals import Floats
+from warehouse.statistics.run_factor import RunFactor
+from warehouse.statistics.samples import maj_at_k, pass_at_k
+from warehouse.summary import RunSummary, summaries
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a comparison needs of a run."""
+
+    summary: RunSummary
+    manifest: Manifest
+    folder: str
+    """Path of the run folder when it was loaded."""
+    outcomes: Outcomes
+    """Outcomes of all planned samples."""
+    votes: Mapping[str, Votes] | None
+    """Votes by problem id; None if no majority vote is computed."""
+    dataset: str
+    """The dataset whose runs this one is compared with."""
+    factor: RunFactor | None = None
+    """How much times differ between repeated runs under this run's conditions; None: not known."""
+    timed: TimedRun | None = None
+    """Its timing samples; None where it has none."""
+
+    def under(self, metric: Metric) -> Run:
+        """Return the run with the samples that a metric is over: pass@k and maj@k count no repeats."""
+        return self if metric.kind == "pass@1" else self.without_repeats()
+
+    def without_repeats(self) -> Run:
+        """Return the run with the first graded sample of each problem where the others repeat it."""
+        if not self.summary.is_greedy:
+            return self
+        first = (self.outcomes.is_counted & ~self.outcomes.is_missing).argmax(axis=1)  # 0 where none is graded
+        is_first = np.arange(self.outcomes.is_counted.shape[1]) == first[:, np.newaxis]
+        return replace(self, outcomes=self.outcomes.among(is_first))
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run folder."""
+        return self.summary.run_id
+
+    @property
+    def is_unfinished(self) -> bool:
+        """True if any planned sample is not finished or not graded."""
+        return self.outcomes.num_missing > 0
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no planned sample is finished and graded."""
+        return self.outcomes.num_missing == self.outcomes.num_samples
+
+    @property
+    def remedy(self) -> str:
+        """How to get the missing samples, as the last clause of a message."""
+        return f"complete it with: {completion(self.folder, self.summary.num_not_run)}"
+
+    @property
+    def is_target_alone(self) -> bool:
+        """True if the run is the target model without any speculation over steps."""
+        return self.summary.method == "vanilla" and self.summary.params.get("model") == "target"
+
+    @property
+    def why_empty(self) -> str:
+        """Why a run without any sample has no row."""
+        return f"{self.run_id}: none of its {self.outcomes.num_samples} samples is finished and graded; {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric over the samples of a problem."""
+
+    kind: Literal["pass@1", "pass@k", "maj@k"]
+    k: int
+    """Smallest number of samples of a problem that the metric needs."""
+
+    @property
+    def name(self) -> str:
+        """Printed name, such as pass@4."""
+        return self.kind.replace("@k", f"@{self.k}")
+
+
+def counted(run: Run, metric: Metric) -> Outcomes:
+    """Return the outcomes that the run's own result is over: problems with enough samples that are not missing.
+
+    Raises WarehouseError if the run has planned fewer than k samples of a problem.
+    """
+    fewest = int(run.under(metric).outcomes.samples.min())
+    if not 1 <= metric.k <= fewest:
+        raise WarehouseError(f"{run.run_id}: {metric.name} needs 1 ≤ k ≤ samples per problem, and the run has {fewest}")
+    return run.under(metric).outcomes.present().holding(metric.k)
+
+
+def scores(run: Run, outcomes: Outcomes, metric: Metric) -> Floats:
+    """Return the scores (n,), one per problem, of the counted samples in `outcomes`, a subset of the run's."""
+    if metric.kind == "pass@1":
+        return outcomes.scores
+    if metric.kind == "pass@k":
+        return pass_at_k(outcomes.correct, outcomes.samples, metric.k)
+    assert run.votes is not None
+    counted_samples = [set(np.flatnonzero(row).tolist()) for row in outcomes.is_counted]
+    cast = [run.votes[name].among(samples) for name, samples in zip(outcomes.problem_ids, counted_samples, strict=True)]
+    return np.array([maj_at_k(votes.counts, votes.is_right, votes.abstained, metric.k) for votes in cast])
+
+
+def possible_scores(run: Run, outcomes: Outcomes, metric: Metric) -> tuple[Floats, Floats]:
+    """Return the lowest and the highest scores (n,), one per problem, that the missing samples leave possible.
+
+    outcomes: planned samples of the run. A missing sample may turn out wrong, or right. What it does to a majority
+    depends on its answer, so there a problem with a missing sample may have any score from 0 to 1.
+    """
+    missing = outcomes.is_missing.sum(axis=1)
+    if metric.kind == "maj@k":
+        whole = np.flatnonzero(missing == 0)
+        lowest, highest = np.zeros(len(missing)), np.ones(len(missing))
+        lowest[whole] = highest[whole] = scores(run, outcomes.at(whole), metric)
+        return lowest, highest
+    if metric.kind == "pass@k":
+        ends = [
+            pass_at_k(correct, outcomes.samples, metric.k) for correct in (outcomes.correct, outcomes.correct + missing)
+        ]
+        return ends[0], ends[1]
+    return outcomes.scores, np.asarray((outcomes.correct + missing) / outcomes.samples, dtype=float)
+
+
+def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> list[Run]:
+    """Read everything that a comparison needs of the named runs, in their order. Raises WarehouseError.
+
+    Runs on own datasets with a problem in common get the name that the first of them has: files are renamed and copied.
+    Known benchmarks are told apart by their names alone.
+    """
+    ids = list(dict.fromkeys(resolve(connection, name) for name in names))
+    manifests, factors = read_manifests(connection, ids), run_factors(connection, ids)
+    of_runs = rows(connection, "SELECT run_id, folder FROM run WHERE list_contains($ids, run_id)", {"ids": ids})
+    folders = {str(row["run_id"]): str(row["folder"]) for row in of_runs}
+    runs: list[Run] = []
+    for run_id, summary in zip(ids, summaries(connection, ids), strict=True):
+        outcomes = read_outcomes(connection, run_id)
+        same = None
+        if summary.dataset not in DATASETS:
+            own = (other for other in runs if other.dataset not in DATASETS)
+            same = next((other.dataset for other in own if num_shared_problems(outcomes, other.outcomes)), None)
+        runs.append(
+            Run(
+                summary,
+                manifests[run_id],
+                folders[run_id],
+                outcomes,
+                read_votes(connection, run_id) if votes else None,
+                same or summary.dataset,
+                factors.get(run_id),
+                latency_at_one.read(connection, run_id),
+            )
+        )
+    return runs
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The run that others of its dataset are compared with."""
+
+    run: Run
+    why: str
+    """Why this run, as a clause: `it is the target alone`."""
+    members: Sequence[Run] = ()
+    """The runs that are compared with it, in the order given, with itself and with those that have no sample."""
+
+    @property
+    def regimes(self) -> Sequence[str]:
+        """The regimes of these runs, each once: `latency` (one sample in flight) and `throughput`."""
+        return list(dict.fromkeys(member.summary.regime for member in self.members))
+
+
+def choose(runs: Sequence[Run], named: str | None = None) -> list[Baseline]:
+    """Return the baseline of every dataset that has a run with a sample; the others have none.
+
+    named: run id of the baseline of its dataset. Otherwise it is the target alone; of several such runs the one that
+    fits the others best; without any it is the first run. Where a dataset has the target alone beside other runs in
+    both regimes, with one sample in flight and with several, each regime has its own: times are comparable within a
+    regime only. Raises WarehouseError if the named run has no samples.
+    """
+    by_dataset: dict[str, list[Run]] = {}
+    for run in runs:
+        by_dataset.setdefault(run.dataset, []).append(run)
+    return [base for members in by_dataset.values() for base in _of_dataset(members, named)]
+
+
+def _of_dataset(members: Sequence[Run], named: str | None) -> Iterator[Baseline]:
+    if own := next((run for run in members if run.run_id == named), None):
+        if own.is_empty:
+            raise WarehouseError(f"the baseline has no samples to compare: {own.why_empty}")
+        yield Baseline(own, "it was named", members)
+        return
+    for group in _by_regime(members):
+        if present := [run for run in group if not run.is_empty]:
+            yield replace(_default(present), members=group)
+
+
+def _by_regime(members: Sequence[Run]) -> Sequence[Sequence[Run]]:
+    """Return the runs of a dataset regime by regime, or all together: a regime alone needs a target to compare with."""
+    regimes: dict[str, list[Run]] = {}
+    for run in members:
+        regimes.setdefault(run.summary.regime, []).append(run)
+    for of_regime in regimes.values():
+        if {run.is_target_alone for run in of_regime if not run.is_empty} != {True, False}:
+            return [members]
+    return list(regimes.values())
+
+
+def _default(runs: Sequence[Run]) -> Baseline:
+    alone = [run for run in runs if run.is_target_alone]
+    if not alone:
+        return Baseline(runs[0], "it is the first run, and none is the target alone (--baseline RUN names another)")
+    if len(alone) == 1:
+        return Baseline(alone[0], "it is the target alone")
+    others = [run for run in runs if not run.is_target_alone]
+    best = max(alone, key=lambda run: _fit(run, others))
+    return Baseline(best, f"of {len(alone)} runs of the target alone it fits best (--baseline RUN names another)")
+
+
+def _fit(run: Run, others: Sequence[Run]) -> tuple[float, ...]:
+    """Return how well a run of the target alone serves as the baseline of others, the most important first: runs with
+    its target, common problems, no token-level speculation, runs with comparable times, share of samples there."""
+    if not others:
+        return ()
+    return (
+        sum(run.manifest.values["target files"] == other.manifest.values["target files"] for other in others),
+        sum(num_shared_problems(run.outcomes, other.outcomes) for other in others),
+        run.summary.token_speculation is None,
+        sum(not latency_mismatches(run.manifest, other.manifest) for other in others),
+        -run.outcomes.num_missing / run.outcomes.num_samples,
+    )

@@ -1,0 +1,504 @@
+"""How many problems and samples a comparison needs, from the runs of a database, as a table or JSON.
+
+A plan rests on a pilot: runs of two methods on the same problems, or of one, with what a sample of each has cost. The
+statistics are in `warehouse.statistics.planning`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import IO, Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from harness.plural import counted
+from warehouse.comparison.compared_runs import Baseline, Run, choose, read_runs
+from warehouse.comparison.outcomes import Outcomes, Pair, paired, resolve
+from warehouse.database import Connection, WarehouseError, rows
+from warehouse.display import plain, print_item, print_table
+from warehouse.formatting import NOTHING, fixed, number, signed
+from warehouse.render import limited, mixed_code, repeated, scripted
+from warehouse.report.facts import costs
+from warehouse.statistics import bounded, planning
+from warehouse.statistics.intervals import Counts
+from warehouse.statistics.planning import (
+    ASSURANCE,
+    LEAST_GAIN,
+    MOST_PROBLEMS,
+    MOST_SAMPLES,
+    CannotPlan,
+    Components,
+    Pilot,
+)
+
+_RUNS = "SELECT run_id FROM run ORDER BY created_at DESC, run_id"
+
+
+@dataclass(frozen=True)
+class SampleCost:
+    """What a sample of a method takes on average, with its share of the engines' start-up."""
+
+    device_hours: float
+    has_gpu: bool
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a comparison is planned from."""
+
+    run: Run | None
+    """The method that is compared with the baseline; None: only the baseline is known."""
+    baseline: Run
+    pilot: Pilot
+    """The counts of both; a baseline alone stands for both."""
+    pair: Pair | None
+    """The samples that both have; None with a baseline alone."""
+    costs: Sequence[SampleCost | None]
+    """What a sample of the method and of the baseline takes, None where it is unknown; a baseline stands for both."""
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The runs that are planned from."""
+        return [run for run in (self.run, self.baseline) if run is not None]
+
+    @property
+    def num_problems(self) -> int:
+        """Number of problems whose variances are known."""
+        return len(self.pilot.first_samples)
+
+
+def read(
+    connection: Connection, names: Sequence[str], baseline: str | None = None
+) -> tuple[Sequence[Basis], Sequence[str]]:
+    """Return what can be planned from the named runs, or from all of the database, and why from others nothing can.
+
+    Each run is paired with the baseline that `warehouse.compare` would choose; a baseline without others is a pilot
+    alone. Without names, of several runs of the same settings the newest finished one counts, and a model alone is only
+    a baseline. Raises WarehouseError where nothing can be planned.
+    """
+    every = [*([baseline] if baseline else []), *names]
+    if not names:
+        every += [str(row["run_id"]) for row in rows(connection, _RUNS)]
+    if not every:
+        raise WarehouseError("nothing can be planned: the database has no runs")
+    runs = read_runs(connection, every, votes=False)
+    named = resolve(connection, baseline) if baseline else None
+    if not names:
+        runs = list(_newest(runs, named))
+    found: list[Basis] = []
+    left_out = [run.why_empty for run in runs if run.is_empty] if names else []
+    for chosen in choose(runs, named):
+        for make in _of(chosen, is_named=bool(names)):
+            try:
+                found.append(_basis(connection, make, chosen.run))
+            except CannotPlan as error:
+                left_out.append(f"{', '.join(run.run_id for run in (make, chosen.run) if run)}: {error}")
+    if named is not None and names and (alone := [basis.baseline.run_id for basis in found if basis.run is None]):
+        without = next((run_id for run_id in alone if run_id != named), alone[0])
+        raise WarehouseError(f"nothing can be planned: {named} is no baseline of {without}; name a run of its dataset")
+    if not found:
+        unsampled = all(run.is_empty for run in runs)
+        why = "; ".join(left_out) or (
+            "no run has a finished and graded sample"
+            if unsampled
+            else "no dataset has a run of the target alone with finished and graded samples; name a RUN to plan from it"
+        )
+        raise WarehouseError(f"nothing can be planned: {why}")
+    return found, left_out
+
+
+def _newest(runs: Sequence[Run], named: str | None) -> Iterator[Run]:
+    """Yield the newest finished run of each setting, of runs with the newest first, and the named one."""
+    seen = set()
+    for run in sorted(runs, key=lambda run: (run.run_id != named, run.is_unfinished)):
+        summary = run.summary
+        models = summary.draft, summary.target, summary.reward, summary.temperature, summary.regime
+        setting = (run.dataset, summary.method, str(sorted(summary.params.items())), *models)
+        if setting not in seen and not run.is_empty:
+            seen.add(setting)
+            yield run
+
+
+def _of(chosen: Baseline, *, is_named: bool) -> Iterator[Run | None]:
+    """Yield the runs to plan from with a baseline; None for the baseline alone."""
+    others = [run for run in chosen.members if run is not chosen.run and not run.is_empty]
+    if not is_named:
+        others = [run for run in others if run.summary.method != "vanilla"]
+    if others:
+        yield from others
+    elif is_named or chosen.run.is_target_alone:
+        yield None
+
+
+def _basis(connection: Connection, run: Run | None, base: Run) -> Basis:
+    """Return a pilot of the problems with two samples or more. Raises CannotPlan."""
+    pair = None if run is None else paired(run.outcomes, base.outcomes)
+    if pair is not None and not pair.n:
+        raise CannotPlan("they have no problem with a sample of both in common")
+    present = base.outcomes.present()
+    first = _counts(run or base, present if pair is None else pair.first)
+    second = _counts(base, present if pair is None else pair.second)
+    places = np.flatnonzero((first[1] > 1) & (second[1] > 1))
+    if not len(places):
+        places = np.arange(len(first[1]))  # whose lack of samples the pilot names
+    pilot = Pilot(*(counts[places] for counts in (*first, *second)))
+    base_cost = _cost(connection, base)
+    own_cost = base_cost if run is None else _cost(connection, run)
+    return Basis(run, base, pilot, pair, [own_cost, base_cost])
+
+
+def _counts(run: Run, outcomes: Outcomes) -> tuple[Counts, Counts]:
+    """Return right answers and samples of each problem; of a greedy run twice, as each would repeat itself if drawn
+    again: its one sample shows that it has no noise."""
+    times = 2 if run.summary.is_greedy else 1
+    return times * outcomes.correct, times * outcomes.samples
+
+
+def _cost(connection: Connection, run: Run) -> SampleCost | None:
+    """Return what a finished sample took of all devices, as the report's cost has it; None where no time is known."""
+    every = costs(connection, run.run_id)
+    finished = run.outcomes.num_samples - run.summary.num_not_run
+    hours = sum(cost.device_hours for cost in every)
+    if not hours or not finished:
+        return None
+    return SampleCost(hours / finished, any(cost.device != "cpu" for cost in every))
+
+
+FEWEST_PROBLEMS = 60
+"""Problems that a pilot should have. From so many on, the careful number of problems has a power below 50 % after at
+most 2 % of pilots with skewed differences; with 30 it is up to 14 % of them (simulation in
+warehouse/statistics/README.md)."""
+
+
+NOISY_PROBLEMS = 200
+"""Problems of a pilot below which the careful number of problems is the one to go by (the same simulation)."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a comparison is to show; margin, power and difference as fractions."""
+
+    margin: float = 0.02
+    power: float = 0.8
+    difference: float = 0.0
+    """The true difference for which it is planned, method − baseline."""
+    correlation: float = 0.75
+    """Correlation of the two methods' true rates over problems, which is assumed where only one is known."""
+    ks: Sequence[int] = (1, 2, 4, 8, 16, 32)
+    """Samples per problem."""
+    num_problems: int | None = None
+    """Problems of the set that will be used; None: all of the dataset."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a comparison with so many samples per problem needs. Samples and hours are of both methods together."""
+
+    k: int
+    problems: int | None
+    """None: more than planning.MOST_PROBLEMS, as in the next."""
+    careful_problems: int | None
+    """The same for the upper limit of the variance that the pilot leaves open; None also with a baseline alone, or with
+    fewer than planning.FEWEST_CAREFUL problems."""
+    samples: int | None
+    hours: float | None
+    """GPU-hours, or hours of workers without a GPU; None: no time is known."""
+    share_of_samples: float
+    """Share of a difference's variance that more samples per problem could remove."""
+    margin_there: float | None
+    """The smallest margin that the set of `Plan.num_problems` problems shows with the power; None: none."""
+    hours_there: float | None
+    """Hours of that set with so many samples."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A planned comparison."""
+
+    basis: Basis
+    question: Question
+    components: Components
+    sizes: Sequence[Size]
+    fewest_problems: int | None
+    """With unlimited samples; None: more than planning.MOST_PROBLEMS."""
+    num_problems: int
+    """Problems of the set for which power and margin are stated."""
+    samples_there: int | None
+    """Samples per problem with which that set is enough; None: with none up to planning.MOST_SAMPLES."""
+    power_there: float
+    """Power of that set with unlimited samples."""
+    least_problems: int
+    """Without any difference on any problem."""
+
+    @property
+    def is_pilot_small(self) -> bool:
+        """True where the variances of so few problems are too noisy to rest a plan on."""
+        return self.basis.num_problems < FEWEST_PROBLEMS
+
+    @property
+    def is_pilot_noisy(self) -> bool:
+        """True where the careful numbers are those to go by."""
+        return self.basis.run is not None and self.basis.num_problems < NOISY_PROBLEMS
+
+    @property
+    def cheapest(self) -> Size | None:
+        """The size with the fewest samples."""
+        return min((size for size in self.sizes if size.samples), key=lambda size: size.samples or 0, default=None)
+
+
+def has_careful(basis: Basis) -> bool:
+    """Return whether a pilot tells how noisy its variances are."""
+    return basis.run is not None and basis.num_problems >= planning.FEWEST_CAREFUL
+
+
+def plan(basis: Basis, question: Question) -> Plan:
+    """Plan a comparison."""
+    pilot, asked = basis.pilot, (question.margin, question.power, question.difference)
+    if basis.run is None:
+        found = planning.components_of_one(pilot.first_correct, pilot.first_samples, question.correlation)
+    else:
+        found = pilot.components
+    num_problems = question.num_problems or basis.baseline.summary.dataset_size
+    unlimited = Components(found.between, 0.0, found.third).moments(1)
+    return Plan(
+        basis,
+        question,
+        found,
+        [_size(basis, question, found, k, num_problems) for k in question.ks],
+        planning.problems_needed(unlimited, *asked),
+        num_problems,
+        planning.samples_needed(found, num_problems, *asked),
+        planning.power(unlimited, num_problems, question.margin, question.difference),
+        bounded.problems_needed(question.margin),
+    )
+
+
+def _size(basis: Basis, question: Question, found: Components, k: int, num_problems: int) -> Size:
+    margin, power, difference = question.margin, question.power, question.difference
+    moments = found.moments(k)
+    problems = planning.problems_needed(moments, margin, power, difference)
+    careful = None
+    if has_careful(basis):
+        careful = planning.problems_needed(basis.pilot.careful(k), margin, power, difference)
+    told = [cost.device_hours for cost in basis.costs if cost is not None]
+    per_problem = k * sum(told) if len(told) == len(basis.costs) else None
+    return Size(
+        k,
+        problems,
+        careful,
+        None if problems is None else 2 * k * problems,
+        None if problems is None or per_problem is None else per_problem * problems,
+        found.share_of_samples(k),
+        planning.detectable_margin(moments, num_problems, power, difference),
+        None if per_problem is None else per_problem * num_problems,
+    )
+
+
+_EXPLAINED = (
+    "k: samples per problem and method. To be safe: for the upper limit of the pilot's variance "
+    f"({100 * ASSURANCE:g} %). Sampling: what more samples could take off the variance. Margin: the smallest, in "
+    "points, that is shown with this power. Hours: of both methods, as the pilot's samples took them on its devices "
+    "with its samples in flight. Problems count as a sample of problems like these, as in every interval here."
+)
+
+
+def write(plans: Sequence[Plan], left_out: Sequence[str], out: IO[str], shape: str) -> None:
+    """Write plans as a `table` or as `json`."""
+    if shape == "json":
+        json.dump({"plans": [_record(plan) for plan in plans], "left_out": list(left_out)}, out, indent=2)
+        out.write("\n")
+        return
+    console = Console(file=out, highlight=False)
+    for plan in plans:
+        console.print(plain(_title(plan), style="bold"), soft_wrap=not console.is_terminal)
+        for line in (*_basis_lines(plan), *_warnings(plan)):
+            print_item(line, console)
+        print_table(_table(plan), out)
+        for line in _conclusions(plan):
+            print_item(line, console)
+        console.print()
+    console.print(plain(_EXPLAINED), soft_wrap=not console.is_terminal)
+    for line in left_out:
+        console.print(plain(f"NOT PLANNED: {line}"), soft_wrap=not console.is_terminal)
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:g} {'point' if abs(value) == 0.01 else 'points'}"
+
+
+def _title(plan: Plan) -> str:
+    asked = plan.question
+    assumed = f"truly differs by {signed(100 * asked.difference, 1)} points" if asked.difference else "is as accurate"
+    return (
+        f"{plan.basis.baseline.dataset}: to show with a power of {100 * asked.power:g} % that a method that {assumed} "
+        f"is not worse by {_points(asked.margin)}"
+    )
+
+
+def _basis_lines(plan: Plan) -> Iterator[str]:
+    """Yield what the plan is made from."""
+    basis, found = plan.basis, plan.components
+    problems = counted(basis.num_problems, "problem")
+    if basis.run is None:
+        yield (
+            f"From {basis.baseline.run_id} alone, {problems}. The other method is assumed to have rates like it and a "
+            f"correlation of {plan.question.correlation:g} with it over problems (--correlation): the variance between "
+            "problems follows from that, not from data, and problems that only one of them solves are not foreseen. "
+            "A pilot of both methods replaces the assumption."
+        )
+    else:
+        observed = signed(100 * float(basis.pilot.differences.mean()), 2)
+        yield f"From {basis.run.run_id} against {basis.baseline.run_id}, {problems}; observed {observed} points."
+    yield (
+        f"Variance of the difference between problems {found.between:.4f} (standard deviation "
+        f"{100 * sqrt(found.between):.1f} points), of single samples within them {found.within:.4f} "
+        f"({100 * sqrt(found.within):.1f} points)."
+    )
+
+
+def _warnings(plan: Plan) -> Iterator[str]:
+    """Yield what limits the validity of the plan."""
+    basis = plan.basis
+    for run in basis.runs:
+        summary = run.summary
+        for line in (
+            *scripted(summary),
+            *limited(summary),
+            *repeated(summary),
+            *mixed_code(summary),
+        ):
+            yield f"{run.run_id}: {line}"
+        if basis.pair is None and run.is_unfinished:
+            missing = f"{run.outcomes.num_missing} of {run.outcomes.num_samples} samples are missing"
+            yield f"UNFINISHED: of {run.run_id} {missing}, mostly long chains; {run.remedy}"
+    if basis.pair is not None and basis.pair.num_missing_samples:
+        yield (
+            f"UNFINISHED: {basis.pair.num_missing_samples} of {basis.pair.num_planned_samples} planned samples are not "
+            "there in both runs, mostly long chains, so that the variances are those of the easier part and "
+            "the true numbers are larger."
+        )
+    num_planned = len(basis.baseline.outcomes.problems) if basis.pair is None else basis.pair.num_shared_problems
+    if left_out := num_planned - basis.num_problems:
+        yield f"{counted(left_out, 'problem')} without two samples of each run left out."
+    observed = float(basis.pilot.differences.mean()) if basis.run is not None else 0.0
+    if observed <= -plan.question.margin < plan.question.difference:
+        yield (
+            f"OBSERVED LOSS: the pilot shows {signed(100 * observed, 2)} points. If that is the true difference, no "
+            "number of problems shows that the method is not worse; the plan assumes that it is not."
+        )
+    if plan.is_pilot_small:
+        yield (
+            f"SMALL PILOT: the variance of {counted(basis.num_problems, 'problem')} is noisy, and a few problems that "
+            f"a method breaks may not be among them. In simulations plans from fewer than {FEWEST_PROBLEMS} often have "
+            "much less power than asked for. Plan again from a larger pilot."
+        )
+    if not plan.components.between and not plan.components.within:
+        yield "NO VARIANCE: both runs agree on every problem, so that only the least number of problems is known."
+
+
+def _table(plan: Plan) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    hours, there = _unit(plan), plan.num_problems
+    names = ["k", "problems", "to be safe", hours, "sampling", f"margin at {there}", f"hours at {there}"]
+    for name in names:
+        table.add_column(name, justify="right")
+    for size in plan.sizes:
+        table.add_row(
+            str(size.k),
+            _problems(size.problems),
+            _problems(size.careful_problems) if has_careful(plan.basis) else NOTHING,
+            number(size.hours),
+            f"{100 * size.share_of_samples:.0f} %",
+            fixed(size.margin_there, 1, 100),
+            number(size.hours_there),
+        )
+    return table
+
+
+def _conclusions(plan: Plan) -> Iterator[str]:
+    """Yield where samples stop helping, what the set that there is comes to, and what the columns mean."""
+    enough = plan.components.enough_samples
+    gain = f"lower the standard error by less than {100 * LEAST_GAIN:g} %"
+    if enough is None:
+        yield "The pilot shows no variance between problems, so that it does not say where more samples stop helping."
+    else:
+        yield (
+            f"More samples stop helping at {enough} per problem: twice as many {gain}, as 11 % more problems do. With "
+            f"any number of them {_problems(plan.fewest_problems)} problems are needed."
+        )
+    if plan.cheapest is not None:
+        yield (
+            f"Where further problems can be had, {plan.cheapest.k} per problem is the cheapest of these: "
+            f"{plan.cheapest.samples:,} samples of both methods together."
+        )
+    there = counted(plan.num_problems, "problem")
+    if plan.samples_there is not None:
+        yield f"{there} need {counted(plan.samples_there, 'sample')} each."
+    else:
+        yield (
+            f"{there} are too few even with {MOST_SAMPLES:,} samples each: the power is {100 * plan.power_there:.0f} % "
+            "at most. More problems or a larger margin are needed."
+        )
+    yield f"Without any difference on any problem {plan.least_problems} problems would do."
+    if plan.is_pilot_noisy:
+        yield (
+            f'A pilot of fewer than {NOISY_PROBLEMS} problems is noisy: plan with the column "to be safe". Hours, '
+            "margins and the sentences above are for the variances as the pilot shows them, and may be off by as much."
+        )
+    if any(cost is None for cost in plan.basis.costs):
+        yield "What a sample takes is not known of both methods, so nothing is said of hours."
+
+
+def _problems(value: int | None) -> str:
+    return f"> {MOST_PROBLEMS:,}" if value is None else f"{value:,}"
+
+
+def _unit(plan: Plan) -> str:
+    return "GPU-hours" if any(cost is not None and cost.has_gpu for cost in plan.basis.costs) else "worker-hours"
+
+
+def _record(plan: Plan) -> dict[str, Any]:
+    asked, basis = plan.question, plan.basis
+    return {
+        "dataset": basis.baseline.dataset,
+        "run": basis.run and basis.run.run_id,
+        "baseline": basis.baseline.run_id,
+        "pilot_problems": basis.num_problems,
+        "margin": asked.margin,
+        "power": asked.power,
+        "true_difference": asked.difference,
+        "correlation": asked.correlation if basis.run is None else None,
+        "observed_difference": float(basis.pilot.differences.mean()) if basis.run else None,
+        "variance_between": plan.components.between,
+        "variance_within": plan.components.within,
+        "sizes": [_of_size(size) for size in plan.sizes],
+        "cheapest_samples_per_problem": plan.cheapest and plan.cheapest.k,
+        "hours_are": _unit(plan),
+        "problems_with_unlimited_samples": plan.fewest_problems,
+        "samples_stop_helping_at": plan.components.enough_samples,
+        "problems_there": plan.num_problems,
+        "samples_needed_there": plan.samples_there,
+        "highest_power_there": plan.power_there,
+        "problems_without_any_difference": plan.least_problems,
+        "is_pilot_small": plan.is_pilot_small,
+        "warnings": list(_warnings(plan)),
+    }
+
+
+def _of_size(size: Size) -> dict[str, Any]:
+    return {
+        "samples_per_problem": size.k,
+        "problems": size.problems,
+        "careful_problems": size.careful_problems,
+        "samples": size.samples,
+        "hours": size.hours,
+        "share_of_samples": size.share_of_samples,
+        "detectable_margin_there": size.margin_there,
+        "hours_there": size.hours_there,
+    }
