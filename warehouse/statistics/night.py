@@ -34,7 +34,7 @@ _DEVIATIONS = np.r_[0.0, np.geomspace(0.2, 2.5, 50)]
 """Candidates for the night effect's standard deviation, relative to the root of the mean squared difference."""
 _TINY = 1e-9
 _ABSENT = 1e9
-"""Variance of a night that is not there."""
+"""Variance of a night that is not there, relative to that of tonight."""
 _LEAST = 1e-3
 """Share of the night effect in a variance below which that is taken as known."""
 _FORGOTTEN = 365
@@ -165,11 +165,8 @@ def _mean(nights: Sequence[Value]) -> float:
     return sum(night.value for night in nights) / len(nights)
 
 
-_NOTHING = Value(0, 0.0, np.inf)
-
-
 class _Nights(NamedTuple):
-    """Nights of all cells, (cells, nights) each; what is not there has an infinite variance."""
+    """Nights of all cells, (cells, nights) each; what is not there has an infinite variance and comes last."""
 
     days: Counts
     values: Floats
@@ -178,7 +175,8 @@ class _Nights(NamedTuple):
     @classmethod
     def of(cls, rows: Sequence[Sequence[Value]]) -> _Nights:
         width = max(map(len, rows))
-        table = np.array([[*row, *[_NOTHING] * (width - len(row))] for row in rows], dtype=float)
+        absent = [[(0, row[0].value, np.inf)] * (width - len(row)) for row in rows]
+        table = np.array([[*row, *more] for row, more in zip(rows, absent, strict=True)], dtype=float)
         return cls(table[:, :, 0].astype(np.int64), table[:, :, 1], table[:, :, 2])
 
 
@@ -226,20 +224,21 @@ def _compared(past: _Nights, nights: _Nights, effects: Floats, spread: Spread) -
     lags = np.minimum(np.abs(days[:, :, None] - days[:, None, :]), _FORGOTTEN)
     shared = effects[:, None, None] * (spread.autocorrelation ** np.arange(_FORGOTTEN + 1))[lags]
     n = past.days.shape[1]
-    matrix = shared[:, :n, :n]
-    diagonal = np.arange(n)
-    matrix[:, diagonal, diagonal] += np.minimum(past.variances, _ABSENT)
     is_there = np.isfinite(nights.variances)
     weights = is_there / is_there.sum(axis=1, keepdims=True)
     noise = (weights**2 * np.where(is_there, nights.variances, 0.0)).sum(axis=1)
+    matrix = shared[:, :n, :n]
+    diagonal = np.arange(n)
+    matrix[:, diagonal, diagonal] += np.minimum(past.variances, _ABSENT * (effects + noise)[:, None])
     to_nights = (shared[:, :, n:] @ weights[:, :, None])[:, :, 0]
     to_past, own = to_nights[:, :n], (to_nights[:, n:] * weights).sum(axis=1)
     solved = np.linalg.solve(matrix, np.stack([to_past, np.ones_like(to_past)], axis=2))
     of_mean = solved[:, :, 1].sum(axis=1)
     lacking = (1 - solved[:, :, 0].sum(axis=1)) / of_mean
-    predicted = ((solved[:, :, 0] + lacking[:, None] * solved[:, :, 1]) * past.values).sum(axis=1)
+    level = past.values[:, :1]  # subtracted, so that values far from 0 lose no digits
+    predicted = ((solved[:, :, 0] + lacking[:, None] * solved[:, :, 1]) * (past.values - level)).sum(axis=1)
     variance = own + noise - (to_past * solved[:, :, 0]).sum(axis=1) + lacking**2 * of_mean
     errors = np.sqrt(variance)
-    t = ((weights * nights.values).sum(axis=1) - predicted) / errors
+    t = ((weights * (nights.values - level)).sum(axis=1) - predicted) / errors
     degrees = spread.degrees / np.maximum(effects / (effects + noise), _LEAST) ** 2
     return _Compared(np.sign(t) * -special.ndtri(special.stdtr(degrees, -np.abs(t))), errors, degrees)
