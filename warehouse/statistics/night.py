@@ -192,13 +192,13 @@ def fitted(past: _Nights, units: Floats) -> Spread:
     known = np.flatnonzero(sums[0])
     numbers, seen, noise = (what[known] for what in sums)
     size = float(seen.sum() / numbers.sum()) ** 0.5
+    degrees = float(np.isfinite(past.variances).sum() - len(units))
     if size == 0:
-        return Spread(0.0, 0.0, 1.0)
+        return Spread(0.0, 0.0, degrees)
     model = noise / numbers + (size * _DEVIATIONS[:, None, None]) ** 2 * (1 - _AUTOCORRELATIONS[:, None] ** known)
     misfit = (numbers * (seen / numbers / np.maximum(model, 1e-12) - 1) ** 2).sum(axis=2)
     deviation, rho = np.unravel_index(np.argmin(misfit), misfit.shape)
     autocorrelation = float(_AUTOCORRELATIONS[rho])
-    degrees = float(np.isfinite(past.variances).sum() - len(units))
     return Spread(
         size * float(_DEVIATIONS[deviation]),
         autocorrelation,

@@ -89,7 +89,7 @@ def test_a_suspicion_is_confirmed_by_both_runs_together(
 
 def test_nights_that_are_all_the_same_say_so_of_any_other() -> None:
     spread, [same] = looks([series(np.ones(8), 1.0)])
-    assert spread == Spread(0.0, 0.0, 1.0)
+    assert spread == Spread(0.0, 0.0, 7.0)
     assert same.tonight == 0
     assert looks([series(1e8 * np.ones(8), 1e8), series(np.ones(14), 1.0)])[1][0].tonight == 0
     assert looks([series(np.ones(8), 1.0001)], floor=0.01)[1][0].tonight < 1
