@@ -79,11 +79,11 @@ class NightOutcome:
     page: Path | None = None
     """The page of the verdict."""
     verdict: dict[str, JsonValue] | None = None
-    """What `warehouse.regress --json` prints; None where there is no verdict."""
+    """What `warehouse.nightly --json` prints; None where there is no verdict."""
     exit_code: int = 0
 
     def record(self) -> dict[str, JsonValue]:
-        """Return the verdict under the keys of `warehouse.regress --json`, and of each run what a launch prints."""
+        """Return the verdict under the keys of `warehouse.nightly --json`, and of each run what a launch prints."""
         found = {"verdict": None, "cells": [], **(self.verdict or {}), "night": self.night.isoformat()}
         page = None if self.page is None else str(self.page)
         return {**found, "verdict_job": self.verdict_job, "page": page, "runs": [_of_run(run) for run in self.runs]}

@@ -223,7 +223,7 @@ def markdown_of(verdict: NightVerdict) -> str:
 
 
 def record_of(verdict: NightVerdict) -> dict[str, Any]:
-    """Return a verdict under the keys of `warehouse.regress --json`."""
+    """Return a verdict under the keys of `warehouse.nightly --json`."""
     from warehouse.nightly import verdict as nights
 
     out = io.StringIO()
@@ -234,16 +234,16 @@ def record_of(verdict: NightVerdict) -> dict[str, Any]:
 
 def junit_of(verdict: NightVerdict) -> str:
     """Return a verdict as JUnit XML."""
-    from warehouse.nightly import junit
+    from warehouse.nightly import verdict as nights
 
-    return junit.of_verdict(verdict)
+    return nights.junit(verdict)
 
 
 def junit_of_no_verdict(night: date, reason: str, exit_code: int) -> str:
     """Return the JUnit XML of a night on which no verdict was possible."""
-    from warehouse.nightly import junit
+    from warehouse.nightly import verdict as nights
 
-    return junit.of_no_verdict(night, reason, exit_code)
+    return nights.junit_of_none(night, reason, exit_code)
 
 
 def print_verdict(verdict: NightVerdict) -> None:
