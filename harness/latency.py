@@ -6,8 +6,7 @@ of its calls and of what the harness itself adds. SpecReason section 4.1 and Spe
 same way: one short prefill and one token. A draft that was started under a verdict (specreason's `--lookahead`) adds
 what it takes beyond that verdict.
 
-The speeds are fitted to recorded calls (warehouse/latency_at_one.py) or taken from a paper
-(warehouse/suites/published_speed_ups.py).
+The speeds are fitted to recorded calls (warehouse/latency_at_one.py).
 """
 
 from __future__ import annotations
@@ -86,47 +85,3 @@ class LatencyModel:
         under = work.begun_under
         seconds = self.speeds[work.model].seconds(work)
         return seconds if under is None else max(0.0, seconds - self.speeds[under.model].seconds(under))
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Token counts of an average sample of a method, and how often the target accepts the draft."""
-
-    draft: float
-    """Emitted tokens written by the draft."""
-    target: float
-    """Emitted tokens written by the target."""
-    step: float = 50.0
-    """Tokens of a step."""
-    refused_share: float = 0.0
-    """Share of the verdicts that rejected every candidate (fallback rate)."""
-    prompt: float = 150.0
-    """Tokens of problem and instructions."""
-    question: float = 70.0
-    """Tokens of a verdict's question beside the candidates (SpecReason section 4.1: about 70)."""
-
-
-def expected_steps(drafts: int, tokens: Tokens) -> list[Work]:
-    """Return the calls of an average sample of SpecCoT or SpecReason, where none are recorded.
-
-    Every step but the guidance is drafted and judged, rejected ones are written twice. Longest completions are taken to
-    be as long as the average one, and prompts to be cached but for what is new to the model that reads them.
-    """
-    accepted = max(0.0, tokens.draft) / tokens.step
-    refused = accepted * tokens.refused_share / max(1e-9, 1 - tokens.refused_share)
-    verdicts = accepted + refused
-    read_again = tokens.step * accepted  # the chosen candidate behind the chain, without the verdict's other candidates
-    return [
-        Work("draft", verdicts, tokens.prompt + tokens.target, tokens.step * verdicts, drafts - 1),
-        Work("target", verdicts, tokens.prompt + (drafts * tokens.step + tokens.question) * verdicts, verdicts),
-        Work("target", refused + 2, read_again * (drafts > 1), tokens.target),
-    ]
-
-
-def expected_chains(drafts: int, tokens: Tokens) -> list[Work]:
-    """Return the calls of an average sample of SCoT: whole drafts, a choice among them, and what the target writes."""
-    return [
-        Work("draft", 1, tokens.prompt, tokens.draft, drafts - 1),
-        Work("target", 1, tokens.prompt + tokens.question + drafts * tokens.draft, 1),
-        Work("target", 1, tokens.prompt + tokens.draft, tokens.target),
-    ]

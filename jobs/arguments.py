@@ -127,8 +127,7 @@ def run_folder(path: Path) -> RunFolder:
     run = RunFolder(path)
     if not run.exists():
         names = [inner.path.name for inner in run_folders([path])] if path.is_dir() else []
-        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-        inside = f"; the run folders in it: {', '.join(names[:_MAX_NAMES])}{more}" if names else ""
+        inside = f"; the run folders in it: {', '.join(names[:_MAX_NAMES])}" if names else ""
         raise click.UsageError(f"{path} is not a run folder: it has no shards.parquet{inside}")
     return run
 
@@ -137,5 +136,4 @@ def check_shard(run: RunFolder, shard: int) -> None:
     """Raise click.UsageError where a run has no shard of this number."""
     number = run.num_shards()
     if not 0 <= shard < number:
-        numbered = "numbered 0" if number == 1 else f"numbered 0 to {number - 1}"
-        raise click.UsageError(f"SHARD {shard}: the run has {counted(number, 'shard')}, {numbered}")
+        raise click.UsageError(f"SHARD {shard}: the run has {counted(number, 'shard')}, numbered from 0")

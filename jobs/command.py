@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import click
 
 from grading import GraderFailed
+from harness.engine import EngineDied
 from harness.problems import benchmarks
 from harness.weights import models
 from jobs.after.tracking import NotTracked
@@ -45,8 +46,12 @@ def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("Interrupted. What is finished is kept, and the same command resumes.", err=True)
         raise
-    except (GraderFailed, LaunchFailed, NotTracked) as error:
+    except (EngineDied, GraderFailed, LaunchFailed, NotTracked) as error:
         raise click.ClickException(str(error)) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise click.ClickException(str(error)) from error  # of a library that found no files of the model
     except WarehouseFailed as error:  # as the warehouse's own commands do
         raise click.UsageError(str(error)) from error
     except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as error:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -52,7 +52,6 @@ _POLL_SECONDS = 0.1
 _LEFT_SHARE = 0.05
 """Share of a worker's memory that may be in use afterwards: other processes of the machine come and go."""
 _REVIVED = "engine died and is started again"
-_LOG_LINES = 20
 
 
 class RunFailed(Exception):
@@ -69,8 +68,6 @@ class Outcome:
     """Why it failed or is not possible; empty where what was measured says it."""
     measured: tuple[Measured, ...] = ()
     seconds: float = 0.0
-    log: tuple[str, ...] = ()
-    """The last lines that its process or its engines wrote, for a failure."""
 
     def __str__(self) -> str:
         texts = [*([self.reason] if self.reason else []), *map(str, self.measured)]
@@ -90,8 +87,6 @@ def check_engines(launch: PartialLaunch, only: Sequence[str], limit: float, *, a
     for outcome in run(machine, [name for name in CHECKS if not only or name in only], limit):
         outcomes.append(outcome)
         click.echo(str(outcome), err=as_json)
-        for text in outcome.log:
-            click.echo(f"    {text}", err=True)
     count = {status: sum(outcome.status == status for outcome in outcomes) for status in ("ok", "failed")}
     left = len(outcomes) - sum(count.values())
     click.echo(f"{count['ok']} ok, {count['failed']} failed, {left} not possible here", err=as_json)
@@ -130,8 +125,7 @@ def _document(machine: Machine, outcomes: Sequence[Outcome]) -> dict[str, object
 def run(machine: Machine, names: Sequence[str], limit: float) -> Iterator[Outcome]:
     """Make checks one after the other, and yield each outcome as it ends."""
     for name in names:
-        outcome = _in_process(machine, name, limit)
-        yield replace(outcome, log=_last_output(Path(machine.work))) if outcome.status == "failed" else outcome
+        yield _in_process(machine, name, limit)
 
 
 def _in_process(machine: Machine, name: str, limit: float) -> Outcome:
@@ -169,15 +163,6 @@ def main(name: str) -> None:
     psutil.wait_procs(left, _GONE_SECONDS)
     with os.fdopen(outcomes, "wb") as file:
         pickle.dump((outcome.check, outcome.status, outcome.reason, outcome.measured, outcome.seconds), file)
-
-
-def _last_output(folder: Path) -> tuple[str, ...]:
-    logs = [path for path in folder.glob("**/*.log") if path.stat().st_size]
-    if not logs:
-        return ()
-    latest = max(logs, key=lambda path: path.stat().st_mtime)
-    lines = [line for line in latest.read_text("utf-8", "replace").splitlines() if line.strip()]
-    return (f"{latest.relative_to(folder)}:", *lines[-_LOG_LINES:])
 
 
 async def outcome_of(name: str, make: MakeCheck, machine: Machine) -> Outcome:

@@ -6,17 +6,14 @@ of which no gold can be met. Single golds of other kinds are named, and the run 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
 from shlex import join
 
 from grading.check import Finding, conclusion, findings, to_grade
 from grading.grade import Gold
 from harness.cli.program import typed
-from harness.problems import own_problems, sources
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
 from jobs.after.grading import gold_of
@@ -56,7 +53,7 @@ def check(launch: Launch, problems: Sequence[Problem]) -> Iterator[str]:
         reads = sum((end := conclusion(problem.answer)) is not None and end.rule == rule for problem in problems)
         raise ValueError(
             f"--dataset {dataset}: the right answer would be graded wrong, because {count(solutions)} are solutions: "
-            f"{names(solutions)}; {_remedy(dataset, rule, reads, len(problems))}"
+            f"{names(solutions)}; {_remedy(rule, reads, len(problems))}"
         )
     if unmet and len(unmet) == len(chosen) and len(doubtful) == len(problems):
         raise ValueError(f"--dataset {dataset}: no answer would be graded correct: {names(unmet)}; {_ALONE}")
@@ -88,19 +85,8 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _remedy(dataset: str, rule: str, reads: int, num_golds: int) -> str:
-    told = f'answer_rule = "{rule}"'
+def _remedy(rule: str, reads: int, num_golds: int) -> str:
+    told = f'answer_rule = "{rule}" in a TOML file for the dataset'
     if reads < num_golds:
         return f"{told} reads {reads:,} of {num_golds:,}, so that rows have two forms: give the answer alone in all"
-    path = Path(dataset)
-    if dataset.startswith(own_problems.HUB):
-        file = f"give --dataset FILE.toml with the line hub = {json.dumps(dataset.removeprefix(own_problems.HUB))}"
-        return f"{file} and {told}, which reads all"
-    if path.suffix.lower() == ".toml":
-        return f"{told} in it reads all"
-    if sources.is_run(dataset):
-        return f"{told} in a TOML file for the dataset reads all"
-    file = json.dumps(path.name, ensure_ascii=False)
-    return (
-        f"{told} reads all: give --dataset {path.with_suffix('.toml')}, a file with the lines file = {file} and {told}"
-    )
+    return f"{told} reads all"

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from harness.checks.storage import keeps_group_out
 from harness.engines import placement
 from harness.plural import counted
 from jobs import costs
@@ -16,8 +15,6 @@ from jobs.run.spec import ModelSpec, RunSpec
 from jobs.timing import request
 
 _PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}
-_MOST_PROMPTS = 4
-"""Keys of a prompt file that a launch names."""
 
 
 def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool = False) -> None:
@@ -25,8 +22,6 @@ def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool =
     spec = prepared.plan.spec
     for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
         console.print(notice, style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
-    if kept_out := keeps_group_out(prepared.run.path):
-        console.print(f"WARNING: {kept_out}", style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
     parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
     console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
     if own := spec.dataset_origin:
@@ -97,8 +92,7 @@ def _conventions(spec: RunSpec) -> list[str]:
 
 def _prompts(spec: RunSpec) -> list[str]:
     changed = list(spec.wording.changes)
-    shown = [*changed[:_MOST_PROMPTS], *(["…"] if len(changed) > _MOST_PROMPTS else [])]
-    return [f"own prompts: {', '.join(shown)}; hash {spec.prompt_hash}"] if changed else []
+    return [f"own prompts: {', '.join(changed)}; hash {spec.prompt_hash}"] if changed else []
 
 
 def _engine_arguments(spec: RunSpec) -> list[str]:

@@ -15,10 +15,9 @@ from shlex import quote
 from rich.console import Console
 
 from grading import GraderFailed
-from harness.checks.storage import ONE_NODE, keeps_group_out, locks_of_one_node
+from harness.checks.storage import ONE_NODE, locks_of_one_node
 from harness.cli.program import typed
 from harness.plural import counted
-from harness.settings.launch_settings import PartialLaunch
 from jobs import costs
 from jobs.after import warehouse
 from jobs.after.conclude import report
@@ -77,7 +76,12 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
     if prepared.cluster == "slurm":
         launch = prepared.launch
         script = dispatch.preview(
-            prepared.run, prepared.plan.spec, prepared.num_shards, prepared.sbatch, *_per_task(launch)
+            prepared.run,
+            prepared.plan.spec,
+            prepared.num_shards,
+            prepared.sbatch,
+            launch.shards_per_task,
+            launch.workers_per_task,
         )
         print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
     costs.check([prepared])
@@ -113,7 +117,7 @@ class OneLineEach:
         own = [prepared for prepared in launches if prepared.run.path in self._names]
         notices: Counter[str] = Counter()
         for prepared in own:
-            found = [*prepared.plan.notices, prepared.code_notice, keeps_group_out(prepared.run.path)]
+            found = [*prepared.plan.notices, prepared.code_notice]
             notices.update(notice for notice in dict.fromkeys(found) if notice)
         for notice, number in notices.items():
             where = "" if number == len(own) else f"{number} of {counted(len(own), 'run')}: "
@@ -221,12 +225,10 @@ def _submit(prepared: PreparedLaunch, console: Console) -> None:
     if option := locks_of_one_node(run.path):
         console.print(f"WARNING: {ONE_NODE.format(option)}", style="bold yellow", markup=False, soft_wrap=True)
     accept = launch.accept_code_change
-    dispatched = dispatch.dispatch(run, prepared.sbatch, *_per_task(launch), accept_code_change=accept)
+    dispatched = dispatch.dispatch(
+        run, prepared.sbatch, launch.shards_per_task, launch.workers_per_task, accept_code_change=accept
+    )
     print_dispatched(dispatched, run, console)
-
-
-def _per_task(launch: PartialLaunch) -> tuple[int, int]:
-    return launch.shards_per_task, launch.workers_per_task
 
 
 def print_dispatched(

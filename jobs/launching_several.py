@@ -36,7 +36,7 @@ from jobs.submission.together import Request, dispatch_together
 from jobs.watch.failures import explained
 from jobs.watch.follow import follow_several
 from jobs.work.in_process_worker import InProcessWorker
-from jobs.work.run_part import RunPart, starts_notice
+from jobs.work.run_part import RunPart
 
 
 def start_several(launches: Sequence[PreparedLaunch], console: Console) -> list[RunFolder]:
@@ -113,8 +113,6 @@ def _in_this_process(launches: Sequence[PreparedLaunch], console: Console, lines
         launching.create(prepared)
     unfinished = [(prepared.run, _unfinished_shards(prepared.run)) for prepared in launches]
     with InProcessWorker([RunPart(run.path, shards) for run, shards in unfinished if shards]) as shared:
-        if notice := starts_notice(shared.in_order()):
-            console.print(notice, soft_wrap=True)
         in_order = [part.run.path for part in shared.in_order()]
         return _one_after_the_other(
             sorted(launches, key=lambda prepared: _place(in_order, prepared)), shared, console, lines
@@ -157,8 +155,6 @@ def _in_processes(launches: Sequence[PreparedLaunch], console: Console, lines: O
             codes.claim(prepared.run, accept=prepared.launch.accept_code_change)
     reasons: set[str] = set()
     if begun:
-        if notice := starts_notice([RunPart(run.path, unfinished[run.path]) for run in begun]):
-            console.print(notice, soft_wrap=True)
         most = max(len(shards) for shards in unfinished.values())
         workers = [
             [(run, [unfinished[run.path][number]]) for run in begun if number < len(unfinished[run.path])]

@@ -79,11 +79,11 @@ class NightOutcome:
     page: Path | None = None
     """The page of the verdict."""
     verdict: dict[str, JsonValue] | None = None
-    """What `warehouse.regress --json` prints; None where there is no verdict."""
+    """What `warehouse.nightly --json` prints; None where there is no verdict."""
     exit_code: int = 0
 
     def record(self) -> dict[str, JsonValue]:
-        """Return the verdict under the keys of `warehouse.regress --json`, and of each run what a launch prints."""
+        """Return the verdict under the keys of `warehouse.nightly --json`, and of each run what a launch prints."""
         found = {"verdict": None, "cells": [], **(self.verdict or {}), "night": self.night.isoformat()}
         page = None if self.page is None else str(self.page)
         return {**found, "verdict_job": self.verdict_job, "page": page, "runs": [_of_run(run) for run in self.runs]}
@@ -95,17 +95,9 @@ def _of_run(run: RunFolder) -> dict[str, JsonValue]:
     if not run.exists():
         return {**outcome, "state": "not begun"}
     [listing] = [asdict(found) for found in listed([run])]
-    results = _results(run.results_path) if listing["state"] == "finished" else {}
+    is_concluded = listing["state"] == "finished" and run.results_path.exists()
+    results = orjson.loads(run.results_path.read_bytes()) if is_concluded else {}
     return {**results, **outcome, **listing}
-
-
-def _results(path: Path) -> dict[str, JsonValue]:
-    """Return what the file holds; nothing where there is none, or it is damaged."""
-    try:
-        content = orjson.loads(path.read_bytes())  # refuses NaN and what is nested too deep
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 _Known = TypeVar("_Known", bound=Outcome)

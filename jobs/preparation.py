@@ -6,7 +6,6 @@ Library code: it raises; only a command exits.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -166,15 +165,12 @@ def _check_output(folder: Path) -> None:
     if not existing.is_dir():
         raise ValueError(f"--output {folder}: {existing} is not a folder")
     try:
-        with tempfile.TemporaryFile(dir=existing) as file:  # permissions do not tell, nor do they bind root
-            file.write(b"\n")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ValueError(f"--output {folder}: cannot write in {existing}: {reason}; choose another folder") from error
-    try:
         locks.check(existing)
     except locks.LocksRefused as error:
         raise ValueError(f"--output {folder}: {error}") from error
+    except OSError as error:  # permissions do not tell, nor do they bind root
+        reason = error.strerror or str(error)
+        raise ValueError(f"--output {folder}: cannot write in {existing}: {reason}; choose another folder") from error
 
 
 def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:

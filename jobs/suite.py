@@ -38,7 +38,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 
 from harness.cli.toml_file import read_toml
@@ -105,8 +105,8 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
         raise BadSuite(str(error)) from error
     runs, latency = content.pop("run", []), content.pop("latency", None)
     try:
-        nightly = _night_settings(content.pop("nightly", {}))
-        probe = probing.from_table(content.pop("probe")) if "probe" in content else None
+        nightly = probing.from_table(NightSettings, "nightly", content.pop("nightly", {}))
+        probe = probing.from_table(ProbeSettings, "probe", content.pop("probe")) if "probe" in content else None
     except ValueError as error:
         raise BadSuite(f"{path}: {error}") from error
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
@@ -129,27 +129,9 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     output = content.setdefault("output", default_output)
     if "output" in overrides:
         output = content["output"] = str(overrides["output"])
-    with_latency = [] if latency is None else [_flags(run, latency) | {"concurrency": 1} for run in runs]
-    if (number := sum(sweeps.num_runs(_flags(content, run)) for run in (*runs, *with_latency))) > sweeps.MOST_RUNS:
-        raise BadSuite(f"{path}: {number:,} runs; valid: up to {sweeps.MOST_RUNS:,} runs in a suite")
     launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
     return Suite(path.stem, Path(output), requests, nightly, rows, probe)
-
-
-def _night_settings(table: Any) -> NightSettings:
-    """Validate the table `[nightly]`. Raises ValueError with one line."""
-    if not isinstance(table, dict):
-        raise ValueError("[nightly] must be a table")
-    try:
-        return NightSettings.model_validate(table)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(key) for key in first["loc"])
-        if first["type"] == "extra_forbidden":
-            known = ", ".join(NightSettings.model_fields)
-            raise ValueError(f"[nightly]: unknown key {place}; the keys are {known}") from error
-        raise ValueError(f"[nightly]: {place}: {first['msg']}, not {first['input']!r}") from error
 
 
 def _check_latency(path: Path, latency: object) -> None:
@@ -163,8 +145,6 @@ def _check_latency(path: Path, latency: object) -> None:
             f"{path}: [latency]: concurrency {latency['concurrency']}: these runs have one sample in flight; "
             "for another number, add a [[run]]"
         )
-    if "row" in latency:
-        raise BadSuite(f"{path}: [latency]: row: valid in a [[run]] only")
 
 
 def _launches(

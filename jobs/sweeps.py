@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from math import prod
 from typing import Any
 
 from harness.settings.declaration import ROLES, settings_of
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import ROLE_SETTINGS, flattened
 
-MOST_RUNS = 1000
-"""Most runs of a suite. More are a mistake, and reading them would take minutes."""
 _REPEATED = {
     "parameter",
     *(name for name, setting in settings_of(Launch).items() if setting.is_repeated),
@@ -43,11 +40,6 @@ def expanded(flags: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         models = {str(role): run.pop(role) for role in ROLES if isinstance(run.get(role), Mapping)}
         run |= flattened(models)
         yield {**run, "parameters": own} if any(is_parameter for _, is_parameter in swept) else run
-
-
-def num_runs(flags: Mapping[str, Any]) -> int:
-    """Return the number of runs that a table stands for."""
-    return prod(map(len, _swept(flags).values()))
 
 
 def _swept(flags: Mapping[str, Any]) -> dict[tuple[str, bool], Sequence[Any]]:

@@ -26,7 +26,6 @@ FRONTS = {
     "grading.regrade",
     "harness.doctor",
     "harness.launch",
-    "harness.papers.__main__",
     "harness.reproduce",
     "harness.train",
 }

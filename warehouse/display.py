@@ -147,6 +147,7 @@ _LATEX = {
     "–": "--",
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }
+LATEX_NEEDS = "needs \\usepackage{booktabs,graphicx}"
 _NUMBER = re.compile(r"[+−]?[\d.,]+×?|–")
 
 
@@ -156,8 +157,12 @@ def markdown(text: str) -> str:
 
 
 def latex(text: str) -> str:
-    """Return text in which LaTeX's special characters are escaped."""
-    return "".join(_LATEX.get(character, character) for character in printable(text))
+    """Return text in which LaTeX's special characters are escaped.
+
+    At the beginning, where [ and * could be an argument of the line before, they are set apart.
+    """
+    escaped = "".join(_LATEX.get(character, character) for character in printable(text))
+    return f"{{}}{escaped}" if escaped[:1] in ("[", "*") else escaped
 
 
 def aligned(
@@ -177,3 +182,23 @@ def aligned(
         disable_numparse=True,
         colalign=alignment,
     )
+
+
+def booktabs(headers: Sequence[str], rows: Sequence[Sequence[str]], alignment: Sequence[str]) -> str:
+    """Return a LaTeX table with escaped cells, made smaller where it is wider than the line."""
+    grid = aligned(headers, rows, "latex", alignment)
+    for rule in ("\\toprule", "\\midrule", "\\bottomrule"):
+        grid = grid.replace("\\hline", rule, 1)
+    return f"\\resizebox{{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}}{{!}}{{%\n{grid}}}"
+
+
+def latex_float(caption: str, label: str, parts: Sequence[str], *, is_wide: bool = True) -> str:
+    """Return a table of a paper; is_wide: over both of its columns. `LATEX_NEEDS` says what it needs."""
+    star = "*" if is_wide else ""
+    head = [
+        f"\\begin{{table{star}}}[t]",
+        "\\centering\\small",
+        f"\\caption{{{latex(caption)}}}",
+        f"\\label{{tab:{label}}}",
+    ]
+    return "\n".join([*head, *parts, f"\\end{{table{star}}}"])

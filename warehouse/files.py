@@ -18,11 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 
-import psutil
 from filelock import Timeout
 
 from harness.cli import permissions
-from jobs.run.locks import Lock, LocksRefused, holder_here
+from jobs.run.locks import Lock, LocksRefused
 
 WAIT_SECONDS = 60.0
 """Default time to wait for a database that another process has locked."""
@@ -73,10 +72,10 @@ def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
         except Timeout:
             if wait_seconds <= SAY_SECONDS:
                 raise
-            say_waiting(database, wait_seconds, _writer(lock_path(database)))
+            say_waiting(database, wait_seconds, "another process")
             lock.acquire(timeout=wait_seconds - SAY_SECONDS)
     except Timeout as error:
-        raise busy(database, wait_seconds, _writer(lock_path(database))) from error
+        raise busy(database, wait_seconds) from error
     except LocksRefused as error:
         raise WarehouseError(str(error)) from error
     except OSError as error:
@@ -87,16 +86,6 @@ def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _writer(lock: Path) -> str:
-    """Return in words who writes to a database: the process, where it is on this machine."""
-    pid = holder_here(lock)
-    if pid is None:
-        return "another process"
-    with contextlib.suppress(psutil.Error):
-        return f"another process, {psutil.Process(pid).name()} (PID {pid})"
-    return f"another process (PID {pid})"
 
 
 def lock_path(database: Path) -> Path:

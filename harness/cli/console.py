@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "trace": ("warehouse.trace", "Print one sample, step by step."),
         "load": ("warehouse.load", "Load run folders into the warehouse."),
         "export": ("warehouse.export", "Write one run as Parquet files or as an Inspect log."),
-        "regress": ("warehouse.regress", "Judge the newest night against those before it."),
+        "nights": ("warehouse.nightly", "Judge the newest night against those before it."),
         "probe": ("jobs probe", "Find what accepted and refused drafts were worth."),
         "probed": ("warehouse.probed", "Print what a probe found."),
         "lossless": ("jobs lossless", "Check that two runs emitted the same tokens."),

@@ -12,8 +12,10 @@ from collections.abc import Mapping
 PROGRAM = "speculative-harness"
 VARIABLE = "HARNESS_PROGRAM"
 """Environment variable: the program that a user called; unset where it was a module."""
-ALIASES: Mapping[str, str] = {"run": "launch", "regrade": "grade"}
+ALIASES: Mapping[str, str] = {"run": "launch", "regrade": "grade", "regress": "nights"}
 """Second names of commands."""
+_NAMES: Mapping[str, str] = {"warehouse.nightly": "nights"}
+"""Names of commands whose module is called as another command of the program is."""
 
 
 def typed(called: str) -> str:
@@ -25,5 +27,7 @@ def typed(called: str) -> str:
 
 def name_of(called: str) -> str:
     """Return the name of a command within the program: `status` of `jobs status`, `query` of `warehouse.query`."""
+    if called in _NAMES:
+        return _NAMES[called]
     name = called.replace(" ", ".").partition(".")[2]
     return ALIASES.get(name, name) if called.startswith("grading") else name

@@ -72,18 +72,18 @@ def without_marks(text: str) -> str:
     return _END.sub("", _BEGIN.sub("", text))
 
 
-def phase(log: Path, *, broken_off: bool = False) -> str | None:
+def phase(log: Path) -> str | None:
     """Return what a starting engine is at, as `target: loading weights (50 %)`.
 
     None where no engine is starting: it answers, has failed, or its worker is no longer there, as far as this machine
-    can tell. With `broken_off`, return what it was at whose worker is no longer there, and None for others.
+    can tell.
     """
     text = tail(log)
     begun = _BEGIN.match(text)
     if begun is None or _END.search(text) is not None:
         return None
     is_gone = begun["host"] == socket.gethostname() and not psutil.pid_exists(int(begun["pid"]))
-    if is_gone is not broken_off:
+    if is_gone:
         return None
     return f"{begun['role']}: {_phase_in(text)}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from shlex import quote
 
@@ -16,7 +15,6 @@ from jobs.after.grading import finish
 from jobs.run import endings, submissions
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
-from jobs.run.spec import OtherPrompts, check_prompts
 from jobs.slurm import client
 from jobs.submission import snapshot
 from jobs.timing import folder as timings
@@ -39,28 +37,17 @@ def conclude(folder: str, database: str | None = None) -> bool:
         ungraded = error
     num_unfinished = endings.num_unfinished(run)
     untimed = timings.progress(run).left
-    if untimed and not num_unfinished and not timings.is_at_work(run):
-        console.print(
-            f"NOT TIMED: {counted(untimed, 'sample is', 'samples are')} still to be timed. {_how_to_resume(run)}",
-            style="bold yellow",
-            soft_wrap=True,
-        )
-    if num_unfinished:
-        console.print(
-            f"NOT COMPLETE: {counted(num_unfinished, 'sample is', 'samples are')} not finished. " + _how_to_resume(run),
-            style="bold yellow",
-            soft_wrap=True,
-        )
+    if num_unfinished or (untimed and not timings.is_at_work(run)):
+        left = f"{counted(num_unfinished, 'sample is', 'samples are')} not finished"
+        timing = f"{counted(untimed, 'sample is', 'samples are')} still to be timed"
+        what = f"NOT COMPLETE: {left}" if num_unfinished else f"NOT TIMED: {timing}"
+        console.print(f"{what}. {_how_to_resume(run)}", style="bold yellow", soft_wrap=True)
     if ungraded is not None:
         raise ungraded
     return not num_unfinished
 
 
 def _how_to_resume(run: RunFolder) -> str:
-    try:
-        check_prompts(run.spec())
-    except OtherPrompts as refusal:
-        return str(refusal)
     if not submissions.read(run):
         return "To resume, run its launch command again."
     return f"To resume:  {typed('jobs resume')} {quote(str(run.path))}"
@@ -93,8 +80,7 @@ def report(
     warehouse.load_and_print(run, database, console, wait_seconds, among)
     if says_unscored and (missing := target_logprobs.notice(run)):
         console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
-    if problem := _write_results(run, database):
-        console.print(problem, style="bold yellow", markup=False, soft_wrap=True)
+    _write_results(run, database)
     if among is None:
         _print_next(run, database, console)
     if ungraded is not None:
@@ -114,21 +100,14 @@ def _print_next(run: RunFolder, database: Path, console: Console) -> None:
     console.print(f"  {typed('warehouse.trace')} --database {at} {' '.join(words)} 0", soft_wrap=True)
 
 
-def _write_results(run: RunFolder, database: Path) -> str:
+def _write_results(run: RunFolder, database: Path) -> None:
     """Write the result of a run that was just loaded, if all its samples are finished and graded; otherwise remove it.
 
-    Returns why it could not be written, as one line, and an empty text where it was. Raises WarehouseFailed.
+    `results.json` has the same numbers as the summary, from the same tables, for programs. Raises WarehouseFailed.
     """
     result = warehouse.results_of(run, database)
-    try:
-        if result.state != "finished":  # samples that had failed are retried
-            run.results_path.unlink(missing_ok=True)
-            return ""
-        content = result.to_json()
-        with contextlib.suppress(FileNotFoundError):
-            if run.results_path.read_bytes() == content:
-                return ""
-        write_atomically(run.results_path, content)
-    except OSError as error:  # a colleague's folder, or a full disk: the database has the same numbers
-        return f"{run.results_path} was not written: {error.strerror or error}"
-    return ""
+    path, content = run.results_path, result.to_json()
+    if result.state != "finished":  # samples that had failed are retried
+        path.unlink(missing_ok=True)
+    elif not path.exists() or path.read_bytes() != content:
+        write_atomically(path, content)

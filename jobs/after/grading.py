@@ -103,11 +103,9 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
 
 def _ungraded(run: RunFolder, num_graded: int, reasons: list[str]) -> GraderFailed:
     reason, _ = Counter(reasons).most_common(1)[0]
-    more_memory = "; give it more memory, a Slurm job by mem in [finalize] of its profile" * ("memory" in reason)
     samples = f"{counted(len(reasons), 'sample is', 'samples are')} not graded, {num_graded} were graded now"
     return GraderFailed(
-        f"{run.path.name}: {samples}: {reason}{more_memory}. "
-        f"To grade the rest:  {typed('jobs finalize')} {quote(str(run.path))}"
+        f"{run.path.name}: {samples}: {reason}. To grade the rest:  {typed('jobs finalize')} {quote(str(run.path))}"
     )
 
 

@@ -6,9 +6,8 @@ The rows are written to `target_logprobs/` in the run folder, which the warehous
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from shlex import quote
@@ -27,30 +26,16 @@ from jobs.run.own_files import counting_records
 from jobs.run.spec import RunSpec, check_model
 from jobs.run.state import finished_records
 from jobs.run.target_logprobs import Scorer, scorer_of
-from jobs.run.trace_files import SampleRow
 from jobs.work.reopened import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
 
 _OF_TARGET = ("target", "engine")
 """What a run without a target takes over from another one."""
-_MOST_NAMED = 3
 
 
 def check(runs: Sequence[RunFolder], target_of: RunFolder | None) -> list[RunSpec]:
     """Return the specification that each run is scored by. Raises ValueError where one cannot be scored."""
     return [_with_target(run, target_of) for run in runs]
-
-
-def not_read(runs: Sequence[RunFolder], target_of: RunFolder) -> str:
-    """Return a line on the runs that have a target of their own, which another one does not read; empty: none has."""
-    with_target = [run.path.name for run in runs if run.spec().target is not None]
-    if not with_target:
-        return ""
-    shown = ", ".join(with_target[:_MOST_NAMED])
-    if (more := len(with_target) - _MOST_NAMED) > 0:
-        shown += f" and {counted(more, 'other')}"
-    are, their = ("is", "its") if len(with_target) == 1 else ("are", "their")
-    return f"--target-of {target_of.path.name} reads only runs without a target; {shown} {are} read by {their} own"
 
 
 def score_runs(
@@ -70,10 +55,7 @@ def score_runs(
 def score_each(
     runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None] = lambda _: None
 ) -> list[Scored | ValueError | EngineDied]:
-    """Score as `score_runs` does; by run what was scored, or why it could not be.
-
-    A target that has died is not started again for the other runs that it would read.
-    """
+    """Score as `score_runs` does; by run what was scored, or why it could not be."""
     return asyncio.run(_score_runs(runs, specs, say))
 
 
@@ -108,33 +90,13 @@ async def _score_runs(
 ) -> list[Scored | ValueError | EngineDied]:
     kv_bytes = cpu_kv_bytes()
     found: list[Scored | ValueError | EngineDied] = []
-    dead: dict[str, EngineDied] = {}
-    finished = [_finished(run) for run in runs]  # before an engine is started
     async with EnginePool() as pool:
-        for run, spec, records in zip(runs, _of_one_size(specs), finished, strict=True):
-            target = spec.target.fingerprint if spec.target else ""
-            if isinstance(records, ValueError):
-                found.append(records)
-                continue
-            if target in dead:
-                found.append(dead[target])
-                continue
+        for run, spec in zip(runs, _of_one_size(specs), strict=True):
             try:
-                found.append(await _score_run(pool, run, spec, records, kv_bytes, partial(_say_of, run, say)))
-            except EngineDied as error:
-                dead[target] = error
-                found.append(error)
-            except ValueError as error:
+                found.append(await _score_run(pool, run, spec, kv_bytes, say))
+            except (EngineDied, ValueError) as error:
                 found.append(error)
     return found
-
-
-def _finished(run: RunFolder) -> Iterator[SampleRow] | ValueError:
-    """Return the finished samples of a run, or why they cannot be read, which keeps no other run from being scored."""
-    try:
-        return finished_records(run, COLUMNS)
-    except ValueError as error:
-        return error
 
 
 def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
@@ -156,27 +118,22 @@ def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
     ]
 
 
-def _say_of(run: RunFolder, say: Callable[[str], None], words: str) -> None:
-    say(f"{run.path.name}: {words}")
-
-
 async def _score_run(
     pool: EnginePool,
     run: RunFolder,
     spec: RunSpec,
-    records: Iterator[SampleRow],
     kv_bytes: int,
     say: Callable[[str], None],
 ) -> Scored:
     scorer = _scorer(spec)
     known = target_logprobs.scored_ids(run, scorer)
-    unscored = (row for row in records if row["steps"] and row["sample_id"] not in known)
+    unscored = (row for row in finished_records(run, COLUMNS) if row["steps"] and row["sample_id"] not in known)
     first = next(unscored, None)
     if first is None:
         return Scored()  # before an engine is started
     engines = await reopen(pool, run, build("vanilla", {"model": "target"}), spec, kv_bytes)
     target = Target(engines["target"], _tokenizers(spec, engines["target"]), scorer, spec.concurrency)
-    return await score(run, chain([first], unscored), target, say)
+    return await score(run, chain([first], unscored), target, lambda words: say(f"{run.path.name}: {words}"))
 
 
 def _scorer(spec: RunSpec) -> Scorer:

@@ -10,7 +10,7 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -31,11 +31,7 @@ class NotTracked(RuntimeError):
 
 def check(tracker: str) -> None:
     """Raise ValueError where a tracker's package is not installed."""
-    try:
-        is_there = importlib.util.find_spec(tracker) is not None
-    except ValueError:  # a module that was put in place by hand
-        is_there = True
-    if not is_there:
+    if importlib.util.find_spec(tracker) is None:
         raise ValueError(f"--tracker {tracker}: the package is not installed: pip install {_PACKAGES[tracker]}")
 
 
@@ -52,12 +48,9 @@ def send(run: RunFolder, tracker: str) -> None:
             f"{run.path.name} was not sent to {tracker}: {run.results_path} is absent or damaged ({error}); "
             f"to write it again: {typed('jobs finalize')} {quote(str(run.path))}"
         ) from error
-    to: Callable[[str, Mapping[str, str], Mapping[str, float], Path], None] = {"mlflow": _mlflow, "wandb": _wandb}[
-        tracker
-    ]
     try:
         with contextlib.redirect_stdout(sys.stderr):  # mlflow prints there where the entry is
-            to(run.path.name, parameters, metrics, run.results_path)
+            {"mlflow": _mlflow, "wandb": _wandb}[tracker](run.path.name, parameters, metrics, run.results_path)
     except Exception as error:
         line = " ".join(str(error).split())[:300]
         raise NotTracked(

@@ -65,14 +65,8 @@ def check(database: Path) -> None:
     from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, WarehouseOutdated, reader
     from warehouse.files import check_writable
 
-    remedy = f"move it away, then run: python -m warehouse.load {quote(str(database.parent))}"
-    if database.is_dir():
-        raise WarehouseFailed(f"{database} is a folder, not a DuckDB database; {remedy}")
     try:
         check_writable(database)
-    except WarehouseError as error:
-        raise WarehouseFailed(str(error)) from error
-    try:
         with reader(database, wait_seconds=0.0):
             pass
     except (WarehouseMissing, WarehouseBusy):
@@ -80,9 +74,8 @@ def check(database: Path) -> None:
     except WarehouseOutdated as error:
         raise WarehouseFailed(str(error)) from error
     except WarehouseError as error:
-        is_other_file = "not a valid DuckDB" in str(error)
-        problem = f"{database} is not a DuckDB database" if is_other_file else str(error)
-        raise WarehouseFailed(f"{problem}; {remedy}") from error
+        remedy = f"to make it anew, move it away, then run: python -m warehouse.load {quote(str(database.parent))}"
+        raise WarehouseFailed(f"{error}; {remedy}") from error
 
 
 def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
@@ -230,7 +223,7 @@ def markdown_of(verdict: NightVerdict) -> str:
 
 
 def record_of(verdict: NightVerdict) -> dict[str, Any]:
-    """Return a verdict under the keys of `warehouse.regress --json`."""
+    """Return a verdict under the keys of `warehouse.nightly --json`."""
     from warehouse.nightly import verdict as nights
 
     out = io.StringIO()
@@ -241,16 +234,16 @@ def record_of(verdict: NightVerdict) -> dict[str, Any]:
 
 def junit_of(verdict: NightVerdict) -> str:
     """Return a verdict as JUnit XML."""
-    from warehouse.nightly import junit
+    from warehouse.nightly import verdict as nights
 
-    return junit.of_verdict(verdict)
+    return nights.junit(verdict)
 
 
 def junit_of_no_verdict(night: date, reason: str, exit_code: int) -> str:
     """Return the JUnit XML of a night on which no verdict was possible."""
-    from warehouse.nightly import junit
+    from warehouse.nightly import verdict as nights
 
-    return junit.of_no_verdict(night, reason, exit_code)
+    return nights.junit_of_none(night, reason, exit_code)
 
 
 def print_verdict(verdict: NightVerdict) -> None:

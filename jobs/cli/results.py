@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 
@@ -29,24 +27,6 @@ def finalize(run: Path, database: Path | None) -> None:
 
     with launch_errors_in_one_line():
         conclude(str(run_folder(run).path), str(database) if database else None)
-
-
-@contextmanager
-def _engine_errors_in_one_line() -> Iterator[None]:
-    """Turn a model that cannot be used into one line and exit code 2, and one that does not start into exit code 1."""
-    from harness.engine import EngineDied
-    from harness.weights import models
-
-    try:
-        yield
-    except (ValueError, models.ModelUnavailable) as error:
-        raise click.UsageError(str(error)) from error
-    except EngineDied as error:
-        raise click.ClickException(str(error)) from error
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise click.ClickException(str(error)) from error  # of a library that found no files of the model
 
 
 @click.command(cls=RunCommand, short_help="Score steps with a reward model.")
@@ -75,8 +55,9 @@ def score(run: Path, model: str, kind: str, max_context: int | None, concurrency
     """
     from harness.weights import models
     from jobs.after import score as scoring
+    from jobs.command import launch_errors_in_one_line
 
-    with _engine_errors_in_one_line():
+    with launch_errors_in_one_line():
         source = scoring.source(models.resolve(model))
         judged, missing = scoring.score_run(run_folder(run), source, kind, max_context, concurrency, click.echo)
     without = f"; {missing} without a score" if missing else ""
@@ -98,13 +79,12 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None) -> None:
     The target reads every chain once, at temperature 1, in its own prompt. Samples that are scored stay as they are.
     """
     from jobs.after import target_logprobs
+    from jobs.command import launch_errors_in_one_line
 
     folders = [run_folder(run) for run in runs]
     other = run_folder(target_of) if target_of else None
-    with _engine_errors_in_one_line():
+    with launch_errors_in_one_line():
         specs = target_logprobs.check(folders, other)
-        if other is not None and (line := target_logprobs.not_read(folders, other)):
-            click.echo(line, err=True)
         scored = target_logprobs.score_runs(folders, specs, click.echo)
     for folder, one in zip(folders, scored, strict=True):
         if not one.num_samples:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 
 FOLLOW_SECONDS = 30.0
 """Time between two looks of `status --follow`."""
-_MOST_LOGS = 20
-"""Logs that `logs` names."""
 
 
 @click.command(cls=RunCommand, short_help="Print the status of a run.")
@@ -50,8 +47,6 @@ def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
             status_screen.print_status(run_status, console)
         if not (follow and any(run_status.may_progress for run_status in statuses)):
             return
-        if any(run_status.slurm_error for run_status in statuses) and not as_json:
-            console.print(f"The runs are still followed; the next look is in {FOLLOW_SECONDS:g} s.")
         time.sleep(FOLLOW_SECONDS)
 
 
@@ -104,7 +99,7 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
 
     Of workers on this machine it prints the logs of all that failed, because shards have no workers of their own there.
     """
-    from jobs.watch.failures import error_in, full_disk, local_logs, log_files, log_path
+    from jobs.watch.failures import error_in, local_logs, log_path
     from jobs.watch.status import status as read_status
 
     folder = run_folder(run)
@@ -113,7 +108,7 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
     run_status = read_status(folder)
     chosen = [s for s in run_status.shards if (s.state == "stopped" if shard is None else s.shard == shard)]
     if not chosen:
-        click.echo(f"No shard has stopped; name a shard to see its log.{_named(log_files(folder))}")
+        click.echo("No shard has stopped; name a shard to see its log.")
     if chosen and not any(shard_status.task for shard_status in chosen):
         of_workers_here = local_logs(folder)
         for log in of_workers_here:
@@ -127,21 +122,7 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
             text = path.read_text("utf-8", "replace")
             _print_end(f"shard {shard_status.shard}", path, text, lines, shard_status.last_error)
         else:
-            full = f" The disk is full: {found}." if (found := full_disk(run_status.free_bytes)) else ""
-            engines = _named(log_files(folder, shard_status.shard))
-            click.echo(
-                f"No log of a worker of shard {shard_status.shard}; all logs are in {folder.logs_dir}.{full}{engines}"
-            )
-
-
-def _named(logs: Sequence[Path]) -> str:
-    """Return the paths of logs, the newest last, one on each line after what is said of them."""
-    shown = [str(path) for path in logs[-_MOST_LOGS:]]
-    if not shown:
-        return ""
-    left_out = len(logs) - len(shown)
-    heading = f"The newest {len(shown)} of {len(logs)} logs:" if left_out else "Logs:"
-    return "\n".join(["", heading, *(f"  {path}" for path in shown)])
+            click.echo(f"No log of a worker of shard {shard_status.shard}; all logs are in {folder.logs_dir}.")
 
 
 def _print_end(whose: str, log: Path, text: str, lines: int, error: str) -> None:

@@ -71,7 +71,7 @@ def write_junit(suite: Suite, night: date, file: Path, exit_code: int) -> None:
 
 
 def record(suite: Suite, night: date, exit_code: int) -> dict[str, Any]:
-    """Return the verdict on a night under the keys of `warehouse.regress --json`; an `error` where none was possible.
+    """Return the verdict on a night under the keys of `warehouse.nightly --json`; an `error` where none was possible.
 
     exit_code: that of the verdict.
     """

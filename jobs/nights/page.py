@@ -1,4 +1,4 @@
-"""The page of a night: its verdict as `warehouse.regress` writes it, what is missing and why, what was recovered."""
+"""The page of a night: its verdict as `warehouse.nightly` writes it, what is missing and why, what was recovered."""
 
 from __future__ import annotations
 

@@ -161,8 +161,6 @@ def _notices(source: RunFolder, points: Sequence[Point], population: Population,
         f"PROBE of {source.path.name}: {counted(len(points), 'point')} drawn from {counted(total, 'decision')}, "
         f"{len(points) - refused} where the draft was accepted and {refused} where it was refused."
     ]
-    if len(points) == total < num_points:
-        lines.append(f"These are all of them, fewer than the {num_points} that were asked for.")
     if number := population.num_ending:
         lines.append(f"{counted(number, 'decision')} about the end of the reply cannot be continued and are left out.")
     if unfinished := endings.num_unfinished(source):

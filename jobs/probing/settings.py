@@ -9,7 +9,7 @@ concurrency = 64    # continuations in flight per worker
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -41,17 +41,15 @@ class ProbeSettings(BaseModel):
         return f"{self.points} decisions, continued {self.rollouts} times each way"
 
 
-def from_table(table: Any) -> ProbeSettings:
-    """Validate the table `[probe]`. Raises ValueError with one line."""
-    if not isinstance(table, dict):
-        raise ValueError("probe: expected a table [probe]")
+_Table = TypeVar("_Table", bound=BaseModel)
+
+
+def from_table(model: type[_Table], name: str, table: object) -> _Table:
+    """Validate a table of a suite's file. Raises ValueError with one line."""
     try:
-        return ProbeSettings.model_validate(table)
+        return model.model_validate(table)
     except ValidationError as error:
         first = error.errors()[0]
-        name = first["loc"][0]
-        if first["type"] == "extra_forbidden":
-            raise ValueError(
-                f"[probe]: unknown key {name}; the keys are {', '.join(ProbeSettings.model_fields)}"
-            ) from error
-        raise ValueError(f"[probe]: {name} {first['input']}: {first['msg']}") from error
+        place = ".".join(map(str, first["loc"]))
+        known = f"; the keys are {', '.join(model.model_fields)}" if first["type"] == "extra_forbidden" else ""
+        raise ValueError(f"[{name}]: {place} {first['input']}: {first['msg']}{known}") from error

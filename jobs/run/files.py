@@ -25,6 +25,7 @@ import functools
 import hashlib
 import logging
 import os
+import re
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,8 +38,8 @@ from pydantic import TypeAdapter, ValidationError
 _T = TypeVar("_T")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Numbers of the errors of a full disk, and of a quota that is used up."""
-_CHECKSUM = b"#crc32 "
-"""Beginning of the line before a record, which has its checksum."""
+_BEFORE_RECORD = re.compile(rb"#format (\d+) crc32 ([0-9a-f]{8})")
+"""The line before a record: the format of its file, and its checksum."""
 
 
 def opened(path: Path, flags: int) -> int:
@@ -102,10 +103,10 @@ def files_in(folder: Path, ending: str) -> list[Path]:
 def append_record(path: Path, record: Mapping[str, Any], run_id: str = "") -> None:
     """Append a record as a line of JSON, durable when this returns; a torn line before it stays a line of its own.
 
-    A line before it has its checksum, which depends on the run that the record is of.
+    A line before it has the format, and its checksum, which depends on the run that the record is of.
     """
     line = orjson.dumps(record)
-    content = b"\n%b%b\n%b\n" % (_CHECKSUM, checksum(line, run_id), line)
+    content = b"\n#format %d crc32 %b\n%b\n" % (FORMAT, checksum(line, run_id), line)
     handle = opened(path, os.O_APPEND)
     try:
         with _naming(path):
@@ -120,34 +121,26 @@ def read_records(path: Path, run_id: str | None = "") -> Iterator[dict[str, Any]
     """Yield the records of a file in order; a torn line, which nobody acted upon, is skipped, a damaged one named.
 
     A record that stands in the file twice, word for word, is one record: times in it tell two apart.
-    `run_id` is that of the run whose records they should be; None: it is not known, and nothing is compared.
+    `run_id` is that of the run whose records they should be; None: it is not known, and nothing is compared. Raises
+    WrongFormat.
     """
     if not path.exists():
         return
-    expected: bytes | None = None
+    before: re.Match[bytes] | None = None
     seen: set[bytes] = set()
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
-        if line.startswith(_CHECKSUM):
-            expected = line.removeprefix(_CHECKSUM)
-            continue
-        is_right, expected = run_id is None or expected in (None, checksum(line, run_id)), None
-        if not is_right:
-            say_once(f"{path} is damaged: line {number} does not match its checksum, or is of another run; left out")
-            continue
-        record = _json(line)
-        if isinstance(record, dict):
+        if found := _BEFORE_RECORD.fullmatch(line):
+            check_format(path, int(found[1]))
+        elif before and (run_id is None or before[2] == checksum(line, run_id)):
             if line not in seen:
-                yield record
+                yield orjson.loads(line)
             seen.add(line)
         elif line and number < len(lines):
-            say_once(f"{path}: line {number} is torn, or is no record; it is left out")
-
-
-def _json(line: bytes) -> Any:
-    with contextlib.suppress(orjson.JSONDecodeError):
-        return orjson.loads(line)
-    return None
+            say_once(
+                f"{path} is damaged: line {number} is torn, does not match its checksum, or is of another run; left out"
+            )
+        before = found
 
 
 def records_of(path: Path, kind: TypeAdapter[_T], records: Iterable[Any]) -> Iterator[_T]:

@@ -45,7 +45,7 @@ from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run import trace_files
 from jobs.run.files import FileDamaged, files_in, write_atomically
-from jobs.run.locks import Lock
+from jobs.run.locks import Lock, is_held
 from jobs.run.spec import RunSpec, Unit
 
 _PROBLEMS = TypeAdapter(list[Problem])
@@ -200,14 +200,8 @@ class RunFolder:
         return Lock(self.shard_lock_path(shard), timeout=wait_seconds)
 
     def are_held(self, shards: Iterable[int]) -> bool:
-        """Return whether a worker holds one of these shards; it asks for the locks, which no filesystem shows late."""
-        for shard in shards:
-            try:
-                with self.shard_lock(shard):
-                    continue
-            except Timeout:
-                return True
-        return False
+        """Return whether a worker holds one of these shards."""
+        return any(is_held(self.shard_lock_path(shard)) for shard in shards)
 
     def shard_lock_path(self, shard: int) -> Path:
         """Return the file that `shard_lock` locks; it stays when the lock is released."""

@@ -1,7 +1,7 @@
 """Trace files: finished samples as Parquet, one row per sample, with its steps, candidates and calls nested in it.
 
 There is one file per worker attempt, not one per sample, because shared filesystems are slow with many small files. The
-columns are the fields of harness.trace; a test compares them, so that the two cannot drift apart unnoticed.
+columns are the fields of harness.trace.
 
 Every file has digests (jobs.run.files). Whoever reads one compares it with them first, so nothing damaged is read.
 """
@@ -11,13 +11,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from types import UnionType
+from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.engine import Finish, Role
-from harness.trace import StopReason
+from harness.problems.problem import Problem
+from harness.trace import StopReason, Trace
 from jobs.run import files
 from jobs.run.files import FileDamaged, write_atomically
 
@@ -29,6 +31,9 @@ _NO_THREAD = "Failed to launch worker thread"
 """What pyarrow says where its process has no room for another thread, for example under `ulimit -v`."""
 _OWN_KEYS = frozenset({files.FORMAT_KEY, RUN_KEY, KIND_KEY})
 _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
+_TYPES = {str: _text, int: _int, float: _real, bool: _flag}
+_LONG = {"seed": pa.int64()}
+"""Fields that 32 bits do not hold."""
 
 
 class CandidateRow(TypedDict):
@@ -104,6 +109,7 @@ class GradeRow(TypedDict):
     extracted: str | None
     rule: str | None
     detail: str | None
+    seconds: float
 
 
 class ScoreRow(TypedDict):
@@ -117,112 +123,29 @@ class ScoreRow(TypedDict):
     missing: str | None
 
 
-PROBLEMS = pa.schema(
-    {
-        "id": _text,
-        "dataset": _text,
-        "text": _text,
-        "answer": _text,
-        "kind": _text,
-        "answers": pa.list_(_text),
-        "alternatives": pa.list_(_text),
-        "choices": pa.list_(_text),
-        "level": _text,
-        "subject": _text,
-        "unit": _text,
-        "tolerance": _real,
-        "beginning": _text,
-    }
-)
+def _schema_of(record: type) -> pa.Schema:
+    """Return a column for each field of a record, nested where the field is one."""
+    hints = get_type_hints(record)
+    return pa.schema({name: _LONG.get(name) or _arrow_type(hint) for name, hint in hints.items() if name[0] != "_"})
+
+
+def _arrow_type(hint: Any) -> pa.DataType:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint in _TYPES:
+        return _TYPES[hint]
+    if origin in (list, tuple):
+        return pa.list_(_arrow_type(arguments[0]))
+    if origin in (UnionType, Union):  # X | None, or words with those of a method's own
+        return _arrow_type(arguments[0])
+    return _text if origin is Literal else pa.struct(list(_schema_of(hint)))
+
+
+PROBLEMS = _schema_of(Problem)
 SHARDS = pa.schema({"shard": _int, "sample_id": _text, "problem_id": _text, "sample_index": _int})
 """Units in the order in which their shard runs them. Metadata: `shards`, how many; `deal`, earlier assignments."""
-CANDIDATE = pa.struct(
-    {
-        "text": _text,
-        "num_tokens": _int,
-        "finish": _text,
-        "mean_logprob": _real,
-        "option": _int,
-        "accepted": _flag,
-        "verdict_score": _real,
-    }
-)
-VERDICT = pa.struct(
-    {
-        "kind": _text,
-        "question": _text,
-        "options": pa.list_(_text),
-        "logprobs": pa.list_(_real),
-        "decision": _int,
-        "score": _real,
-        "accepted": _flag,
-    }
-)
-DECISION = pa.struct({"kind": _text, "value": _real, "threshold": _real, "accepted": _flag, "accepts_below": _flag})
-STEP = pa.struct(
-    {
-        "author": _text,
-        "role": _text,
-        "text": _text,
-        "num_tokens": _int,
-        "token_ids": pa.list_(_int),
-        "finish": _text,
-        "candidates": pa.list_(CANDIDATE),
-        "verdict": VERDICT,
-        "elapsed_seconds": _real,
-        "decision": DECISION,
-    }
-)
-CALL = pa.struct(
-    {
-        "purpose": _text,
-        "model": _text,
-        "step": _int,
-        "n": _int,
-        "prompt_tokens": _int,
-        "cached_tokens": _int,
-        "output_tokens": _int,
-        "longest_output_tokens": _int,
-        "submitted_at": _real,
-        "queued_seconds": _real,
-        "first_token_seconds": _real,
-        "end_seconds": _real,
-        "in_flight": _int,
-        "proposed_tokens": _int,
-        "confirmed_tokens": _int,
-        "overlapped_seconds": _real,
-    }
-)
-TRACES = pa.schema(
-    {
-        "sample_id": _text,
-        "problem_id": _text,
-        "sample_index": _int,
-        "seed": pa.int64(),
-        "started_at": _real,
-        "draft_prompt": _text,
-        "target_prompt": _text,
-        "steps": pa.list_(STEP),
-        "calls": pa.list_(CALL),
-        "stop_reason": _text,
-        "error": _text,
-        "latency_seconds": _real,
-        "num_attempts": _int,
-    }
-)
+TRACES = _schema_of(Trace)
 """Metadata key `attempt` holds the JSON of jobs.run.spec.Attempt."""
-GRADES = pa.schema(
-    {
-        "sample_id": _text,
-        "grader_version": _text,
-        "verdict": _text,
-        "extracted": _text,
-        "rule": _text,
-        "detail": _text,
-        "seconds": _real,
-    }
-)
-
+GRADES = _schema_of(GradeRow)
 CANDIDATE_GRADES = pa.schema(
     {
         "sample_id": _text,
@@ -234,16 +157,7 @@ CANDIDATE_GRADES = pa.schema(
         "detail": _text,
     }
 )
-SCORES = pa.schema(
-    {
-        "sample_id": _text,
-        "step_index": _int,
-        "candidate_index": _int,
-        "scorer": _text,
-        "score": _real,
-        "missing": _text,
-    }
-)
+SCORES = _schema_of(ScoreRow)
 """Scores from 0 to 1 by a process reward model; candidate_index is null for the step itself. missing: why there is no
 score; null where there is one."""
 PROBE_POINTS = pa.schema(

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.checks.finding import Check, Question, failure, ok, warning
-from harness.plural import counted
 from harness.sizing.cards import GPU_MEMORY, Option
 from jobs.slurm import client, profiles, python_command
 
@@ -48,19 +47,10 @@ def check_slurm(question: Question) -> Iterator[Check]:
         text = f"no controller answers ({error}): see {configuration}, or sinfo"
         yield failure("slurm", text) if is_needed else ok("slurm", f"{text}; runs go to --cluster {question.cluster}")
         return
-    yield ok("slurm", f"the controller answers, {_version()}")
+    yield ok("slurm", "the controller answers")
     yield _accounting()
-    if not question.on_node:
-        yield _arrays(question.tasks)
-        if question.cluster == "slurm":
-            yield _options(dict(question.sbatch or {}))
-
-
-def _version() -> str:
-    try:
-        return client.ask("sbatch", "--version", seconds=_SECONDS).strip()
-    except client.SlurmError:
-        return "unknown version"
+    if not question.on_node and question.cluster == "slurm":
+        yield _options(dict(question.sbatch or {}))
 
 
 def _accounting() -> Check:
@@ -71,19 +61,6 @@ def _accounting() -> Check:
             "slurm accounting", f"{error}; runs work without it, but status has no GPU-hours and not why tasks ended"
         )
     return ok("slurm accounting", "sacct answers")
-
-
-def _arrays(tasks: int) -> Check:
-    try:
-        max_tasks = client.max_array_size() - 1
-    except client.SlurmError as error:
-        return warning("slurm arrays", f"MaxArraySize is unknown: {error}")
-    if tasks > max_tasks:
-        num_arrays = -(-tasks // max_tasks)
-        return ok(
-            "slurm arrays", f"{counted(tasks, 'task')}, at most {max_tasks} per array: submitted as {num_arrays} arrays"
-        )
-    return ok("slurm arrays", f"at most {max_tasks} tasks per array")
 
 
 def _options(options: Mapping[str, Option]) -> Check:

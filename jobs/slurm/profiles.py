@@ -57,9 +57,6 @@ _ONLY_BY_HARNESS = {
     "signal": "workers are signalled 10 to 120 s before the time limit, to save the steps in flight",
 }
 """Options that are refused, and why; all others are for sbatch to judge."""
-_TYPE = r"([\w.-]+:\d+|(?=\w*\d)[\w.-]+)"
-_TYPES = re.compile(rf"{_TYPE}(,{_TYPE})*")
-"""Types of GPUs with numbers; one without a number is taken for a type where it has a digit, as `h100`."""
 DEFAULT_TIME = "4:00:00"
 _NO_LIMIT = {"unlimited", "infinite", "-1"}
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
@@ -145,7 +142,7 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
         if key in named:
             parameters[key.replace("-", "_")] = value
         elif key == "gpus-per-node":
-            parameters["gpus_per_node"] = _gpus(key, value)
+            parameters["gpus_per_node"] = int(value) if str(value).isdigit() else value
         elif key in numbers:
             parameters[key.replace("-", "_")] = _count(key, value)
         elif key == "setup":
@@ -222,15 +219,6 @@ def finalizer_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
         return submitit_parameters({**inherited, **own})
     except ValueError as error:
         raise ValueError(f"[{FINALIZE}] {error}") from error
-
-
-def _gpus(key: str, value: Option) -> int | str:
-    """Return a number of GPUs, or types with numbers such as `h100:4` or `h100`; all are what sbatch takes."""
-    if str(value).isdigit():
-        return int(str(value))
-    if not _TYPES.fullmatch(str(value)):
-        raise ValueError(f"--{key} {value}: expected a number, or a type and a number such as h100:4")
-    return str(value)
 
 
 def _count(key: str, value: Option) -> int:

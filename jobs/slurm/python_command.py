@@ -22,13 +22,8 @@ from harness.sizing.cards import Option
 
 KEY = "python"
 """The key of a profile."""
-PYXIS = frozenset(
-    {
-        *("container-image", "container-mounts", "container-workdir", "container-name", "container-save"),
-        *("container-mount-home", "container-remap-root", "container-entrypoint", "container-entrypoint-log"),
-        *("container-writable", "container-readonly", "container-env"),
-    }
-)
+_OF_PYXIS = "image mounts workdir name save mount-home remap-root entrypoint entrypoint-log writable readonly env"
+PYXIS = frozenset(f"container-{option}" for option in _OF_PYXIS.split())
 """Options that Pyxis adds to Slurm. They are given to srun: under sbatch, the batch script itself would run inside."""
 _MOUNTS = "--container-mounts"
 _IMAGE = "--container-image"
@@ -115,12 +110,6 @@ def read(value: Any, srun: Sequence[str]) -> tuple[PythonCommand, list[str]]:
         raise ValueError(f"python = {value!r}: {error}; expected a command, e.g. {_EXAMPLE}") from error
     if not words or not all(isinstance(word, str) and word and "\n" not in word for word in words):
         raise ValueError(f"python = {value!r}: expected a command, e.g. {_EXAMPLE}")
-    name = PurePath(words[0]).name
-    runtime = _RUNTIMES.get(name)
-    if runtime is not None and runtime.after and not set(words) & set(runtime.after):
-        raise ValueError(f"python = {value!r}: expected `{name} {runtime.after[0]} …`, e.g. {_EXAMPLE}")
-    if runtime is not None and not PurePath(words[-1]).name.startswith(("python", "pypy")) and "$" not in words[-1]:
-        raise ValueError(f"python = {value!r}: ends without an interpreter, e.g. {_EXAMPLE}")
     mounts, arguments = _taken_mounts(srun)
     return PythonCommand(tuple(words), mounts), arguments
 

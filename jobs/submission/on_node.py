@@ -6,9 +6,7 @@ must keep a node out, or two workers could run the same shard.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import shutil
 import signal
 import socket
@@ -32,6 +30,7 @@ from jobs.slurm import client, profiles
 from jobs.slurm.checks import check_slurm
 from jobs.slurm.python_command import PythonCommand
 from jobs.submission import snapshot, submit
+from jobs.watch.failures import error_in
 
 _MINUTES = "1"
 _MAX_LINE_CHARACTERS = 300
@@ -57,7 +56,6 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
     A job that does not answer in time is a failed check that says what is known of the job. `tell` is called with a
     line about progress.
     """
-    is_new_folder = not Path(question.output).exists()
     try:
         Path(question.output).mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=question.output))
@@ -78,15 +76,12 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
             try:
                 job = submit.submit_call(folder, name, _parameters(question), check_here, str(folder))
             except (RuntimeError, OSError) as rejection:
-                return _no_answer(f"sbatch rejected the job: {_error_line(str(rejection))}")
+                return _no_answer(f"sbatch rejected the job: {rejection}")
             tell(f"job {job} is checking a node …")
             return _wait(folder, name, wait_seconds)
     finally:
         _cancel(name)
         shutil.rmtree(folder, ignore_errors=True)
-        if is_new_folder:
-            with contextlib.suppress(OSError):
-                Path(question.output).rmdir()
 
 
 def check_here(folder: str) -> None:
@@ -169,24 +164,12 @@ def _cancel(name: str) -> None:
         print(f"the job {name} may still be queued: {error}", file=sys.stderr)
 
 
-def _error_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if "error:" in line), lines[-1] if lines else "no reason given")
-
-
 def _last_log_line(folder: Path) -> str:
-    """Return the last line of the job's log that names an exception, else the last that is not just an exit code."""
-    lines = [
-        line.strip()
-        for path in sorted((folder / "logs" / "jobs").glob("*_log.*"))
-        for line in path.read_text(errors="replace").splitlines()
-        if line.strip()
-    ]
-    exceptions = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]
-    if not lines:
+    """Return the exception that the job's log ends with, else its last line."""
+    text = "\n".join(path.read_text(errors="replace") for path in sorted((folder / "logs" / "jobs").glob("*_log.*")))
+    if not text.strip():
         return "it wrote nothing, so the node may not see this folder or this Python"
-    said = [line for line in lines if not re.match(r"srun: error: .*: task.* Exited with exit code", line)]
-    return (exceptions or said or lines)[-1][:_MAX_LINE_CHARACTERS]
+    return error_in(text) or text.strip().splitlines()[-1][:_MAX_LINE_CHARACTERS]
 
 
 def _no_answer(reason: str) -> NodeAnswer:

@@ -175,11 +175,8 @@ def _rejections_in_one_line() -> Iterator[None]:
 
 def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Option]) -> str:
     """Submit one array job; returns its id. `parameters` are submitit's. Raises client.SlurmRejected."""
-    executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
-    path = str(run.path.resolve())
-    with _outside_of_any_job(), _rejections_in_one_line():
-        jobs: list[Job] = _mapped(executor, path, submission)
-    return jobs[0].job_id.partition("_")[0]
+    tasks = [[(run, shards)] for shards in submission.tasks]
+    return _submit_tasks(run, submission.name, tasks, parameters, submission.workers_per_task, None)
 
 
 def submit_shared_array(
@@ -190,9 +187,20 @@ def submit_shared_array(
     workers_per_task: int = 1,
 ) -> str:
     """Submit one array job whose tasks have shards of several runs; returns its id. Raises client.SlurmRejected."""
+    return _submit_tasks(logged_in, name, tasks, parameters, workers_per_task, name)
+
+
+def _submit_tasks(
+    logged_in: RunFolder,
+    name: str,
+    tasks: Sequence[Sequence[tuple[RunFolder, list[int]]]],
+    parameters: Mapping[str, Option],
+    workers_per_task: int,
+    shared_job: str | None,
+) -> str:
     executor = _slurm_executor(logged_in, name, {"array_parallelism": len(tasks), **parameters})
     parts = [[(str(run.path.resolve()), shards) for run, shards in task] for task in tasks]
-    names, workers = [name] * len(parts), [workers_per_task] * len(parts)
+    names, workers = [shared_job] * len(parts), [workers_per_task] * len(parts)
     with _outside_of_any_job(), _rejections_in_one_line():
         jobs: list[Job] = (
             executor.map_array(run_parts, parts, names)
@@ -202,26 +210,13 @@ def submit_shared_array(
     return jobs[0].job_id.partition("_")[0]
 
 
-def _mapped(executor: Any, path: str, submission: Submission) -> list[Job]:
-    tasks, workers = submission.tasks, submission.workers_per_task
-    if workers == 1:
-        return list(executor.map_array(run_shards, [path] * len(tasks), tasks))
-    parts = [[(path, task)] for task in tasks]
-    return list(executor.map_array(run_side_by_side, parts, [workers] * len(tasks)))
-
-
 def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str, Option]) -> str:
     """Return the batch script of a submission, without submitting it."""
-    executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
+    executor = _slurm_executor(run, submission.name, {"array_parallelism": len(submission.tasks), **parameters})
     if len(submission.tasks) > 1:
         executor.parameters["map_count"] = len(submission.tasks)
     script: str = executor._make_submission_file_text(executor._submitit_command_str, "preview")
     return script
-
-
-def _all_at_a_time(submission: Submission, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Let all tasks of the array run at a time unless a limit is set; submitit's default limit is 256."""
-    return {"array_parallelism": len(submission.tasks), **parameters}
 
 
 def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Option]) -> str:

@@ -113,7 +113,9 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
         if len(waiting) > 1:
             for number, (todo, num_active) in enumerate(found):
                 if todo:
-                    _claim(requests[number], is_queued=bool(num_active))
+                    run, accept = requests[number].run, requests[number].accept_code_change
+                    check_prompts(run.spec())
+                    codes.claim(run, accept=accept, is_queued=bool(num_active))
                 elif num_active and not requests[number].accept_code_change:
                     codes.check_queued(requests[number].run)
             submitted = _submit([requests[number] for number in waiting], [found[number][0] for number in waiting])
@@ -125,11 +127,6 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
                 for number, (_, num_active) in enumerate(found)
             ]
     return [_dispatch_alone(request) for request in requests]
-
-
-def _claim(request: Request, *, is_queued: bool) -> None:
-    check_prompts(request.run.spec())
-    codes.claim(request.run, accept=request.accept_code_change, is_queued=is_queued)
 
 
 def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> list[Dispatched]:

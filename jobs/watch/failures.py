@@ -14,7 +14,6 @@ from jobs.slurm.client import Task
 from jobs.submission.in_process import LOG_NAME as IN_PROCESS_LOG
 
 _LOG_TAIL_BYTES = 256 << 10
-_LOG_ENDINGS = {".log", ".out", ".err"}
 _MIN_FREE_BYTES = 4 << 20
 _MAX_CHARACTERS = 300
 _SHOWN_LINES = 2
@@ -92,16 +91,6 @@ def local_logs(run: RunFolder) -> list[Path]:
     folder = run.logs_dir / "jobs"
     found = {path: path.stat() for path in (*folder.glob("*_0_log.err"), *folder.glob(IN_PROCESS_LOG))}
     return sorted((path for path, stat in found.items() if stat.st_size), key=lambda path: found[path].st_mtime)
-
-
-def log_files(run: RunFolder, shard: int | None = None) -> list[Path]:
-    """Return all logs that say something: of workers, of Slurm and of engines; of a shard, those of its engines alone.
-
-    The newest last.
-    """
-    folder = run.logs_dir if shard is None else run.logs_dir / f"shard-{shard}"
-    found = {path: path.stat() for path in folder.rglob("*") if path.is_file() and path.suffix in _LOG_ENDINGS}
-    return sorted((path for path, stat in found.items() if stat.st_size), key=lambda path: (found[path].st_mtime, path))
 
 
 def local_error(run: RunFolder) -> tuple[str, Path | None]:

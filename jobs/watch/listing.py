@@ -17,8 +17,6 @@ from jobs.run.folder import RunFolder
 from jobs.timing import folder as timings
 from jobs.watch.status_screen import duration
 
-_DAY_SECONDS = 86_400.0
-_MOST_HOURS_AS_HOURS = 48
 _PIPE_WIDTH = 10_000
 _COLUMNS = ("run", "models", "tag", "state", "samples", "failed", "age")
 
@@ -73,19 +71,16 @@ def print_runs(runs: Iterable[ListedRun], console: Console) -> None:
 
 
 def _row(run: ListedRun) -> dict[str, str]:
+    timing = f", {run.timed}/{run.to_time} timed" if run.timed < run.to_time else ""
     return {
         "run": run.run,
         "models": " → ".join(name for name in (run.draft, run.target) if name),
         "tag": run.tag or "",
         "state": run.state,
-        "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}{_timing(run)}",
+        "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}{timing}",
         "failed": str(run.failed) if run.failed else "",
-        "age": "" if run.age_seconds is None else _age(run.age_seconds),
+        "age": "" if run.age_seconds is None else duration(run.age_seconds),
     }
-
-
-def _timing(run: ListedRun) -> str:
-    return f", {run.timed}/{run.to_time} timed" if run.timed < run.to_time else ""
 
 
 def _listed(run: RunFolder) -> ListedRun:
@@ -118,8 +113,3 @@ def _state(run: RunFolder, ended: ShardEndings) -> str:
     if not ended.num_left:
         return "finished"
     return "under way" if sum(ended.finished) or run.journals() else "not begun"
-
-
-def _age(seconds: float) -> str:
-    days = seconds / _DAY_SECONDS
-    return f"{days:.0f} days" if days >= _MOST_HOURS_AS_HOURS / 24 else duration(seconds)

@@ -23,7 +23,6 @@ from jobs.timing import folder as timings
 _WINDOW_SECONDS = 60.0
 _CLOCK_SECONDS = 5.0
 """How far the clock of the file server may be behind, and how long ago the workers may have been started."""
-_SHOWN = 3
 
 
 @dataclass
@@ -187,10 +186,4 @@ def starting_in_words(phases: Mapping[int, str], *, are_all: bool = True) -> str
         by_phase.setdefault(phase, []).append(shard)
     if len(by_phase) < 2 and are_all:
         return "".join(by_phase)
-    return "; ".join(f"{phase} ({_named(shards)})" for phase, shards in by_phase.items())
-
-
-def _named(shards: list[int]) -> str:
-    if len(shards) > _SHOWN:
-        return counted(len(shards), "worker")
-    return f"{'shard' if len(shards) == 1 else 'shards'} {', '.join(map(str, shards))}"
+    return "; ".join(f"{phase} ({counted(len(shards), 'worker')})" for phase, shards in by_phase.items())

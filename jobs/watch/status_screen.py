@@ -37,9 +37,7 @@ def table(status: RunStatus) -> RenderableType:
 def _logs(shards: Sequence[ShardStatus]) -> list[str]:
     """Return lines with the logs of the shards that have stopped."""
     paths = list(dict.fromkeys(shard.log for shard in shards if shard.log))
-    return [f"log: {path}" for path in paths[:_MAX_LOGS]] + (
-        [f"and {more} more"] if (more := len(paths) - _MAX_LOGS) > 0 else []
-    )
+    return [f"log: {path}" for path in paths[:_MAX_LOGS]]
 
 
 def print_status(status: RunStatus, console: Console) -> None:
@@ -115,15 +113,8 @@ def progress_line(progress: Progress) -> str:
         are_all = not progress.in_flight and progress.steps == progress.steps_before
         shown.append(starting_in_words(progress.starting, are_all=are_all))
     elif progress.eta_seconds is None:
-        shown.append(_before_the_first_end(progress))
+        shown.append(f"{len(progress.in_flight)} in flight" if progress.in_flight else "engines are starting")
     return " · ".join(shown)
-
-
-def _before_the_first_end(progress: Progress) -> str:
-    if not progress.in_flight:
-        return "engines are starting"
-    what = "first batch: " if progress.steps == progress.steps_before else ""
-    return f"{what}{len(progress.in_flight)} in flight"
 
 
 def duration(seconds: float) -> str:

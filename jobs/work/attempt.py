@@ -70,12 +70,16 @@ def new_attempt(
                 "engine_start": engine.start.start_id,
                 "engine_start_seconds": engine.start.seconds,
                 **_size(settings[role]),
-                **_drafts(engine),
-                **_model_runner(engine),
-                **_server(engine),
                 **_tags(engine),
-                **_prompt_date(engine),
-                **({"visible_devices": devices} if (devices := settings[role].visible_devices) else {}),
+                **_where_told(
+                    {
+                        "draft_sample_method": getattr(engine, "draft_sample_method", None),
+                        "model_runner": getattr(engine, "model_runner", None),
+                        "server": engine.server_report,
+                        "prompt_date": getattr(engine.tokenizer, "prompt_date", None),
+                        "visible_devices": settings[role].visible_devices or None,
+                    }
+                ),
             }
             for role, engine in engines.items()
         }
@@ -90,11 +94,6 @@ def new_attempt(
 def _device(own_device: str, own: Mapping[Role, EngineSettings], every: Mapping[Role, EngineSettings]) -> str:
     """Return the name of the devices that the engines hold; what a server holds it does not say."""
     return " and ".join([*([own_device] if own else []), *([UNKNOWN_SERVER] if len(own) < len(every) else [])])
-
-
-def _server(engine: LeasedEngine) -> dict[str, object]:
-    """Return what is known of the server behind an engine; empty for an engine that the worker started."""
-    return {} if engine.server_report is None else {"server": engine.server_report}
 
 
 def _server_versions(engines: Mapping[Role, LeasedEngine]) -> dict[str, str]:
@@ -136,19 +135,6 @@ def _tags(engine: Engine) -> dict[str, str]:
     return {} if tags == THINK_TAGS else {"thinking_tags": ",".join(tags)}
 
 
-def _prompt_date(engine: Engine) -> dict[str, str]:
-    """Return the day that the model's prompts hold as today's; empty where they hold none."""
-    day: str | None = getattr(engine.tokenizer, "prompt_date", None)
-    return {} if day is None else {"prompt_date": day}
-
-
-def _drafts(engine: Engine) -> dict[str, str]:
-    """Return how the engine itself says that proposed tokens are sampled; empty where no model proposes any."""
-    method: str | None = getattr(engine, "draft_sample_method", None)
-    return {} if method is None else {"draft_sample_method": method}
-
-
-def _model_runner(engine: Engine) -> dict[str, str]:
-    """Return which of vLLM's model runners computes; empty for other engines."""
-    runner: str | None = getattr(engine, "model_runner", None)
-    return {} if runner is None else {"model_runner": runner}
+def _where_told(values: Mapping[str, object]) -> dict[str, object]:
+    """Return what an engine says of itself, without what it does not say."""
+    return {name: value for name, value in values.items() if value is not None}

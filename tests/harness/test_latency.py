@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from harness.latency import LatencyModel, ModelSpeed, Tokens, Work, expected_chains, expected_steps
+from harness.latency import LatencyModel, ModelSpeed, Work
 
 
 def test_a_call_costs_its_prompt_and_its_longest_completion() -> None:
@@ -33,18 +31,3 @@ def test_work_begun_under_other_work_adds_what_it_takes_beyond_it() -> None:
     longer, shorter = (Work("draft", 1, 0, tokens, begun_under=verdict) for tokens in (16, 4))
     assert model.sample_seconds([verdict, longer]) == pytest.approx(10 + 6)
     assert model.sample_seconds([verdict, shorter]) == pytest.approx(10)
-
-
-def test_refused_steps_are_drafted_in_vain() -> None:
-    drafted = [
-        sum(w.output_tokens for w in expected_steps(1, Tokens(500, 0, 50, refused)) if w.model == "draft")
-        for refused in (0.0, 0.5)
-    ]
-    assert drafted == [pytest.approx(500), pytest.approx(1000)]
-
-
-@pytest.mark.parametrize("expected", [expected_steps, expected_chains])
-def test_more_drafted_tokens_take_longer(expected: Callable[[int, Tokens], list[Work]]) -> None:
-    model = LatencyModel({"draft": ModelSpeed(output_token=1), "target": ModelSpeed(output_token=4)})
-    little, much = (model.sample_seconds(expected(5, Tokens(draft, 100))) for draft in (100.0, 400.0))
-    assert much > little > 0

@@ -6,15 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
 from harness import reproduce
 from harness.methods import defaults
-from harness.problems import benchmarks
 from jobs.run.spec import EngineSpec, ModelSpec
-from tests.harness.problems.stand_ins import write_stand_ins
 from tests.warehouse import runs
 from warehouse.load import load_run
 from warehouse.suites import published_suites
@@ -46,23 +43,6 @@ def test_a_mistake_gets_one_line_and_exit_code_2(arguments: tuple[str, ...], mes
     assert result.exit_code == 2
     assert message in result.output
     assert len(result.output.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize("arguments", [("--dry-run",), ("--table",)])
-def test_on_a_terminal_no_line_of_words_is_wider_than_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
-) -> None:
-    if "--table" in arguments:
-        run = runs.create(tmp_path / "runs")
-        runs.write_part(run, [runs.speculative(unit) for unit in runs.planned(run)])
-        load_run(run, tmp_path / "runs" / "warehouse.duckdb")
-    monkeypatch.setattr("rich.console.Console.is_terminal", True)
-    command = ("speccot-table2", "--output", str(tmp_path / "runs"), *arguments)
-    result = CliRunner(env={"COLUMNS": "80"}).invoke(reproduce.main, list(command))
-    assert result.exit_code == 0, result.output
-    printed = click.unstyle(result.output).splitlines()
-    lines = [line for line in printed if not line.lstrip().startswith("--")]  # flags are there to be copied
-    assert max(map(len, lines)) <= 80, max(lines, key=len)
 
 
 def test_a_run_of_several_rows_is_planned_once(tmp_path: Path) -> None:
@@ -198,20 +178,3 @@ def test_a_suite_is_run_graded_and_shown_in_one_command(tmp_path: Path) -> None:
     assert len(list((tmp_path / "runs").glob("amc23-*"))) == 3  # scripted pairs are all alike
     assert "LIMITED RUN" in result.output
     assert "no run yet" in result.output
-
-
-def test_the_probe_of_specreasons_judge_has_a_dry_run_and_is_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_stand_ins(tmp_path)
-    monkeypatch.setenv(benchmarks.DATA_DIR_VARIABLE, str(tmp_path))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    output = tmp_path / "runs"
-    result = invoke("specreason-probe", "--dry-run", "--cluster", "slurm", "--output", str(output))
-    assert result.exit_code == 0, result.output
-    told = " ".join(result.output.split())
-    assert "aime24: missing, 0 of 120 samples, GPU-hours unknown" in told
-    assert "Then a probe of 2 runs: 200 decisions, continued 8 times each way." in told
-    assert "at most as much as whole chains of the target alone. Total: GPU-hours unknown for 2 runs." in told
-    assert not output.exists()
-    assert "demo, demo-methods, specreason-probe" in invoke("--list").output

@@ -29,12 +29,12 @@ method = "vanilla"
 method = "speccot"
 drafts = 2
 """
-NIGHTS = [date(2026, 1, day) for day in (1, 2, 3, 4)]
+NIGHTS = [date(2026, 1, day) for day in range(1, 9)]
 
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four nights on which nothing happened."""
+    """Eight nights on which nothing happened."""
     folder = tmp_path_factory.mktemp("nights")
     path = folder / "small.toml"
     path.write_text(SUITE.format(output=folder / "runs"), encoding="utf-8")
@@ -48,9 +48,9 @@ def verdict(suite: Path, night: date) -> str:
 
 
 def test_the_first_nights_are_inconclusive_and_then_pass(suite: Path) -> None:
-    for night, expected_verdict in ((NIGHTS[0], "INCONCLUSIVE"), (NIGHTS[3], "PASS")):
+    for night, expected_verdict in ((NIGHTS[0], "INCONCLUSIVE"), (NIGHTS[7], "PASS")):
         nightly.conclude(str(suite), night.isoformat())
-        assert verdict(suite, night).startswith(f"**{expected_verdict}: night of {night}, 2 cells**")
+        assert verdict(suite, night).startswith(f"**{expected_verdict}: night of {night}, 2 cells")
 
 
 def test_a_drop_is_confirmed_by_a_second_run_and_fails_the_night(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_a_drop_is_confirmed_by_a_second_run_and_fails_the_night(suite: Path, mo
         return [text.replace("boxed{", "boxed{9") for text in write(self, prompt, sampling)]
 
     monkeypatch.setattr(SimulatedModel, "write", worse)
-    night = date(2026, 1, 5)
+    night = date(2026, 1, 9)
     nightly.launch(suite, night)
     before = {run.path.name for run in run_folders([suite.parent / "runs"])}
     with pytest.raises(nightly.NightFailed):
@@ -72,11 +72,11 @@ def test_a_drop_is_confirmed_by_a_second_run_and_fails_the_night(suite: Path, mo
     again = {run.path.name: run for run in run_folders([suite.parent / "runs"])}.keys() - before
     assert len(again) == 2, "only what was suspicious was run again"
     tags = {run.spec().tag for run in run_folders([suite.parent / "runs"]) if run.path.name in again}
-    assert tags == {"2026-01-05.confirm"}
+    assert tags == {"2026-01-09.confirm"}
 
 
 def test_the_command(suite: Path) -> None:
-    command = [sys.executable, "-m", "jobs", "nightly", "--suite", str(suite), "--date", "2026-01-04"]
+    command = [sys.executable, "-m", "jobs", "nightly", "--suite", str(suite), "--date", "2026-01-08"]
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "PASS" in again.stdout
@@ -89,11 +89,11 @@ def test_the_command(suite: Path) -> None:
 def test_nights_whose_folders_and_database_are_gone_remain_the_baseline(suite: Path) -> None:
     output = suite.parent / "runs"
     for run in run_folders([output]):
-        if run.spec().tag in {str(night) for night in NIGHTS[:3]}:
+        if run.spec().tag in {str(night) for night in NIGHTS[:7]}:
             shutil.rmtree(run.path)
     (output / "warehouse.duckdb").unlink()
-    nightly.conclude(str(suite), str(NIGHTS[3]))
-    assert verdict(suite, NIGHTS[3]).startswith(f"**PASS: night of {NIGHTS[3]}, 2 cells**")
+    nightly.conclude(str(suite), str(NIGHTS[7]))
+    assert verdict(suite, NIGHTS[7]).startswith(f"**PASS: night of {NIGHTS[7]}, 2 cells")
     (output / "warehouse.nights.jsonl").unlink()
-    nightly.conclude(str(suite), str(NIGHTS[3]))
-    assert "0 of 3 nights of baseline" in verdict(suite, NIGHTS[3])
+    nightly.conclude(str(suite), str(NIGHTS[7]))
+    assert "0 of 7 nights of baseline" in verdict(suite, NIGHTS[7])

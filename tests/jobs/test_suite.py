@@ -138,7 +138,6 @@ def test_nothing_is_launched_where_one_run_is_wrong(tmp_path: Path) -> None:
         ("[[run]]\nmethod = 'vanilla'\n[latency]\nconcurrency = 4", r"\[latency\]: concurrency 4: these runs have one"),
         ("[[run]]\nmethod = 'vanilla'\n[latency]\noutput = 'x'", "set output once at the top: all runs share"),
         ("[[run]]\nmethod = 'vanilla'\n[latency]\ntag = 'x'", "not allowed in a suite: tag"),
-        ("[[run]]\nmethod = 'vanilla'\n[latency]\nrow = 'x'", r"\[latency\]: row: valid in a \[\[run\]\] only"),
         ("[[run]]\nmethod = 'vanilla'\ndataset = 'demo'\n[latency]\nlimit = 0", r"\[latency\], run 1: "),
     ],
 )
@@ -154,7 +153,7 @@ def test_a_wrong_suite_is_refused_in_one_line(tmp_path: Path, text: str, message
 def test_wrong_settings_of_a_night_are_refused_as_those_of_a_launch_are(tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text("[nightly]\nretries = 3\n[[run]]\nmethod = 'vanilla'", encoding="utf-8")
-    with pytest.raises(suite.BadSuite, match=r"wrong\.toml: \[nightly\]: unknown key retries"):
+    with pytest.raises(suite.BadSuite, match=r"wrong\.toml: \[nightly\]: retries 3: .*the keys are recoveries"):
         suite.read(path)
 
 
@@ -225,7 +224,6 @@ def test_runs_share_engines_and_one_that_fails_is_named_after_the_others_have_ru
     assert len(engine_starts(first.run)) == (2 if cluster == "debug" else 4), "one pair per worker"
     printed = capsys.readouterr().out
     assert sum(line.startswith("[") and " ± " in line for line in printed.splitlines()) >= 2, "both have their line"
-    assert "3 runs with 2 starts of engines; alone they would need 4." in printed
 
 
 def sweep(folder: Path, run: str) -> suite.Suite:
@@ -249,11 +247,6 @@ def test_a_list_stands_for_one_run_of_each_value(tmp_path: Path) -> None:
     ("run", "message"),
     [
         ('method = "specreason"\nthreshold = []', "run 1: threshold: an empty list"),
-        (f'method = "specreason"\nseed = {list(range(501))}', "sweep.toml: 1,002 runs; valid: up to 1,000 runs"),
-        (
-            f'method = "specreason"\nseed = {list(range(300))}\n[[run]]\nmethod = "vanilla"\nseed = {list(range(201))}',
-            "1,002 runs; valid: up to 1,000 runs in a suite",
-        ),
         ('method = "specreason"\nthreshold = [3, "x"]', "run 1: --threshold"),
         ('method = "specreason"\nrow = 3', "run 1: row: expected the name"),
     ],

@@ -82,8 +82,10 @@ OWN = [
     {"id": "f", "problem": "What is 3 - 9?", "answer": "-6", "level": "hard", "subject": "differences"},
 ]
 """Sums that the scripted engine solves, more or less often; the fifth it never does."""
-DATES = tuple(f"2026-01-{day:02}" for day in range(1, 6))
-"""Nights: the verdict on the fourth is the first with enough of them before it."""
+DATES = tuple(f"2026-01-{day:02}" for day in range(1, 10))
+"""Nights: the verdict on the eighth is the first with enough of them before it."""
+EARLY = 5
+"""Nights that ran before the runs that are last."""
 SPEEDS = {"draft": 0.002, "other": 0.01}
 """Seconds per token of the engines."""
 
@@ -244,7 +246,7 @@ def make(where: Path) -> Corpus:
         for run in (timed, runs["rsd"]):
             _scored(corpus, run)
         corpus.print("warehouse.candidates", runs["scot"])
-        for night in DATES:
+        for night in DATES[:EARLY]:
             corpus.print("jobs nightly", "--suite", "nights.toml", "--date", night, exit_code=None)
     with _speeds({20: RequestRefused("too long"), 45: RequestRefused("too long")}):
         failed = corpus.launch("errors", method="specreason", samples=2, tag="errors")
@@ -254,6 +256,9 @@ def make(where: Path) -> Corpus:
     corpus.print("jobs finalize", died)
     corpus.print("grading.regrade", died)
     corpus.print("warehouse.load", "runs")
+    with _speeds():
+        for night in DATES[EARLY:]:
+            corpus.run("jobs nightly", "--suite", "nights.toml", "--date", night, exit_code=None)
     return corpus
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.snapshots.corpus import DATES, Corpus
+from tests.snapshots.corpus import DATES, EARLY, Corpus
 from tests.snapshots.values import Names, Numbers
 from warehouse.database import Connection, rows
 
@@ -124,10 +124,11 @@ def test_probed(corpus: Corpus, names: Names, numbers: SnapshotAssertion) -> Non
 def test_nights(corpus: Corpus, names: Names, numbers: SnapshotAssertion) -> None:
     database = "nights/warehouse.duckdb"
     with corpus.opened(corpus.where / database) as connection:
-        found = {"estimates": names.rows(rows(connection, "FROM estimate"))}
+        of_early = "FROM estimate WHERE run_id IN (SELECT run_id FROM run WHERE tag <= $last)"
+        found = {"estimates": names.rows(rows(connection, of_early, {"last": DATES[EARLY - 1]}))}
     for night in DATES:
         words = ("--night", night, "--database", database, "--json")
-        found[night] = [names.replaced(json.loads(corpus.run("warehouse.regress", *words, exit_code=None).stdout))]
+        found[night] = [names.replaced(json.loads(corpus.run("warehouse.nightly", *words, exit_code=None).stdout))]
     assert found == numbers
 
 

@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "warehouse.report": ("BASE", "BATCH", "REASON", "--format", "md", *DATABASE),
     "warehouse.plan": ("BASE", "BATCH"),
     "warehouse.probed": ("PROBE",),
-    "warehouse.regress": ("--database", "nights/warehouse.duckdb"),
+    "warehouse.nightly": ("--database", "nights/warehouse.duckdb"),
     "warehouse.export": ("BATCH", "-o", "exported", *DATABASE),
 }  # fmt: skip
 """Arguments of commands that only read; words in capitals are runs."""

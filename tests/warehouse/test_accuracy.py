@@ -16,7 +16,7 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
-from warehouse.nightly.gates import GATES
+from warehouse.nightly.judge import GATES
 from warehouse.query import named_queries
 from warehouse.statistics.bounded import accuracy
 

@@ -21,7 +21,7 @@ from warehouse.database import Connection, reader
 from warehouse.database import rows as rows_of
 from warehouse.load import load_run
 from warehouse.measures import measure
-from warehouse.nightly.measures import read_totals
+from warehouse.nightly.history import read_totals
 from warehouse.nightly.metrics import FALLBACK
 
 THRESHOLD = 0.65

@@ -11,12 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.suite import NIGHTLY_OUTPUT
-from warehouse import compare, export, load, query, regress, trace
+from warehouse import compare, export, load, query, trace
 from warehouse.database import WarehouseError
+from warehouse.nightly import __main__ as nightly
 from warehouse.options import NIGHTLY_FOLDER, WarehouseCommand, choose_format, default_database
 from warehouse.report import __main__ as report
 
-COMMANDS = (compare, export, load, query, regress, report, trace)
+COMMANDS = (compare, export, load, query, nightly, report, trace)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_a_night_is_judged_by_the_database_of_nightly_runs_unless_there_is_none(
         Path(path).touch()
     read: list[Path] = []
     monkeypatch.setattr("warehouse.nightly.verdict.judged", lambda database, *_: read.append(database))
-    CliRunner().invoke(regress.main, [])
+    CliRunner().invoke(nightly.main, [])
     assert read == [Path(expected)]
 
 
@@ -137,7 +138,7 @@ def test_every_command_of_the_warehouse_has_the_same_options_and_errors() -> Non
         (compare, ["a", "b"]),
         (export, ["a"]),
         (query, ["SELECT 1"]),
-        (regress, []),
+        (nightly, []),
         (report, ["a"]),
         (trace, ["a", "b", "0"]),
     ],

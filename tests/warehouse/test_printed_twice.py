@@ -18,8 +18,7 @@ from warehouse.database import Connection, reader, rows
 from warehouse.formatting import span
 from warehouse.load import load_runs
 from warehouse.measures import measure
-from warehouse.nightly.history import read_nights
-from warehouse.nightly.measures import read_totals
+from warehouse.nightly.history import read_nights, read_totals
 from warehouse.nightly.metrics import FALLBACK, SPEED_UP
 from warehouse.report.facts import report_facts
 from warehouse.report.page import make_report

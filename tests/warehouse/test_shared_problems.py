@@ -15,7 +15,7 @@ from tests.warehouse.test_compare import compare, load, records
 from warehouse.database import reader, rows
 from warehouse.load import load_run
 from warehouse.measures import measure
-from warehouse.nightly.measures import of_times, read_baselines, read_times
+from warehouse.nightly.history import of_times, read_baselines, read_times
 from warehouse.report.__main__ import main as report
 from warehouse.report.facts import over_the_same_problems, report_facts
 from warehouse.summary import summary

@@ -1,6 +1,6 @@
 """Take the README's pictures of a report page: `python -m tools.pictures.picture REPORT.html`.
 
-Writes `report.png` (the page down to the accuracies in both regimes) and `trace.png` (the trace viewer at a sample in
+Writes `report.png` (the page down to the accuracies) and `trace.png` (the trace viewer at a sample in
 which two methods reject a draft and end right, side by side) beside this module. REPORT.html is the page that `make
 demo` writes.
 """

@@ -1,4 +1,4 @@
-"""Cells and nights: what is judged, and what it is judged against.
+"""Cells and nights: what is judged, and the comparable nights that it is judged against.
 
 A cell is a method with its parameters, models and sampling on a dataset. It runs every night with another seed. A
 second run in the same night is a re-run that confirms or refutes a suspicion.
@@ -6,15 +6,26 @@ second run in the same night is a re-run that confirms or refutes a suspicion.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from warehouse.render import completion
-from warehouse.statistics.intervals import Counts, rerun_standard_error
+from warehouse.statistics.intervals import Counts
+from warehouse.statistics.night import FEWEST, MOST, WINDOW
+
+ACCURACY, TIMES = "", "times"
+"""Whose conditions must be equal in comparable nights: those of results, or those of times too."""
+_DEVICES = "devices"
+SCORE = "pass@1"
+"""Name of the metric that every run has."""
+
+
+Key = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True)
@@ -57,11 +68,6 @@ class Batch:
         """pass@1: mean over problems."""
         return float(np.mean(self.correct / self.samples))
 
-    @cached_property
-    def noise(self) -> float | None:
-        """Standard error of the score over re-runs of the same problems; None with one sample per problem."""
-        return rerun_standard_error(self.correct, self.samples)
-
 
 @dataclass(frozen=True)
 class CellNight:
@@ -81,8 +87,6 @@ class CellNight:
     """The date in the prompts, where a chat template has one: a change of it is said, and changes no condition."""
     baseline: str | None = None
     """The cell whose runs of this night the speed-up refers to: the target alone under the same conditions."""
-    num_baseline_runs: int = 1
-    """Complete runs of that cell in this night."""
     uncounted: tuple[str, ...] = ()
     """Phrases that say which runs of this night ran under other conditions than the first and are no re-runs of it."""
     untimed: tuple[str, ...] = ()
@@ -98,10 +102,42 @@ class CellNight:
         """True if every sample of the first run has a grade."""
         return self.first.num_missing == 0
 
+    @cached_property
+    def day(self) -> int:
+        """Number of the night's date."""
+        return self.night.toordinal()
+
     @property
     def complete(self) -> list[Batch]:
         """The runs whose samples all have a grade, the first one first."""
         return [batch for batch in (self.first, *self.reruns) if batch.num_missing == 0]
+
+    @cached_property
+    def values(self) -> Mapping[str, float]:
+        """Values of `metrics.METRICS` by name, each the mean over the complete runs that have it."""
+        found = {SCORE: self.together.score}
+        for name in self.first.measures:
+            values = [batch.measures[name] for batch in self.complete if name in batch.measures]
+            if values:
+                found[name] = sum(values) / len(values)
+        return found
+
+    def num_values(self, name: str) -> int:
+        """Return how many complete runs have a metric."""
+        return sum(name == SCORE or name in batch.measures for batch in self.complete)
+
+    @cached_property
+    def conditions(self) -> Mapping[str, tuple[Mapping[str, str], Mapping[str, str], Key]]:
+        """By ACCURACY and TIMES: conditions whose change is judged, those without which nothing is comparable, a key.
+
+        Times on other devices, or with other settings, are other times: only a change of software is judged.
+        """
+        devices = {name: value for name, value in self.environment.items() if name == _DEVICES}
+        fixed = {ACCURACY: self.inputs, TIMES: {**self.inputs, **self.times, **devices}}
+        return {
+            of: (self.environment, kept, (tuple(sorted(self.environment.items())), tuple(sorted(kept.items()))))
+            for of, kept in fixed.items()
+        }
 
     @cached_property
     def together(self) -> Batch:
@@ -120,11 +156,6 @@ class CellNight:
                 for batch in incomplete
             ),
         ]
-
-    @property
-    def is_confirmed(self) -> bool:
-        """True if there is a complete re-run."""
-        return any(batch.num_missing == 0 for batch in self.reruns)
 
 
 def pooled(batches: Sequence[Batch]) -> Batch:
@@ -151,3 +182,89 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         for name in names
         if before.get(name) != now.get(name)
     ]
+
+
+class Reference(NamedTuple):
+    """What a metric of tonight is compared with."""
+
+    nights: Sequence[CellNight]
+    """At least FEWEST comparable nights, the newest, oldest first."""
+    window: Sequence[CellNight]
+    """The last nights under tonight's conditions, which are looked at together with tonight."""
+    is_opening: bool
+    """Whether there are too few under tonight's conditions, so that those of the nearest ones before count."""
+    opened: date
+    """The first night under tonight's conditions."""
+    environment: Mapping[str, str]
+
+
+@dataclass
+class _Alike:
+    """The nights of a cell under equal conditions, oldest first."""
+
+    nights: list[CellNight] = field(default_factory=list)
+    counted: dict[str, list[CellNight]] = field(default_factory=dict)
+    """By metric: those that later nights are compared with."""
+
+    def newest(self, name: str, before: date = date.max) -> list[CellNight]:
+        """Return the newest MOST nights that count for a metric."""
+        found = self.counted.get(name, [])
+        return found[-MOST:] if before == date.max else [night for night in found if night.night < before][-MOST:]
+
+
+class Past:
+    """The earlier nights of one cell, by their conditions. Those of accuracy and of times are sorted separately.
+
+    Nights under equal conditions need not be contiguous: a cell that runs on one of two types of nodes has two kinds of
+    nights, and each finds its own.
+    """
+
+    def __init__(self) -> None:
+        self.last: CellNight | None = None
+        self.names: set[str] = set()
+        """The metrics that any night had."""
+        self._alike: dict[str, dict[Key, _Alike]] = {ACCURACY: {}, TIMES: {}}
+        self._opened: dict[str, dict[Key, date]] = {ACCURACY: {}, TIMES: {}}
+
+    def keep(self, night: CellNight, excluded: Container[str], *, is_usable: bool) -> None:
+        """Add a judged night. excluded: the metrics that no later night is compared with; is_usable: False: none."""
+        self.last = night
+        self.names |= night.values.keys()
+        for of, (_, _, key) in night.conditions.items():
+            self._opened[of].setdefault(key, night.night)
+            if is_usable and night.is_complete:
+                alike = self._alike[of].setdefault(key, _Alike())
+                alike.nights.append(night)
+                for name in night.values:
+                    if name not in excluded:
+                        alike.counted.setdefault(name, []).append(night)
+
+    def own(self, night: CellNight) -> list[CellNight]:
+        """Return the nights under tonight's conditions that its accuracy is compared with, the newest."""
+        return self._alike[ACCURACY].get(night.conditions[ACCURACY][2], _Alike()).newest(SCORE)
+
+    def reference(self, night: CellNight, of: str, name: str) -> Reference | None:
+        """Return what a metric of a night is compared with; None where there are too few comparable nights.
+
+        of: ACCURACY or TIMES, whose conditions must be equal. Where tonight's conditions are new, it is compared with
+        the nights under those that differ least, the last of these, of those that had enough nights before.
+        """
+        environment, _, key = night.conditions[of]
+        own = self._alike[of].get(key, _Alike())
+        opened = self._opened[of].get(key, night.night)
+        window = own.nights[1 - WINDOW :]
+        if len(nights := own.newest(name)) >= FEWEST:
+            return Reference(nights, window, False, opened, environment)
+        others = [
+            alike
+            for other, alike in self._alike[of].items()
+            if other[1] == key[1] and other != key and len(alike.newest(name, opened)) >= FEWEST
+        ]
+        if not others:
+            return None
+
+        def nearness(alike: _Alike) -> tuple[int, date]:
+            return -len(changes(alike.nights[-1].environment, environment)), alike.nights[-1].night
+
+        nearest = max(others, key=nearness)
+        return Reference(nearest.newest(name), window, True, opened, nearest.nights[-1].environment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -18,14 +18,22 @@ from typing import Any
 import numpy as np
 import orjson
 
-from jobs.run.files import append_record, read_records
+from jobs.run.files import WrongFormat, append_record, read_records
 from jobs.run.locks import Lock
 from warehouse.comparison.manifests import PROMPT_DATE, Manifest, read_manifests
 from warehouse.database import Connection, WarehouseError, reader, rows
-from warehouse.nightly.cells import Batch, CellNight
-from warehouse.nightly.measures import Times, of_times, read_baselines, read_times, read_totals
-from warehouse.nightly.metrics import METRICS
-from warehouse.nightly.past import TIMES
+from warehouse.nightly.cells import TIMES, Batch, CellNight
+from warehouse.nightly.metrics import (
+    CACHE_HITS,
+    CRITICAL_PATH,
+    DRAFT_SHARE,
+    FALLBACK,
+    METRICS,
+    SPEED_UP,
+    SPENT,
+    TOKEN_TIME,
+    TRUNCATED,
+)
 
 NIGHT_BEGINS_HOUR = 12
 """UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date of
@@ -36,8 +44,6 @@ Conditions = tuple[dict[str, str], dict[str, str], dict[str, str]]
 """Environment and inputs of a run, and further conditions of its times; runs with equal ones share the object."""
 _Dates = dict[str, str]
 """The date in a run's prompts, by its printed name; empty where they hold none."""
-_FORMAT = {"format": 1}
-"""The format of the lines beside a database, which each of them names. No other one is read."""
 _AT = "at"
 """Tells two lines of equal content apart, between which there was another."""
 _DATED = r"\d{4}-\d{2}-\d{2}"
@@ -74,6 +80,42 @@ WHERE run_id IN (SELECT run_id FROM run WHERE is_greedy) GROUP BY run_id
 _GRADED = """
 SELECT run_id, count(*) FILTER (finished AND graded) AS num_graded FROM sample_grade
 WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY run_id
+"""
+_TOTALS = """
+WITH decided AS (
+    SELECT run_id, sum(num_refused) AS num_refused, sum(num_decisions) AS num_decisions FROM step_total GROUP BY run_id
+), token AS (
+    SELECT run_id, count(DISTINCT sample_id) AS num_samples, sum(emitted_tokens) AS emitted,
+        coalesce(sum(emitted_tokens) FILTER (model = 'draft'), 0) AS drafted, sum(spent_tokens) AS spent,
+        sum(critical_path_tokens) AS critical_path
+    FROM sample_tokens GROUP BY run_id
+), cache AS (
+    SELECT run_id, sum(cached_tokens) AS cached, sum(prompt_tokens) AS prompt FROM call_total GROUP BY run_id
+), graded AS (
+    SELECT run_id, count(*) AS num_graded, count(*) FILTER (verdict = 'truncated') AS num_truncated
+    FROM sample_grade WHERE graded GROUP BY run_id
+)
+SELECT run_id, num_refused, num_decisions, token.num_samples, emitted,
+    CASE WHEN draft_name IS NOT NULL THEN drafted END AS drafted, spent, critical_path,
+    cached, prompt, num_graded, num_truncated
+FROM run LEFT JOIN decided USING (run_id) LEFT JOIN token USING (run_id) LEFT JOIN cache USING (run_id)
+LEFT JOIN graded USING (run_id)
+"""
+_SHARES = {
+    FALLBACK.name: ("num_refused", "num_decisions"),
+    DRAFT_SHARE.name: ("drafted", "emitted"),
+    TRUNCATED.name: ("num_truncated", "num_graded"),
+    CACHE_HITS.name: ("cached", "prompt"),
+}
+_TIMED = {metric.name for metric in METRICS if metric.of == TIMES}
+_PER_SAMPLE = {SPENT.name: "spent", CRITICAL_PATH.name: "critical_path"}
+_TOKEN_TIMES = """
+SELECT run_id, list(ln(latency_seconds / emitted_tokens) ORDER BY problem_id) AS token_times
+FROM problem_speed GROUP BY run_id
+"""
+_PAIRS = "SELECT run_id, baseline_run_id FROM comparable_baseline ORDER BY run_id, baseline_run_id"
+_SPEED_UPS = """
+SELECT run_id, baseline_run_id, ln(speed_up) AS log_speed_up FROM speed_up ORDER BY run_id, baseline_run_id
 """
 _CELL = ("dataset", "method", "params", "draft_name", "target_name", "temperature", "top_p", "token_budget")
 _OPTIONAL_OF_CELL = {"reward_name": "reward model"} | {
@@ -142,7 +184,7 @@ def keep_nights(database: Path) -> None:
             for cell in cells:
                 line = _as_line(cell)
                 if line != lines.get((line["night"], line["cell"])):
-                    append_record(path, {**_FORMAT, **line, _AT: time.time()})
+                    append_record(path, {**line, _AT: time.time()})
 
 
 def _kept_file(database: Path) -> Path:
@@ -151,10 +193,11 @@ def _kept_file(database: Path) -> Path:
 
 def _kept_lines(database: Path) -> dict[tuple[str, str], dict[str, Any]]:
     path, lines = _kept_file(database), {}
-    for line in read_records(path):
-        if line.get("format") != _FORMAT["format"]:
-            raise WarehouseError(f"{path} has lines of another format: move it away, and nights are judged without it")
-        lines[line["night"], line["cell"]] = {k: v for k, v in line.items() if k not in (_AT, "format")}
+    try:
+        for line in read_records(path):
+            lines[line["night"], line["cell"]] = {k: v for k, v in line.items() if k != _AT}
+    except WrongFormat as error:
+        raise WarehouseError(f"{error}, or move it away: nights are then judged without it") from error
     return lines
 
 
@@ -246,22 +289,11 @@ def _night_of_cells(
                 continue
             if slower:
                 untimed.append(f"the times of re-run {batch.run_id} do not count: {', '.join(slower)}")
-            reruns.append(replace(batch, measures=_timeless(batch.measures)) if slower else batch)
-        bases = [base for base in measured.baselines.get(first.run_id, ()) if base in tonight]
-        baseline = tonight[bases[0]] if bases else None
-        found.append(
-            CellNight(
-                cell,
-                night,
-                first,
-                tuple(reruns),
-                *of_first,
-                baseline,
-                max(1, len(bases)),
-                tuple(uncounted),
-                tuple(untimed),
-            )
-        )
+            timeless = {name: value for name, value in batch.measures.items() if name not in _TIMED}
+            reruns.append(replace(batch, measures=timeless) if slower else batch)
+        baseline = next((tonight[b] for b in measured.baselines.get(first.run_id, ()) if b in tonight), None)
+        of_runs = first, tuple(reruns), *of_first, baseline, tuple(uncounted), tuple(untimed)
+        found.append(CellNight(cell, night, *of_runs))
     return found
 
 
@@ -283,12 +315,6 @@ def _order(row: Mapping[str, object]) -> tuple[bool, datetime]:
     began_at = row["began_at"]
     assert isinstance(began_at, datetime)
     return _tagged(row) is not None and str(row["tag"]) != str(_tagged(row)), began_at
-
-
-def _timeless(measures: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics without those that need equal conditions of times."""
-    without = {metric.name for metric in METRICS if metric.of == TIMES}
-    return {name: value for name, value in measures.items() if name not in without}
 
 
 def _conditions(manifest: Manifest) -> Conditions:
@@ -331,3 +357,65 @@ def _batch(row: Mapping[str, object], measures: Mapping[str, float]) -> Batch:
 def _counts(values: object) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     assert isinstance(values, Iterable)
     return np.array(list(values), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Times of a run, as logarithms."""
+
+    token_time: float | None
+    """Mean over problems of the seconds per emitted token."""
+    speed_ups: Mapping[str, float]
+    """By run of the target alone that its speed may be compared with."""
+
+
+def read_totals(connection: Connection) -> dict[str, dict[str, float]]:
+    """Return the metrics of every run that need no other run and no clock; those that do not apply are left out."""
+    return {str(row["run_id"]): dict(_of_totals(row)) for row in rows(connection, _TOTALS)}
+
+
+def _of_totals(row: Mapping[str, object]) -> Iterable[tuple[str, float]]:
+    def number(column: str) -> int | None:
+        return None if row[column] is None else int(str(row[column]))
+
+    for name, (part, whole) in _SHARES.items():
+        numerator, denominator = number(part), number(whole)
+        if numerator is not None and denominator:
+            yield name, numerator / denominator
+    num_samples = number("num_samples")
+    for name, column in _PER_SAMPLE.items():
+        total = number(column)
+        if num_samples and total:
+            yield name, float(np.log(total / num_samples))
+
+
+def read_times(connection: Connection) -> dict[str, Times]:
+    """Return the times of every run that has any."""
+    token_times: dict[str, float] = {}
+    for row in rows(connection, _TOKEN_TIMES):
+        logs = row["token_times"]
+        assert isinstance(logs, list)
+        token_times[str(row["run_id"])] = sum(logs) / len(logs)
+    speed_ups: dict[str, dict[str, float]] = {}
+    for row in rows(connection, _SPEED_UPS):
+        ratios = speed_ups.setdefault(str(row["run_id"]), {})
+        ratios[str(row["baseline_run_id"])] = float(str(row["log_speed_up"]))
+    names = {*token_times, *speed_ups}
+    return {name: Times(token_times.get(name), speed_ups.get(name, {})) for name in names}
+
+
+def read_baselines(connection: Connection) -> dict[str, list[str]]:
+    """Return by run the runs of the target alone that its speed may be compared with."""
+    found: dict[str, list[str]] = {}
+    for row in rows(connection, _PAIRS):
+        found.setdefault(str(row["run_id"]), []).append(str(row["baseline_run_id"]))
+    return found
+
+
+def of_times(own: Times | None, baselines: Collection[str]) -> dict[str, float]:
+    """Return the time per token of a run and its speed-up against the runs of its night's target alone."""
+    if own is None:
+        return {}
+    found = {} if own.token_time is None else {TOKEN_TIME.name: own.token_time}
+    ratios = [ratio for base, ratio in own.speed_ups.items() if base in baselines]
+    return found | ({SPEED_UP.name: sum(ratios) / len(ratios)} if ratios else {})

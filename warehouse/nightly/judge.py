@@ -1,30 +1,26 @@
 """The verdict on a night.
 
-Every cell is screened against the earlier nights of its segment; only suspicious cells are run again, and first run and
-re-run together are tested again. Holm's correction covers all cells of the night, as if each had been run again:
-what is not suspicious cannot be rejected, so the chance of any false alarm in a night stays below the level whatever
-the screen. Accuracy has a test stratified within problems (warehouse.nightly.accuracy), everything else one over nights
-(warehouse.nightly.metrics).
+Every metric of every cell is compared with the cell's earlier comparable nights by one rule (`statistics.night`): what
+looks suspicious tonight is run again, and first run and re-run together decide; or the mean of the last three nights
+does. Rates that hardly vary have gates, which need no re-run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from typing import Literal
 
 from harness.cli import exit_codes
-from warehouse.nightly import accuracy, metrics
-from warehouse.nightly.accuracy import SIDES, Side, Tested
-from warehouse.nightly.cells import CellNight, changes
-from warehouse.nightly.gates import NEWEST, changed_inputs, drift, raised
-from warehouse.nightly.metrics import SPEED_UP, TRUNCATED, MetricVerdict
-from warehouse.nightly.night_effects import NightEffects
-from warehouse.nightly.past import ACCURACY, SHORTEST_BASELINE, TIMES, Past, Segment
-from warehouse.nightly.reasons import Verdict, about_accuracy, about_metric, absent, dated, points, untimed
-from warehouse.statistics.night_changes import NO_FACTOR, NightFactor
-from warehouse.statistics.paired import holm
+from harness.plural import counted
+from warehouse.nightly import metrics
+from warehouse.nightly.cells import ACCURACY, SCORE, TIMES, Batch, CellNight, Past, changes, pooled
+from warehouse.nightly.metrics import METRICS, PASS_AT_1, SPEED_UP, TOKEN_TIME, Metric, MetricVerdict
+from warehouse.statistics.night import FEWEST, Spread
 
+Verdict = Literal["PASS", "WARN", "FAIL", "INCONCLUSIVE"]
+Said = tuple[Verdict, str]
 EXIT_CODES: Mapping[Verdict, int] = {
     "PASS": exit_codes.DONE,
     "FAIL": exit_codes.TROUBLE,
@@ -35,6 +31,18 @@ EXIT_CODES: Mapping[Verdict, int] = {
 _SEVERITY: tuple[Verdict, ...] = ("FAIL", "INCONCLUSIVE", "WARN", "PASS")
 REMEMBERED_DAYS = 7
 """A cell that ran within this many days and not tonight is reported as missing."""
+GATES = {
+    "samples without an answer that can be read": ("no_answer", "unparsable"),
+    "samples that ended with an error": ("error",),
+    "grader timeouts": ("grader_timeout",),
+    "golds rejected": ("bad_gold",),
+}
+"""Rates that hardly vary, each with the verdicts that it counts: a rise shows a broken prompt or parser."""
+SMALLEST_RISE = 0.01
+NOISE_FACTOR = 5.0
+"""Smallest rise that is a fault, in standard deviations of a count; chance reaches it once in millions of nights."""
+GREEDY_TOKENS = 0.05
+"""Tolerated relative change of the emitted tokens under greedy decoding, which should not change at all."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +54,24 @@ class CellVerdict:
     reasons: tuple[str, ...] = ()
     run_id: str | None = None
     num_baseline: int = 0
-    """Number of nights that it was compared with."""
+    """Number of nights that its pass@1 was compared with, or could be."""
     score: float | None = None
     """pass@1 tonight, re-runs included."""
-    baseline_score: float | None = None
-    p_holm: float | None = None
-    """One-sided, the smaller side's; None where nothing was tested."""
-    detectable_drop: float | None = None
-    """Drop that tonight's design confirms with 80 % chance."""
     needs_rerun: bool = False
-    spoils_baseline: bool = False
-    """Whether later nights must not be measured by this one."""
+    is_usable: bool = True
+    """Whether later nights may be compared with this one."""
     metrics: tuple[MetricVerdict, ...] = ()
-    doubtful: frozenset[str] = frozenset()
-    """The quantities whose baseline the night does not enter: they looked suspicious, confirmed or not."""
+    """pass@1 first; none where nothing was compared."""
+
+    @property
+    def accuracy(self) -> MetricVerdict | None:
+        """What is said of pass@1."""
+        return self.metrics[0] if self.metrics else None
+
+    @property
+    def is_judged(self) -> bool:
+        """False where nothing can be said, and a re-run would not change that: such a cell decides no night."""
+        return self.verdict != "INCONCLUSIVE" or self.needs_rerun
 
 
 @dataclass(frozen=True)
@@ -69,8 +81,8 @@ class NightVerdict:
     night: date
     verdict: Verdict
     cells: Sequence[CellVerdict]
-    factors: Mapping[str, NightFactor] = field(default_factory=dict)
-    """What all cells of a night have in common, by quantity; only where there is such a thing."""
+    spreads: Mapping[str, Spread] = field(default_factory=dict)
+    """How much each metric wanders from night to night, over all cells."""
 
     @property
     def exit_code(self) -> int:
@@ -84,54 +96,30 @@ class NightVerdict:
 
 
 class Ledger:
-    """The nights judged so far, which are the baseline of the next one."""
+    """The nights judged so far, with which the next one is compared."""
 
     def __init__(self) -> None:
         self._past: dict[str, Past] = {}
-        self._effects = NightEffects()
 
-    def judge(self, tonight: Sequence[CellNight], *, seeks_drift: bool = True) -> NightVerdict:
-        """Judge the night that follows. A cell that should have run and did not is INCONCLUSIVE.
-
-        seeks_drift: whether to look for drift, which takes long after years and spoils no baseline.
-        """
-        factors = self._effects.factors()
+    def judge(self, tonight: Sequence[CellNight]) -> NightVerdict:
+        """Judge the night that follows. Cells that cannot be judged are INCONCLUSIVE, and the others decide."""
         pasts = {night.cell: self._past.get(night.cell, Past()) for night in tonight}
-        opening = {night.cell: _opening(night, pasts[night.cell], factors) for night in tonight}
-        tested = [result for result in opening.values() if isinstance(result, Tested)]
-        p: dict[str, dict[Side, float]] = {test.night.cell: {} for test in tested}
-        for side in SIDES:
-            adjusted = holm([test.p[side] for test in tested])
-            for test, value in zip(tested, adjusted, strict=True):
-                p[test.night.cell][side] = value
-        measured = metrics.judged([(test.night, pasts[test.night.cell]) for test in tested], factors)
-        cells = []
-        for cell, result in opening.items():
-            if isinstance(result, CellVerdict):
-                cells.append(result)
-            else:
-                own = pasts[cell].own(result.night)
-                drifted = _drift(result, own, factors) if seeks_drift and own is not None else []
-                of_cell = measured.get(cell, [])
-                last = pasts[cell].last
-                further = [*absent(result.night, pasts[cell]), *untimed(result.night, last, of_cell)]
-                further += dated(result.night, last)
-                cells.append(_closing(result, p[cell], len(tested), of_cell, [*further, *drifted]))
+        unjudged = {night.cell: _unjudged(night, pasts[night.cell]) for night in tonight}
+        found, spreads = metrics.judged([(n, pasts[n.cell]) for n in tonight if unjudged[n.cell] is None])
+        cells = [unjudged[n.cell] or _judged(n, pasts[n.cell], found[n.cell]) for n in tonight]
         cells = _with_baselines(cells, tonight) + self._missing(tonight)
-        worst = min((_SEVERITY.index(cell.verdict) for cell in cells), default=_SEVERITY.index("INCONCLUSIVE"))
-        return NightVerdict(max(night.night for night in tonight), _SEVERITY[worst], cells, factors)
+        deciding = [cell.verdict for cell in cells if cell.is_judged] or ["INCONCLUSIVE"]
+        worst = min(deciding, key=_SEVERITY.index)
+        return NightVerdict(max(night.night for night in tonight), worst, cells, spreads)
 
     def keep(self, tonight: Sequence[CellNight], verdict: NightVerdict) -> None:
         """Add a judged night to the history."""
         said = {cell.cell: cell for cell in verdict.cells}
-        pairs = []
         for night in tonight:
-            past, cell = self._past.setdefault(night.cell, Past()), said[night.cell]
-            before = past.last
-            if before is not None and before.is_complete and night.is_complete and _is_alike(before, night):
-                pairs.append((before, night))
-            past.keep(night, cell.doubtful, is_baseline=not cell.spoils_baseline)
-        self._effects.keep(pairs)
+            cell = said[night.cell]
+            # What was found, and what waits for a re-run, must not become usual.
+            excluded = frozenset(m.metric.name for m in cell.metrics if m.needs_rerun or m.side)
+            self._past.setdefault(night.cell, Past()).keep(night, excluded, is_usable=cell.is_usable)
 
     def _missing(self, tonight: Sequence[CellNight]) -> list[CellVerdict]:
         now = max(night.night for night in tonight)
@@ -144,17 +132,6 @@ class Ledger:
         ]
 
 
-def _did_not_run(now: date, last: date) -> str:
-    said = (
-        f"did not run; it last ran on {last}: python -m jobs nightly --suite FILE --date {now} launches what is missing"
-    )
-    if (now - last).days < REMEMBERED_DAYS:
-        return said
-    return (
-        f"{said}; this is the last night that says so: after {REMEMBERED_DAYS} days without a run a cell is forgotten"
-    )
-
-
 def replay(nights: Sequence[Sequence[CellNight]]) -> list[NightVerdict]:
     """Judge all nights, oldest first, and return their verdicts."""
     ledger, verdicts = Ledger(), []
@@ -164,84 +141,135 @@ def replay(nights: Sequence[Sequence[CellNight]]) -> list[NightVerdict]:
     return verdicts
 
 
-def judge_last(nights: Sequence[Sequence[CellNight]]) -> NightVerdict:
-    """Judge the last of these nights, oldest first, as `replay` does, without what only the others' verdicts need."""
-    ledger = Ledger()
-    for tonight in nights[:-1]:
-        ledger.keep(tonight, ledger.judge(tonight, seeks_drift=False))
-    return ledger.judge(nights[-1])
-
-
-def _is_alike(one: CellNight, other: CellNight) -> bool:
-    """Return whether two nights of a cell had the same conditions; those that were read share them."""
-    return all(
-        first is second or first == second
-        for first, second in (
-            (one.environment, other.environment),
-            (one.inputs, other.inputs),
-            (one.times, other.times),
-        )
-    )
-
-
-def _opening(night: CellNight, past: Past, factors: Mapping[str, NightFactor]) -> CellVerdict | Tested:
-    """Decide what can be decided without the other cells of the night: a verdict, or else a test."""
+def _unjudged(night: CellNight, past: Past) -> CellVerdict | None:
+    """Return the verdict on a cell whose metrics cannot be compared with earlier nights; None where they can."""
     own = past.own(night)
-    num_own = len(own.members) if own is not None else 0
-    plain = CellVerdict(night.cell, "INCONCLUSIVE", (), night.first.run_id, num_own, night.first.score)
-    inputs = changed_inputs(night, past.last)
+    plain = CellVerdict(night.cell, "INCONCLUSIVE", (), night.first.run_id, len(own), night.first.score)
+    inputs = [] if past.last is None else changes(past.last.inputs, night.inputs)
     if inputs:
         reasons = tuple(f"inputs changed: {phrase}; ignore this if it was intended" for phrase in inputs)
         return replace(plain, verdict="FAIL", reasons=reasons)
     if not night.is_complete:
-        missing = f"{night.first.missing}: {night.first.completion}"
-        return replace(plain, reasons=(missing,), spoils_baseline=True)
-    reference = past.reference(night, ACCURACY, ACCURACY)
-    if reference is None:
-        before = past.last.environment if past.last is not None else night.environment
-        changed = tuple(f"environment changed: {phrase}" for phrase in changes(before, night.environment))
-        of_baseline = f"{num_own} of {SHORTEST_BASELINE} nights of baseline"
-        return replace(plain, reasons=(*changed, of_baseline, *night.not_counted))
-    return accuracy.against(night, reference, factors.get(ACCURACY, NO_FACTOR))
+        return replace(plain, reasons=(f"{night.first.missing}: {night.first.completion}",), is_usable=False)
+    if past.reference(night, ACCURACY, SCORE) is not None:
+        return None
+    rates = tuple(_raised(night.first, pooled([earlier.together for earlier in own]))) if own else ()
+    if rates:
+        return replace(plain, verdict="FAIL", reasons=rates, is_usable=False)
+    before = past.last.environment if past.last is not None else night.environment
+    changed = (f"environment changed: {phrase}" for phrase in changes(before, night.environment))
+    return replace(plain, reasons=(*changed, f"{len(own)} of {FEWEST} nights of baseline", *night.not_counted))
 
 
-def _closing(
-    tested: Tested,
-    adjusted: Mapping[Side, float],
-    num_tested: int,
-    measured: Sequence[MetricVerdict],
-    further: Sequence[tuple[Verdict, str]],
-) -> CellVerdict:
-    night, usual = tested.night, tested.usual
-    drop, rise = (adjusted[side] for side in SIDES)
-    is_drop, is_rise = drop <= accuracy.ALPHA["drop"], rise <= accuracy.ALPHA["rise"]
-    needs_rerun = tested.is_suspicious and not night.is_confirmed
-    rates = list(raised(night.first, usual))
-    if any(phrase.startswith(TRUNCATED.name) for phrase in rates):  # the gate has said so, and needs no re-run
-        measured = [metric for metric in measured if metric.metric is not TRUNCATED]
-    reasons = about_accuracy(tested, rates, is_drop=is_drop, is_rise=is_rise, needs_rerun=needs_rerun)
-    for metric in measured:
-        reasons += about_metric(metric)
-    reasons += [("PASS", phrase) for phrase in night.not_counted]
-    if any(metric.needs_rerun and metric.metric.of == TIMES for metric in measured):
-        reasons += [("PASS", phrase) for phrase in night.untimed]
-    reasons += [(kind, phrase) for kind, phrase in further if not (is_drop and kind == "WARN")]
-    verdict: Verdict = min((verdict for verdict, _ in reasons), key=_SEVERITY.index, default="PASS")
-    doubtful = {metric.metric.name for metric in measured if metric.is_doubtful}
+def _judged(night: CellNight, past: Past, found: Mapping[Metric, MetricVerdict]) -> CellVerdict:
+    """Return the verdict on a cell that was compared with earlier nights."""
+    accuracy = found[PASS_AT_1]
+    usual = accuracy.reference.nights
+    said: list[Said] = []
+    if accuracy.reference.is_opening:
+        compared = f"compared with {counted(len(usual), 'night')} before, until {usual[-1].night}"
+        changed = changes(accuracy.reference.environment, night.environment)
+        said += [("PASS", f"environment changed: {phrase}; {compared}") for phrase in changed]
+    rates = _raised(night.first, pooled([earlier.together for earlier in usual]))
+    said += [("FAIL", phrase + _accepting(accuracy)) for phrase in rates]
+    said += [("WARN", phrase) for phrase in _other_tokens(night.first, usual)]
+    for metric in found.values():
+        said += about(metric)
+    said += [("PASS", phrase) for phrase in night.not_counted]
+    if any(metric.needs_rerun and metric.metric.of == TIMES for metric in found.values()):
+        said += [("PASS", phrase) for phrase in night.untimed]
+    said += [*_absent(night, past), *_unlike(night, past.last, found)]
+    verdict: Verdict = min((kind for kind, _ in said), key=_SEVERITY.index, default="PASS")
     return CellVerdict(
         night.cell,
         verdict,
-        tuple(phrase for _, phrase in reasons),
+        tuple(phrase for _, phrase in said),
         night.first.run_id,
-        tested.num_baseline,
+        accuracy.num_baseline,
         night.together.score,
-        usual.score,
-        None if needs_rerun else min(drop, rise),
-        tested.detectable_drop(num_tested),
-        needs_rerun or any(metric.needs_rerun for metric in measured),
-        spoils_baseline=verdict == "FAIL" or is_rise,
-        metrics=tuple(measured),
-        doubtful=frozenset(doubtful | ({ACCURACY} if tested.is_doubtful else set())),
+        any(metric.needs_rerun for metric in found.values()),
+        verdict != "FAIL",
+        tuple(found.values()),
+    )
+
+
+def about(metric: MetricVerdict) -> list[Said]:
+    """Return what is said of a metric."""
+    if not (metric.side or metric.is_suspicious):
+        return []
+    is_opening = metric.reference.is_opening
+    against = f"{metric} against {counted(metric.num_baseline, 'night')}" + " of the environment before" * is_opening
+    if metric.needs_rerun:
+        return [("INCONCLUSIVE", f"{against} is suspicious: run the cell again with another seed")]
+    confirmed = "" if metric.look.is_by_window else ", confirmed by a re-run"
+    if metric.is_fault:
+        return [("FAIL", f"{against}{confirmed}{_accepting(metric)}")]
+    if metric.is_other:
+        too_good = ": too good; leaked answers or a lenient grader?" if metric.metric is PASS_AT_1 else ""
+        return [("WARN", f"{against}{confirmed}{too_good}")]
+    return [("PASS", f"{metric} with the re-run, which does not confirm the suspicion")]
+
+
+def _accepting(metric: MetricVerdict) -> str:
+    since = f"; if the change is intended, accept it: --since {metric.reference.opened} (a suite: since in [nightly])"
+    return since if metric.reference.is_opening else ""
+
+
+def _raised(tonight: Batch, usual: Batch) -> Iterator[str]:
+    """Yield one phrase for each rate that rose by more than counting noise explains; usual: all earlier nights."""
+    for what, verdicts in GATES.items():
+        now = sum(tonight.verdicts.get(verdict, 0) for verdict in verdicts) / tonight.num_samples
+        number = sum(usual.verdicts.get(verdict, 0) for verdict in verdicts)
+        before = number / usual.num_samples
+        smooth = (number + 0.5) / (usual.num_samples + 1)
+        noise = (smooth * (1 - smooth) * (1 / tonight.num_samples + 1 / usual.num_samples)) ** 0.5
+        if now - before > max(SMALLEST_RISE, NOISE_FACTOR * noise):
+            yield f"{what}: {100 * before:.1f} % → {100 * now:.1f} %"
+
+
+def _other_tokens(tonight: Batch, usual: Collection[CellNight]) -> Iterator[str]:
+    """Yield a phrase where greedy decoding emits more or fewer tokens than before."""
+    means = [earlier.first.emitted_tokens for earlier in usual if earlier.first.emitted_tokens]
+    if tonight.emitted_tokens is not None and means:
+        before = sum(means) / len(means)
+        if abs(tonight.emitted_tokens - before) > GREEDY_TOKENS * before:
+            yield f"greedy tokens per sample: {before:.1f} → {tonight.emitted_tokens:.1f}"
+
+
+def _absent(night: CellNight, past: Past) -> Iterator[Said]:
+    """Yield a phrase for each metric that tonight lacks and the nights before it under the same conditions have."""
+    for metric in METRICS:
+        if metric.name in night.values or metric.name not in past.names:
+            continue
+        reference = past.reference(night, metric.of, metric.name)
+        if reference is None or reference.is_opening:
+            continue
+        why = f"look at run {night.first.run_id}"
+        if metric is SPEED_UP and night.baseline is None:
+            why = "the target alone has no complete run in this night that is comparable"
+        before = counted(len(reference.nights), "night")
+        yield "WARN", f"no {metric.name} tonight, which {before} before had under the same conditions: {why}"
+
+
+def _unlike(night: CellNight, last: CellNight | None, found: Collection[Metric]) -> Iterator[Said]:
+    """Yield what differs from last night and is no fault: conditions of times that are new, the date in prompts."""
+    if last is None:
+        return
+    if TOKEN_TIME.name in night.first.measures and TOKEN_TIME not in found:
+        for phrase in changes(last.times, night.times):
+            yield "PASS", f"times are not compared yet, because of {phrase}"
+    for phrase in changes(last.dates, night.dates):
+        yield "PASS", phrase
+
+
+def _did_not_run(now: date, last: date) -> str:
+    said = (
+        f"did not run; it last ran on {last}: python -m jobs nightly --suite FILE --date {now} launches what is missing"
+    )
+    if (now - last).days < REMEMBERED_DAYS:
+        return said
+    return (
+        f"{said}; this is the last night that says so: after {REMEMBERED_DAYS} days without a run a cell is forgotten"
     )
 
 
@@ -261,20 +289,7 @@ def _with_baselines(cells: Sequence[CellVerdict], tonight: Sequence[CellNight]) 
             reasons=(*cell.reasons, reason),
             verdict=min((cell.verdict, "INCONCLUSIVE"), key=_SEVERITY.index),
         )
-        if cell.cell in wanted and not cell.needs_rerun and not nights[cell.cell].is_confirmed
+        if cell.cell in wanted and not cell.needs_rerun and len(nights[cell.cell].complete) < 2
         else cell
         for cell in cells
     ]
-
-
-def _drift(tested: Tested, own: Segment, factors: Mapping[str, NightFactor]) -> list[tuple[Verdict, str]]:
-    """Return a phrase where the scores of the segment, without nights that failed, have more than one level."""
-    first = tested.night.first
-    found = drift(
-        [*own.scores, first.score], [*own.noises, first.noise], factors.get(ACCURACY, NO_FACTOR).standard_deviation
-    )
-    if found is None:
-        return []
-    change, start = found
-    since = own.nights[start].night
-    return [("WARN", f"drift: {points(change)} since {since}, over {min(NEWEST, len(own.nights) + 1)} nights")]

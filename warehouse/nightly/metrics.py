@@ -1,37 +1,17 @@
-"""What speculation is for, by the same rule as accuracy: screened by the first run, confirmed together with a re-run.
-
-A value is compared with the nights of its segment by t: the spread of a cell's nights is estimated from those nights
-and moderated by the other cells', so it holds everything that differs between runs, clocks included (the run factor).
-Each metric has its own share of the night's error rate, with Holm's correction over the cells within it.
-"""
+"""What is judged of a cell: pass@1, and what speculation is for. One rule for all of them: `statistics.night`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import date
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
-from warehouse.nightly.accuracy import AGREES
-from warehouse.nightly.cells import CellNight
-from warehouse.nightly.past import ACCURACY, SHORTEST_BASELINE, TIMES, Level, Past, Reference
-from warehouse.statistics.night_changes import NO_FACTOR, NightFactor, moderated
-from warehouse.statistics.paired import holm
-from warehouse.statistics.planning import POWER
-
-SCREEN = 0.005
-"""Largest p-value of a run, or of a window, that makes a metric suspicious."""
-_TRIMMED = 1.08
-"""Variance of a normal value relative to that within ±2.58 standard deviations: suspicious nights enter no baseline."""
-_TESTS = 2
-"""Tonight, and the window: the smaller p-value counts, doubled."""
-_AGREES_AT_ALL = 0.2
-"""Largest p-value of tonight at which its window is looked at."""
-_SMALLEST_WITHIN = 0.25
-"""Least share of the variance between nights that runs of one night have too, if the rest is common to all cells."""
+from warehouse.nightly.cells import SCORE, TIMES, CellNight, Past, Reference
+from warehouse.statistics.intervals import Floats
+from warehouse.statistics.night import Look, Series, Spread, Value, looks
 
 
 @dataclass(frozen=True)
@@ -41,286 +21,215 @@ class Metric:
     name: str
     fault: int
     """Direction that is a FAIL: 1 for a rise, −1 for a fall."""
-    is_log: bool
+    is_log: bool = False
     """Whether values are logarithms, so that changes are shares; else they are shares, and changes points."""
-    alpha: float
-    """Family-wise error rate of a night for faults."""
-    alpha_other: float = 0.0
-    """The same for a change in the other direction, which is a WARN; 0: such a change is none."""
-    of: str = ACCURACY
-    """Whose conditions must be equal: ACCURACY or TIMES."""
+    warns: bool = False
+    """Whether a change in the other direction is a WARN."""
+    of: str = ""
+    """TIMES where the conditions of times must be equal too."""
     unit: str = ""
 
     @property
     def least(self) -> float:
-        """Smallest change that is reported, however certain: 3 %, or 2 points."""
-        return 0.03 if self.is_log else 0.02
+        """Smallest change that is reported, however certain: 3 %, or 2 points; of pass@1 any."""
+        return 0.0 if self is PASS_AT_1 else 0.03 if self.is_log else 0.02
 
     @property
     def floor(self) -> float:
-        """Smallest standard deviation that is believed."""
+        """Smallest standard deviation of nights that is believed."""
         return self.least / 10
 
+    def change(self, difference: float) -> float:
+        """Return a difference of values as a share of the value, or as a difference of shares."""
+        return float(np.expm1(difference)) if self.is_log else difference
 
-FALLBACK, DRAFT_SHARE, SPENT, CRITICAL_PATH, TRUNCATED, CACHE_HITS, TOKEN_TIME, SPEED_UP = METRICS = (
-    Metric("fallback rate", 1, False, 0.0004, 0.00005),
-    Metric("draft's share of tokens", -1, False, 0.0001, 0.00005),
-    Metric("spent tokens per sample", 1, True, 0.0001),
-    Metric("critical-path tokens per sample", 1, True, 0.0001),
-    Metric("samples cut off", 1, False, 0.0001),
-    Metric("cache hits", -1, False, 0.0001, of=TIMES),
-    Metric("time per token", 1, True, 0.0001, of=TIMES, unit=" s"),
-    Metric("speed-up", -1, True, 0.0006, of=TIMES, unit="×"),
+    def shown(self, value: float) -> str:
+        """Return a value as text."""
+        if not self.is_log:
+            return f"{100 * value:.1f} %"
+        natural = float(np.exp(value))
+        return (f"{natural:,.0f}" if natural >= 100 else f"{natural:.3g}") + self.unit
+
+
+METRICS = (
+    PASS_AT_1 := Metric(SCORE, -1, warns=True),
+    FALLBACK := Metric("fallback rate", 1, warns=True),
+    DRAFT_SHARE := Metric("draft's share of tokens", -1, warns=True),
+    SPENT := Metric("spent tokens per sample", 1, is_log=True),
+    CRITICAL_PATH := Metric("critical-path tokens per sample", 1, is_log=True),
+    TRUNCATED := Metric("samples cut off", 1),
+    CACHE_HITS := Metric("cache hits", -1, of=TIMES),
+    TOKEN_TIME := Metric("time per token", 1, is_log=True, of=TIMES, unit=" s"),
+    SPEED_UP := Metric("speed-up", -1, is_log=True, of=TIMES, unit="×"),
 )
-"""Their shares of the error rate add up to 0.17 %."""
 
 
 @dataclass(frozen=True)
 class MetricVerdict:
-    """What is said of one metric of a cell tonight."""
+    """What is said of one metric of a cell tonight; values are on the metric's scale."""
 
     metric: Metric
+    first: float
     tonight: float
-    """On the metric's scale, re-runs included."""
-    baseline: float
-    num_baseline: int
-    is_opening: bool
-    error: float
-    """Standard error of the difference between two runs and the baseline."""
-    degrees: float
-    """Its degrees of freedom."""
-    num_cells: int
-    """Cells that Holm's correction is over."""
-    is_suspicious: bool
-    is_doubtful: bool
-    """Whether the night stays out of the baseline: it is suspicious, and no re-run refutes that."""
-    is_confirmable: bool
-    """Whether there is a re-run."""
-    opened: date
-    """The first night under tonight's conditions."""
-    window: float | None = None
-    """Mean over the nights of the window, where it decides rather than tonight by itself."""
-    num_in_window: int = 1
-    p: tuple[float, float] = (1.0, 1.0)
-    """p-values under Holm's correction in the faulty and in the other direction."""
+    """Re-runs included."""
+    num_runs: int
+    reference: Reference
+    num_in_window: int
+    look: Look
 
     @property
-    def detectable(self) -> float:
-        """Change in the faulty direction that is confirmed with 80 % chance, on the metric's scale."""
-        quantile = special.stdtrit(self.degrees, 1 - self.metric.alpha / _TESTS / self.num_cells)
-        return max(self.metric.least, float(quantile + special.ndtri(POWER)) * self.error)
+    def num_baseline(self) -> int:
+        """Number of nights that it was compared with."""
+        return len(self.reference.nights)
+
+    @cached_property
+    def side(self) -> int:
+        """1 for a rise that was found, −1 for a fall, 0 for neither."""
+        side = self.look.side(is_confirmed=self.num_runs > 1)
+        return side if self._matters(side, self.tonight) else 0
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether the first run asks for another one."""
+        return self.look.is_suspicious and self._matters(int(np.sign(self.look.screened)), self.first)
 
     @property
     def needs_rerun(self) -> bool:
         """True where a suspicion waits for a re-run."""
-        return self.is_suspicious and not self.is_confirmable
+        return self.is_suspicious and self.num_runs == 1 and not self.side
 
     @property
     def is_fault(self) -> bool:
-        """True if it changed for the worse, confirmed."""
-        return self.p[0] <= self.metric.alpha and self._is_large
+        """True if it changed for the worse."""
+        return self.side == self.metric.fault
 
     @property
     def is_other(self) -> bool:
-        """True if it changed in the other direction, confirmed, where that matters."""
-        return self.p[1] <= self.metric.alpha_other and self._is_large
+        """True if it changed in the other direction, where that matters."""
+        return self.side == -self.metric.fault
 
-    @property
-    def _is_large(self) -> bool:
-        return abs(self.tonight - self.baseline) >= self.metric.least
+    def _matters(self, side: int, value: float) -> bool:
+        is_large = abs(value - self.look.usual) >= self.metric.least
+        return is_large and (side == self.metric.fault or (self.metric.warns and side == -self.metric.fault))
 
     def __str__(self) -> str:
         """Return a phrase such as `fallback rate: 21.3 % → 31.5 %`."""
-        before, now = (self.shown(value) for value in (self.baseline, self.tonight))
-        share = f" ({_percent(self.tonight - self.baseline)})" if self.metric.is_log else ""
-        window = "" if self.window is None else f", {self.shown(self.window)} over {self.num_in_window} nights together"
+        before, now = (self.metric.shown(value) for value in (self.look.usual, self.tonight))
+        percent = 100 * self.metric.change(self.tonight - self.look.usual)
+        share = f" ({percent:+.0f} %)".replace("-", "−") if self.metric.is_log else ""
+        mean = self.metric.shown(self.look.window_mean)
+        window = f", {mean} over {self.num_in_window} nights together" if self.look.is_by_window else ""
         return f"{self.metric.name}: {before} → {now}{share}{window}"
 
-    def shown(self, value: float) -> str:
-        """Return a value as text."""
-        if not self.metric.is_log:
-            return f"{100 * value:.1f} %"
-        natural = float(np.exp(value))
-        return (f"{natural:,.0f}" if natural >= 100 else f"{natural:.3g}") + self.metric.unit
+    def as_record(self) -> dict[str, object]:
+        """Return what is said for JSON; tokens and seconds as they are, rates as shares."""
+        tonight, usual = (float(np.exp(v)) if self.metric.is_log else v for v in (self.tonight, self.look.usual))
+        return {
+            "name": self.metric.name,
+            "tonight": tonight,
+            "baseline": usual,
+            "num_baseline_nights": self.num_baseline,
+            "z": self.look.tonight,
+            "detectable_change": self.detectable_change,
+            "is_suspicious": self.is_suspicious,
+            "verdict": "FAIL" if self.is_fault else "WARN" if self.is_other else "PASS",
+        }
+
+    @property
+    def detectable_change(self) -> float:
+        """Size of the change for the worse that is found tonight with 80 % chance, as `Metric.change` returns it."""
+        least = max(self.metric.least, self.look.detectable)
+        return abs(self.metric.change(self.metric.fault * least))
 
 
-def _percent(log_change: float) -> str:
-    return f"{100 * np.expm1(log_change):+.0f} %".replace("-", "−")
-
-
-@dataclass(frozen=True)
-class _Case:
-    """One metric of one cell tonight, with what it is measured by."""
-
+class _Case(NamedTuple):
     night: CellNight
     reference: Reference
-    metric: Metric
-
-    @cached_property
-    def level(self) -> Level:
-        return self.reference.segment.levels[self.metric.name]
-
-    @cached_property
-    def tonight(self) -> _Runs:
-        """Tonight's first run and the re-runs."""
-        runs = _runs(self.night, self.metric)
-        assert runs is not None
-        return runs
-
-    @cached_property
-    def earlier(self) -> list[_Runs]:
-        """The other nights of the window."""
-        return [runs for night in self.reference.window if (runs := _runs(night, self.metric)) is not None]
-
-    @cached_property
-    def rest(self) -> Level:
-        """The baseline without the window's nights."""
-        level, known = self.level, self.reference.segment.values.get(self.metric.name, {})
-        for night in () if self.reference.is_opening else self.reference.window:
-            level = level.without(known[night.night]) if night.night in known else level
-        return level
-
-    @property
-    def window(self) -> float:
-        """The mean over tonight, re-runs included, and the other nights of the window."""
-        nights = [*self.earlier, self.tonight]
-        return sum(runs.mean for runs in nights) / len(nights)
-
-    @property
-    def scale(self) -> float:
-        """What its variance is multiplied with to be like other cells': tokens and rates vary with the problems."""
-        return 1.0 if self.metric.of == TIMES else float(len(self.night.first.samples))
-
-
-@dataclass(frozen=True)
-class _Runs:
-    """The runs of a metric in one night."""
-
-    first: float
-    mean: float
-    num: int
-    worth: float
-    """How many independent values the mean is worth: a speed-up varies with the runs of both sides."""
-
-
-def _runs(night: CellNight, metric: Metric) -> _Runs | None:
-    values = [batch.measures[metric.name] for batch in night.complete if metric.name in batch.measures]
-    if not values:
-        return None
-    worth = 2 / (1 / len(values) + 1 / night.num_baseline_runs) if metric is SPEED_UP else float(len(values))
-    return _Runs(values[0], sum(values) / len(values), len(values), worth)
+    series: Series
 
 
 def judged(
-    nights: Sequence[tuple[CellNight, Past]], factors: Mapping[str, NightFactor]
-) -> dict[str, list[MetricVerdict]]:
-    """Return what is said of each metric by cell. factors: night factors by metric."""
-    found: dict[str, list[MetricVerdict]] = {}
+    nights: Sequence[tuple[CellNight, Past]],
+) -> tuple[dict[str, dict[Metric, MetricVerdict]], dict[str, Spread]]:
+    """Return what is said of each metric by cell, and how much each metric wanders over all of them, by its name."""
+    found: dict[str, dict[Metric, MetricVerdict]] = {night.cell: {} for night, _ in nights}
+    spreads: dict[str, Spread] = {}
     for metric in METRICS:
-        cases = list(_cases(nights, metric))
+        cases = []
+        for night, past in nights:
+            reference = past.reference(night, metric.of, metric.name) if metric.name in night.values else None
+            if reference is not None:
+                cases.append(_Case(night, reference, _series(night, reference, metric)))
         if not cases:
             continue
-        verdicts = _tested(cases, factors.get(metric.name, NO_FACTOR).standard_deviation)
-        sides = [holm([verdict.p[side] for verdict in verdicts]) for side in (0, 1)]
-        for case, verdict, *p in zip(cases, verdicts, *sides, strict=True):
-            found.setdefault(case.night.cell, []).append(replace(verdict, p=(p[0], p[1])))
-    return found
+        spreads[metric.name], seen = looks([case.series for case in cases], metric.floor)
+        for (night, reference, series), look in zip(cases, seen, strict=True):
+            found[night.cell][metric] = MetricVerdict(
+                metric,
+                series.first.value,
+                series.together.value,
+                night.num_values(metric.name),
+                reference,
+                1 + len(series.window),
+                look,
+            )
+    return found, spreads
 
 
-def _cases(nights: Sequence[tuple[CellNight, Past]], metric: Metric) -> list[_Case]:
-    cases = []
-    for night, past in nights:
-        if metric.name in night.first.measures:
-            reference = past.reference(night, metric.of, metric.name)
-            if reference is not None:
-                cases.append(_Case(night, reference, metric))
-    return cases
+def _series(night: CellNight, reference: Reference, metric: Metric) -> Series:
+    """Return tonight's values of a metric and those before.
 
+    Sampling variances of pass@1 are those of re-runs of the same problems, from the earlier nights' answers, and night
+    effects are alike in logits; in rates they are as sampling is, in tokens as means over problems are.
+    """
+    name, num_problems = metric.name, len(night.first.samples)
+    window = [earlier for earlier in reference.window if name in earlier.values]
+    if metric is PASS_AT_1:
+        chances = _chances(reference.nights)
+        # Where no answer ever changed, one sample more or less is still chance.
+        least = (1 / night.first.num_samples) ** 2
+        noise, slope = float(chances.sum()) / num_problems**2, float(chances.mean())
 
-def _tested(cases: Sequence[_Case], factor: float) -> list[MetricVerdict]:
-    degrees = np.array([case.level.num - 1.0 for case in cases])
-    scales = np.array([case.scale for case in cases])
-    variances = np.array([case.level.squares for case in cases]) / degrees * _TRIMMED
-    variances, degrees = moderated(variances * scales, degrees)
-    variances = np.maximum(variances / scales, cases[0].metric.floor ** 2)
-    return [
-        _verdict(case, _Spread(float(variance), float(df), factor), len(cases))
-        for case, variance, df in zip(cases, variances, degrees, strict=True)
-    ]
+        def value(one: CellNight, *, is_first: bool = False) -> Value:
+            batch = one.first if is_first else one.together
+            variance = max(noise * num_problems / batch.num_samples, least)
+            return Value(one.day, batch.score, variance)
 
+        unit = max(slope, 1e-9)
+    else:
 
-@dataclass(frozen=True)
-class _Spread:
-    """How much a metric of a cell differs between nights."""
+        def value(one: CellNight, *, is_first: bool = False) -> Value:
+            return Value(one.day, one.first.measures[name] if is_first else one.values[name])
 
-    variance: float
-    degrees: float
-    factor: float
-    """Standard deviation of the part that all cells of a night share."""
-
-    def error(self, num_runs: float, num_nights: int, num_baseline: int) -> float:
-        """Return the standard error of the difference between the mean of runs and the baseline."""
-        within = max(self.variance - self.factor**2, _SMALLEST_WITHIN * self.variance)
-        common = min(self.factor**2, self.variance - within)
-        variance = within / num_runs + common / num_nights + self.variance / num_baseline
-        return float(np.sqrt(variance))
-
-    def p(self, difference: float, error: float) -> tuple[float, float]:
-        """Return the one-sided p-values of a rise and of a fall."""
-        rise, fall = (float(special.stdtr(self.degrees, sign * difference / error)) for sign in (-1, 1))
-        return rise, fall
-
-
-def _verdict(case: _Case, spread: _Spread, num_cells: int) -> MetricVerdict:
-    metric, level, tonight = case.metric, case.level, case.tonight
-    first = _Runs(tonight.first, tonight.first, 1, 1.0)
-    screened = _alone(case, spread, first)
-    window = _in_window(case, spread, first) if min(screened) <= _AGREES_AT_ALL else (1.0, 1.0)
-    is_suspicious = [
-        side <= SCREEN and alpha > 0
-        for side, alpha in zip(map(min, screened, window), (metric.alpha, metric.alpha_other), strict=True)
-    ]
-    p, is_doubtful = [1.0, 1.0], any(is_suspicious)
-    is_by_window = is_doubtful and min(screened) > SCREEN
-    if is_doubtful and tonight.num > 1:
-        screened, window = _alone(case, spread, tonight), _in_window(case, spread, tonight)
-        is_doubtful = any(is_suspicious[side] and min(screened[side], window[side]) <= SCREEN for side in (0, 1))
-        for side in (0, 1):
-            if is_suspicious[side]:
-                both = min(screened[side], window[side]) if screened[side] <= AGREES else screened[side]
-                p[side] = min(1.0, _TESTS * both)
-        is_by_window = any(is_suspicious[side] and window[side] < screened[side] for side in (0, 1))
-    return MetricVerdict(
-        metric,
-        tonight.mean,
-        level.mean,
-        level.num,
-        case.reference.is_opening,
-        spread.error(2.0, 1, level.num),
-        spread.degrees,
-        num_cells,
-        any(is_suspicious),
-        is_doubtful,
-        tonight.num > 1,
-        case.reference.opened,
-        case.window if is_by_window else None,
-        1 + len(case.earlier) if is_by_window else 1,
-        (p[0], p[1]),
+        unit = 1.0
+        if not metric.is_log:
+            usual = sum(earlier.values[name] for earlier in reference.nights) / len(reference.nights)
+            unit = max(usual * (1 - usual), 1e-4) ** 0.5
+        if metric.of != TIMES:
+            unit /= num_problems**0.5
+    first = value(night, is_first=True)
+    return Series(
+        [value(earlier) for earlier in reference.nights],
+        first,
+        value(night) if night.reruns else first,
+        [value(earlier) for earlier in window],
+        unit,
     )
 
 
-def _alone(case: _Case, spread: _Spread, tonight: _Runs) -> tuple[float, float]:
-    """Return the p-values of tonight, in the faulty and in the other direction."""
-    error = spread.error(tonight.worth, 1, case.level.num)
-    return spread.p(case.metric.fault * (tonight.mean - case.level.mean), error)
+def _chances(nights: Sequence[CellNight]) -> Floats:
+    """Return p(1 − p) of each problem, p its chance of a right answer, from the answers of these nights."""
+    correct = np.sum([night.together.correct for night in nights], axis=0)
+    samples = np.sum([night.together.samples for night in nights], axis=0)
+    return np.asarray(correct * (samples - correct) / (samples * np.maximum(samples - 1, 1)), dtype=float)
 
 
-def _in_window(case: _Case, spread: _Spread, tonight: _Runs) -> tuple[float, float]:
-    """Return the same for the mean over tonight and the nights of the window; 1 where there is not enough."""
-    if not case.earlier or case.rest.num < SHORTEST_BASELINE:
-        return 1.0, 1.0
-    nights = [*case.earlier, tonight]
-    worth = len(nights) ** 2 / sum(1 / runs.worth for runs in nights)
-    error = spread.error(worth, len(nights), case.rest.num)
-    mean = sum(runs.mean for runs in nights) / len(nights)
-    return spread.p(case.metric.fault * (mean - case.rest.mean), error)
+def detectable(found: Sequence[MetricVerdict], spreads: Mapping[str, Spread]) -> str:
+    """Return a line on the changes of a metric that would be found in these cells."""
+    metric, changes = found[0].metric, [100 * verdict.detectable_change for verdict in found]
+    low, high = (f"{change:.1f}" for change in (min(changes), max(changes)))
+    size = f"{low if low == high else f'{low} to {high}'} {'%' if metric.is_log else 'points'}"
+    direction = "rise" if metric.fault > 0 else "fall"
+    cells = f"{len(found)} cell{'s' * (len(found) != 1)}"
+    wander = f"autocorrelation of nights {spreads[metric.name].autocorrelation:.2f}"
+    return f"{metric.name}: a {direction} of {size} would be found with 80 % chance in {cells} ({wander})"

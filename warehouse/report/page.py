@@ -18,7 +18,7 @@ from harness.plural import counted
 from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.outcomes import resolve
 from warehouse.database import WAIT_SECONDS, Connection, reader_for_grader
-from warehouse.display import aligned, latex, markdown, printable
+from warehouse.display import LATEX_NEEDS, aligned, booktabs, latex, latex_float, markdown, printable
 from warehouse.options import ReportFormat
 from warehouse.report import svg
 from warehouse.report.differences import read_differences
@@ -210,10 +210,7 @@ def document(title: str, warnings: Sequence[str], tables: Sequence[Table], shape
     if shape == "md":
         head = [f"# {markdown(title)}", *(f"**{markdown(line)}**" for line in warnings)]
         return "\n\n".join([*head, *map(_markdown_table, tables)]) + "\n"
-    head = [
-        f"% {printable(title)}; needs \\usepackage{{booktabs}}",
-        *(f"\\textbf{{{latex(line)}}}\n" for line in warnings),
-    ]
+    head = [f"% {printable(title)}; {LATEX_NEEDS}", *(f"\\textbf{{{latex(line)}}}\n" for line in warnings)]
     return "\n\n".join([*head, *map(_latex_table, tables)]) + "\n"
 
 
@@ -223,19 +220,8 @@ def _markdown_table(table: Table) -> str:
 
 
 def _latex_table(table: Table) -> str:
-    grid = aligned(table.columns, table.rows, "latex", _alignment(table))
-    for rule in ("\\toprule", "\\midrule", "\\bottomrule"):
-        grid = grid.replace("\\hline", rule, 1)
-    return "\n".join(
-        (
-            "\\begin{table}[t]",
-            "\\centering",
-            f"\\caption{{{latex(table.title)}. {latex(table.caption)}}}",
-            f"\\label{{tab:{table.name}}}",
-            grid,
-            "\\end{table}",
-        )
-    )
+    grid = booktabs(table.columns, table.rows, _alignment(table))
+    return latex_float(f"{table.title}. {table.caption}", table.name, [grid])
 
 
 def _alignment(table: Table) -> list[str]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from grading.grade import VERDICTS
 from warehouse.comparison.manifests import own_wording
 from warehouse.comparison.show import merged
 from warehouse.formatting import NOTHING, fixed, number, span
@@ -84,8 +85,7 @@ def _once_complete(run: RunFacts) -> str:
 
 def verdicts(runs: Sequence[RunFacts]) -> Table:
     """Return the table of all samples by verdict."""
-    kinds = dict.fromkeys(kind for run in runs for kind in run.summary.verdicts)
-    columns = [_of_verdict(kind) for kind in kinds]
+    columns = [_of_verdict(kind) for kind in VERDICTS]
     columns.append(("sum", lambda run: str(sum(run.summary.verdicts.values()))))
     caption = (
         "Every planned sample has exactly one verdict, and the verdicts sum to problems × samples: no problem leaves "

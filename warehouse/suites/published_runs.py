@@ -2,8 +2,7 @@
 
 A run of a published table with one sample in flight is planned with all samples in full batches and some of them again,
 one at a time (`--latency-sample`, warehouse/statistics/two_phase.py), where the table can read its times from these and
-the run has enough samples: one sample in flight leaves the GPUs nearly idle. A suite of which any column was begun with
-every sample alone goes on so.
+the run has enough samples: one sample in flight leaves the GPUs nearly idle.
 
 Ratios are within a column, and never between two ways of timing. So a column is read in the way in which most of its
 samples are finished, and a run that was recorded in the other way alone stands in it without ratios to the others.
@@ -11,17 +10,13 @@ samples are finished, and a run that was recorded in the other way alone stands 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from harness.methods import defaults
 from harness.methods.parameters import parameter_names
 from harness.settings.launch_settings import Launch
-from jobs.run.folder import RunDamaged, RunFolder, run_folders
-from jobs.run.spec import RunSpec
-from jobs.timing import folder as timings
 from warehouse.database import Connection, Record
 from warehouse.measures import runs_like
 from warehouse.suites import published_suites
@@ -74,28 +69,20 @@ class Reproduction:
     """Whether latencies are measured of every sample, not estimated from a sample of them."""
 
 
-def timed_runs(reproduction: Reproduction, columns: Collection[str]) -> tuple[list[SuiteRun], Choice]:
-    """Return the runs of some columns, and how the latencies of the suite, whatever its columns, are measured.
+def timed_runs(reproduction: Reproduction, columns: Collection[str]) -> list[SuiteRun]:
+    """Return the runs of some columns, with the launches that measure the latencies of the suite.
 
     A run that could be measured the other way too has that launch beside its own, unless the flags name the way.
     """
     chosen = reproduction.suite
-    alone = [suite_run(plan, reproduction.overrides, reproduction.aligned) for plan in published_suites.planned(chosen)]
+    planned = [plan for plan in published_suites.planned(chosen) if plan.column in columns]
+    alone = [suite_run(plan, reproduction.overrides, reproduction.aligned) for plan in planned]
     if reproduction.every_sample_alone or "concurrency" in reproduction.overrides:
-        return _of(columns, alone), Choice("alone")
+        return alone
     sampled = [replace(run, launch=with_latency_sample(chosen, run.launch)) if run.launch else run for run in alone]
     if reproduction.overrides.get("latency_sample") is not None:
-        return _of(columns, sampled), Choice("sample")
-    pairs = [
-        (run.launch, other.launch) for run, other in zip(alone, sampled, strict=True) if run.launch and other.launch
-    ]
-    choice = choose(pairs, pairs[0][0].output) if pairs else Choice("sample")
-    runs = sampled if choice.way == "sample" else alone
-    return _of(columns, [_with_other_way(reproduction, run) for run in runs]), choice
-
-
-def _of(columns: Collection[str], runs: Sequence[SuiteRun]) -> list[SuiteRun]:
-    return [run for run in runs if run.plan.column in columns]
+        return sampled
+    return [_with_other_way(reproduction, run) for run in sampled]
 
 
 def _with_other_way(reproduction: Reproduction, run: SuiteRun) -> SuiteRun:
@@ -139,23 +126,6 @@ def distinct_runs(runs: Sequence[SuiteRun]) -> list[SuiteRun]:
     return distinct
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How the runs of a suite are timed, and the run that decided it where one did."""
-
-    way: Literal["sample", "alone", "begun alone"]
-    run_id: str = ""
-
-    def in_words(self) -> str:
-        """Return a sentence for the user; empty where there is nothing to say."""
-        if self.way != "begun alone":
-            return ""
-        return (
-            f"Every sample runs alone, because this suite was begun so ({self.run_id}); --tag NAME begins one with a "
-            "sample of samples."
-        )
-
-
 def with_latency_sample(chosen: Suite, launch: Launch) -> Launch:
     """Return the launch with a latency sample where a suite's run with one sample in flight can be timed by one.
 
@@ -174,45 +144,6 @@ def in_batches(chosen: Suite, launch: Launch) -> Launch:
     if times - MEASURES - NOT_ESTIMATED:
         return launch
     return launch.changed(concurrency=AT_ONCE, latency_sample=TIMED if times else None)
-
-
-def choose(pairs: Collection[tuple[Launch, Launch]], output: Path) -> Choice:
-    """Return how a suite is timed, by the run folders of its launches.
-
-    `pairs`: launches with every sample alone, and the same with a latency sample, of all columns of the suite. A run in
-    batches that nobody asked to time is a measurement of throughput, of a suite with times.
-    """
-    changed = [pair for pair in pairs if pair[0] != pair[1]]
-    found = list(_specs(run_folders([output]))) if changed and output.is_dir() else []
-    alone = [run.path.name for run, spec in found if any(_is_of(spec, one) for one, _ in changed)]
-    batches = any(
-        _is_of(spec, sampled) and (sampled.latency_sample is None or timings.num_asked(run))
-        for run, spec in found
-        for _, sampled in changed
-    )
-    return Choice("begun alone", alone[0]) if alone and not batches else Choice("sample")
-
-
-def _specs(folders: Iterable[RunFolder]) -> Iterable[tuple[RunFolder, RunSpec]]:
-    for run in folders:
-        try:
-            yield run, run.spec()
-        except (RunDamaged, OSError, ValueError):
-            continue  # what launches or loads it says so
-
-
-def _is_of(spec: RunSpec, launch: Launch) -> bool:
-    """Return whether a run is that of a launch, as far as its specification says without the problems."""
-    columns = run_columns(launch)
-    names = {"draft_name": spec.draft and spec.draft.name, "target_name": spec.target and spec.target.name}
-    own = {name: columns[name] for name in ("method", "dataset", "concurrency", "temperature", "top_p", "token_budget")}
-    return (
-        all(getattr(spec, name) == value for name, value in own.items())
-        and all(columns[name] == value for name, value in names.items())
-        and {**columns["params"], **spec.params} == {**spec.params, **columns["params"]}
-        and (spec.seed, spec.samples, spec.tag) == (launch.seed, launch.samples, launch.tag)
-        and spec.num_problems == num_problems(launch)
-    )
 
 
 def recorded_runs(

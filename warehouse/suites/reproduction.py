@@ -56,11 +56,9 @@ def reproduce_published(
     _check("--metric", printed.metrics, list(chosen.metrics))
     if unknown := sorted(set(asked.columns) - set(chosen.columns)):
         raise ValueError(f"--column {unknown[0]}: {chosen.name} has {', '.join(chosen.columns)}")
-    runs, choice = timed_runs(asked, asked.columns or tuple(chosen.columns))
-    if (words := choice.in_words()) and not only_table:
-        console.print(words, soft_wrap=not console.is_terminal, markup=False)
+    runs = timed_runs(asked, asked.columns or tuple(chosen.columns))
     if dry_run:
-        print_published_plan(console, asked, runs, choice)
+        print_published_plan(console, asked, runs)
         if asked.max_gpu_hours is not None:
             _prepared(asked, distinct_runs(runs))
         return

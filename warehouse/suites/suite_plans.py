@@ -29,7 +29,7 @@ from warehouse.suites import published_costs, published_suites
 from warehouse.suites.comparability import num_problems, run_columns
 from warehouse.suites.own_runs import OwnRun, by_row, recorded_ids, state_of
 from warehouse.suites.published_costs import START_SECONDS, num_gpus
-from warehouse.suites.published_runs import TIMED, Choice, Reproduction, SuiteRun, distinct_runs, timed_runs
+from warehouse.suites.published_runs import TIMED, Reproduction, SuiteRun, distinct_runs, timed_runs
 from warehouse.suites.published_suites import OF_LATENCIES, TIMES, Overrides, Planned
 from warehouse.suites.suite_cells import about
 
@@ -139,7 +139,7 @@ def _own_ways(run: OwnRun, database: Path) -> Hours | None:
     return Hours(*(cost.hours if cost.has_gpu else 0.0 for cost in (every, batches, timing)))
 
 
-def print_published_plan(console: Console, asked: Reproduction, runs: Sequence[SuiteRun], choice: Choice) -> None:
+def print_published_plan(console: Console, asked: Reproduction, runs: Sequence[SuiteRun]) -> None:
     """Print every distinct run with what it takes and its flags, the total, and what a latency sample saves."""
     chosen = asked.suite
     _say(console, f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.version}, {chosen.place})", style="bold")
@@ -174,8 +174,7 @@ def print_published_plan(console: Console, asked: Reproduction, runs: Sequence[S
             console.print(flags, soft_wrap=True)
     total = f"Total: {sum(known):,.1f} GPU-hours" if known else "Total: GPU-hours unknown"
     _say_totals(console, total, both_ways, printed)
-    is_timed = any(launch.latency_sample for launch in printed)
-    if is_timed and choice.way == "sample" and "latency_sample" not in asked.overrides:
+    if any(launch.latency_sample for launch in printed) and "latency_sample" not in asked.overrides:
         _say(console, "--every-sample-alone measures every sample.")
     if left_out:
         _say(console, f"Not included: {'; '.join(left_out)}")
@@ -307,7 +306,7 @@ def _costs(overrides: Overrides, aligned: str | None, database: Path) -> Iterato
 
 def _known(asked: Reproduction) -> _Known:
     hours, num_without = 0.0, 0
-    runs = distinct_runs(timed_runs(asked, tuple(asked.suite.columns))[0])
+    runs = distinct_runs(timed_runs(asked, tuple(asked.suite.columns)))
     for run in runs:
         ways = both_ways_of(asked, run)
         cost = estimated(asked, run.launch, run.plan) if run.launch and not ways else None

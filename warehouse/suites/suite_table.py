@@ -16,15 +16,23 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from warehouse.display import aligned, latex, markdown, plain, print_table, printable
+from warehouse.display import (
+    LATEX_NEEDS,
+    aligned,
+    booktabs,
+    latex,
+    latex_float,
+    markdown,
+    plain,
+    print_table,
+    printable,
+)  # fmt: skip
 from warehouse.formatting import MINUS, NOTHING
 from warehouse.measures import Measured
 from warehouse.options import TableFormat
 
-_COLUMN_NUMBERS = 4
+_COLUMN_NUMBERS = 2
 """Numbers in a row of LaTeX up to which the table fits one column of a two-column paper."""
-_PAGE_NUMBERS = 8
-"""Numbers up to which it fits the page; a wider one is made smaller."""
 _INTERVALS = "In parentheses: 95 % interval over problems."
 _UNFINISHED = f"{NOTHING}: no run yet, or no such number of it."
 
@@ -130,9 +138,8 @@ def _print(table: SuiteTable, out: IO[str], *, has_intervals: bool) -> None:
 def _markdown(table: SuiteTable, *, has_intervals: bool) -> str:
     parts = [f"**{markdown(line)}**" for line in table.head]
     for block in _blocks(table, "; published ", has_intervals=has_intervals):
-        alignment = ["left", *("right" for _ in block.headers[1:])]
         parts += [f"**{markdown(block.title)}**"] if block.title else []
-        parts.append(aligned(block.headers, block.rows, "markdown", alignment))
+        parts.append(aligned(block.headers, block.rows, "markdown", _alignment(block)))
     lines = "\n".join(f"- {markdown(line)}" for line in _lines(table, has_intervals=has_intervals))
     return "\n\n".join([*parts, lines]) + "\n"
 
@@ -190,11 +197,7 @@ def _number(table: SuiteTable, cell: Cell | None, metric: str, between: str, has
     text = f"{value} ({interval})" if interval else value
     if table.is_published:
         return f"{text}{between}{_published(table, cell, metric)}"
-    return text + (_marks(cell) if cell is not None and _is_first(table, metric) else "")
-
-
-def _is_first(table: SuiteTable, metric: str) -> bool:
-    return metric == next(iter(table.metrics))
+    return text + (_marks(cell) if cell is not None and metric == next(iter(table.metrics)) else "")
 
 
 def _value(table: SuiteTable, cell: Cell | None, metric: str) -> str:
@@ -242,58 +245,17 @@ def _csv(table: SuiteTable) -> str:
 
 
 def _latex(table: SuiteTable, *, has_intervals: bool) -> str:
-    places = [(column, metric) for column in table.columns for metric in table.metrics]
-    star, is_wide = "*" if len(places) > _COLUMN_NUMBERS else "", len(places) > _PAGE_NUMBERS
+    blocks, parts = _blocks(table, "; published ", has_intervals=has_intervals), []
+    for block in blocks:
+        parts += [f"\\par\\smallskip\\textbf{{{latex(block.title)}}}\\par"] if block.title else []
+        parts.append(booktabs(block.headers, block.rows, _alignment(block)))
+    notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
+    parts += [f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize {latex(note)}}}" for note in notes]
     caption = [*(table.head or [f"{table.name}."]), *table.about, *_signs(has_intervals=has_intervals)]
-    lines = [
-        f"% needs \\usepackage{{booktabs{',graphicx' if is_wide else ''}}}",
-        f"\\begin{{table{star}}}[t]",
-        "\\centering",
-        "\\small\\setlength{\\tabcolsep}{3pt}",
-        f"\\caption{{{latex(' '.join(caption))}}}",
-        f"\\label{{tab:{re.sub('[^A-Za-z0-9]+', '-', table.name).strip('-') or 'suite'}}}",
-        "\\smallskip" + ("\\resizebox{\\linewidth}{!}{%" if is_wide else ""),
-        f"\\begin{{tabular}}{{@{{}}l{'r' * len(places)}@{{}}}}",
-        "\\toprule",
-        *_latex_head(table),
-        "\\midrule",
-    ]
-    for number, row in enumerate(table.rows):
-        cells = [(table.cells.get((row, column)), metric) for column, metric in places]
-        lines += ["\\addlinespace[2pt]"] if number and has_intervals else []
-        lines.append(_latex_row(row, [_latex_value(table, cell, metric) for cell, metric in cells]))
-        intervals = [_interval(table, cell, metric) if has_intervals else "" for cell, metric in cells]
-        if any(intervals):
-            small = [f"{{\\scriptsize ({latex(interval)})}}" if interval else "" for interval in intervals]
-            lines.append(_latex_row("", small))
-        if table.is_published:
-            values = [latex(_published(table, cell, metric)) for cell, metric in cells]
-            lines.append(_latex_row("", [f"{{\\footnotesize {value}}}" for value in values]))
-    lines += ["\\bottomrule", "\\end{tabular}" + ("}" if is_wide else "")]
-    lines += [
-        f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize $^{{{number}}}$ {latex(note)}}}"
-        for number, note in enumerate(table.notes, 1)
-    ]
-    return "\n".join([*lines, f"\\end{{table{star}}}"]) + "\n"
+    label = re.sub("[^A-Za-z0-9]+", "-", table.name).strip("-") or "suite"
+    is_wide = max(len(block.headers) for block in blocks) > _COLUMN_NUMBERS + 1
+    return f"% {LATEX_NEEDS}\n{latex_float(' '.join(caption), label, parts, is_wide=is_wide)}\n"
 
 
-def _latex_head(table: SuiteTable) -> list[str]:
-    """Return the columns above the metrics, or in one line where there is one metric."""
-    width = len(table.metrics)
-    if width == 1:
-        return [_latex_row("", [latex(heading) for heading in table.columns.values()])]
-    headers = [latex(heading.label) for _ in table.columns for heading in table.metrics.values()]
-    groups = [f"\\multicolumn{{{width}}}{{c}}{{{latex(heading)}}}" for heading in table.columns.values()]
-    starts = range(2, 2 + width * len(groups), width)
-    rules = " ".join(f"\\cmidrule(lr){{{start}-{start + width - 1}}}" for start in starts)
-    return [_latex_row("", groups), rules, _latex_row("", headers)]
-
-
-def _latex_row(label: str, cells: Sequence[str]) -> str:
-    # After a rule or the end of a line, [ and * would be an argument.
-    return f"{{}}{' & '.join([latex(label), *cells])} \\\\"
-
-
-def _latex_value(table: SuiteTable, cell: Cell | None, metric: str) -> str:
-    marks = ",".join(map(str, cell.notes if cell is not None and _is_first(table, metric) else ()))
-    return latex(_value(table, cell, metric)) + (f"$^{{{marks}}}$" if marks else "")
+def _alignment(block: _Block) -> list[str]:
+    return ["left", *("right" for _ in block.headers[1:])]

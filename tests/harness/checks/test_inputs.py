@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +18,7 @@ from harness.engines import speculation as settings
 from harness.settings.launch_settings import PartialLaunch
 from harness.weights import models
 from harness.weights.tokenizer import HFTokenizer
-from tests.harness.checks.question import DEMO, QUESTION, ROOT, problem_texts, worst_status
+from tests.harness.checks.question import DEMO, QUESTION, problem_texts, worst_status
 from tests.harness.conftest import save_tokenizer
 from tests.harness.engines.heads import EAGLE3_CONFIG, save_config, target_config
 from tests.harness.engines.served.fake_server import serving
@@ -146,47 +143,6 @@ def test_weights_of_one_kind_are_whole_whatever_is_left_of_another(
     if left_over:
         (folder / left_over).write_text(json.dumps({"weight_map": {"w": "absent-00001-of-00002"}}))
     assert models.weight_files(folder).problems == []
-
-
-_FIND = """
-import json, sys
-from dataclasses import asdict
-from harness.checks import inputs
-from harness.checks.finding import Question
-question = Question("vllm", "/nowhere", {}, {})
-print(json.dumps([asdict(check) for check in inputs.find_model("target", sys.argv[1], question).checks]))
-"""
-
-
-def find_in_cache(cache: Path, name: str) -> list[Check]:
-    """Check a cached model in a separate process: the hub's library reads the variables when it is imported."""
-    environment = {**os.environ, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", _FIND, name], env=environment, capture_output=True, text=True, timeout=120, check=True
-    )
-    return [Check(**check) for check in json.loads(done.stdout)]
-
-
-def test_an_uncached_model_offline_is_a_failure_with_the_command_that_downloads_it(
-    tmp_path: Path,
-) -> None:
-    checks = find_in_cache(tmp_path, "org/none@abc")
-    assert worst_status(checks) == "failure"
-    assert "HF_HUB_OFFLINE is set" in problem_texts(checks)
-    assert "hf download org/none --revision abc" in problem_texts(checks)
-
-
-def test_a_cached_model_is_whole_only_with_every_blob(tmp_path: Path) -> None:
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    repository = tmp_path / "models--org--some"
-    folder = write_model(repository / "snapshots" / commit)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(commit)
-    assert worst_status(find_in_cache(tmp_path, "org/some")) == "ok"
-    (folder / SECOND).unlink()
-    (folder / SECOND).symlink_to(repository / "blobs" / "gone")
-    checks = find_in_cache(tmp_path, "org/some")
-    assert "1 of 2 weight files are missing" in problem_texts(checks)
 
 
 # Tokenizers

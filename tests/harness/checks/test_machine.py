@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,24 +17,6 @@ from harness.checks.finding import Check, Status
 from jobs.slurm.checks import check_slurm
 from tests.harness.cards import card, put_nvidia_smi
 from tests.harness.checks.question import QUESTION, ROOT, problem_texts, worst_status
-from tests.requirements import require_tool, skip_by_design
-
-
-@pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Return a function that mounts a filesystem in memory with options; skips where mounts are not allowed."""
-    point = tmp_path / "mounted"
-    point.mkdir()
-
-    def mounted(options: str) -> Path:
-        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(point)]
-        require_tool("root")
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            skip_by_design("this container allows no mounts, and nothing that is installed in it changes that")
-        return point
-
-    yield mounted
-    subprocess.run(["umount", str(point)], capture_output=True, check=False)
 
 
 def storage_checks(output: Path) -> list[Check]:
@@ -69,30 +50,9 @@ def test_a_umask_that_keeps_a_group_out_of_its_own_folder_is_named(
     assert of_launch == "".join(found), "a launch and the doctor say the same"
 
 
-def test_a_read_only_filesystem_is_a_failure(mount: Callable[[str], Path]) -> None:
-    [check] = storage_checks(mount("ro") / "runs")
-    assert check.status == "failure"
-    assert "Read-only" in check.text
-    assert "--output" in check.text
-
-
 def test_a_file_in_the_place_of_the_output_folder_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert worst_status(storage_checks(tmp_path / "file" / "runs")) == "failure"
-
-
-def test_a_full_filesystem_is_a_failure(mount: Callable[[str], Path]) -> None:
-    checks = {check.subject: check for check in storage_checks(mount("size=16k"))}
-    assert checks["writing"].status == "failure"
-    assert "No space left" in checks["writing"].text
-    assert checks["room"].status == "failure"
-
-
-def test_a_filesystem_in_memory_is_a_warning(mount: Callable[[str], Path]) -> None:
-    checks = {check.subject: check for check in storage_checks(mount("size=200m"))}
-    assert checks["output filesystem"].status == "warning"
-    assert checks["file locking"].status == "ok"
-    assert checks["room"].status == "warning"
 
 
 _CALLS = """

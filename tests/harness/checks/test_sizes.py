@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,31 +79,6 @@ def test_where_the_cards_are_not_known_the_node_decides(sbatch: dict[str, Any], 
     assert message in check.text
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"tensor_parallel": {"draft": 3}}, "8960 feed-forward columns cannot be divided by 3; valid: 1, 2, 4"),
-        ({"tensor_parallel": {"target": 8}}, "--target.tensor-parallel 8: a worker has 4 GPUs; valid: 1, 2, 4"),
-        ({"memory": {"draft": 0.5, "target": 0.6}}, "add up to more than 1"),
-    ],
-)
-def test_flags_that_are_impossible_are_a_failure(changes: dict[str, Any], message: str) -> None:
-    checks = on_slurm({"gpus-per-node": 4}, **changes)
-    assert worst_status(checks) == "failure"
-    assert message in problem_texts(checks)
-
-
-def test_engines_on_cards_of_their_own_are_planned_on_these() -> None:
-    placed = {"cards": {"draft": (0,), "target": (1, 2, 3, 4)}, "tensor_parallel": {"draft": 1, "target": 4}}
-    checks = on_slurm({"gpus-per-node": "h100:5"}, **placed)
-    shares = [float(found[1]) for c in checks if (found := re.search(r"memory share ([\d.]+)", c.text))]
-    assert len(shares) == 2
-    assert min(shares) > 0.85  # each fills its own
-    assert "--target.gpus 1,2,3,4: a worker has 4 GPUs; valid: 0 to 3" in problem_texts(
-        on_slurm({"gpus-per-node": "4"}, **placed)
-    )
-
-
 def test_cards_whose_memory_is_unknown_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card() | {"memory.total": "[Unknown Error]"}])
     assert "does not say how much memory the GPUs have; give --draft.memory" in problem_texts(
@@ -116,12 +90,6 @@ def test_a_question_to_a_node_keeps_the_cards_of_the_engines(tmp_path: Path) -> 
     question = replace(PAIR, cards={"draft": (0,), "target": None})
     (tmp_path / "question.json").write_text(question.to_json())
     assert Question.read(tmp_path / "question.json") == question
-
-
-def test_a_model_without_figures_is_a_warning() -> None:
-    checks = on_slurm({"gpus-per-node": "h100:4"}, models={"target": "nobody/nothing"}, method="vanilla")
-    assert worst_status(checks) == "warning"
-    assert "nobody/nothing is unknown" in problem_texts(checks)
 
 
 @pytest.mark.parametrize("changes", [{"engine": "transformers"}, {"method": None}, {"models": {}}])

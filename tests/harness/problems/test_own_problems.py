@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -349,12 +349,10 @@ def hub() -> Iterator[LocalHub]:
         yield served
 
 
-def loaded(
-    address: str, home: Path, *wanted: tuple[str, str | None], variables: Mapping[str, str] | None = None
-) -> list[dict[str, Any]]:
+def loaded(address: str, home: Path, *wanted: tuple[str, str | None]) -> list[dict[str, Any]]:
     """Load datasets in a process of its own, because the hub's libraries read its address when they are imported."""
     own = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-    own |= {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **(variables or {})}
+    own |= {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"}
     words = [sys.executable, "-c", PROGRAM, json.dumps(wanted)]
     ended = subprocess.run(words, env=own, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in ended.stdout.splitlines()]
@@ -402,21 +400,3 @@ def test_a_revision_is_the_commit_that_it_names_also_from_the_cache(hub: LocalHu
     assert newest["source"] in (f"hub org/sums@{OLD}, test", f"hub org/sums@{NEW}, test")
     assert len(newest["answers"]) == (3 if OLD in newest["source"] else 2)
     assert f"not {'c' * 40}" in other["line"]
-
-
-def test_rows_of_the_hub_are_checked_as_those_of_a_file_are(hub: LocalHub, tmp_path: Path) -> None:
-    hub.add("org/twice", OLD, {"test.jsonl": lines([*ROWS, ROWS[0]])})
-    hub.add("org/other", OLD, {"test.jsonl": lines([{"problem": "1 + 1?", "answer": 2}])})
-    twice, other = loaded(hub.address, tmp_path, ("hf:org/twice", None), ("hf:org/other", None))
-    assert twice == {"error": "BadDataset", "line": "org/twice on the hub, row 3: the same problem as row 0"}
-    assert other["line"].startswith("org/other on the hub, row 0: no field 'question'; it has problem, answer")
-
-
-@pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"])
-def test_a_dataset_that_is_not_in_the_cache_names_the_variable_that_keeps_it_away(
-    hub: LocalHub, tmp_path: Path, variable: str
-) -> None:
-    [answer] = loaded(hub.address, tmp_path, ("hf:org/sums", None), variables={variable: "1"})
-    assert answer["error"] == "DatasetNotFound"
-    remedy = f"; {variable} is set: run once without it where the hub answers, or give a file"
-    assert answer["line"].endswith(remedy)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from harness.sizing.__main__ import main
-from harness.weights import models
 from tests.own_methods import no_methods, write_method
 
 __all__ = ["no_methods"]
@@ -63,6 +61,12 @@ def test_a_method_and_problems_of_ones_own_are_sized(tmp_path: Path) -> None:
         (("--dataset", "nosuch.jsonl"), "nosuch.jsonl: no such file"),
         (("--dataset", "demo", "--prompt-tokens", "9"), "--prompt-tokens and --dataset both say how long a prompt is"),
         (("--split", "test"), "--split and --columns are for --dataset"),
+        (("--gpus", "4"), "--gpus 4: expected 1 to 64 GPUs of a known type"),
+        (("--target", "nobody/nothing"), "nobody/nothing is unknown: its config.json is not on this machine"),
+        (("--target", "nothing"), "unknown model 'nothing'; valid: "),
+        (("--target", "~nobody/model"), "unknown model '~nobody/model'; valid: "),
+        (("--target", "m" * 300), "unknown model 'mmm"),
+        (("--draft-tensor-parallel", "7"), "12 attention heads cannot be divided by 7; valid: 1, 2, 4"),
     ],
 )
 def test_what_cannot_be_sized_is_one_line(words: tuple[str, ...], message: str) -> None:
@@ -98,41 +102,6 @@ def test_a_strange_configuration_is_one_line_that_names_the_file(content: str, m
     assert text.count("\n") == 1
     assert message in text
     assert "config.json" in text
-
-
-def test_the_name_of_a_folder_is_printed_as_it_is(tmp_path: Path) -> None:
-    folder = tmp_path / "a[" / "b]"
-    folder.mkdir(parents=True)
-    shutil.copy(models.pair_folder("demo-draft") / "config.json", folder)
-    assert "draft b] / target" in output("--draft", str(folder), "--gpus", "4xH100-80")
-    folder = folder.rename(tmp_path / "[bold]c")
-    assert "draft [bold]c / target" in output("--draft", str(folder), "--gpus", "4xH100-80")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--gpus", "4"], "--gpus 4: expected 1 to 64 GPUs of a known type"),
-        (["--target", "nobody/nothing"], "nobody/nothing is unknown: its config.json is not on this machine"),
-        (["--gpus", "65xH100"], "--gpus 65xH100: expected 1 to 64 GPUs of a known type"),
-        (["--target", "nothing"], "unknown model 'nothing'; valid: "),
-        (["--target", ""], "unknown model ''; valid: "),
-        (["--target", "~nobody/model"], "unknown model '~nobody/model'; valid: "),
-        (["--target", "m" * 300], "unknown model 'mmm"),
-        (["--draft-tensor-parallel", "7"], "12 attention heads cannot be divided by 7; valid: 1, 2, 4"),
-    ],
-)
-def test_a_wrong_input_is_one_line(arguments: list[str], message: str) -> None:
-    text = output(*arguments)
-    assert text.startswith("error: ")
-    assert message in text
-    assert text.count("\n") == 1
-
-
-def test_a_width_that_some_of_the_choices_lack_is_said_below_the_table() -> None:
-    text = output("--gpus", "2xH100-80", "--gpus", "8xH100-80", "--target-tensor-parallel", "8")
-    assert "not on 2 × H100-80 of 78.8 GiB: --target-tensor-parallel 8: a worker has 2 GPUs; valid: 1, 2" in text
-    assert "1 / 8" in text
 
 
 def test_a_reward_model_has_an_engine_of_its_own() -> None:

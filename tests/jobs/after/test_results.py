@@ -66,14 +66,3 @@ def test_results_go_where_failed_samples_are_to_be_retried(
     monkeypatch.setattr("warehouse.summary.RunSummary.is_unfinished", property(lambda _: True))
     conclude(str(finished.path))
     assert not finished.results_path.exists()
-
-
-def test_a_folder_that_cannot_be_written_costs_one_line_and_not_the_conclusion(
-    finished: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied", "results.json")
-
-    monkeypatch.setattr("jobs.after.conclude.write_atomically", refuse)
-    assert conclude(str(finished.path))
-    assert f"{finished.results_path} was not written: Permission denied\n" in capsys.readouterr().out

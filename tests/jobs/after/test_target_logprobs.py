@@ -97,15 +97,6 @@ def test_a_run_without_a_target_is_read_by_that_of_another_run(tmp_path: Path) -
     assert (code, scored_places(run)) == (0, places(run))
 
 
-def test_runs_that_have_a_target_of_their_own_are_said_to_be_read_by_it(tmp_path: Path) -> None:
-    alone, own = plan(tmp_path, samples=1), plan(tmp_path, samples=2)
-    code, output = jobs("target-logprobs", str(own.path), "--target-of", str(alone.path))
-    line = f"--target-of {alone.path.name} reads only runs without a target; {own.path.name} is read by its own\n"
-    assert (code, output.count(line)) == (0, 1)
-    assert scoring.not_read([own] * 5, alone).endswith(f"{own.path.name} and 2 others are read by their own")
-    assert "--target-of" not in jobs("target-logprobs", str(own.path))[1]
-
-
 def test_a_second_target_is_refused(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)

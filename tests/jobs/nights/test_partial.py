@@ -80,7 +80,7 @@ def test_a_worker_that_dies_once_is_started_again_on_this_machine_too(suite: Pat
     dying["deaths"] = 1
     nightly.launch(suite, NIGHT)
     assert nightly.conclude(str(suite), str(NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
-    assert page(suite).startswith(f"**INCONCLUSIVE: night of {NIGHT}, 2 cells**")
+    assert page(suite).startswith(f"**INCONCLUSIVE: night of {NIGHT}, 2 cells")
     assert "PARTIAL" not in page(suite)
     assert "were submitted again" in page(suite)
 

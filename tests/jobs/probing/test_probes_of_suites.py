@@ -83,8 +83,6 @@ def test_every_judging_run_is_probed_once_and_the_report_shows_it(
     assert printed.count("Probe of ") == 2
     assert "pass@1" not in printed[printed.index("PROBE of") : printed.rindex("Probe of ")], "that of continuations"
     assert printed.rindex("Probe of ") < printed.rindex("small.html: "), "the suite's own table and report come last"
-    page = (tmp_path / "runs" / "small.html").read_text(encoding="utf-8")
-    assert "What the judge really lets through" in page
     with reader(tmp_path / "runs" / "warehouse.duckdb") as connection:
         judged = rows(connection, "SELECT DISTINCT source_run_id FROM probe", {})
     assert len(judged) == 2
@@ -144,8 +142,8 @@ def test_a_dry_run_names_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture
     [
         (SUITE.replace("points = 8", "points = 1"), r"\[probe\]: points 1"),
         (SUITE.replace("rollouts = 2", 'rollouts = "two"'), r"\[probe\]: rollouts two"),
-        (SUITE + "runs = 3\n", "unknown key runs; the keys are points, rollouts, seed, concurrency"),
-        ("probe = 3\n" + SUITE.partition("[probe]")[0], r"expected a table \[probe\]"),
+        (SUITE + "runs = 3\n", "runs 3: .*; the keys are points, rollouts, seed, concurrency"),
+        ("probe = 3\n" + SUITE.partition("[probe]")[0], r"\[probe\]: "),
     ],
 )
 def test_a_wrong_table_is_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:

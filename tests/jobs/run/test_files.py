@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.run.files import append_record, read_records, write_atomically
+from jobs.run.files import WrongFormat, append_record, read_records, write_atomically
 
 
 def test_a_file_is_replaced_whole_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -44,6 +44,23 @@ def test_a_record_that_was_copied_counts_once(tmp_path: Path) -> None:
     path.write_bytes(2 * path.read_bytes())
     append_record(path, {"granted_at": 2.0, "samples": ["a"]})
     assert [record["granted_at"] for record in read_records(path)] == [1.0, 2.0]
+
+
+def test_a_record_without_its_checksum_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    append_record(path, {"number": 0})
+    path.write_bytes(path.read_bytes() + b'\n{"number": 1}\n')
+    assert list(read_records(path)) == [{"number": 0}]
+
+
+def test_a_file_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "records.jsonl"
+    append_record(path, {"number": 0})
+    monkeypatch.setattr("jobs.run.files.FORMAT", 7)
+    with pytest.raises(
+        WrongFormat, match=r"records\.jsonl has format 1, and this version of the harness reads format 7"
+    ):
+        list(read_records(path))
 
 
 def test_a_torn_record_costs_only_itself(tmp_path: Path) -> None:

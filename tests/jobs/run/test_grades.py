@@ -120,16 +120,6 @@ def test_a_new_version_gets_a_new_file_that_names_the_grader(run: RunFolder, mon
         assert made["versions"][library] in grader_version()
 
 
-def test_versions_are_listed_newest_first(run: RunFolder) -> None:
-    assert "not graded yet" in regrade(run.path, "--versions").output
-    finish(run, workers=1)
-    graded_by(run, "0 older", {}, at=1.0)
-    newest, older = regrade(run.path.parent, "--versions").output.splitlines()
-    assert grader_version() in newest
-    assert newest.endswith("(newest: counts)")
-    assert "0 older: 11 grades, 1970-01-01 00:00 UTC" in older
-
-
 def test_the_newest_is_the_one_that_graded_last_even_in_a_copied_folder(run: RunFolder, tmp_path: Path) -> None:
     finish(run, workers=1)
     graded_by(run, "0 older", {}, at=1.0)

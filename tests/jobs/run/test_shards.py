@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.run.shards import assign_to_shards
+from harness.problems.problem import Problem
+from jobs.run.shards import Recorded, assign_to_shards, expected_tokens
 from jobs.run.spec import Unit
 
 
@@ -30,11 +30,6 @@ def heavy_tailed(problems: int, seed: int = 0) -> dict[str, float]:
 
 def loads(shards: Sequence[Sequence[Unit]], tokens: dict[str, float]) -> list[float]:
     return [sum(tokens[unit.problem_id] for unit in shard) for shard in shards]
-
-
-def slices(units: list[Unit], shards: int) -> list[list[Unit]]:
-    ends = [len(units) * i // shards for i in range(shards + 1)]
-    return [units[start:end] for start, end in itertools.pairwise(ends)]
 
 
 @pytest.mark.parametrize(
@@ -54,16 +49,6 @@ def test_every_unit_is_assigned_once_and_no_shard_is_empty(
 def test_without_expectations_shards_are_of_equal_size() -> None:
     assert {len(shard) for shard in assign_to_shards(plan(41, 3), 8)} == {15, 16}
     assert {len(shard) for shard in assign_to_shards(plan(2, 3), 2, {"d/0": 0.0, "d/1": 0.0})} == {3}
-
-
-@pytest.mark.parametrize("shards", [2, 7, 16, 64])
-@pytest.mark.parametrize("seed", range(5))
-def test_never_worse_than_equal_slices_beyond_one_unit(shards: int, seed: int) -> None:
-    units, tokens = plan(60, 8), heavy_tailed(60, seed)
-    balanced = max(loads(assign_to_shards(units, shards, tokens), tokens))
-    mean = sum(tokens[u.problem_id] for u in units) / shards
-    assert balanced <= max(loads(slices(units, shards), tokens)) + max(tokens.values())
-    assert balanced <= mean + max(tokens.values())
 
 
 @settings(deadline=None)
@@ -128,10 +113,37 @@ def test_an_impossible_expectation_is_refused(tokens: float) -> None:
         assign_to_shards(plan(2, 1), 2, {"d/1": tokens})
 
 
-def test_a_hundred_thousand_units_in_a_thousand_shards_take_seconds_at_most() -> None:
-    units, tokens = plan(10_000, 10), heavy_tailed(10_000)
-    started = time.process_time()
-    assigned = assign_to_shards(units, 1000, tokens)
-    assert time.process_time() - started < 5
-    shard_loads = loads(assigned, tokens)
-    assert max(shard_loads) <= 1.01 * sum(shard_loads) / 1000
+def problem(index: int, text: str, level: str | None = None) -> Problem:
+    return Problem(f"d/{index}", "d", text, "1", level=level)
+
+
+def test_levels_decide_where_every_problem_has_one() -> None:
+    tokens = expected_tokens([problem(0, "x" * 500, "1"), problem(1, "x", "Level 5"), problem(2, "xx", "3")])
+    assert tokens["d/0"] < tokens["d/2"] < tokens["d/1"]
+    assert tokens["d/1"] / tokens["d/0"] == pytest.approx(3.4)
+
+
+@pytest.mark.parametrize("level", [None, "?", "hard", "2024"])
+def test_lengths_decide_where_a_level_is_missing_or_no_level(level: str | None) -> None:
+    tokens = expected_tokens([problem(0, "x" * 32, "1"), problem(1, "x", level)])
+    assert tokens["d/0"] / tokens["d/1"] == pytest.approx(4.0)
+
+
+def test_history_outranks_the_guess_and_scales_it() -> None:
+    problems = [problem(0, "a" * 100), problem(1, "b" * 100), problem(2, "c" * 100)]
+    history = {"a" * 100: Recorded(900.0, 50), "b" * 100: Recorded(100.0, 50)}
+    tokens = expected_tokens(problems, history)
+    assert tokens["d/0"] == pytest.approx(900, rel=0.02)
+    assert tokens["d/1"] == pytest.approx(100, rel=0.1)
+    assert tokens["d/2"] == pytest.approx(500)
+
+
+def test_one_recorded_sample_is_half_believed() -> None:
+    problems = [problem(0, "a" * 100), problem(1, "b" * 100)]
+    tokens = expected_tokens(problems, {"a" * 100: Recorded(300.0, 1), "b" * 100: Recorded(100.0, 1)})
+    assert tokens == pytest.approx({"d/0": 250.0, "d/1": 150.0})
+
+
+def test_history_of_other_problems_is_no_history() -> None:
+    problems = [problem(0, "a" * 32), problem(1, "b")]
+    assert expected_tokens(problems, {"z": Recorded(9.0, 9)}) == expected_tokens(problems)

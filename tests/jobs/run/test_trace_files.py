@@ -6,33 +6,15 @@ import os
 import resource
 import subprocess
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from harness.problems.problem import Problem
-from harness.trace import Call, Candidate, Decision, Step, Trace, Verdict
+from harness.trace import Trace
 from jobs.run import trace_files
 from tests.jobs.run.test_journal import a_call, a_step
-
-
-@pytest.mark.parametrize(
-    ("record", "columns"),
-    [
-        (Problem, trace_files.PROBLEMS),
-        (Trace, trace_files.TRACES),
-        (Step, trace_files.STEP),
-        (Candidate, trace_files.CANDIDATE),
-        (Verdict, trace_files.VERDICT),
-        (Decision, trace_files.DECISION),
-        (Call, trace_files.CALL),
-    ],
-)
-def test_columns_are_the_fields_of_the_record(record: Any, columns: pa.Schema | pa.StructType) -> None:
-    assert [f.name for f in fields(record)] == [column.name for column in columns]
 
 
 def test_a_trace_comes_back_as_it_was_written(tmp_path: Path) -> None:

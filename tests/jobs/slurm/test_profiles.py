@@ -63,7 +63,6 @@ def test_an_omitted_flag_does_not_override(profile: str) -> None:
     ("pairs", "flags", "message"),
     [
         (["partition"], NO_FLAGS, "--slurm partition: expected KEY=VALUE"),
-        (["gpus-per-node=two"], NO_FLAGS, "--gpus-per-node two: expected a number"),
         ([], {"time": "soon"}, "--time soon"),
         (["array=0-3"], NO_FLAGS, "--slurm array=0-3: .* array-parallelism=N"),
         (["array-parallelism=0"], NO_FLAGS, "--array-parallelism 0: expected a number"),

@@ -82,4 +82,3 @@ def test_a_worker_that_could_not_write_its_error_says_that_the_disk_is_full(
     console = Console(width=120, record=True, file=io.StringIO())
     print_status(status(run), console)
     assert "THE DISK IS FULL: 4 KiB free" in console.export_text()
-    assert "The disk is full: 4 KiB free" in CliRunner().invoke(commands.main, ["logs", str(run.path)]).output

@@ -44,7 +44,7 @@ def test_the_table_of_runs_has_a_line_for_each(runs: list[RunFolder]) -> None:
     lines = CliRunner().invoke(main, ["list", "runs"]).output.splitlines()
     assert [line.split()[0] for line in lines[1:]] == [str(runs[number].path) for number in (1, 0, 2)]
     assert lines[0].split() == ["run", "models", "state", "samples", "age"]
-    assert lines[2].split()[-4:] == ["finished", "8/8", "3", "days"]
+    assert lines[2].split()[-6:] == ["finished", "8/8", "72", "h", "0", "min"]
     assert lines[1].split()[-5:-2] == ["not", "begun", "0/16"]
     assert "damaged" in lines[3]
 

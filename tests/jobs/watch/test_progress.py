@@ -33,7 +33,7 @@ def test_progress_follows_the_journal_and_ends_complete(tmp_path: Path) -> None:
     journal = JournalWriter(run.journal_dir / "0.jsonl", Attempt("0", run.path.name, 0, "host", 1, 0.0, None))
     journal.start(Trace(planned_ids(run)[0], "demo/0", 0, seed=1))
     journal.close()
-    assert progress_line(follower.poll()) == "0/24 samples · 0 steps · first batch: 1 in flight"
+    assert progress_line(follower.poll()) == "0/24 samples · 0 steps · 1 in flight"
     run_shard(str(run.path), 0)
     progress = follower.poll()
     assert len(progress.ended) == 24

@@ -103,13 +103,13 @@ def test_workers_at_different_phases_are_told_apart_by_their_shards(tmp_path: Pa
     logs = [log_of(run, shard) for shard in range(3)]
     assert progress_line(follower.poll()).endswith(" · target: importing vLLM")
     add(logs[1], LOADING)
-    ends = " · target: importing vLLM (shards 0, 2); target: loading weights (shard 1)"
+    ends = " · target: importing vLLM (2 workers); target: loading weights (1 worker)"
     assert progress_line(follower.poll()).endswith(ends)
     start_log.end(logs[0], "target", is_ready=True)
     start_log.end(logs[2], "target", is_ready=True)
     assert progress_line(follower.poll()).endswith(" · target: loading weights")
     follower.progress.in_flight.add("of another worker")
-    assert progress_line(follower.progress).endswith(" · target: loading weights (shard 1)")
+    assert progress_line(follower.progress).endswith(" · target: loading weights (1 worker)")
 
 
 def test_a_start_that_failed_was_killed_or_is_of_an_earlier_launch_is_not_waited_for(tmp_path: Path) -> None:

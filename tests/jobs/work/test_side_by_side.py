@@ -71,14 +71,6 @@ def test_fewer_cards_than_workers_are_refused_before_any_worker_starts(
     assert len(read_endings(run).finished) == 0
 
 
-def test_workers_begin_at_ports_of_their_own_where_the_user_has_set_one() -> None:
-    assert [node_share.port_variables(n, {"VLLM_PORT": "5000"}) for n in (0, 2)] == [
-        {"VLLM_PORT": "5000"},
-        {"VLLM_PORT": "5200"},
-    ]
-    assert node_share.port_variables(1, {}) == {}
-
-
 def test_a_node_without_gpus_has_none_to_divide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
     assert node_share.device_variables(0, 4) == {}
@@ -95,8 +87,7 @@ def test_workers_side_by_side_run_every_sample_once_each_on_its_own_cards(
     assert finished_ids(run) == planned_ids(run)
     assert finished_ids(another) == planned_ids(another)
     assert texts(run) == texts(alone)
-    assert capfd.readouterr().err.splitlines()[:3] == [
-        "2 workers for shards 0, 1, 2, 3",
+    assert capfd.readouterr().err.splitlines()[:2] == [
         "worker 0 of 2: GPUs 4,5",
         "worker 1 of 2: GPUs 6,7",
     ]
@@ -173,7 +164,6 @@ def test_a_worker_that_no_shard_is_left_for_is_not_started_and_the_others_keep_t
     run = plan(tmp_path, shards=2)
     run_side_by_side([(str(run.path), [1])], 2)
     assert capfd.readouterr().err.splitlines() == [
-        "1 worker for shard 1",
         "worker 0 of 2: GPUs 0,1",
         f"worker 0 takes shard 1 of {run.path.name}",
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.requirements import skip_by_design
 from tests.warehouse.conftest import Loaded
 from tests.warehouse.report.browser import Browser
 
@@ -199,20 +197,3 @@ def test_the_text_of_traces_is_searched_and_the_place_is_shown(opened: Browser) 
     assert "No samples match these filters." in opened.text("#problem")
     opened.choose("words", "too long")
     opened.until(lambda: listed(opened) == ["toy/1 · 1"])
-
-
-def test_axe_has_no_serious_finding(opened: Browser) -> None:
-    """AXE names the file axe.min.js of the npm package axe-core."""
-    if "AXE" not in os.environ:
-        skip_by_design("AXE names no axe.min.js")
-    source = Path(os.environ["AXE"]).read_text(encoding="utf-8")
-    opened.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": source})
-    for scheme in ("light", "dark"):
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        opened.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        code = (
-            "const done = arguments[0]; axe.run().then((r) => done([r.passes.length, r.violations.map((v) => v.id)]))"
-        )
-        num_passes, violations = opened.driver.execute_async_script(code)
-        assert num_passes > 20
-        assert violations == []

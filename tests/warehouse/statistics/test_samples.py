@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warehouse.statistics.intervals import Floats
-from warehouse.statistics.night_changes import SHORTEST, change_points
 from warehouse.statistics.samples import maj_at_k, pass_at_k
 
 
@@ -49,24 +47,3 @@ def test_k_above_the_number_of_samples_is_an_error(k: int) -> None:
         pass_at_k(np.array([1, 2]), np.array([4, 8]), k)
     with pytest.raises(ValueError, match=f"maj@{k} needs 1 ≤ k"):
         maj_at_k([2, 1], [True, False], 1, k)
-
-
-def cost(values: Floats) -> float:
-    return float(((values - values.mean()) ** 2).sum())
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_change_point_is_where_the_best_split_is_and_only_where_it_pays(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    values: Floats = np.asarray(rng.normal(0, 1, 16), dtype=np.float64)
-    values[9:] += float(rng.choice([0, 5]))
-    splits = range(SHORTEST, 17 - SHORTEST)
-    costs = {split: cost(values[:split]) + cost(values[split:]) for split in splits}
-    best = min(splits, key=costs.__getitem__)
-    pays = cost(values) - costs[best] > 20
-    assert change_points(values, np.ones(16), 20) == ([best] if pays else [])
-
-
-def test_a_series_that_is_short_or_without_noise_has_no_change_point() -> None:
-    assert change_points(np.array([0.0, 0, 0, 9, 9]), np.ones(5), 1) == []
-    assert change_points(np.array(range(20), dtype=np.float64), np.zeros(20), 1) == []

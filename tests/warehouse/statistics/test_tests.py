@@ -13,7 +13,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import StratifiedTable
 from statsmodels.stats.multitest import multipletests
 
-from warehouse.statistics.paired import holm, sign_flip, stratified
+from warehouse.statistics.paired import _convolved, holm, sign_flip, stratified
 
 SIXTEENTHS = st.lists(st.integers(-16, 16), min_size=2, max_size=10)
 
@@ -88,3 +88,12 @@ def test_holm_is_statsmodels(p_values: list[float]) -> None:
 
 def test_nothing_tested_needs_no_correction() -> None:
     assert holm([]) == []
+
+
+def test_a_long_distribution_is_the_same_by_fourier_transforms() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.dirichlet(np.ones(17), size=23)
+    direct = np.ones(1)
+    for row in rows:
+        direct = np.convolve(direct, row)
+    assert _convolved(rows)[: len(direct)] == pytest.approx(direct, abs=1e-14)

@@ -38,15 +38,6 @@ def row(told: str, label: str) -> str:
 
 
 @pytest.mark.usefixtures("large_plan")
-def test_columns_that_are_launched_later_are_measured_as_the_suite_was_begun(tmp_path: Path) -> None:
-    run = finished(tmp_path, ALONE, runs.vanilla, 20.0)
-    for columns in ((), ("--column", "gsm8k"), ("--column", "math500")):
-        told = asked(tmp_path, "--dry-run", *columns)
-        assert f"Every sample runs alone, because this suite was begun so ({run.path.name})" in told
-        assert "timed one at a time" not in told
-
-
-@pytest.mark.usefixtures("large_plan")
 def test_a_table_has_the_runs_of_a_column_whichever_way_they_were_measured(tmp_path: Path) -> None:
     load_run(finished(tmp_path, ALONE, runs.vanilla, 20.0), tmp_path / "warehouse.duckdb")
     sampled = finished(tmp_path, replace(PLAIN, **MATH), runs.vanilla, 200.0)  # type: ignore[arg-type]

@@ -38,7 +38,9 @@ def bare(folder: Path, database: Path) -> dict[str, Any]:
 
 def bare_kept(folder: Path, database: Path) -> dict[str, Any]:
     """Load the trace files into one table without the token ids, which the warehouse leaves in the trace files too."""
-    step = pa.struct([field for field in trace_files.STEP if field.name != "token_ids"])
+    step = pa.struct(
+        [field for field in trace_files.TRACES.field("steps").type.value_type if field.name != "token_ids"]
+    )
     return _bare(folder, database, f"* REPLACE (steps::{convert.sql_type(pa.list_(step))} AS steps)")
 
 

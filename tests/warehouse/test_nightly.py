@@ -1,0 +1,364 @@
+"""The verdict on a night from numbers: what is judged, what it is compared with, and what waits for a re-run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from junitparser import JUnitXml, Skipped, TestCase
+
+from tools.simulate.nights import CALM, CHANGES, Tally, World, history
+from warehouse.nightly.cells import Batch, CellNight
+from warehouse.nightly.judge import CellVerdict, NightVerdict, Verdict, replay
+from warehouse.nightly.metrics import FALLBACK, SPEED_UP, TOKEN_TIME, TRUNCATED
+from warehouse.nightly.verdict import junit, junit_of_none, ordered, remarks
+
+FIRST = date(2026, 1, 1)
+K = 16
+CHANCES = np.random.default_rng(7).beta(0.4, 0.4, 40)
+OLD, NEW = {"vllm": "0.32"}, {"vllm": "0.33"}
+LEVELS = {FALLBACK.name: 0.3, TRUNCATED.name: 0.1, TOKEN_TIME.name: -4.0, SPEED_UP.name: 0.5}
+SPREADS = {FALLBACK.name: 0.01, TRUNCATED.name: 0.005, TOKEN_TIME.name: 0.03, SPEED_UP.name: 0.03}
+
+
+def batch(rng: np.random.Generator, points: float = 0.0, **more: Any) -> Batch:
+    chances = np.clip(CHANCES - points / 100, 0, 1)
+    return Batch("run", rng.binomial(K, chances).astype(np.int64), np.full(len(CHANCES), K), **more)
+
+
+def lower(fewer: int) -> Batch:
+    """The usual counts with so many right answers fewer, spread over the problems that are sometimes right."""
+    correct = np.rint(K * CHANCES).astype(np.int64)
+    unsure = np.flatnonzero((correct >= 3) & (correct <= K - 3))
+    for i in range(abs(fewer)):
+        correct[unsure[i % len(unsure)]] -= int(np.sign(fewer))
+    return Batch("run", correct, np.full(len(CHANCES), K))
+
+
+def night(index: int, first: Batch, cell: str = "a", **more: Any) -> CellNight:
+    return CellNight(cell, FIRST + timedelta(index), first, **more)
+
+
+def calm(number: int, seed: int = 1, **more: Any) -> list[list[CellNight]]:
+    rng = np.random.default_rng(seed)
+    return [[night(i, batch(rng), **more)] for i in range(number)]
+
+
+def dropped(rng: np.random.Generator, index: int, points: float, **more: Any) -> list[CellNight]:
+    """A night with a drop and the re-run that shows it too."""
+    return [night(index, batch(rng, points), reruns=(batch(rng, points),), **more)]
+
+
+def last(nights: Sequence[Sequence[CellNight]]) -> tuple[NightVerdict, CellVerdict]:
+    verdict = replay(nights)[-1]
+    return verdict, verdict.cells[0]
+
+
+def exit_codes(nights: Sequence[Sequence[CellNight]]) -> list[int]:
+    return [verdict.exit_code for verdict in replay(nights)]
+
+
+def cases(verdict: NightVerdict) -> list[TestCase]:
+    [suite] = JUnitXml.fromstring(junit(verdict))
+    return list(suite)
+
+
+def test_a_cell_is_inconclusive_for_seven_nights_and_then_judged() -> None:
+    verdicts = replay(calm(9))
+    assert [verdict.verdict for verdict in verdicts] == ["INCONCLUSIVE"] * 7 + ["PASS"] * 2
+    assert verdicts[1].cells[0].reasons == ("1 of 7 nights of baseline",)
+    cell = verdicts[-1].cells[0]
+    assert (cell.num_baseline, cell.accuracy is not None and 0.02 < cell.accuracy.detectable_change < 0.09) == (8, True)
+    [case] = cases(verdicts[1])
+    [skipped] = case.result
+    assert isinstance(skipped, Skipped)
+    assert (skipped.message,) == verdicts[1].cells[0].reasons
+
+
+def test_another_date_in_the_prompts_is_said_and_changes_no_verdict() -> None:
+    days = [{"date in the prompts": f"2026-01-{1 + index:02}"} for index in range(9)]
+    verdict, cell = last([[replace(night, dates=days[i])] for i, [night] in enumerate(calm(9))])
+    assert (verdict.verdict, cell.num_baseline) == ("PASS", 8)
+    assert cell.reasons == ("date in the prompts: 2026-01-08 → 2026-01-09",)
+
+
+def test_a_drop_asks_for_a_re_run_and_fails_once_the_re_run_confirms_it() -> None:
+    rng = np.random.default_rng(2)
+    [confirmed] = dropped(rng, 8, 14)
+    verdict, cell = last([*calm(8), [replace(confirmed, reruns=())]])
+    assert (verdict.exit_code, cell.needs_rerun, [c.cell for c in verdict.to_confirm]) == (4, True, ["a"])
+    verdict, cell = last([*calm(8), [confirmed]])
+    assert (verdict.exit_code, cell.needs_rerun) == (1, False)
+    assert cell.reasons[0].startswith("pass@1: ")
+    assert cell.reasons[0].endswith("against 8 nights, confirmed by a re-run")
+    half = replace(confirmed, reruns=(replace(confirmed.reruns[0], num_missing=3),))
+    assert last([*calm(8), [half]])[0].verdict == "INCONCLUSIVE"
+
+
+def test_a_re_run_that_does_not_confirm_lets_the_night_pass_and_into_the_baseline_with_both_runs() -> None:
+    before, after = [[night(i, lower(0))] for i in range(8)], night(9, lower(0))
+    unlucky = night(8, lower(40), reruns=(lower(-30),))
+    [*_, refuted, following] = replay([*before, [unlucky], [after]])
+    assert (refuted.verdict, following.cells[0].num_baseline) == ("PASS", 9)
+    assert "does not confirm" in refuted.cells[0].reasons[0]
+    [*_, waiting, following] = replay([*before, [replace(unlucky, reruns=())], [after]])
+    assert (waiting.exit_code, following.cells[0].num_baseline) == (4, 8)
+
+
+def test_a_rise_that_is_too_large_is_a_warning() -> None:
+    rng = np.random.default_rng(4)
+    verdict, cell = last([*calm(8), dropped(rng, 8, -18)])
+    assert verdict.verdict == "WARN"
+    assert "too good" in cell.reasons[0]
+    [case] = cases(verdict)
+    assert case.is_passed
+    assert f"WARN: {cell.reasons[0]}" in str(case.system_out)
+
+
+def test_a_drop_that_stays_keeps_failing_because_it_never_becomes_usual_and_ends_with_its_repair() -> None:
+    rng = np.random.default_rng(5)
+    bad = [dropped(rng, 8 + i, 14) for i in range(12)]
+    healthy = [[night(20 + i, batch(rng), reruns=(batch(rng),))] for i in range(6)]
+    verdicts = replay([*calm(8), *bad, *healthy])[8:]
+    assert [verdict.verdict for verdict in verdicts] == ["FAIL"] * 12 + ["PASS"] * 6
+    assert {verdict.cells[0].num_baseline for verdict in verdicts[:12]} == {8}
+
+
+def test_three_nights_together_show_what_none_of_them_does_without_a_re_run() -> None:
+    rng = np.random.default_rng(8)
+    verdicts = replay([*calm(14), *([night(14 + i, batch(rng, 6))] for i in range(3))])[14:]
+    assert [verdict.verdict for verdict in verdicts][2] == "FAIL"
+    assert " over 3 nights together against 14 nights" in verdicts[2].cells[0].reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "usual", "tonight", "expected"),
+    [
+        ("no_answer", 10, 12, "PASS"),
+        ("no_answer", 10, 60, "FAIL"),
+        ("unparsable", 0, 40, "FAIL"),
+        ("error", 0, 12, "FAIL"),
+        ("grader_timeout", 0, 12, "FAIL"),
+        ("bad_gold", 0, 16, "FAIL"),
+        ("error", 16, 0, "PASS"),
+    ],
+)
+def test_gates_fail_on_what_hardly_varies(verdict: str, usual: int, tonight: int, expected: str) -> None:
+    rng = np.random.default_rng(1)
+    for number, otherwise in ((7, "PASS"), (2, "INCONCLUSIVE")):
+        nights = [[night(i, batch(rng, verdicts={verdict: usual}))] for i in range(number)]
+        found = last([*nights, [night(number, batch(rng, verdicts={verdict: tonight}))]])[0]
+        assert found.verdict == (expected if expected == "FAIL" else otherwise)
+
+
+def test_greedy_decoding_that_emits_other_tokens_warns() -> None:
+    rng = np.random.default_rng(1)
+    nights = [[night(i, batch(rng, emitted_tokens=500.0))] for i in range(7)]
+    verdicts = [last([*nights, [night(7, batch(rng, emitted_tokens=tokens))]])[0].verdict for tokens in (505.0, 560.0)]
+    assert verdicts == ["PASS", "WARN"]
+
+
+def test_changed_inputs_fail_once_and_begin_anew() -> None:
+    rng = np.random.default_rng(1)
+    before = [[night(i, batch(rng), inputs={"prompts": "p"})] for i in range(8)]
+    after = [[night(8 + i, batch(rng), inputs={"prompts": "q"})] for i in range(9)]
+    verdicts = replay([*before, *after])[8:]
+    assert [verdict.verdict for verdict in verdicts] == ["FAIL"] + ["INCONCLUSIVE"] * 6 + ["PASS"] * 2
+    assert "prompts: p → q" in verdicts[0].cells[0].reasons[0]
+
+
+def test_a_drop_that_comes_with_a_new_environment_fails_from_its_first_night_on_until_it_is_accepted() -> None:
+    rng = np.random.default_rng(1)
+    before = calm(8, environment=OLD)
+    unconfirmed = replay([*before, [night(8, batch(rng, 14), environment=NEW)]])[-1]
+    assert (unconfirmed.exit_code, [cell.cell for cell in unconfirmed.to_confirm]) == (4, ["a"])
+    verdicts = replay([*before, *(dropped(rng, 8 + i, 14, environment=NEW) for i in range(4))])[8:]
+    assert [verdict.exit_code for verdict in verdicts] == [1] * 4
+    named, drop = verdicts[-1].cells[0].reasons
+    assert named == "environment changed: vllm: 0.32 → 0.33; compared with 8 nights before, until 2026-01-08"
+    assert "--since 2026-01-09 " in drop, "the first night of the change, not the last"
+
+
+def test_a_new_environment_is_compared_with_the_one_before_until_it_has_nights_of_its_own() -> None:
+    rng = np.random.default_rng(1)
+    after = [[night(8 + i, batch(rng), environment=NEW)] for i in range(8)]
+    verdicts = replay([*calm(8, environment=OLD), *after])[8:]
+    assert [verdict.verdict for verdict in verdicts] == ["PASS"] * 8
+    assert [verdict.cells[0].num_baseline for verdict in verdicts] == [8] * 7 + [7]
+    assert verdicts[-1].cells[0].reasons == ()
+
+
+def test_two_types_of_nodes_that_alternate_are_each_compared_with_their_own_nights() -> None:
+    by_type = lower(0), lower(51)
+    nights = [
+        [night(i, by_type[i % 2], reruns=(by_type[i % 2],), environment={"devices": "AB"[i % 2], **OLD})]
+        for i in range(18)
+    ]
+    assert exit_codes(nights) == [4] * 14 + [0] * 4
+    worse = night(18, lower(60), reruns=(lower(60),), environment={"devices": "A", **OLD})
+    assert exit_codes([*nights, [worse]])[-1] == 1, "51 of 640 fewer is healthy on the other type only"
+    upgraded = night(18, lower(0), environment={"devices": "A", **NEW})
+    [said] = last([*nights, [upgraded]])[1].reasons
+    assert said == "environment changed: vllm: 0.32 → 0.33; compared with 9 nights before, until 2026-01-17"
+
+
+def test_cells_that_did_not_run_are_named_and_the_others_decide() -> None:
+    rng = np.random.default_rng(1)
+    nights = [[night(i, batch(rng)), night(i, batch(rng), "b")] for i in range(8)]
+    verdicts = replay([*nights, *([night(i, batch(rng))] for i in range(8, 16))])[8:]
+    assert [verdict.verdict for verdict in verdicts] == ["PASS"] * 8
+    missing = [[cell for cell in verdict.cells if cell.cell == "b"] for verdict in verdicts]
+    assert [len(cells) for cells in missing] == [1] * 7 + [0]
+    assert {cell.verdict for cells in missing for cell in cells} == {"INCONCLUSIVE"}
+    assert "--date 2026-01-09 " in missing[0][0].reasons[0]
+    assert ["forgotten" in cell.reasons[0] for cells in missing for cell in cells] == [False] * 6 + [True]
+
+
+@pytest.mark.parametrize(("num_not_run", "command"), [(5, "resume"), (0, "finalize")])
+def test_a_cell_that_is_not_complete_is_inconclusive_and_so_is_a_night_of_such_cells(
+    num_not_run: int, command: str
+) -> None:
+    lacking = batch(np.random.default_rng(1), num_missing=5, num_not_run=num_not_run)
+    verdict, cell = last([*calm(8), [night(8, lacking)]])
+    assert (verdict.verdict, cell.reasons) == (
+        "INCONCLUSIVE",
+        (f"5 of 640 samples are not run or not graded: python -m jobs {command} run",),
+    )
+
+
+def test_a_re_run_that_is_not_finished_is_named_and_so_is_one_under_other_conditions() -> None:
+    part = replace(lower(60), run_id="again", num_missing=3, num_not_run=1)
+    elsewhere = "re-run other does not count: it ran on A100, this night on H200"
+    tonight = night(8, lower(60), reruns=(part,), uncounted=(elsewhere,))
+    verdict, cell = last([*([night(i, lower(0))] for i in range(8)), [tonight]])
+    suspicious, *why = cell.reasons
+    assert (verdict.exit_code, "is suspicious" in suspicious, why[0]) == (4, True, elsewhere)
+    assert "python -m jobs resume again" in why[1]
+
+
+def measured(rng: np.random.Generator, change: Mapping[str, float] | None = None) -> Batch:
+    values = {name: level + SPREADS[name] * rng.standard_normal() for name, level in LEVELS.items()}
+    return batch(rng, measures={name: value + (change or {}).get(name, 0.0) for name, value in values.items()})
+
+
+def measured_nights(rng: np.random.Generator, number: int, first: int = 0, **more: Any) -> list[list[CellNight]]:
+    return [[night(first + i, measured(rng), f"cell{cell}", **more) for cell in range(6)] for i in range(number)]
+
+
+def changed_night(rng: np.random.Generator, index: int, change: Mapping[str, float], **more: Any) -> list[CellNight]:
+    [cells] = measured_nights(rng, 1, index, **more)
+    return [replace(cells[0], first=measured(rng, change), reruns=(measured(rng, change),)), *cells[1:]]
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "phrase"),
+    [
+        ({FALLBACK.name: 0.1}, "FAIL", "fallback rate: 30."),
+        ({FALLBACK.name: -0.1}, "WARN", "fallback rate: "),
+        ({SPEED_UP.name: float(np.log(0.75))}, "FAIL", "speed-up: 1.6"),
+        ({SPEED_UP.name: 0.4}, "PASS", None),
+        ({TOKEN_TIME.name: 0.3}, "FAIL", "time per token: 0.01"),
+        ({TRUNCATED.name: 0.05}, "FAIL", "samples cut off: "),
+        ({}, "PASS", None),
+    ],
+    ids=str,
+)
+def test_what_speculation_is_for_is_screened_and_confirmed(
+    change: dict[str, float], verdict: str, phrase: str | None
+) -> None:
+    rng = np.random.default_rng(8)
+    _, cell = last([*measured_nights(rng, 8), changed_night(rng, 8, change)])
+    assert cell.verdict == verdict, cell.reasons
+    if phrase is not None:
+        assert cell.reasons[0].startswith(phrase)
+        assert cell.reasons[0].endswith("against 8 nights, confirmed by a re-run")
+        assert [metric.as_record()["verdict"] for metric in cell.metrics].count(verdict) == 1
+
+
+def without(nights: Sequence[CellNight], *names: str, **more: Any) -> list[CellNight]:
+    """The night with its first cell measured by fewer metrics."""
+    kept = {name: value for name, value in nights[0].first.measures.items() if name not in names}
+    return [replace(nights[0], first=replace(nights[0].first, measures=kept), **more), *nights[1:]]
+
+
+def test_a_metric_that_is_absent_tonight_warns_unless_the_conditions_changed() -> None:
+    *before, tonight = measured_nights(np.random.default_rng(1), 9, environment=OLD)
+    _, cell = last([*before, without(tonight, FALLBACK.name, SPEED_UP.name, baseline="cell3")])
+    assert cell.verdict == "WARN"
+    assert cell.reasons == (
+        "no fallback rate tonight, which 8 nights before had under the same conditions: look at run run",
+        "no speed-up tonight, which 8 nights before had under the same conditions: look at run run",
+    )
+    [alone] = last([*before, without(tonight, SPEED_UP.name)])[1].reasons
+    assert alone.endswith("the target alone has no complete run in this night that is comparable")
+    assert last([*before, without(tonight, FALLBACK.name, environment=NEW)])[0].verdict == "PASS"
+
+
+def test_a_suspicious_speed_up_asks_for_a_re_run_of_its_baseline_too() -> None:
+    rng = np.random.default_rng(9)
+    before = measured_nights(rng, 8)
+    tonight = [replace(n, reruns=()) for n in changed_night(rng, 8, {SPEED_UP.name: -0.4})]
+    tonight[0] = replace(tonight[0], baseline="cell3")
+    verdict = replay([*before, tonight])[-1]
+    assert (verdict.exit_code, [cell.cell for cell in verdict.to_confirm]) == (4, ["cell0", "cell3"])
+    assert "the speed-up of another cell is suspicious" in verdict.cells[3].reasons[0]
+
+
+def test_a_new_engine_that_halves_the_speed_up_fails_and_other_devices_are_not_compared() -> None:
+    rng = np.random.default_rng(10)
+    before = measured_nights(rng, 8, environment=OLD | {"devices": "A"})
+    slow = changed_night(rng, 8, {SPEED_UP.name: float(np.log(0.5))}, environment=NEW | {"devices": "A"})
+    _, cell = last([*before, slow])
+    assert cell.verdict == "FAIL"
+    assert any("against 8 nights of the environment before, confirmed by a re-run; if" in r for r in cell.reasons)
+    _, cell = last([*before, [replace(n, environment=NEW | {"devices": "B"}) for n in slow]])
+    assert cell.verdict == "PASS"
+    assert SPEED_UP not in [metric.metric for metric in cell.metrics]
+
+
+def test_times_under_other_conditions_are_not_compared_and_that_is_said() -> None:
+    rng = np.random.default_rng(10)
+    before = measured_nights(rng, 8, times={"samples in flight": "8"})
+    slow = changed_night(rng, 8, {SPEED_UP.name: float(np.log(0.5))}, times={"samples in flight": "1"})
+    _, cell = last([*before, slow])
+    assert cell.verdict == "PASS"
+    assert cell.reasons == ("times are not compared yet, because of samples in flight: 8 → 1",)
+
+
+def test_every_night_says_which_changes_it_would_have_found() -> None:
+    verdict = replay(measured_nights(np.random.default_rng(1), 10))[-1]
+    lines = list(remarks(verdict))
+    assert len(lines) == 1 + len(LEVELS)
+    assert "speed-up: a fall of " in lines[-1]
+    assert " % would be found with 80 % chance in 6 cells (autocorrelation of nights " in lines[-1]
+
+
+def test_a_history_of_nights_raises_no_alarm_and_a_drop_is_found() -> None:
+    """A small piece of tools/simulate/nights.py, whose table is in warehouse/statistics/README.md."""
+    tally = Tally()
+    drop = replace(CHANGES[0], size=-0.06)
+    history(World(np.random.default_rng(1), CALM, drop), 17, 7, tally)
+    assert (tally.num_false, len(tally.found)) == (0, 1)
+
+
+def test_cells_that_failed_come_first_and_the_others_by_dataset_and_method() -> None:
+    verdicts: dict[str, Verdict] = {"b x": "PASS", "a y": "WARN", "c": "FAIL", "a x": "PASS"}
+    verdict = ordered(NightVerdict(FIRST, "FAIL", [CellVerdict(cell, found) for cell, found in verdicts.items()]))
+    assert [cell.cell for cell in verdict.cells] == ["c", "a x", "a y", "b x"]
+
+
+@pytest.mark.parametrize("cell", ['a <b> & "c"', "bell \a, escape \x1b[31m and ]]>"])
+def test_no_name_of_a_cell_breaks_the_junit_document(cell: str) -> None:
+    [case] = cases(replay(calm(2, cell=cell))[-1])
+    assert case.classname == cell.replace("\a", "\\x07").replace("\x1b", "\\x1b")
+
+
+def test_a_night_without_a_verdict_is_an_error_in_junit() -> None:
+    [suite] = JUnitXml.fromstring(junit_of_none(FIRST, "nothing ran in the night of 2026-01-01", 2))
+    [case] = suite
+    assert (case.is_error, case.result[0].message) == (True, "nothing ran in the night of 2026-01-01")
+    assert case.classname == f"night of {FIRST}"

@@ -1,0 +1,99 @@
+"""The nightly verdict, PASS, WARN, FAIL or INCONCLUSIVE: `python -m warehouse.nightly`.
+
+It depends on the warehouse alone: the same data give the same verdict at any time. A command front: the verdict is in
+`warehouse.nightly`.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from harness.cli.command import Date
+from warehouse.options import (
+    VerdictFormat,
+    WarehouseCommand,
+    choose_format,
+    database_option,
+    default_nightly_database,
+    format_option,
+    grader_option,
+    open_output,
+    output_option,
+    wait_option,
+)
+
+_BY_ENDING: dict[str, VerdictFormat] = {".json": "json", ".md": "markdown", ".xml": "junit"}
+
+
+class _Commands(WarehouseCommand, click.Group):
+    """A command that has a subcommand beside what it does by itself."""
+
+
+def _date(context: click.Context, parameter: click.Parameter, value: datetime | None) -> date | None:
+    return None if value is None else value.date()
+
+
+@click.group(cls=_Commands, invoke_without_command=True)
+@database_option("Database of nightly runs.", "warehouse.duckdb in runs/nightly, in runs, or here")
+@click.option(
+    "--night",
+    type=Date(),
+    callback=_date,
+    help="Date of the evening (UTC) of the night to judge.  [default: the newest]",
+)
+@click.option(
+    "--since",
+    type=Date(),
+    callback=_date,
+    help="Ignore nights before this date, for example after an intended change.",
+)
+@format_option(get_args(VerdictFormat))
+@output_option()
+@grader_option()
+@wait_option()
+@click.pass_context
+def main(
+    context: click.Context,
+    database: Path | None,
+    night: date | None,
+    since: date | None,
+    output_format: VerdictFormat | None,
+    output: Path | None,
+    grader: str | None,
+    wait_seconds: float,
+) -> int | None:
+    """Judge the newest night against the nights before it.
+
+    Exit code 0: PASS; 1: FAIL; 3: WARN; 4: INCONCLUSIVE; 2: no verdict was possible.
+    """
+    if context.invoked_subcommand is not None:
+        return None
+    from warehouse.nightly.verdict import judged, write
+
+    chosen = choose_format(output_format, output, _BY_ENDING, "table")
+    verdict = judged(database or default_nightly_database(), night, since, grader, wait_seconds)
+    with open_output(output) as out:
+        write(verdict, out, chosen)
+    return verdict.exit_code
+
+
+@main.command(cls=WarehouseCommand)
+@click.argument("file", metavar="FILE.csv", type=click.Path(path_type=Path, dir_okay=False))
+def replay(file: Path) -> None:
+    """Judge your own past: each night of a CSV file by the nights before it.
+
+    The columns are night (a date), cell, measure, value, n. n is the number of independent samples that a value between
+    0 and 1 is a share of; it may be empty. Names of measures are free. A second row of a night is a re-run.
+    """
+    from warehouse.nightly import recorded
+
+    for line in recorded.replay(recorded.read(file)):
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m warehouse.nightly")
