@@ -1,1 +1,1 @@
-"""Engines: vLLM, transformers, scripted."""
+"""Engines: vLLM, transformers, model servers, scripted."""
