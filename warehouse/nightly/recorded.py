@@ -26,12 +26,16 @@ def read(file: Path) -> Nights:
             raise WarehouseError(f"{file} lacks columns: {', '.join(sorted(missing))}; it needs {', '.join(COLUMNS)}")
         for row in table:
             try:
+                if None in row.values() or not (row["cell"] and row["measure"]):
+                    raise ValueError(f"a row needs {', '.join(table.fieldnames or ())}; only n may be empty")
                 night, value = date.fromisoformat(row["night"]), float(row["value"])
                 variance = _variance(value, row.get("n") or "")
             except (ValueError, TypeError) as error:
                 raise WarehouseError(f"{file}, line {table.line_num}: {error}") from error
             of_measure = nights.setdefault(night, {}).setdefault(row["measure"], {})
             of_measure.setdefault(row["cell"], []).append(Value(night.toordinal(), value, variance))
+    if not nights:
+        raise WarehouseError(f"{file} has no nights")
     return dict(sorted(nights.items()))
 
 
@@ -53,20 +57,23 @@ def replay(nights: Nights) -> Iterator[str]:
     Without a re-run a night decides by itself.
     """
     past: dict[tuple[str, str], list[Value]] = {}
+    recent: dict[tuple[str, str], list[Value]] = {}
     num_judged = num_differing = 0
     for night, measures in nights.items():
         is_judged = differs = False
         for measure, cells in measures.items():
             runs = {cell: past.setdefault((measure, cell), []) for cell in cells}
             old = {cell: earlier for cell, earlier in runs.items() if len(earlier) >= FEWEST}
-            series = [Series(old[c], cells[c][0], _mean(cells[c]), old[c][1 - WINDOW :]) for c in old]
+            window = {cell: recent.setdefault((measure, cell), []) for cell in cells}
+            series = [Series(old[c], cells[c][0], _mean(cells[c]), window[c][1 - WINDOW :]) for c in old]
             found = dict(zip(old, looks(series)[1], strict=True)) if old else {}
             is_judged = is_judged or bool(found)
             for cell, earlier in runs.items():
+                window[cell].append(_mean(cells[cell]))
                 if cell in found and found[cell].side(is_confirmed=True):
                     differs = True
                     yield f"{night} {cell}: {measure} {_described(found[cell], _mean(cells[cell]), len(earlier))}"
-                else:  # what differs must not become usual
+                elif cell not in found or not found[cell].is_suspicious:  # what differs must not become usual
                     earlier.append(_mean(cells[cell]))
         num_judged, num_differing = num_judged + is_judged, num_differing + differs
     young = f"{len(nights) - num_judged} had fewer than {FEWEST} nights before"

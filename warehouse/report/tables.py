@@ -386,7 +386,10 @@ _CONDITIONS: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("problems", lambda r: f"{r.summary.n} of {r.summary.dataset_size}"),
     ("samples per problem", lambda r: r.summary.k),
     ("hash of the problems", lambda r: r.conditions["dataset_hash"]),
-    ("hash of the prompts", lambda r: f"{r.conditions['prompt_hash']}{own_wording(r.conditions['prompts'])}"),
+    (
+        "hash of the prompts",
+        lambda r: f"{str(r.conditions['prompt_hash']).partition('-')[0]}{own_wording(r.conditions['prompts'])}",
+    ),
     ("temperature", lambda r: r.conditions["temperature"]),
     ("top-p", lambda r: r.conditions["top_p"]),
     ("sampling of the draft", lambda r: r.conditions["draft_sampling"]),
