@@ -59,9 +59,14 @@ def commands(page: str) -> set[tuple[str, str]]:
 
 @cache
 def help_of(*command: str) -> str | None:
-    """What `python -m COMMAND --help` prints; None if it fails."""
+    """What `python -m COMMAND --help` prints, or `--help-all` where there is more; None if it fails."""
+    shown = _printed(*command, "--help")
+    return _printed(*command, "--help-all") if shown is not None and "--help-all" in shown else shown
+
+
+def _printed(*command: str) -> str | None:
     answer = subprocess.run(
-        [sys.executable, "-m", *command, "--help"],
+        [sys.executable, "-m", *command],
         check=False,
         cwd=ROOT,
         capture_output=True,
