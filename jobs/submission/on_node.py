@@ -6,6 +6,7 @@ must keep a node out, or two workers could run the same shard.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -56,6 +57,7 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
     A job that does not answer in time is a failed check that says what is known of the job. `tell` is called with a
     line about progress.
     """
+    is_new_folder = not Path(question.output).exists()
     try:
         Path(question.output).mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=question.output))
@@ -82,6 +84,9 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
     finally:
         _cancel(name)
         shutil.rmtree(folder, ignore_errors=True)
+        if is_new_folder:
+            with contextlib.suppress(OSError):  # somebody may use it by now
+                Path(question.output).rmdir()
 
 
 def check_here(folder: str) -> None:

@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import main as jobs
 from jobs.probing.points import draw
-from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
@@ -52,7 +50,7 @@ def test_the_command_prints_the_rates_of_the_table_estimate(database: Path) -> N
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_decisions_that_end_the_reply_are_stored_with_the_probe_and_unknown_of_earlier_ones(database: Path) -> None:
+def test_decisions_that_end_the_reply_are_stored_with_the_probe(database: Path) -> None:
     [folder] = database.parent.glob("probe-*")
     [source] = database.parent.glob("demo-specreason-*")
     number = draw(RunFolder(source), 24, 0)[1].num_ending
@@ -62,17 +60,6 @@ def test_decisions_that_end_the_reply_are_stored_with_the_probe_and_unknown_of_e
     assert sentence in " ".join(printed(database, folder.name).split())
     with reader(database) as connection:
         assert connection.execute("SELECT DISTINCT num_ending FROM probe").fetchall() == [(number,)]
-    [path] = (folder / "probe").glob("*.parquet")
-    content = path.read_bytes()
-    earlier = pa.schema([field for field in trace_files.PROBE_POINTS if field.name != "num_ending"])
-    rows = [{name: row[name] for name in earlier.names} for row in trace_files.read_rows(path)]
-    try:
-        trace_files.write_table(path, earlier, rows)
-        assert not load_run(RunFolder(folder), database.parent / "earlier.duckdb").skipped
-    finally:
-        path.write_bytes(content)
-    found = json.loads(printed(database.parent / "earlier.duckdb", folder.name, "--json"))
-    assert (found["num_ending"], found["num_points"]) == (None, 24)
 
 
 def test_thresholds_near_each_other_have_names_of_their_own_that_say_all_of_them() -> None:
