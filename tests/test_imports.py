@@ -49,7 +49,7 @@ DOORS = {
     "sympy": {"grading/reading/symbolic.py"},
     "datasets": {"harness/problems/hub.py"},
     "inspect_ai": {"warehouse/inspect_log.py"},
-    "junitparser": {"warehouse/nightly/junit.py"},
+    "junitparser": {"warehouse/nightly/verdict.py"},
     "matplotlib": {"warehouse/report/paper_charts.py"},
     "mlflow": {"jobs/after/tracking.py"},
     "wandb": {"jobs/after/tracking.py"},

@@ -68,6 +68,8 @@ def check_file(path: Path) -> None:
 
 def check_exists(path: Path) -> None:
     """Raise BadDataset where there is no file at a path."""
+    if os.path.isdir(path):  # noqa: PTH112 Path.is_dir raises OSError for a name that is too long
+        raise BadDataset(f"{path}: a folder, not a file")
     if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises OSError for a name that is too long
         shown = str(path)[:200]
         raise BadDataset(f"{shown}: no such file; a run begun with it keeps its problems: give --dataset RUN/spec.json")

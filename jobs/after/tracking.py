@@ -31,7 +31,7 @@ class NotTracked(RuntimeError):
 
 def check(tracker: str) -> None:
     """Raise ValueError where a tracker's package is not installed."""
-    if importlib.util.find_spec(tracker) is None:
+    if tracker not in sys.modules and importlib.util.find_spec(tracker) is None:
         raise ValueError(f"--tracker {tracker}: the package is not installed: pip install {_PACKAGES[tracker]}")
 
 

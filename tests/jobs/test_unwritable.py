@@ -45,7 +45,7 @@ def test_a_read_only_or_full_file_system_is_one_line(
     def refuse(**_: object) -> None:
         raise OSError(number, "no")
 
-    monkeypatch.setattr("jobs.preparation.tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("tempfile.TemporaryDirectory", refuse)
     result = launched(tmp_path / "runs")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert f"cannot write in {tmp_path}" in result.stderr

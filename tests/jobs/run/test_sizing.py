@@ -139,7 +139,6 @@ def test_shares_are_checked_even_where_a_model_is_unknown(tmp_path: Path) -> Non
             "2 GPUs of the 6 of a worker are idle: --gpus-per-node 4 asks for fewer",
         ),
         (["--gpus-per-node", "h100:8", "--workers-per-task", "3", "--shards", "3"], "2 GPUs are idle in each task"),
-        (["--gpus-per-node", "h100:8", "--workers-per-task", "4"], "only 1 has a shard of the 4 workers of a task"),
         (["--gres", "gpu:a100:2"], "assumed: the smaller of two cards with this name"),
         (["--gpus-per-node", "h100:4", "--draft", "nobody/nothing"], "nobody/nothing is unknown"),
     ],
