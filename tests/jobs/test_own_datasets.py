@@ -213,7 +213,7 @@ SOLUTION = "3 * {0} = <<3*{0}=6>>\nso it is that.\n#### {0}"
 SOLUTIONS = [SOLUTION.format(number) for number in range(4)]
 GOLDS: dict[str, tuple[list[str], int, tuple[str, ...]]] = {
     "answers": (["42", r"\frac{1}{2}", "no solution", "5 cm", "50%", "√2"], 0, ()),
-    "solutions": (SOLUTIONS, 2, ("4 of 4 golds", 'row/0 "3 * 0', '"hashes" reads all', "row/2, …")),
+    "solutions": (SOLUTIONS, 2, ("4 of 4 golds", 'row/0 "3 * 0', '"hashes" in a TOML file', "row/2, …")),
     "two forms": (["42", "43", SOLUTION.format(1)], 2, ("1 of 3 golds", "row/2", "reads 1 of 3")),
     "boxes": ([rf"As it is so, \boxed{{{i}}} it is." for i in range(2)], 0, ("PROSE AS GOLDS: 2 of 2",)),
     "sentences": ([f"It is {i} because adding two to {i - 2} gives it." for i in range(4)], 2, ("no answer would be",)),

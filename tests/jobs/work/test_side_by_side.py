@@ -226,10 +226,7 @@ def test_a_worker_finds_what_another_number_of_workers_has_finished(tmp_path: Pa
     assert run_shards(str(run.path), [2]) == 0
 
 
-def test_a_submission_with_one_worker_per_task_is_written_as_before(tmp_path: Path) -> None:
-    run = plan(tmp_path)
-    submissions.record(run, Submission(0, "job", [[0]], 0.0))
-    assert "workers_per_task" not in run.submissions_path.read_text()
+def test_the_first_shards_are_those_of_the_tasks_that_are_named() -> None:
     assert Submission(1, "job", [[0, 1], [2, 3]], 0.0).first_shards([1, 3]) == {0, 2}
     several = Submission(1, "job", [[0, 1], [2, 3]], 0.0, {"ntasks-per-node": "2", "nodes": 1})
     assert several.first_shards([1]) == {0, 1}
