@@ -62,7 +62,7 @@ def check(database: Path) -> None:
 
     A database that is locked at the moment passes: loading waits for it.
     """
-    from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, WarehouseOutdated, reader
+    from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, reader
     from warehouse.files import check_writable
 
     try:
@@ -71,11 +71,8 @@ def check(database: Path) -> None:
             pass
     except (WarehouseMissing, WarehouseBusy):
         pass
-    except WarehouseOutdated as error:
-        raise WarehouseFailed(str(error)) from error
     except WarehouseError as error:
-        remedy = f"to make it anew, move it away, then run: python -m warehouse.load {quote(str(database.parent))}"
-        raise WarehouseFailed(f"{error}; {remedy}") from error
+        raise WarehouseFailed(str(error)) from error
 
 
 def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:

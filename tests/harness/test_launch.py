@@ -180,7 +180,8 @@ def test_a_warehouse_that_is_none_is_refused_before_anything_runs(tmp_path: Path
     (tmp_path / "runs" / "warehouse.duckdb").write_text("not a database" * 1000)
     result = launch(*SPECCOT, *DATASET, "--engine", "scripted", "--limit", "1", cwd=tmp_path)
     assert result.returncode == 2
-    assert "runs/warehouse.duckdb cannot be opened" in result.stderr
+    assert "is not a valid DuckDB database file" in result.stderr
+    assert result.stderr.count("makes it anew") == 1
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["warehouse.duckdb"]
 
 

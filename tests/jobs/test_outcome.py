@@ -57,7 +57,7 @@ def test_a_launch_that_is_refused_has_its_error_and_exit_code_in_the_line_too(tm
     result = launched(tmp_path)
     found = outcome(result)
     assert (result.exit_code, found["exit_code"]) == (2, 2)
-    assert "cannot be opened" in found["error"]
+    assert "is not a valid DuckDB database file" in found["error"]
     assert f"error: {found['error']}\n" == result.stderr
 
 

@@ -128,7 +128,7 @@ def test_speed_ups_pair_the_problems_of_both_runs(timed: tuple[RunFolder, RunFol
     assert compared["speed_up_at_one_low_95"] == pytest.approx(row["low_95"])
     assert (compared["num_timed_at_one"], compared["num_timed_at_one_of_baseline"]) == (8, 8)
     [line] = at_one_lines(comparison)
-    assert "8 of 24 samples timed, 8 of the baseline" in line
+    assert "within these runs; 8 of 24 samples timed, 8 of the baseline" in line
 
 
 def test_a_damaged_file_of_timing_samples_is_named_and_the_samples_stay(tmp_path: Path) -> None:

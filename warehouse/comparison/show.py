@@ -260,7 +260,8 @@ def at_one_lines(comparison: Comparison) -> Iterator[str]:
     for row in comparison.rows:
         if row.speed and row.speed.at_one and row.run.timed:
             found, mark = row.speed.at_one, "!" if row.speed.unlike else ""
-            ends = span(found.ratio.low, found.ratio.high, 2)
+            within = " within these runs" if row.speed.factor is None and found.ratio.low is not None else ""
+            ends = span(found.ratio.low, found.ratio.high, 2) + within
             timed = f"{found.num_timed} of {len(row.run.timed.problems)} samples timed"
             timed += f", {found.num_timed_of_baseline} of the baseline"
             shown.append(f"{short[row.run.run_id]} {fixed(found.ratio.estimate, 2)}×{mark} ({ends}; {timed})")
