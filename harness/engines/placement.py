@@ -47,15 +47,6 @@ def written(numbers: Iterable[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def is_valid(text: str) -> bool:
-    """Return True if `parse` takes the text."""
-    try:
-        parse(text)
-    except ValueError:
-        return False
-    return True
-
-
 def num_cards(placement: Placement, widths: Mapping[Role, int]) -> int:
     """Return how many cards engines of these widths use together; engines without cards of their own share theirs."""
     named = {number for numbers in placement.values() for number in numbers or ()}

@@ -175,8 +175,8 @@ def _manifest(row: Record) -> Manifest:
         values[name], matters[name] = absent if row[column] is None else str(row[column]), matter
     if row["samples_in_flight"] != row["concurrency"]:  # a worker with fewer samples had an emptier engine
         values[_RUN_FIELDS["concurrency"][0]] = f"{row['samples_in_flight']} (at most {row['concurrency']})"
-    wording, _, shown = str(row["prompt_hash"]).partition("-")
-    values[_RUN_FIELDS["prompt_hash"][0]] = wording + own_wording(row["prompts"])
+    shown = str(row["prompt_hash"]).partition("-")[2]
+    values[_RUN_FIELDS["prompt_hash"][0]] = wording(row)
     if shown.startswith(_ASKED_MARK):
         values[_ASKED], matters[_ASKED] = shown, "accuracy and latency"
     elif shown or _judges_jointly(row):
@@ -199,11 +199,12 @@ def _manifest(row: Record) -> Manifest:
     return Manifest(str(row["run_id"]), values, matters)
 
 
-def own_wording(prompts: object) -> str:
-    """Return in words which texts of a run are not the built-in ones."""
-    changed = list(prompt_file.of_stored(str(prompts)).changes) if prompts else []
+def wording(row: Record) -> str:
+    """Return the hash of a run's prompts, without how candidates are shown, and the texts that are not built in."""
+    changed = list(prompt_file.of_stored(str(row["prompts"])).changes) if row["prompts"] else []
     more = f" and {len(changed) - _MAX_KEYS} more" if len(changed) > _MAX_KEYS else ""
-    return f" (own {', '.join(changed[:_MAX_KEYS])}{more})" if changed else ""
+    own = f" (own {', '.join(changed[:_MAX_KEYS])}{more})" if changed else ""
+    return str(row["prompt_hash"]).partition("-")[0] + own
 
 
 def _placement(row: Record) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from grading.grade import VERDICTS
-from warehouse.comparison.manifests import own_wording
+from warehouse.comparison.manifests import wording
 from warehouse.comparison.show import merged
 from warehouse.formatting import NOTHING, fixed, number, span
 from warehouse.render import warnings
@@ -386,10 +386,7 @@ _CONDITIONS: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("problems", lambda r: f"{r.summary.n} of {r.summary.dataset_size}"),
     ("samples per problem", lambda r: r.summary.k),
     ("hash of the problems", lambda r: r.conditions["dataset_hash"]),
-    (
-        "hash of the prompts",
-        lambda r: f"{str(r.conditions['prompt_hash']).partition('-')[0]}{own_wording(r.conditions['prompts'])}",
-    ),
+    ("hash of the prompts", lambda r: wording(r.conditions)),
     ("temperature", lambda r: r.conditions["temperature"]),
     ("top-p", lambda r: r.conditions["top_p"]),
     ("sampling of the draft", lambda r: r.conditions["draft_sampling"]),
