@@ -31,7 +31,7 @@ from harness.settings.layers import method_among
 if TYPE_CHECKING:
     from harness.methods import ParameterField
 
-_CHOSEN, _ASKED = "harness.method", "harness.help"
+_CHOSEN, _ASKED, _PARAMETERS = "harness.method", "harness.help", "harness.parameters"
 
 
 class ParameterOption(click.Option):
@@ -59,7 +59,6 @@ class LaunchCommand(OneLineErrors):
             option.is_common &= common is None or option.name in common
         self.params += options
         self._has_methods = "method" not in without
-        self._parameters: dict[tuple[str | None, bool], list[click.Option]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, with the parameters of the method that the command line names."""
@@ -76,11 +75,10 @@ class LaunchCommand(OneLineErrors):
         chosen, asked = ctx.meta.get(_CHOSEN), ctx.meta.get(_ASKED)
         if chosen is None and asked == "--help":
             return super().get_params(ctx)
-        key = chosen, asked == "--help-all"
-        if key not in self._parameters:
+        if (known := ctx.meta.get(_PARAMETERS)) is None:
             every = chosen is None and asked == "--help-all"
-            self._parameters[key] = list(_options_by_method()) if every else parameter_options(chosen)
-        return [*super().get_params(ctx), *self._parameters[key]]
+            known = ctx.meta[_PARAMETERS] = list(_options_by_method()) if every else parameter_options(chosen)
+        return [*super().get_params(ctx), *known]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write all options by heading; of plain help the common flags or the method's parameters."""
