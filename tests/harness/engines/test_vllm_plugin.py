@@ -176,12 +176,13 @@ CONTINUED = 10
 
 @pytest.fixture(autouse=True)
 def own_stream() -> Iterator[None]:
-    """Begin with vLLM's own stream, whatever an earlier test has installed."""
-    decoders = module()
-    before = decoders.DecodeStream
+    """Begin with vLLM's own stream, and leave behind what an earlier test has installed."""
+    was_installed = is_installed()
     vllm_plugin.unprime_decode_streams()
     yield
-    decoders.DecodeStream = before
+    vllm_plugin.unprime_decode_streams()
+    if was_installed:
+        vllm_plugin.prime_decode_streams()
 
 
 def module() -> Any:
