@@ -42,7 +42,7 @@ NO_INTERVAL = "none"
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An estimate of a run, or of a run and a run of the target alone; tables/estimate.sql says what each field is."""
+    """An estimate of a run, or of a run and a run of the target alone; sql/tables/estimate.sql has its fields."""
 
     run_id: str
     metric: str

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from warehouse.database import Connection
 
 _BY_ENDING: dict[str, QueryFormat] = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".txt": "table"}
-_QUERIES = Path(__file__).with_name("queries")
+_QUERIES = Path(__file__).parent / "sql" / "queries"
 _LIST = """
 SELECT 'view' AS kind, view_name AS name, comment FROM duckdb_views() WHERE NOT internal
 UNION ALL

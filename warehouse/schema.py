@@ -16,7 +16,7 @@ ESTIMATES_VERSION = 6
 raises it; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")
 """SQL files that fill the tables from the staged tables of one run, in this order."""
-_FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).parent / "sql"
 _TABLES = ("run", "trace", "grade", "probe", "target", "totals", "timing", "estimate")
 """Files of tables/."""
 _VIEWS = (
@@ -51,7 +51,7 @@ def format_digest() -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
-_FILE = Path(__file__).parent / "views" / "columns.toml"
+_FILE = _FOLDER / "views" / "columns.toml"
 _UNIT_BY_NAME = (
     (r"_at$", "UTC"),
     (r"tokens_per_second$", "tokens/s"),

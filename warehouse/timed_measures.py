@@ -50,7 +50,7 @@ SELECT sample_id, latency_seconds AS measured, specreason, greatest(latency_seco
     draft, verdict, waited - answer_seconds AS thought, thought - draft - verdict AS rest
 FROM timed LEFT JOIN of_calls USING (sample_id)
 """
-"""The stopwatches as in views/stopwatches.sql and views/modelled.sql, the shares as in measure_sql.py."""
+"""The stopwatches as in sql/views/stopwatches.sql and modelled.sql, the shares as in measure_sql.py."""
 _PROGRESS = """
 SELECT num_timed, num_drawn, num_samples FROM latency_at_one WHERE run_id = $run_id
 """

@@ -176,7 +176,9 @@ def test_what_has_no_score_is_in_no_mean_and_is_counted(tmp_path: Path) -> None:
         quality, selected = (
             measure(connection, name, folder.path.name) for name in ("draft_quality", "selected_quality")
         )
-        unscored = connection.execute((files("warehouse") / "queries" / "steps_to_score.sql").read_text()).fetchall()
+        unscored = connection.execute(
+            (files("warehouse") / "sql" / "queries" / "steps_to_score.sql").read_text()
+        ).fetchall()
         [run] = runs_like(connection, {"method": "speccot", "dataset": "toy"})
     assert (row["num_candidates"], row["num_missing_candidates"]) == (2, 4)
     assert (row["num_steps"], row["num_missing_steps"], row["step_quality"]) == (1, 1, pytest.approx(0.9))

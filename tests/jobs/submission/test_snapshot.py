@@ -42,7 +42,7 @@ def test_the_archive_is_compressed_and_leaves_the_bundled_weights_where_they_are
     with zipfile.ZipFile(archive) as packed:
         members = packed.infolist()
     names = {member.filename for member in members}
-    assert {"jobs/submission/snapshot.py", "harness/data/demo.jsonl", "warehouse/views/speed.sql"} <= names
+    assert {"jobs/submission/snapshot.py", "harness/data/demo.jsonl", "warehouse/sql/views/speed.sql"} <= names
     assert {"slurm/clusters/example.toml", "pyproject.toml"} <= names
     assert not [name for name in names if name.startswith("harness/data/models")]
     assert archive.stat().st_size < sum(member.file_size for member in members) / 2
