@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
 from rich import box
@@ -15,7 +15,8 @@ from harness.engines.speculation import greedy_drafts_notice
 from harness.plural import counted
 from harness.trace import VERDICT_KINDS
 from warehouse.display import plain
-from warehouse.formatting import NOTHING, number, percent
+from warehouse.formatting import NOTHING, number, percent, span
+from warehouse.measures import MEASURES
 from warehouse.summary import CodeShare, LatencyAtOne, RunSummary, SpeedUp, SpeedUpAtOne, TokenSpeculation
 
 _BUSY = 1.5
@@ -181,12 +182,23 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
         ("latency", _latency(run)),
         *([("one at a time", _at_one(run.at_one))] if run.at_one else []),
         ("latency split", ", ".join(f"{part} {percent(s)}" for part, s in run.latency_shares.items()) or NOTHING),
-        ("cache hit rate", f"{percent(run.cache_hit_rate)} of prompt tokens"),
+        ("cache hit rate", f"{percent(run.value('cache_hit_rate'))} of prompt tokens"),
+        *_further(run),
         ("tokens per second", _speed(run)),
         *([("token speculation", token_speculation(run.token_speculation))] if run.token_speculation else []),
         *(("speed-up", _speed_up(ratio)) for ratio in run.speed_ups),
         *(("one at a time", _speed_up_at_one(ratio)) for ratio in run.speed_ups_at_one),
     ]
+
+
+def _further(run: RunSummary) -> Iterator[tuple[str, str]]:
+    """Yield the measures that have a line of their own."""
+    for name, measure in MEASURES.items():
+        if "summary" in measure.shown and name in run.numbers:
+            found = run.numbers[name].interval
+            factor, unit = (100, " %") if measure.is_percent else (1, f" {measure.unit}")
+            interval = "" if found.low is None else f" (95 % {span(found.low, found.high, 1, factor)})"
+            yield measure.title, f"{number(factor * found.estimate)}{unit}{interval}"
 
 
 def token_speculation(setting: TokenSpeculation) -> str:

@@ -124,7 +124,7 @@ def test_probed(corpus: Corpus, names: Names, numbers: SnapshotAssertion) -> Non
 def test_nights(corpus: Corpus, names: Names, numbers: SnapshotAssertion) -> None:
     database = "nights/warehouse.duckdb"
     with corpus.opened(corpus.where / database) as connection:
-        of_early = "FROM estimate WHERE run_id IN (SELECT run_id FROM run WHERE tag <= $last)"
+        of_early = "FROM counted_estimate WHERE run_id IN (SELECT run_id FROM run WHERE tag <= $last)"
         found = {"estimates": names.rows(rows(connection, of_early, {"last": DATES[EARLY - 1]}))}
     for night in DATES:
         words = ("--night", night, "--database", database, "--json")

@@ -20,9 +20,8 @@ from tests.warehouse.own_methods import confidence_of
 from warehouse.database import Connection, reader
 from warehouse.database import rows as rows_of
 from warehouse.load import load_run
-from warehouse.measures import measure
-from warehouse.nightly.history import read_totals
-from warehouse.nightly.metrics import FALLBACK
+from warehouse.measured import measure
+from warehouse.nightly.history import read_values
 
 THRESHOLD = 0.65
 
@@ -101,7 +100,8 @@ def test_rates_and_positions_count_every_kind_of_decision(
         len(drafts),
         refused,
     )
-    assert read_totals(connection)[run_id][FALLBACK.name] == pytest.approx(refused / len(drafts))
+    judged = {metric.measure.name: value for metric, _, value in read_values(connection)[run_id]}
+    assert judged["fallback_rate"] == pytest.approx(refused / len(drafts))
     published = measure(connection, "fallback_rate", run_id)
     assert published is not None
     assert published.value == pytest.approx(100 * refused / len(drafts))

@@ -12,7 +12,7 @@ from tests.warehouse import cells
 from tests.warehouse.test_compare import compare, load, records
 from tests.warehouse.test_night_runs import add, nights_of
 from warehouse.database import reader, rows
-from warehouse.measures import measure
+from warehouse.measured import measure
 from warehouse.render import warnings
 from warehouse.summary import summary
 

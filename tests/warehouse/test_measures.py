@@ -15,7 +15,7 @@ from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
-from warehouse.measures import MEASURES, measure, runs_like
+from warehouse.measured import NAMES, measure, runs_like
 
 SPEC = replace(runs.SPEC, engine=EngineSpec("vllm"))
 VANILLA = replace(runs.VANILLA, engine=EngineSpec("vllm"))
@@ -123,7 +123,7 @@ def test_a_ratio_may_divide_the_time_of_a_sample_by_that_of_a_thought(connection
 
 
 def test_every_measure_can_be_computed_for_any_run(connection: Connection) -> None:
-    for name in MEASURES:
+    for name in NAMES:
         for run in ("own", "base", "scripted"):
             measure(connection, name, run, "base")
 

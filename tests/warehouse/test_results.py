@@ -59,8 +59,8 @@ def test_intervals_of_rates_and_times_are_those_of_the_table_of_estimates(loaded
     with reader(loaded.database) as connection:
         [row] = rows(
             connection,
-            "SELECT estimate, low_95 AS low, high_95 AS high, standard_error, interval_kind AS kind FROM estimate "
-            "WHERE run_id = $run_id AND metric = $metric",
+            "SELECT estimate, low_95 AS low, high_95 AS high, standard_error, interval_kind AS kind "
+            "FROM counted_estimate WHERE run_id = $run_id AND metric = $metric",
             {"run_id": run_id, "metric": metric},
         )
     assert _interval(found, metric) == Interval(**row)

@@ -18,7 +18,7 @@ from tests.warehouse import cells
 from tests.warehouse.test_compare import compare, load, records
 from warehouse import export
 from warehouse.database import reader, rows
-from warehouse.measures import measure
+from warehouse.measured import measure
 from warehouse.render import render
 from warehouse.report.__main__ import main as report
 from warehouse.statistics.bounded import accuracy

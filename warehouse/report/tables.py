@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from grading.grade import VERDICTS
 from warehouse.comparison.manifests import wording
 from warehouse.comparison.show import merged
 from warehouse.formatting import NOTHING, fixed, number, span
+from warehouse.measures import MEASURES, Measure
 from warehouse.render import warnings
 from warehouse.report.facts import Estimate, RunFacts, other_problems
 from warehouse.report.svg import Chart
@@ -101,10 +103,8 @@ def _of_verdict(kind: str) -> Column:
 def efficiency(runs: Sequence[RunFacts]) -> Table:
     """Return the table of fallback rates and tokens."""
     columns: list[Column] = [
-        ("fallback %", lambda run: fixed(_value(run.fallback), 1, 100)),
-        ("95 % interval", lambda run: _interval(run.fallback and run.fallback.scaled(100, 1.0), 1)),
+        *(column for measure in MEASURES.values() if "report" in measure.shown for column in _of_measure(measure)),
         ("decisions", lambda run: str(run.summary.num_decisions or NOTHING)),
-        ("emitted by the draft %", _emitted_by_draft),
         ("emitted", lambda run: _sum(t.emitted_per_sample for t in run.summary.tokens.values())),
         ("spent", lambda run: _sum(t.spent_per_sample for t in run.summary.tokens.values())),
         ("critical path", lambda run: _sum(t.critical_path_per_sample for t in run.summary.tokens.values())),
@@ -118,9 +118,16 @@ def efficiency(runs: Sequence[RunFacts]) -> Table:
     return _of_each_run("efficiency", "Fallback and tokens", runs, columns, caption)
 
 
-def _emitted_by_draft(run: RunFacts) -> str:
-    draft = run.summary.tokens.get("draft")
-    return fixed(draft.emitted_share if draft else None, 1, 100)
+def _of_measure(measure: Measure) -> Iterator[Column]:
+    """Yield the columns of a measure: its value, and its interval."""
+    factor, unit = (100, "%") if measure.is_percent else (1, measure.unit)
+
+    def estimate(run: RunFacts) -> Estimate | None:
+        found = run.estimate(measure.name)
+        return found and found.scaled(factor, 1.0 if measure.is_percent else math.inf)
+
+    yield f"{measure.title} {unit}", lambda run: fixed(_value(estimate(run)), 1)
+    yield "95 % interval", lambda run: _interval(estimate(run), 1)
 
 
 def latency(runs: Sequence[RunFacts]) -> Table:
@@ -129,7 +136,7 @@ def latency(runs: Sequence[RunFacts]) -> Table:
         ("in flight", lambda run: str(run.summary.concurrency)),
         ("devices", lambda run: run.conditions["devices"] or NOTHING),
         ("samples timed", lambda run: str(run.summary.num_timed)),
-        ("mean s", lambda run: number(_value(run.latency))),
+        ("mean s", lambda run: number(_value(run.estimate("latency_seconds")))),
         ("95 % interval", _latency_interval),
         ("median s", lambda run: number(run.summary.median_latency_seconds)),
         ("95th percentile s", lambda run: number(run.p95_seconds)),
@@ -145,7 +152,8 @@ def latency(runs: Sequence[RunFacts]) -> Table:
 
 
 def _latency_interval(run: RunFacts) -> str:
-    clipped = run.latency and run.latency.scaled()
+    latency = run.estimate("latency_seconds")
+    clipped = latency and latency.scaled()
     return f"{number(clipped.low)} to {number(clipped.high)}" if clipped and clipped.low is not None else NOTHING
 
 

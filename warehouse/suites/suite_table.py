@@ -28,7 +28,7 @@ from warehouse.display import (
     printable,
 )  # fmt: skip
 from warehouse.formatting import MINUS, NOTHING
-from warehouse.measures import Measured
+from warehouse.measured import Measured
 from warehouse.options import TableFormat
 
 _COLUMN_NUMBERS = 2

@@ -58,6 +58,6 @@ CREATE OR REPLACE VIEW judge_auroc AS
 SELECT total.run_id, total.kind, total.verdict_kind, total.num_correct, total.num_incorrect, total.auroc,
     total.num_problems, total.standard_error, own.low_95, own.high_95
 FROM auroc_total AS total SEMI JOIN (FROM grader_versions WHERE counts) AS chosen USING (run_id, grader_version)
-LEFT JOIN (FROM estimate WHERE metric = 'judge_auroc') AS own ON own.run_id = total.run_id
-    AND own.grader_version = total.grader_version AND own.group_value = total.kind;
+LEFT JOIN (FROM counted_estimate WHERE metric = 'judge_auroc') AS own ON own.run_id = total.run_id
+    AND own.group_value = total.kind;
 COMMENT ON VIEW judge_auroc IS 'Area under the ROC curve: probability that the number that a method decides by is higher if the final answer is correct than if it is not (ties count half; 0.5: the number is uninformative). Over decisions; where low numbers are accepted, by the negative. standard_error is over problems, because the decisions of a problem depend on each other; 95 % t interval on the logit, NULL where the number never varies, separates perfectly, or nearly all of it comes from one problem';

@@ -2,10 +2,10 @@
 
 CREATE OR REPLACE VIEW fallback_rate AS
 WITH rate AS (
-    SELECT run_id, low_95, high_95 FROM estimate WHERE metric = 'fallback_rate'
+    SELECT run_id, estimate, low_95, high_95 FROM counted_estimate WHERE metric = 'fallback_rate'
 )
 SELECT run_id, sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
-    sum(num_refused)::BIGINT AS num_refused, sum(num_refused) / nullif(sum(num_decisions), 0) AS fallback_rate,
+    sum(num_refused)::BIGINT AS num_refused, any_value(rate.estimate) AS fallback_rate,
     coalesce(sum(num_steps - num_decisions) FILTER (role = 'rethink'), 0)::BIGINT AS num_refused_unasked,
     sum(option_mass) / nullif(sum(num_verdicts), 0) AS mean_option_mass,
     any_value(rate.low_95) AS low_95, any_value(rate.high_95) AS high_95

@@ -53,7 +53,7 @@ COMMENT ON VIEW comparable_baseline IS 'Runs of the target alone with which the 
 
 CREATE OR REPLACE VIEW speed_up AS
 WITH metric AS (
-    FROM estimate WHERE baseline_run_id IS NOT NULL
+    FROM counted_estimate WHERE baseline_run_id IS NOT NULL
 )
 SELECT run_id, baseline_run_id, condition.regime, speed.n, speed.estimate AS speed_up, speed.low_95, speed.high_95,
     rate.estimate AS rate_ratio, length.estimate AS chain_length_ratio, condition.same_versions,
