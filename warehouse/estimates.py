@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby, pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -146,7 +147,9 @@ def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequen
         names = list(zip(*(found[key].tolist() for key in keys), strict=True))
         starts = [place for place, name in enumerate(names) if place == 0 or repr(name) != repr(names[place - 1])]
         for start, end in pairwise([*starts, len(names)]):
-            of = {key: None if value != value else value for key, value in zip(keys, names[start], strict=True)}
+            of: dict[str, Any] = {
+                key: None if value != value else value for key, value in zip(keys, names[start], strict=True)
+            }
             subject = Subject(**of, group_kind=source.group)
             for place, measure in enumerate(members):
                 x, y, samples = (found[f"{name}{place}"][start:end] for name in ("x", "y", "samples"))
