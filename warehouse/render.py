@@ -277,7 +277,7 @@ def _latency(run: RunSummary) -> str:
     if not run.num_timed:
         return f"{NOTHING} (no sample was finished in one attempt{unasked})"
     return (
-        f"mean {number(run.mean_latency_seconds)} s, median {number(run.median_latency_seconds)} s per sample, "
+        f"mean {number(run.value('latency_seconds'))} s, median {number(run.median_latency_seconds)} s per sample, "
         f"{_in_flight(run)} in flight, {run.num_timed} samples timed{unasked}"
     )
 

@@ -120,12 +120,10 @@ class RunResults(BaseModel):
     """Method of its interval."""
     num_timed: int
     """Samples that were finished in one attempt and without an error; times are over these."""
-    mean_latency_seconds: float | None
-    """Mean wall time of a sample."""
     median_latency_seconds: float | None
     """Median wall time of a sample."""
     latency_seconds: float | None
-    """Mean wall time over problems, which nights judge."""
+    """Wall time of a sample: mean over problems of the mean over their samples."""
     latency_seconds_low_95: float | None
     """Lower end of its 95 % interval."""
     latency_seconds_high_95: float | None
@@ -194,7 +192,7 @@ def _flat(run: RunSummary) -> dict[str, Any]:
     names = (
         "run_id", "method", "dataset", "dataset_size", "limited", "draft", "target", "reward", "temperature",
         "concurrency", "n", "k", "num_not_run", "num_ungraded", "num_decisions", "num_refused", "num_timed",
-        "mean_latency_seconds", "median_latency_seconds", "regime", "emitted_tokens_per_second", "grader_version",
+        "median_latency_seconds", "regime", "emitted_tokens_per_second", "grader_version",
     )  # fmt: skip
     planned = run.num_planned
     return {name: getattr(run, name) for name in names} | {

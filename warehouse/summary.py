@@ -31,7 +31,7 @@ SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     coalesce(latency.num_samples, 0) AS num_timed,
     (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason <> 'error'
         AND sample_id NOT IN (SELECT sample_id FROM sample_work WHERE sample_work.run_id = run.run_id)) AS num_unasked,
-    latency.mean_seconds AS mean_latency_seconds, latency.median_seconds AS median_latency_seconds,
+    latency.median_seconds AS median_latency_seconds,
     (SELECT max(greatest(load_at_start, load_at_end) / try_cast(hardware ->> '$.cores' AS DOUBLE))
         FROM attempt WHERE attempt.run_id = run.run_id) AS load_per_core,
     run_conditions.regime, run_throughput.emitted_tokens_per_second, run_throughput.mean_samples_in_flight
@@ -250,7 +250,6 @@ class RunSummary:
     """Token counts of each model (draft, target)."""
     num_timed: int
     """Samples finished in one attempt, without an error, and with a request to a model."""
-    mean_latency_seconds: float | None
     median_latency_seconds: float | None
     latency_shares: Mapping[str, float]
     load_per_core: float | None
