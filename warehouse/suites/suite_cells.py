@@ -79,12 +79,6 @@ def _speed_up_at_one(source: Source) -> Measured | None:
     return _measured(speed.at_one.ratio) if speed and speed.at_one else None
 
 
-def _tokens(numbers: Iterable[float | None]) -> Measured | None:
-    """Return the sum of both models' tokens; None where one of them is not known."""
-    known = list(numbers)
-    return Measured(sum(number or 0 for number in known)) if known and None not in known else None
-
-
 def _number(name: str) -> Callable[[Source], Measured | None]:
     """Return what reads a measure of the run."""
 
@@ -107,16 +101,16 @@ METRICS: Mapping[str, Metric] = {
     ),
     "tokens": Metric(
         "tokens", 0, read=_number("emitted_tokens"),
-        about="Tokens: emitted tokens per sample, mean over problems.",
+        about="Tokens: emitted tokens per sample.",
     ),
     "spent-tokens": Metric(
         "spent tokens", 0,
-        read=lambda source: _tokens(of_model.spent_per_sample for of_model in source.summary.tokens.values()),
+        read=_number("spent_tokens"),
         about="Spent tokens: every output token of every call, per sample.",
     ),
     "critical-path-tokens": Metric(
         "critical path", 0,
-        read=lambda source: _tokens(of_model.critical_path_per_sample for of_model in source.summary.tokens.values()),
+        read=_number("critical_path_tokens"),
         about="Critical path: tokens per sample that a user waits for, of parallel candidates only the longest.",
     ),
     "latency": Metric(
