@@ -16,8 +16,8 @@ from warehouse.labels import labels
 from warehouse.summary import RunSummary, summaries
 
 _P95 = "SELECT p95_seconds FROM latency WHERE run_id = $run_id"
-# An attempt is recorded once its engines are up, so their start-up time is added. Runs of a suite share starts: each
-# counts for the first attempt that used it, of those in the database, so that none is counted twice or lost.
+# An attempt is recorded once its engines are up: work is from there on. Runs of a suite share starts: each counts for
+# the first attempt that used it, of those in the database, so that none is counted twice or lost.
 _COST = """
 WITH use AS (
     SELECT attempt_id, run_id, started_at, json_extract_string(engines, '$.' || role || '.engine_start') AS start_id,
@@ -33,10 +33,13 @@ WITH use AS (
         max(call.submitted_at + to_microseconds((call.end_seconds * 1e6)::BIGINT)) AS ended_at
     FROM call JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id GROUP BY ALL
 )
-SELECT device, count(*) AS num_attempts, sum(num_devices * seconds) / 3600 AS device_hours FROM (
-    SELECT attempt.device, attempt.num_devices, greatest(0, epoch(ended.ended_at - attempt.started_at))
-        + coalesce(startup.seconds,
-            TRY_CAST(json_extract_string(attempt.engines, '$.startup_seconds') AS DOUBLE), 0) AS seconds
+SELECT device, count(*) AS num_attempts, sum(num_devices * work_seconds) / 3600 AS work_hours,
+    sum(num_devices * start_seconds) / 3600 AS start_hours
+FROM (
+    SELECT attempt.device, attempt.num_devices,
+        greatest(0, epoch(ended.ended_at - attempt.started_at)) AS work_seconds,
+        coalesce(startup.seconds,
+            TRY_CAST(json_extract_string(attempt.engines, '$.startup_seconds') AS DOUBLE), 0) AS start_seconds
     FROM attempt JOIN ended USING (attempt_id) LEFT JOIN startup USING (run_id, attempt_id)
     WHERE run_id = $run_id AND device IS NOT NULL AND started_at IS NOT NULL
 ) GROUP BY device ORDER BY device
@@ -76,7 +79,10 @@ class Cost:
 
     device: str
     num_attempts: int
-    device_hours: float
+    work_hours: float
+    """From the starts of its attempts to the ends of their last calls."""
+    start_hours: float
+    """Until the engines were up. Of a start that runs share all is the first one's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,19 +240,21 @@ def costs(runs: Sequence[RunFacts]) -> Table:
         finished = run.summary.num_planned - run.summary.num_not_run
         for cost in run.costs:
             per_each = [
-                number(3600 * cost.device_hours / count if count else None)
+                number(3600 * cost.work_hours / count if count else None)
                 for count in (finished, run.summary.verdicts.get("correct", 0))
             ]
-            hours = number(cost.device_hours)
-            by_device = (NOTHING, hours) if cost.device == "cpu" else (hours, NOTHING)
+            hours = (number(cost.work_hours), number(cost.start_hours))
+            nothing = (NOTHING, NOTHING)
+            by_device = (*nothing, *hours) if cost.device == "cpu" else (*hours, *nothing)
             rows.append((limited_label(run), cost.device, str(cost.num_attempts), *by_device, *per_each))
     columns = (
-        "run", "device", "worker attempts", "GPU-hours", "CPU worker-hours", "device-seconds per sample",
-        "device-seconds per correct answer",
+        "run", "device", "worker attempts", "GPU-hours of work", "of starts", "CPU worker-hours of work", "of starts",
+        "device-seconds per sample", "device-seconds per correct answer",
     )  # fmt: skip
     caption = (
-        "Number of devices of each worker × (start-up time of its engines + time from its start to the end of its "
-        "last call). A start that runs share counts in full for the first of them. Not included: attempts that "
+        "Number of devices of each worker × time from its start to the end of its last call (work), and × the start-up "
+        "time of its engines. Per sample and per correct answer is work alone, because a start that runs share counts "
+        "in full for the first of them. Not included: attempts that "
         "finished no sample, because they leave no record, and time in the scheduler's queue."
     )
     places = [run.place for run in runs for _ in run.costs]
