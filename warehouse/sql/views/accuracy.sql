@@ -30,12 +30,6 @@ SELECT run.run_id, kind.verdict, coalesce(counted.num_samples, 0) AS num_samples
 FROM run CROSS JOIN kind LEFT JOIN counted ON (counted.run_id, counted.verdict) = (run.run_id, kind.verdict);
 COMMENT ON VIEW verdict_counts IS 'All nine verdicts of a run, including those with zero samples; they sum to the planned samples: problems × samples';
 
-CREATE OR REPLACE VIEW stop_reasons AS
-SELECT run_id, coalesce(stop_reason, 'not_run') AS stop_reason, count(*) AS num_samples,
-    count(*) / sum(count(*)) OVER (PARTITION BY run_id) AS share
-FROM sample GROUP BY run_id, sample.stop_reason;
-COMMENT ON VIEW stop_reasons IS 'Why samples ended; not_run: not finished';
-
 CREATE OR REPLACE VIEW problem_score AS
 WITH score AS (
     SELECT run_id, problem_id, count(*) AS num_samples,

@@ -30,13 +30,6 @@ SELECT run_id, kind, verdict_kind, rating_from,
 FROM binned_rating GROUP BY ALL;
 COMMENT ON VIEW judge_calibration IS 'P(final answer correct | number of a decision), by score from 0 to 9 (rounded), by tenths of the acceptance probability of a choice (rating_from: lower end of the tenth), or for any other kind by tenths of the run''s decisions in the order of their numbers (rating_from: lowest number of the tenth); ratings are first rounded to two decimals, of other kinds to three significant digits. Over decisions about graded samples; those of the same sample are not independent';
 
-CREATE OR REPLACE VIEW judge_calibration_by_position AS
-SELECT run.dataset, run_id, kind, verdict_kind, tenth, rating_from,
-    sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
-    coalesce(sum(num_decisions) FILTER (is_correct), 0) / sum(num_decisions) AS share_correct
-FROM binned_rating JOIN run USING (run_id) GROUP BY ALL;
-COMMENT ON VIEW judge_calibration_by_position IS 'judge_calibration by tenth of the chain';
-
 CREATE OR REPLACE VIEW judge_reliability AS
 WITH predicted AS (
     SELECT run_id, kind, verdict_kind, is_correct, num_decisions, num_verdicts,

@@ -61,13 +61,6 @@ FROM author JOIN finished USING (run_id)
 WINDOW same_run AS (PARTITION BY run_id);
 COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by author (SpecReason, section 5.2: ratio of steps by the small model), per finished sample. reasoning_share excludes final answers, and no other role: guidance (SpecCoT) counts as a step of the target, steps_by_role has it apart';
 
-CREATE OR REPLACE VIEW steps_by_role AS
-SELECT run_id, author, role, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
-    sum(num_steps) / sum(sum(num_steps)) OVER (PARTITION BY run_id) AS share,
-    sum(num_tokens) / sum(num_steps) AS tokens_per_step
-FROM step_total GROUP BY run_id, author, role;
-COMMENT ON VIEW steps_by_role IS 'Steps of the accepted chains by author and role';
-
 CREATE OR REPLACE VIEW reflective_words AS
 WITH total AS (
     SELECT run_id, author, role, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
