@@ -78,7 +78,7 @@ _WORDS: Mapping[type, str] = {
 UNPLANNED = ("quantization", "quantization_config", "kv_cache_dtype", "cpu_offload_gb", "hf_overrides", "load_format",
              "num_gpu_blocks_override", "kv_cache_memory_bytes", "block_size")  # fmt: skip
 """Arguments that change the memory of an engine, which its plan (harness.sizing) does not count."""
-_QUANTIZATION = "model_executor/layers/quantization/__init__.py"
+_METHODS = ("model_executor/layers/quantization/__init__.py", "model_executor/model_loader/__init__.py")
 
 
 def is_known_here() -> bool:
@@ -123,7 +123,7 @@ def _valid_instead(value: Json, annotation: str) -> str | None:
 def _literal(text: str) -> list[str]:
     """Return the values of a Literal, given as it is declared or by its name in vLLM; empty where it is none."""
     if text.isidentifier():
-        configs = _source("vllm", "config/*.py", _QUANTIZATION)
+        configs = _source("vllm", "config/*.py", *_METHODS)
         alias = re.search(rf"^{text} = (Literal\[.*?\])$", configs, re.M | re.S)
         text = alias[1] if alias else ""
     return re.findall(r"[\"\']([^\"\']+)[\"\']", text)
@@ -247,4 +247,4 @@ def _words(source: str, variables: tuple[str, ...] = ()) -> set[str]:
     """Return the words that stand in quotes in a source, or in the values of some of its variables."""
     values = [re.search(rf"^{name}\b.*?^[)}}\]]", source, re.M | re.S) for name in variables]
     parts = [value[0] for value in values if value is not None] if variables else [source]
-    return set(re.findall(r"[\"\']([\w-]+)[\"\']", " ".join(parts)))
+    return set(re.findall(r"[\"\']([\w.-]+)[\"\']", " ".join(parts)))

@@ -1,4 +1,4 @@
-"""The processes of an engine: their environment, their output, their files on the node, and that none is left behind.
+"""The processes of an engine: their environment, log and files on the node, and that none is left behind.
 
 Environment and file descriptors belong to the whole process and are inherited by its children when they start. So only
 one engine starts at a time, and both are restored once it has started.
@@ -31,6 +31,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -39,11 +40,14 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     import psutil
+
+    from harness.engine import Role
 
 MARK = "HARNESS_ENGINE"
 """Environment variable: the worker's process id, its mark, and the number of the start that a process belongs to."""
@@ -374,6 +378,91 @@ def remove_noted_segments(folder: Path, segments: Path = _SEGMENTS) -> None:
                 status = (segments / name).lstat() if _NAME.fullmatch(name) else None
                 if status is not None and stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
                     (segments / name).unlink()
+
+
+# The lines that begin and end an engine's start in its log, and vLLM's lines between them. A worker that starts engines
+# has no journal yet, so these logs are what others can know of it.
+
+_BEGIN = re.compile(
+    r"^== the (?P<role>\w+) engine starts in process (?P<pid>[1-9]\d{0,8}) on (?P<host>\S+) at .*$", re.MULTILINE
+)
+_END = re.compile(r"^== the \w+ engine (?:answers|did not start)$", re.MULTILINE)
+_TAIL_BYTES = 1 << 20
+_LOADED = "measuring memory"
+PHASES = {
+    "Initializing a V1 LLM engine": "starting vLLM's processes",
+    "Starting to load model": "loading weights",
+    "Loading weights took": _LOADED,
+    "Warming up model for the compilation": _LOADED,
+    "Dynamo bytecode transform time": _LOADED,
+    "Capturing CUDA graphs": "capturing CUDA graphs",
+    "Graph capturing finished": "preparing the first requests",
+    "init engine (profile, create kv cache, warmup model) took": "first requests of the warm-up",
+}
+"""What vLLM 0.31 and 0.32 print, and what they do from then on."""
+_DONE = re.compile(r"checkpoint shards:\s+(\d+)% Completed|Capturing CUDA graphs[^:\n]*:\s+(\d+)%")
+
+
+def log_start(log: Path, role: Role) -> None:
+    """Write that an engine starts in this process."""
+    now = datetime.now(UTC).isoformat(" ", "seconds")
+    _append(log, f"== the {role} engine starts in process {os.getpid()} on {socket.gethostname()} at {now}")
+
+
+def log_end_of_start(log: Path, role: Role, *, is_ready: bool) -> None:
+    """Write that the engine has answered its first requests, or that it did not start."""
+    _append(log, f"== the {role} engine {'answers' if is_ready else 'did not start'}")
+
+
+def start_phase(log: Path) -> str | None:
+    """Return what a starting engine is at, as `target: loading weights (50 %)`.
+
+    None where no engine is starting: it answers, has failed, or its worker is no longer there, as far as this machine
+    can tell.
+    """
+    text = _since_start(log)
+    begun = _BEGIN.match(text)
+    if begun is None or _END.search(text) is not None:
+        return None
+    if begun["host"] == socket.gethostname() and not Path("/proc", begun["pid"]).exists():
+        return None
+    found, since = "importing vLLM", 0
+    for line, name in PHASES.items():
+        if (place := text.rfind(line)) >= since:
+            found, since = name, place
+    if found == _LOADED:
+        return f"{begun['role']}: {'' if 'enforce_eager=True' in text else 'compiling and '}{found}"
+    shares = _DONE.findall(text, since)
+    return f"{begun['role']}: {found}" + (f" ({''.join(shares[-1])} %)" if shares else "")
+
+
+def last_lines(log: Path, lines: int = 20) -> str:
+    """Return the last non-empty lines of what an engine wrote since its last start, for an error message."""
+    written = _END.sub("", _BEGIN.sub("", _since_start(log)))
+    return "\n".join([line for line in written.splitlines() if line.strip()][-lines:]) or "(no output)"
+
+
+def root_cause(log: Path) -> str | None:
+    """Return the first exception since an engine's last start: later ones only report that a child process failed."""
+    exception = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", _since_start(log), re.MULTILINE)
+    return exception[1].strip() if exception else None
+
+
+def _since_start(log: Path) -> str:
+    """Return the end of a log since the last start in it; empty where there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    begins = [found.start() for found in _BEGIN.finditer(text)]
+    return text[begins[-1] :] if begins else text
+
+
+def _append(log: Path, line: str) -> None:
+    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:  # a full disk ends the run elsewhere
+        file.write(f"{line}\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.engine import EngineDied, Role
-from harness.engines import calls, processes, start_log, vllm_plugin
+from harness.engines import calls, processes, vllm_plugin
 from harness.engines.settings import EngineSettings, batched_tokens
 from harness.engines.speculation import SAMPLING_FIELD, Speculation
 
@@ -92,7 +92,7 @@ class VLLMProcess:
             await self._start()
             is_ready = True
         finally:
-            start_log.end(self._log_path, self._role, is_ready=is_ready)
+            processes.log_end_of_start(self._log_path, self._role, is_ready=is_ready)
 
     async def replace(self, dead: AsyncLLM) -> None:
         """Start another engine in place of the dead AsyncLLM; concurrent callers wait for the same start.
@@ -108,7 +108,7 @@ class VLLMProcess:
             _logger.warning("the %s engine %s and is started again; its output: %s", self._role, how, self._log_path)
             self._replacement = asyncio.create_task(self._restart())
         elif self._replacement.done():
-            lines = start_log.last_lines(self._log_path)
+            lines = processes.last_lines(self._log_path)
             how = f": {self._stall}\nIts" if self._stall else ". Its"
             raise EngineDied(f"the {self._role} engine died for the second time{how} last output:\n{lines}")
         await asyncio.shield(self._replacement)
@@ -144,7 +144,7 @@ class VLLMProcess:
                 await self._load_adapter(llm)
                 await self._first_requests()
         except TimeoutError as error:
-            lines = start_log.last_lines(self._log_path)
+            lines = processes.last_lines(self._log_path)
             message = f"the {self._role} engine did not answer its first requests within {START_SECONDS:,} s"
             raise EngineDied(f"{message}. Its last output:\n{lines}") from error
         self._stall_clock = clock = calls.StallClock(self._stall_limit_seconds)
@@ -154,7 +154,7 @@ class VLLMProcess:
         """Return a started AsyncLLM. Blocks for as long as the start takes."""
         with processes.starting(self._log_path, variables(self._settings)) as engine_processes:
             self.processes = engine_processes
-            start_log.begin(self._log_path, self._role)
+            processes.log_start(self._log_path, self._role)
             try:
                 from vllm.v1.engine import core_client
                 from vllm.v1.engine.async_llm import AsyncLLM
@@ -167,8 +167,8 @@ class VLLMProcess:
                 logging.getLogger("vllm").setLevel(logging.ERROR)  # in this process; the engine's log has everything
                 return llm
             except Exception as error:  # whatever vLLM raises: the cause is in the output
-                lines = start_log.last_lines(self._log_path)
-                cause = start_log.root_cause(self._log_path) or error
+                lines = processes.last_lines(self._log_path)
+                cause = processes.root_cause(self._log_path) or error
                 raise EngineDied(f"the {self._role} engine did not start: {cause}\n{lines}") from error
             finally:
                 engine_processes.started()
@@ -190,7 +190,7 @@ class VLLMProcess:
         try:
             await self._warm_up(self)
         except EngineDeadError as error:
-            lines = start_log.last_lines(self._log_path)
+            lines = processes.last_lines(self._log_path)
             raise EngineDied(f"the {self._role} engine did not survive its first request:\n{lines}") from error
 
     async def _abandon_start(self, thread: asyncio.Future[AsyncLLM]) -> None:
