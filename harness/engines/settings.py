@@ -75,8 +75,6 @@ class EngineSettings:
     """Further arguments of vLLM's engine by name, as JSON; they take precedence over the fields above."""
     conventions: Conventions = NO_CONVENTIONS
     """Variables of the chat template and tags of thoughts, where they are not the model's own."""
-    load_format: str = "auto"
-    """`dummy`: random weights, for measurements."""
     server: ServedModel | None = None
     """The server that runs the model, for the kind `served`."""
 

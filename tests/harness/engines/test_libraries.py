@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.engine import Json
-from harness.engines import libraries, vllm_process
+from harness.engines import libraries, vllm
 from harness.engines.libraries import unknown_here, writes_nothing
 from harness.engines.settings import pair_settings
 from harness.weights.models import BUNDLED, pair_folder
@@ -122,9 +122,9 @@ def test_everything_that_the_harness_sets_is_refused_or_may_be_overridden() -> N
 def test_arguments_reach_vllm_before_those_of_the_harness(tiny_models: dict[Any, Path]) -> None:
     settings = pair_settings("vllm", ("target",), dtype="float32", concurrency=4)["target"]
     own = replace(settings, arguments=(("generation_config", '"vllm"'), ("max_num_seqs", "3")))
-    made = vllm_process.engine_arguments(str(tiny_models["target"]), None, own)
+    made = vllm.engine_arguments(str(tiny_models["target"]), None, own)
     assert (made.max_num_seqs, made.generation_config) == (3, "vllm")
-    assert vllm_process.engine_arguments(str(tiny_models["target"]), None, settings).max_num_seqs == 4
+    assert vllm.engine_arguments(str(tiny_models["target"]), None, settings).max_num_seqs == 4
 
 
 OWN_CODE = {"AutoConfig": "configuration_x.XConfig", "AutoModelForCausalLM": "modeling_x.XForCausalLM"}

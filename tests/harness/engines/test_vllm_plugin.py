@@ -15,7 +15,7 @@ import pytest
 from harness.engines import vllm_plugin
 from harness.engines.processes import MARK
 from harness.engines.settings import Device, EngineSettings
-from harness.engines.vllm_process import variables
+from harness.engines.vllm import variables
 from harness.weights import models
 from tests.harness import multibyte
 from tests.requirements import require_tool
