@@ -190,9 +190,9 @@ class ServedEngine:
         request = found.interface.writing(asked, prompt, sampling, index, logprobs=listed)
         short = replace(sampling, max_tokens=1)
         control = found.interface.writing(asked, prompt[:1], short, index, logprobs=listed)
-        reply = await self.connection.post(request.path, request.body, control.body)
+        reply = await self.connection.post(found.interface.path, request, control)
         try:
-            written = found.interface.written(reply, asked, sampling.max_tokens, sampling.stop)
+            written = found.interface.written(reply, asked, sampling.max_tokens)
             if reads_logprobs:
                 return await self._with_all_logprobs(prompt, written)
         except BadReply as error:
@@ -220,7 +220,7 @@ class ServedEngine:
         request = found.interface.reading(asked, prompt, continuation)
         control = found.interface.reading(asked, prompt[:1], continuation[:1])
         if request is not None and control is not None:
-            reply = await self.connection.post(request.path, request.body, control.body)
+            reply = await self.connection.post(found.interface.path, request, control)
             return found.interface.read(reply, [*prompt, *continuation], len(prompt))
         befores = [[*prompt, *continuation[:place]] for place in range(len(continuation))]
         asks = [self._judge(before, [token]) for before, token in zip(befores, continuation, strict=True)]
