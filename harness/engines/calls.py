@@ -132,39 +132,39 @@ class EngineWrapper:
     """Passes every request on to the inner engine; subclasses override what they change."""
 
     def __init__(self, engine: Engine, role: Role) -> None:
-        self._engine = engine
+        self.inner = engine
         self._role: Role = role
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self._engine.tokenizer
+        return self.inner.tokenizer
 
     @property
     def context_tokens(self) -> int:
-        return self._engine.context_tokens
+        return self.inner.context_tokens
 
     @property
     def kv_tokens(self) -> int | None:
-        return self._engine.kv_tokens
+        return self.inner.kv_tokens
 
     @property
     def restarts(self) -> int:
-        return self._engine.restarts
+        return self.inner.restarts
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        return await self._engine.generate(prompt, sampling)
+        return await self.inner.generate(prompt, sampling)
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        return await self._engine.choose(prompt, options)
+        return await self.inner.choose(prompt, options)
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        return await self._engine.log_probabilities(prompt, continuation)
+        return await self.inner.log_probabilities(prompt, continuation)
 
     async def reset_prefix_cache(self) -> bool:
-        return await self._engine.reset_prefix_cache()
+        return await self.inner.reset_prefix_cache()
 
     async def close(self) -> None:
-        await self._engine.close()
+        await self.inner.close()
 
 
 class Turns:
@@ -236,13 +236,13 @@ class TurnTaking(EngineWrapper):
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """Engine.generate in its turn."""
         async with self._turns.turn(self._role) as waited_seconds:
-            reply = await self._engine.generate(prompt, sampling)
+            reply = await self.inner.generate(prompt, sampling)
         return replace(reply, timing=_delayed(reply.timing, waited_seconds))
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """Engine.choose in its turn."""
         async with self._turns.turn(self._role) as waited_seconds:
-            reply = await self._engine.choose(prompt, options)
+            reply = await self.inner.choose(prompt, options)
         return replace(reply, timing=_delayed(reply.timing, waited_seconds))
 
 
