@@ -21,7 +21,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from harness.engine import Choice, Engine, Generation, Likelihood, Role, Sampling, Timing, Tokenizer
+from harness.engine import (
+    Choice,
+    Engine,
+    Generation,
+    Likelihood,
+    RequestRefused,
+    Role,
+    Sampling,
+    Timing,
+    Tokenizer,
+    VerdictUnavailable,
+)
 from harness.plural import counted
 
 _T = TypeVar("_T")
@@ -81,6 +92,27 @@ async def gather_or_cancel(requests: Sequence[Awaitable[_T]]) -> list[_T]:
     finally:
         for task in tasks:
             task.cancel()
+
+
+def room_behind(prompt: Sequence[int], context_tokens: int) -> int:
+    """Return how many tokens may follow a prompt. Raises RequestRefused where it is empty or fills the context."""
+    room = context_tokens - len(prompt)
+    if not prompt or room < 1:
+        raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {context_tokens}")
+    return room
+
+
+def check_options(options: Sequence[int]) -> None:
+    """Raise RequestRefused where the options of a `choose` are none, or not distinct."""
+    if not options or len(set(options)) != len(options):
+        raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+
+
+def finite(role: Role, options: Sequence[int], logprobs: Sequence[float]) -> tuple[float, ...]:
+    """Return the log-probabilities of the options of a `choose`. Raises VerdictUnavailable."""
+    if not all(map(math.isfinite, logprobs)):
+        raise VerdictUnavailable(f"the {role} engine gave {tuple(logprobs)} for the options {list(options)}")
+    return tuple(logprobs)
 
 
 NUM_RANKED = 20

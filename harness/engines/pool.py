@@ -27,9 +27,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, RequestRefused, Role, Sampling
+from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling
 from harness.engines import registry
-from harness.engines.calls import EngineWrapper
+from harness.engines.calls import EngineWrapper, room_behind
 from harness.engines.settings import EngineSettings, batched_tokens
 
 
@@ -88,30 +88,23 @@ class LeasedEngine(EngineWrapper):
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """Engine.generate within the run's context."""
-        room = self._room(prompt)
+        room = room_behind(prompt, self.context_tokens)
         return await self.inner.generate(
             prompt, sampling if sampling.max_tokens <= room else replace(sampling, max_tokens=room)
         )
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """Engine.choose within the run's context."""
-        self._room(prompt)
+        room_behind(prompt, self.context_tokens)
         return await self.inner.choose(prompt, options)
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
         """Engine.log_probabilities within the run's context."""
-        self._room([*prompt, *continuation])
+        room_behind([*prompt, *continuation], self.context_tokens)
         return await self.inner.log_probabilities(prompt, continuation)
 
     async def close(self) -> None:
         """Do nothing: the engine's pool closes it."""
-
-    def _room(self, prompt: Sequence[int]) -> int:
-        """Return how many tokens may follow a prompt. Raises RequestRefused where it fills the context."""
-        room = self.context_tokens - len(prompt)
-        if room < 1:
-            raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
-        return room
 
 
 START_ORDER: tuple[Role, ...] = ("target", "draft", "reward")

@@ -30,8 +30,6 @@ SUFFIX_REMEDY = (
     "--spec-decode suffix needs the package arctic-inference in the workers' environment: "
     "pip install arctic-inference==0.1.1 (built from source, with a C++20 compiler)"
 )
-_METHODS: Mapping[Proposer, str] = {"draft": "draft_model"}
-"""vLLM's names of proposers, where they are not ours."""
 _NGRAM_LONGEST, _NGRAM_SHORTEST = 4, 2
 """Longest and shortest suffix of the text, in tokens, that is looked up in the text itself."""
 SAMPLING_FIELD = "draft_sample_method"
@@ -58,7 +56,7 @@ class Speculation:
     def config(self) -> dict[str, str | int]:
         """Return vLLM's `speculative_config`, for a draft with the target's vocabulary."""
         config: dict[str, str | int] = {
-            "method": _METHODS.get(self.proposer, self.proposer),
+            "method": "draft_model" if self.proposer == "draft" else self.proposer,
             "num_speculative_tokens": self.tokens,
         }
         if self.proposer == "ngram":
@@ -176,23 +174,19 @@ class KnownSpeculator:
     proposer: Proposer = "eagle3"
 
 
-SPECULATORS: Mapping[str, KnownSpeculator] = {
-    speculator.name: speculator
-    for speculator in (
-        KnownSpeculator("qwen3-32b-eagle3", "Qwen/Qwen3-32B", "RedHatAI/Qwen3-32B-speculator.eagle3"),
-        KnownSpeculator("qwen3-32b-eagle3-angelslim", "Qwen/Qwen3-32B", "AngelSlim/Qwen3-32B_eagle3"),
-        KnownSpeculator("qwen3-8b-eagle3-angelslim", "Qwen/Qwen3-8B", "AngelSlim/Qwen3-8B_eagle3"),
-        KnownSpeculator("gpt-oss-20b-eagle3", "openai/gpt-oss-20b", "RedHatAI/gpt-oss-20b-speculator.eagle3"),
-        KnownSpeculator(
-            "r1-distill-llama-8b-eagle3",
-            "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
-            "yuhuili/EAGLE3-DeepSeek-R1-Distill-LLaMA-8B",
-        ),
-        KnownSpeculator(
-            "llama-3.1-8b-instruct-eagle3", "meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
-        ),
-    )
-}
+_HEADS = (
+    ("qwen3-32b-eagle3", "Qwen/Qwen3-32B", "RedHatAI/Qwen3-32B-speculator.eagle3"),
+    ("qwen3-32b-eagle3-angelslim", "Qwen/Qwen3-32B", "AngelSlim/Qwen3-32B_eagle3"),
+    ("qwen3-8b-eagle3-angelslim", "Qwen/Qwen3-8B", "AngelSlim/Qwen3-8B_eagle3"),
+    ("gpt-oss-20b-eagle3", "openai/gpt-oss-20b", "RedHatAI/gpt-oss-20b-speculator.eagle3"),
+    (
+        "r1-distill-llama-8b-eagle3",
+        "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
+        "yuhuili/EAGLE3-DeepSeek-R1-Distill-LLaMA-8B",
+    ),
+    ("llama-3.1-8b-instruct-eagle3", "meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"),
+)
+SPECULATORS: Mapping[str, KnownSpeculator] = {head[0]: KnownSpeculator(*head) for head in _HEADS}
 """By short name. None is known to exist for the papers' targets; see README.md beside this file."""
 
 
@@ -240,14 +234,24 @@ def check_pair(
     if speculator is None or (config := config_at_hand(speculator)) is None:
         return
     if proposing == "eagle3":
-        _check_is_head(config, speculator.name)
+        if not _is_head(config):
+            kind = ", ".join(architectures(config)) or config.get("model_type") or "no architecture"
+            raise ValueError(
+                f"--spec-model {speculator.name} is not an EAGLE-3 head but {kind}: "
+                "a whole model proposes tokens with --spec-decode draft"
+            )
         if target_config is not None:
             _check_sizes(config, speculator.name, target_config, target.name)
     elif proposing == "draft":
         if _is_head(config):
             raise ValueError(f"--spec-model {speculator.name} is an EAGLE-3 head: give --spec-decode eagle3")
         if samples_drafts and target_config is not None:
-            _check_same_vocabulary(config, speculator.name, target_config, target.name)
+            ours, theirs = _text(config).get("vocab_size"), _text(target_config).get("vocab_size")
+            if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
+                raise ValueError(
+                    f"--spec-sampling probabilistic: {speculator.name} and {target.name} have {ours} and {theirs} "
+                    "tokens, and vLLM samples drafts only where the vocabularies are equal: leave the flag out"
+                )
 
 
 def trained_for(reference: models.ModelRef) -> str | None:
@@ -287,15 +291,6 @@ def has_prediction_layers(config: Mapping[str, Json]) -> bool:
     )
 
 
-def _check_is_head(config: Mapping[str, Json], name: str) -> None:
-    if not _is_head(config):
-        kind = ", ".join(architectures(config)) or config.get("model_type") or "no architecture"
-        raise ValueError(
-            f"--spec-model {name} is not an EAGLE-3 head but {kind}: "
-            "a whole model proposes tokens with --spec-decode draft"
-        )
-
-
 def _is_head(config: Mapping[str, Json]) -> bool:
     kinds = (*architectures(config), str(config.get("speculators_model_type", "")))
     return any("eagle3" in kind.lower() for kind in kinds) or isinstance(config.get("draft_vocab_size"), int)
@@ -316,17 +311,6 @@ def _check_sizes(head: Mapping[str, Json], head_name: str, target: Mapping[str, 
                 f"--spec-model {head_name} is for a target with {what} of {of_head}, and {target_name} has "
                 f"{of_target}: a head works only with the target it was trained for"
             )
-
-
-def _check_same_vocabulary(
-    draft: Mapping[str, Json], draft_name: str, target: Mapping[str, Json], target_name: str
-) -> None:
-    ours, theirs = _text(draft).get("vocab_size"), _text(target).get("vocab_size")
-    if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
-        raise ValueError(
-            f"--spec-sampling probabilistic: {draft_name} and {target_name} have {ours} and {theirs} tokens, and vLLM "
-            "samples drafts only where the vocabularies are equal: leave the flag out"
-        )
 
 
 def architectures(config: Mapping[str, Json]) -> Iterator[str]:

@@ -311,9 +311,7 @@ class VLLMEngine(VLLMProcess):
             raise EngineDied(f"the {self.role} engine has died") from error
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        room = self.context_tokens - len(prompt)
-        if room < 1:
-            raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
+        room = calls.room_behind(prompt, self.context_tokens)
         # One request per completion instead of vLLM's n: that reports the cache hits of the completion that ends last,
         # which finds in the cache what the first one has just put there.
         all_params = [self._generation_params(sampling, i, min(room, sampling.max_tokens)) for i in range(sampling.n)]
@@ -326,8 +324,7 @@ class VLLMEngine(VLLMProcess):
         return Generation(completions, len(prompt), cached, _timing(clock, outputs))
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        if len(set(options)) != len(options):
-            raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+        calls.check_options(options)
         ids = self._checked(prompt)
         kind: Kind = "named" if self.settings.speculation is None else "ranked"
         async with self._calls.clocked() as clock, self._batches.of(kind):
@@ -336,15 +333,13 @@ class VLLMEngine(VLLMProcess):
                 by_token = (output.outputs[0].logprobs or [{}])[0]
                 if by_token.keys() >= set(options):
                     break
-        logprobs = tuple(by_token[i].logprob if i in by_token else -math.inf for i in options)
-        if not all(math.isfinite(x) for x in logprobs):
-            raise VerdictUnavailable(f"the {self.role} engine gave {logprobs} for the options {list(options)}")
+        given = [by_token[option].logprob if option in by_token else -math.inf for option in options]
+        logprobs = calls.finite(self.role, options, given)
         return Choice(logprobs, len(prompt), output.num_cached_tokens or 0, _timing(clock, [output]))
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
         ids = self._checked([*prompt, *continuation])
-        if not prompt or not continuation or len(ids) >= self.context_tokens:
-            raise RequestRefused(f"a text of {len(ids)} tokens in a context of {self.context_tokens}")
+        calls.room_behind(ids if prompt and continuation else [], self.context_tokens)
         async with self._calls.clocked() as clock:
             # vLLM computes such a prompt anew, without its prefix cache, and writes one token behind it.
             output = await self._request(ids, _one_token(prompt_logprobs=0), _VERDICT_PRIORITY)

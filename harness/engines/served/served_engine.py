@@ -131,8 +131,7 @@ class ServedEngine:
         return Generation(completions, len(prompt), cached, clock.timing())
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        if not options or len(set(options)) != len(options):
-            raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+        calls.check_options(options)
         self._room(prompt)
         async with self._calls.clocked() as clock, self._batches.of("named"):
             for attempt in range(1, _VERDICT_ATTEMPTS + 1):
@@ -175,9 +174,7 @@ class ServedEngine:
 
     def _room(self, prompt: Sequence[int]) -> int:
         """Return how many tokens may follow a prompt. Raises RequestRefused."""
-        room = self.context_tokens - len(prompt)
-        if not prompt or room < 1:
-            raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
+        room = calls.room_behind(prompt, self.context_tokens)
         if not all(0 <= i < self.vocabulary for i in prompt):
             raise RequestRefused(f"a token id outside the vocabulary of {self.vocabulary}")
         return room
