@@ -42,7 +42,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import psutil
@@ -180,49 +180,45 @@ def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     vLLM sets some in this process for models of certain kinds (VLLM_USE_DEEP_GEMM_E8M0, VLLM_USE_BREAKABLE_CUDAGRAPH).
     The engine that starts next would compute in another way than alone.
     """
-    before = {name: os.environ.get(name) for name in {*variables, *_own_names()}}
+
+    def changed() -> list[str]:
+        return [name for name in os.environ if name in variables or name.startswith("VLLM_")]
+
+    before = {name: os.environ[name] for name in changed()}
+    for name, value in variables.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
     try:
-        _set(variables)
         yield
     finally:
-        _set({**dict.fromkeys(_own_names()), **before})
-
-
-def _own_names() -> list[str]:
-    return [name for name in os.environ if name.startswith("VLLM_")]
-
-
-def _set(variables: Mapping[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+        for name in changed():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextlib.contextmanager
 def output_to(log_path: Path) -> Iterator[None]:
     """Redirect descriptors 1 and 2 to the file, so that the output of native code and dying processes is in it too."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     originals = [os.dup(1), os.dup(2)]
     file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)  # less the umask
     try:
+        _flush()
         for number in (1, 2):
-            _flush(streams)
             os.dup2(file, number)
         yield
     finally:
-        _flush(streams)
+        _flush()
         for number, original in zip((1, 2), originals, strict=True):
             os.dup2(original, number)
             os.close(original)
         os.close(file)
 
 
-def _flush(streams: Iterable[TextIO]) -> None:
-    for stream in streams:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or None
             stream.flush()
 
 
@@ -271,8 +267,14 @@ def node_variables() -> dict[str, str]:
 def note_shared_memory(processes: Iterable[int]) -> None:
     """Take note of the shared memory that processes of an engine use; if this worker is killed, the next removes it."""
     held = _held.get((os.getpid(), tempfile.gettempdir()))
-    if held is not None:
-        _note_segments(processes, held[0] / _TEMPORARY)
+    if held is None:
+        return
+    names: set[str] = set()
+    for process in processes:
+        with contextlib.suppress(OSError):  # it has ended
+            names |= set(_MAPPED.findall(Path(f"/proc/{process}/maps").read_text(errors="replace")))
+    with contextlib.suppress(OSError), (held[0] / _TEMPORARY / SEGMENTS_LIST).open("a") as noted:
+        noted.writelines(f"{name}\n" for name in sorted(names))
 
 
 def _sockets(folder: str) -> dict[str, str]:
@@ -358,16 +360,6 @@ _SEGMENTS = Path("/dev/shm")
 _MAPPED = re.compile(r" /dev/shm/(psm_[0-9a-f]{8})$", re.MULTILINE)
 _NAME = re.compile(r"psm_[0-9a-f]{8}")
 """What Python calls a segment of which nobody chose the name."""
-
-
-def _note_segments(processes: Iterable[int], folder: Path) -> None:
-    """Add the segments that these processes map to the list in a folder."""
-    names: set[str] = set()
-    for process in processes:
-        with contextlib.suppress(OSError):  # it has ended
-            names |= set(_MAPPED.findall(Path(f"/proc/{process}/maps").read_text(errors="replace")))
-    with contextlib.suppress(OSError), (folder / SEGMENTS_LIST).open("a") as noted:
-        noted.writelines(f"{name}\n" for name in sorted(names))
 
 
 def remove_noted_segments(folder: Path, segments: Path = _SEGMENTS) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Literal
 
 from harness.engine import Json, Role
@@ -252,29 +251,6 @@ def check_pair(
                     f"--spec-sampling probabilistic: {speculator.name} and {target.name} have {ours} and {theirs} "
                     "tokens, and vLLM samples drafts only where the vocabularies are equal: leave the flag out"
                 )
-
-
-def trained_for(reference: models.ModelRef) -> str | None:
-    """Return the target that a head names in its own configuration, or the table names; None where neither does."""
-    known = {speculator.hub_id: speculator.target for speculator in SPECULATORS.values()}
-    if (named := known.get(reference.path_or_hub_id)) is not None:
-        return named
-    config = config_at_hand(reference) or {}
-    own = config.get("speculators_config")
-    verifier = own.get("verifier") if isinstance(own, dict) else None
-    name = verifier.get("name_or_path") if isinstance(verifier, dict) else None
-    return name if isinstance(name, str) and name else None
-
-
-def other_target_notice(target: models.ModelRef, speculator: models.ModelRef) -> str | None:
-    """Return a warning where a head was trained for a target of another name; a fine-tune of it may still do."""
-    named = trained_for(speculator)
-    if named is None or Path(target.path_or_hub_id).is_dir() or named.lower() == target.path_or_hub_id.lower():
-        return None
-    return (
-        f"ANOTHER TARGET: {speculator.name} was trained for {named}, not for {target.name}; "
-        "the text stays the target's own, but few proposed tokens may be confirmed."
-    )
 
 
 def has_prediction_layers(config: Mapping[str, Json]) -> bool:

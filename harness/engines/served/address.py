@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from harness.engine import Role
 
@@ -55,7 +55,16 @@ class ServerAddress:
     @classmethod
     def parse(cls, flag: str, text: str) -> ServerAddress:
         """Return the address that `flag` was given. Raises ValueError with one line, which holds no credentials."""
-        split = _split(flag, text.strip())
+        text = text.strip()
+        if len(text) > _MOST_CHARACTERS:
+            raise ValueError(f"{flag}: an address of {len(text)} characters; at most {_MOST_CHARACTERS}, {_VALID}")
+        try:
+            split = urlsplit(text)
+            port = split.port
+        except ValueError:
+            raise ValueError(f"{flag}: not an address of a server; {_VALID}") from None
+        if not split.hostname or port == 0:
+            raise ValueError(f"{flag}: an address without a host, or with port 0; {_VALID}")
         if split.username is not None or split.password is not None or "@" in split.netloc:
             raise ValueError(
                 f"{flag}: an address with a user name or a password would be recorded; put the key into the "
@@ -95,17 +104,3 @@ class ServedModel:
     """The model's id at the server."""
     fingerprint: str | None = None
     """What identifies the model, see `harness.engines.served.discovery.fingerprint`; None: it is not checked."""
-
-
-def _split(flag: str, text: str) -> SplitResult:
-    """Return the parts of an address. Raises ValueError with one line that does not repeat the text."""
-    if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"{flag}: an address of {len(text)} characters; at most {_MOST_CHARACTERS}, {_VALID}")
-    try:
-        split = urlsplit(text)
-        port = split.port
-    except ValueError:
-        raise ValueError(f"{flag}: not an address of a server; {_VALID}") from None
-    if not split.hostname or port == 0:
-        raise ValueError(f"{flag}: an address without a host, or with port 0; {_VALID}")
-    return split

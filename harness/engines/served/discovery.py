@@ -28,6 +28,7 @@ from harness.engines.served.interfaces import (
     NotFinite,
     Places,
     ServerKind,
+    count,
     field,
     shown,
 )
@@ -40,7 +41,6 @@ PADDED_TOKENS = 4096
 """Rows that a model may have beyond its tokenizer's ids; an id above them is no token."""
 _MODEL_ID = re.compile(r"[^\x00-\x20\x7f]{1,200}")
 _MOST_MODELS_SHOWN = 10
-_MOST_CONTEXT = 1 << 30
 _TEXTS = (
     "Hello, world! 1234567890",
     "Let x = \\frac{3}{4}; then 2x + 1 >= 2.\n\nStep 2: naïve, 你好, 😀.",
@@ -88,13 +88,13 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
     cards = [card for card in entries if isinstance(card, dict)] if isinstance(entries, list) else []
     model, card = _chosen(connection, cards, wanted)
     interface = INTERFACES[await _kind(connection, card)]
-    context = _context(interface.context_of(card)) or _context(await _told(connection, interface.context_places))
+    context = count(interface.context_of(card)) or count(await _told(connection, interface.context_places))
     version, root = await _told(connection, interface.version_places), _model_id(card.get("root"))
     return Found(
         interface.kind,
         model,
         root if root != model else None,
-        context,
+        context or None,
         shown(version)[:50] if isinstance(version, str) else None,
     )
 
@@ -104,11 +104,14 @@ async def check(connection: Connection, found: Found, tokenizer: Tokenizer, voca
 
     Raises ServerUnfit where the server lacks something that methods need, EngineDied where it does not answer.
     """
-    asked = Asked(found.model, vocabulary, "harness-probe")
+    asked, interface = Asked(found.model, vocabulary, "harness-probe"), found.interface
     notices = await _check_tokenizer(connection, found, tokenizer)
     prompt = [*tokenizer.opening, *tokenizer.encode(_QUESTION)]
     try:
-        await _check_writing(connection, found, asked, prompt)
+        request = interface.writing(asked, prompt, Sampling(2, 0.5, 0.9, ("\n\n",), 1), logprobs=0)
+        written = interface.written(await connection.post(interface.path, request), asked, 2)
+        if written.token_ids and not written.logprobs:
+            raise BadReply("it gives no log-probabilities of the tokens that it writes")
         ways = await _check_verdict(connection, found, asked, prompt, tokenizer.encode(_QUESTION))
     except (RequestRefused, NotOffered, BadReply) as error:
         raise ServerUnfit(f"{connection.name} cannot be used: {error}") from None
@@ -173,12 +176,6 @@ async def _told(connection: Connection, places: Places) -> Json:
     return None
 
 
-def _context(value: Json) -> int | None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MOST_CONTEXT:
-        return None
-    return value
-
-
 def _model_id(value: Json) -> str | None:
     return value if isinstance(value, str) and _MODEL_ID.fullmatch(value) else None
 
@@ -212,15 +209,6 @@ async def _asked_or_none(connection: Connection, path: str, request: Body, *name
     except (NotOffered, RequestRefused):
         return None
     return next((value for name in names if (value := field(reply, name)) is not None), None)
-
-
-async def _check_writing(connection: Connection, found: Found, asked: Asked, prompt: Sequence[int]) -> None:
-    """Raises an EngineError where the server does not continue token ids with token ids."""
-    interface = found.interface
-    request = interface.writing(asked, prompt, Sampling(2, 0.5, 0.9, ("\n\n",), 1), 0, logprobs=0)
-    written = interface.written(await connection.post(interface.path, request), asked, 2)
-    if written.token_ids and not written.logprobs:
-        raise BadReply("it gives no log-probabilities of the tokens that it writes")
 
 
 async def _check_verdict(

@@ -132,6 +132,7 @@ def finish_of(reason: Json, matched: Json) -> Finish:
     return "length" if reason == "length" else "stop" if isinstance(matched, str) else "eos"
 
 
+Ids = Sequence[int]
 ServerKind = Literal["vllm", "sglang", "llama.cpp"]
 Body = dict[str, Json]
 Places = Sequence[tuple[str, Sequence[str | int]]]
@@ -176,10 +177,8 @@ class Interface(Protocol):
     overrun: int = 0
     """Tokens that it may write beyond the limit."""
 
-    def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
-    ) -> Body:
-        """Return the request for completion `index` of a `generate`.
+    def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
+        """Return the request for one completion of a `generate`.
 
         `logprobs`: the number of most probable tokens to list beside each token, 0 for its own log-probability alone;
         None for none.
@@ -188,7 +187,7 @@ class Interface(Protocol):
     def reply(self, reply: Json) -> Reply:
         """Return the parts of a completion. Raises BadReply where the server broke it off."""
 
-    def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Body]:
+    def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
         """Return the requests of a `choose` in the order of trying: the next where a reply lacks an option."""
 
     def named(self, reply: Json) -> Iterable[tuple[Json, Json]] | None:
@@ -201,11 +200,11 @@ class Interface(Protocol):
         """Return the longest prompt plus completion from an entry of the list of models; None where it is not there."""
         return card.get("max_model_len")
 
-    def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Body | None:
+    def reading(self, asked: Asked, prompt: Ids, continuation: Ids) -> Body | None:
         """Return the request of a `log_probabilities`; None: each token is asked for behind those before it."""
         return None
 
-    def given(self, reply: Json, ids: Sequence[int], start: int) -> Sequence[Json]:
+    def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
         """Return the log-probabilities of the ids of a prompt from `start` on; fewer where the server sent none."""
         return ()
 
@@ -213,7 +212,7 @@ class Interface(Protocol):
         """Return the request to `/tokenize` for the ids of a text, without any that are added around it."""
         return {"model": model, "prompt": text, "add_special_tokens": False}
 
-    def detokenizing(self, model: str, ids: Sequence[int]) -> Body:
+    def detokenizing(self, model: str, ids: Ids) -> Body:
         """Return the request to `/detokenize` for the text of ids."""
         return {"model": model, "tokens": list(ids)}
 
@@ -241,7 +240,7 @@ class Interface(Protocol):
                 logprobs[known] = number
         return Judged(logprobs, count(self.cached(reply)))
 
-    def read(self, reply: Json, ids: Sequence[int], start: int) -> tuple[float, ...]:
+    def read(self, reply: Json, ids: Ids, start: int) -> tuple[float, ...]:
         """Return the log-probabilities of the ids from `start` on. Raises BadReply."""
         logprobs = token_logprobs(self.given(reply, ids, start), len(ids))
         if logprobs is None or len(logprobs) != len(ids) - start:
@@ -270,16 +269,14 @@ class VllmServer(Interface):
     path = "/v1/completions"
     version_places = (("/version", ("version",)),)
 
-    def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
-    ) -> Body:
+    def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
         body = self._body(
             *(asked, prompt, sampling.max_tokens, sampling.temperature),
             top_p=sampling.top_p,
             top_k=sampling.top_k,
             min_p=sampling.min_p,
             repetition_penalty=sampling.repetition_penalty,
-            seed=sampling.seed + index,
+            seed=sampling.seed,
             stop=list(sampling.stop),
             include_stop_str_in_output=True,
             skip_special_tokens=False,  # a stop string such as </think> may be one
@@ -295,7 +292,7 @@ class VllmServer(Interface):
         finish = finish_of(field(choice, "finish_reason"), field(choice, "stop_reason"))
         return Reply(finish, field(choice, "token_ids"), logprobs, tops)
 
-    def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Body]:
+    def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
         ids = list(options)
         body = self._body(asked, prompt, 1, 0.0, allowed_token_ids=ids, return_tokens_as_token_ids=True)
         named: Body = {**body, "logprobs": 0, "logprob_token_ids": ids}
@@ -308,17 +305,17 @@ class VllmServer(Interface):
     def cached(self, reply: Json) -> Json:
         return field(reply, "usage", "prompt_tokens_details", "cached_tokens")
 
-    def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Body:
+    def reading(self, asked: Asked, prompt: Ids, continuation: Ids) -> Body:
         """vLLM computes such a prompt anew, without its prefix cache."""
         return self._body(asked, [*prompt, *continuation], 1, 0.0, prompt_logprobs=0)
 
-    def given(self, reply: Json, ids: Sequence[int], start: int) -> Sequence[Json]:
+    def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
         listed = field(reply, "choices", 0, "prompt_logprobs")
         if not isinstance(listed, list) or len(listed) != len(ids):
             return ()
         return [field(listed[place], str(ids[place]), "logprob") for place in range(start, len(ids))]
 
-    def _body(self, asked: Asked, prompt: Sequence[int], max_tokens: int, temperature: float, **more: Json) -> Body:
+    def _body(self, asked: Asked, prompt: Ids, max_tokens: int, temperature: float, **more: Json) -> Body:
         return {
             "model": asked.model,
             "prompt": list(prompt),
@@ -353,9 +350,7 @@ class SglangServer(Interface):
     version_places = (("/server_info", ("version",)), ("/get_server_info", ("version",)))
     context_places = (("/server_info", ("context_length",)), ("/get_server_info", ("context_length",)))
 
-    def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
-    ) -> Body:
+    def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
         settings: Body = {
             "max_new_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -363,7 +358,7 @@ class SglangServer(Interface):
             "top_k": sampling.top_k or -1,
             "min_p": sampling.min_p,
             "repetition_penalty": sampling.repetition_penalty,
-            "sampling_seed": sampling.seed + index,
+            "sampling_seed": sampling.seed,
             "stop": list(sampling.stop),
             "no_stop_trim": True,
         }
@@ -377,7 +372,7 @@ class SglangServer(Interface):
         finish = finish_of(field(ended, "type"), field(ended, "matched"))
         return Reply(finish, field(reply, "output_ids"), column(field(meta, "output_token_logprobs"), 0), tops)
 
-    def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Body]:
+    def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
         return [self._body(asked, prompt, _ONE_TOKEN, return_logprob=True, token_ids_logprob=list(options))]
 
     def named(self, reply: Json) -> Iterable[tuple[Json, Json]] | None:
@@ -387,19 +382,19 @@ class SglangServer(Interface):
     def cached(self, reply: Json) -> Json:
         return field(reply, "meta_info", "cached_tokens")
 
-    def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Body:
+    def reading(self, asked: Asked, prompt: Ids, continuation: Ids) -> Body:
         start = max(0, len(prompt) - 1)
         return self._body(asked, [*prompt, *continuation], _ONE_TOKEN, return_logprob=True, logprob_start_len=start)
 
-    def given(self, reply: Json, ids: Sequence[int], start: int) -> Sequence[Json]:
+    def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
         listed = field(reply, "meta_info", "input_token_logprobs")
         last = listed[start - len(ids) :] if isinstance(listed, list) else []
         return column(last, 0) or () if column(last, 1) == list(ids[start:]) else ()
 
-    def detokenizing(self, model: str, ids: Sequence[int]) -> Body:
+    def detokenizing(self, model: str, ids: Ids) -> Body:
         return {**super().detokenizing(model, ids), "skip_special_tokens": False}
 
-    def _body(self, asked: Asked, prompt: Sequence[int], settings: Body, **more: Json) -> Body:
+    def _body(self, asked: Asked, prompt: Ids, settings: Body, **more: Json) -> Body:
         texts: Body = {"skip_special_tokens": False, "spaces_between_special_tokens": False}
         return {
             "input_ids": list(prompt),
@@ -431,9 +426,7 @@ class LlamaServer(Interface):
         """A request has the context of one slot."""
         return field(card, "meta", "n_ctx")
 
-    def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
-    ) -> Body:
+    def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
         body = self._body(
             *(prompt, sampling.max_tokens, sampling.temperature),
             top_p=sampling.top_p,
@@ -442,7 +435,7 @@ class LlamaServer(Interface):
             repeat_penalty=sampling.repetition_penalty,
             # All tokens so far, as for other engines; a value is a buffer at the server, so none without a penalty.
             repeat_last_n=len(prompt) + sampling.max_tokens if sampling.repetition_penalty != 1 else 0,
-            seed=(sampling.seed + index) % _SEEDS,
+            seed=sampling.seed % _SEEDS,
             stop=list(sampling.stop),
         )
         return body if logprobs is None else {**body, "n_probs": max(1, logprobs)}
@@ -454,7 +447,7 @@ class LlamaServer(Interface):
         tops = [column(top, "logprob") or [] for top in column(listed, "top_logprobs") or ()]
         return Reply(finish, field(reply, "tokens"), column(listed, "logprob"), tops)
 
-    def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Body]:
+    def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
         numbers = (*(number for number in _LLAMA_NUM_LISTED if number < asked.vocabulary), asked.vocabulary)
         return [self._body(prompt, 1, 0.0, n_probs=number) for number in numbers]
 
@@ -468,7 +461,7 @@ class LlamaServer(Interface):
     def tokenizing(self, model: str, text: str) -> Body:
         return {"content": text, "add_special": False, "parse_special": True}
 
-    def _body(self, prompt: Sequence[int], max_tokens: int, temperature: float, **more: Json) -> Body:
+    def _body(self, prompt: Ids, max_tokens: int, temperature: float, **more: Json) -> Body:
         """Return what every request says; the samplers are in vLLM's order, the temperature before the nucleus."""
         return {
             "prompt": list(prompt),

@@ -181,12 +181,12 @@ class ServedEngine:
 
     async def _write(self, prompt: Sequence[int], sampling: Sampling, index: int) -> Written:
         found, asked = self._asked()
-        sampling = replace(sampling, stop=tuple(self.tokenizer.native(text) for text in sampling.stop))
+        stop = tuple(self.tokenizer.native(text) for text in sampling.stop)
+        sampling = replace(sampling, stop=stop, seed=sampling.seed + index)
         reads_logprobs = self.settings.mean_logprobs or sampling.token_logprobs or sampling.entropies
         listed = NUM_RANKED if sampling.entropies else 0 if reads_logprobs else None
-        request = found.interface.writing(asked, prompt, sampling, index, logprobs=listed)
-        short = replace(sampling, max_tokens=1)
-        control = found.interface.writing(asked, prompt[:1], short, index, logprobs=listed)
+        request = found.interface.writing(asked, prompt, sampling, logprobs=listed)
+        control = found.interface.writing(asked, prompt[:1], replace(sampling, max_tokens=1), logprobs=listed)
         reply = await self.connection.post(found.interface.path, request, control)
         try:
             written = found.interface.written(reply, asked, sampling.max_tokens)

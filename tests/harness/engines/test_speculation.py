@@ -289,15 +289,6 @@ def test_a_hostile_configuration_is_refused_in_one_line(text: str, target: Model
     assert len(str(refusal.value)) < 400
 
 
-def test_a_head_of_a_target_of_another_name_is_warned_of(tmp_path: Path) -> None:
-    head = _reference(tmp_path / "head", PUBLISHED_FORMAT)
-    named, other = (ModelRef(name, name, None, None) for name in ("org/target", "org/fine-tune"))
-    assert speculation.other_target_notice(named, head) is None
-    assert "trained for org/target, not for org/fine-tune" in str(speculation.other_target_notice(other, head))
-    unnamed = _reference(tmp_path / "unnamed", EAGLE3_CONFIG)
-    assert speculation.other_target_notice(other, unnamed) is None
-
-
 def test_short_names_are_resolved_and_the_table_of_the_readme_has_them() -> None:
     assert resolve("Qwen3-32B-eagle3").path_or_hub_id == "RedHatAI/Qwen3-32B-speculator.eagle3"
     readme = (HARNESS / "engines" / "README.md").read_text(encoding="utf-8")
