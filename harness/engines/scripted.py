@@ -16,7 +16,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -46,7 +46,7 @@ TokenScript = Callable[[str, str], tuple[float, float]]
 
 SCRIPTED_SECONDS = "HARNESS_SCRIPTED_SECONDS"
 """Environment variable: seconds that a scripted engine takes per call, to try a cluster without models."""
-_BLOCK_TOKENS = 16
+_CONTEXT_TOKENS, _BLOCK_TOKENS = 1 << 16, 16
 _SPECIALS = ("<|end|>", "<think>", "</think>")
 _EOS = 256
 _MIN_PROBABILITY = 1e-12
@@ -121,7 +121,7 @@ class ScriptedEngine:
     write: WriteScript
     judge: JudgeScript
     tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)
-    context_tokens: int = 1 << 16
+    context_tokens: int = _CONTEXT_TOKENS
     kv_tokens: int | None = None
     restarts: int = 0
     seconds_per_call: float = 0.0
@@ -150,7 +150,7 @@ class ScriptedEngine:
             raise ValueError(f"the script returned {len(texts)} texts instead of {sampling.n}")
         room = self.context_tokens - len(prompt)
         limit = min(room, sampling.max_tokens)
-        completions = tuple(self._weighed(prompt, self._completion(text, sampling, limit), sampling) for text in texts)
+        completions = tuple(self._completion(prompt, text, sampling, limit) for text in texts)
         cached = self._cached(prompt)
         timing = await self._served(max(c.num_tokens for c in completions))
         self.counters.output_tokens += sum(c.num_tokens for c in completions)
@@ -195,7 +195,7 @@ class ScriptedEngine:
         if not prompt or tokens < 1 or len(prompt) >= self.context_tokens:
             raise RequestRefused(f"{len(prompt)} prompt tokens and {tokens} more, of {self.context_tokens}")
 
-    def _completion(self, text: str, sampling: Sampling, limit: int) -> Completion:
+    def _completion(self, prompt: Sequence[int], text: str, sampling: Sampling, limit: int) -> Completion:
         finish: Finish = "eos"
         ends = [(text.find(stop) + len(stop)) for stop in sampling.stop if stop in text]
         if ends:
@@ -204,18 +204,12 @@ class ScriptedEngine:
         num_tokens = len(ids) + (finish == "eos")
         if num_tokens > limit:
             ids, finish, num_tokens = ids[:limit], "length", limit
+        ended = [_EOS] if finish == "eos" else []
+        asks = sampling.token_logprobs or sampling.entropies
+        weights = self._weights(prompt, [*ids, *ended]) if asks else []
         return Completion(
-            tuple(ids), self.tokenizer.decode(ids), finish, num_tokens, -0.5 if self.mean_logprobs else None
-        )
-
-    def _weighed(self, prompt: Sequence[int], completion: Completion, sampling: Sampling) -> Completion:
-        """Return the completion with what was asked about its tokens."""
-        if not (sampling.token_logprobs or sampling.entropies):
-            return completion
-        ended = [_EOS] if completion.finish == "eos" else []
-        weights = self._weights(prompt, [*completion.token_ids, *ended])
-        return replace(
-            completion,
+            *(tuple(ids), self.tokenizer.decode(ids), finish, num_tokens),
+            mean_logprob=-0.5 if self.mean_logprobs else None,
             token_logprobs=tuple(logprob for logprob, _ in weights) if sampling.token_logprobs else None,
             entropies=tuple(entropy for _, entropy in weights) if sampling.entropies else None,
         )
@@ -323,7 +317,7 @@ class SimulatedModel:
         if reply.rstrip().endswith("\\boxed{"):
             return f"{value}}}"
         if "</think>" in reply or (not self.thinks and "\\boxed" in reply):
-            return f"The answer is \\boxed{{{self._result(reply, value)}}}."
+            return f"The answer is \\boxed{{{_result(reply, value)}}}."
         total = 2 + int(_uniform(question, "steps") * (len(_STEPS) - 1))
         written = max((i + 1 for i, opening in enumerate(_OPENINGS) if opening in reply), default=0)
         steps = []
@@ -333,11 +327,12 @@ class SimulatedModel:
             steps.append(_STEPS[i].format(a=a, b=b, how=how, value=value + wrong if operator else value))
         chain = "".join(f"{step}\n\n" for step in steps)
         close = "</think>\n\n" if self.thinks else ""
-        return f"{chain}{close}The answer is \\boxed{{{self._result(reply + chain, value)}}}."
+        return f"{chain}{close}The answer is \\boxed{{{_result(reply + chain, value)}}}."
 
-    def _result(self, chain: str, value: int) -> int:
-        numbers = re.findall(r"gives (-?\d+)", chain)
-        return int(numbers[-1]) if numbers else value
+
+def _result(chain: str, value: int) -> int:
+    numbers = re.findall(r"gives (-?\d+)", chain)
+    return int(numbers[-1]) if numbers else value
 
 
 def _parse_question(question: str) -> tuple[int, str, int, int]:
@@ -357,9 +352,11 @@ def _uniform(*parts: str) -> float:
 def dry_run_engine(role: Role, settings: EngineSettings) -> ScriptedEngine:
     """Return an engine for which a simulated model writes: a better one for the target."""
     model = SimulatedModel(skill=0.7 if role == "draft" else 0.95)
-    engine = ScriptedEngine(model.write, model.judge, seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")))
-    engine.mean_logprobs = settings.mean_logprobs
-    engine.weigh = model.weigh
-    if settings.max_context is not None:
-        engine.context_tokens = settings.max_context
-    return engine
+    return ScriptedEngine(
+        model.write,
+        model.judge,
+        context_tokens=settings.max_context or _CONTEXT_TOKENS,
+        seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")),
+        mean_logprobs=settings.mean_logprobs,
+        weigh=model.weigh,
+    )
