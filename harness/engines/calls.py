@@ -216,46 +216,26 @@ class Turns:
     async def turn(self, role: Role) -> AsyncIterator[float]:
         """Work in the role's turn; yields the seconds spent waiting for it."""
         requested_at = time.monotonic()
-        if self._num_working and (role != self._working_role or self._is_another_waiting(role)):
-            await self._wait(role)
-        else:
-            self._begin(role)
-        try:
-            yield time.monotonic() - requested_at
-        finally:
-            self._num_working -= 1
-            self._pass_on()
-
-    def _begin(self, role: Role) -> None:
-        self._working_role = role
-        self._num_working += 1
-
-    def _is_another_waiting(self, role: Role) -> bool:
-        return any(other != role and not wake_up.done() for other, wake_up in self._waiting)
-
-    async def _wait(self, role: Role) -> None:
         wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((role, wake_up))
+        self._pass_on()
         try:
             await wake_up
-        except asyncio.CancelledError:
-            if not wake_up.cancelled():  # its turn came at the same moment
-                self._num_working -= 1
+            yield time.monotonic() - requested_at
+        finally:
+            self._num_working -= not wake_up.cancelled()  # cancelled: its turn had not come
             self._pass_on()
-            raise
 
     def _pass_on(self) -> None:
-        # Requests that were cancelled at this moment and have not run yet are still in the list.
         self._waiting = [(role, wake_up) for role, wake_up in self._waiting if not wake_up.done()]
-        if self._num_working or not self._waiting:
-            return
         others = [role for role, _ in self._waiting if role != self._working_role]
-        following = others[0] if others else self._waiting[0][0]
-        woken = [wake_up for role, wake_up in self._waiting if role == following]
-        self._waiting = [(role, wake_up) for role, wake_up in self._waiting if role != following]
-        for wake_up in woken:
-            self._begin(following)
-            wake_up.set_result(None)
+        if not self._waiting or (self._num_working and others):
+            return
+        self._working_role = following = others[0] if others else self._waiting[0][0]
+        for role, wake_up in self._waiting:
+            if role == following:
+                self._num_working += 1
+                wake_up.set_result(None)
 
 
 class TurnTaking(EngineWrapper):

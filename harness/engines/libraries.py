@@ -25,51 +25,44 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,), "int": (int,), "float": (int, float), "str": (str,), "dict": (dict,), "list": (list,),
     "set": (list,), "tuple": (list,),
 }  # fmt: skip
-_SPECULATION = "token-level speculation has flags of its own (--spec-decode)"
-_ADAPTER = "adapters are served for --target.adapter alone"
-_MODEL = "{role} names the model: org/name@revision, or a folder"
-_ONE_NODE = "a run has one engine a model on each node; its cards are --{role}.tensor-parallel and --{role}.gpus"
-_CODE = "it would run code that is not part of the recorded code"
-_SET = "the harness sets it, because it reads the engine's replies and times"
-_RESERVED: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("model", "model_weights", "tokenizer", "revision", "tokenizer_revision", "code_revision", "hf_config_path"),
-        "--" + _MODEL,
+_REASONS = (
+    (
+        "--{role} names the model: org/name@revision, or a folder",
+        "model model_weights tokenizer revision tokenizer_revision code_revision hf_config_path",
     ),
-    "dtype": "give --dtype",
-    "max_model_len": "give --max-context",
-    "tensor_parallel_size": "give --{role}.tensor-parallel",
-    "gpu_memory_utilization": "give --{role}.memory",
-    **dict.fromkeys(
-        (
-            "device_ids", "pipeline_parallel_size", "data_parallel_size", "data_parallel_rank", "nnodes", "node_rank",
-            "data_parallel_start_rank", "data_parallel_size_local", "data_parallel_address", "data_parallel_rpc_port",
-            "data_parallel_hybrid_lb", "data_parallel_external_lb", "data_parallel_multi_port_external_lb",
-            "data_parallel_backend", "master_addr", "master_port", "distributed_executor_backend",
-        ),
-        _ONE_NODE,
+    ("give --dtype", "dtype"),
+    ("give --max-context", "max_model_len"),
+    ("give --{role}.tensor-parallel", "tensor_parallel_size"),
+    ("give --{role}.memory", "gpu_memory_utilization"),
+    (
+        "a run has one engine a model on each node; its cards are --{role}.tensor-parallel and --{role}.gpus",
+        "device_ids pipeline_parallel_size data_parallel_size data_parallel_rank nnodes node_rank master_addr "
+        "data_parallel_start_rank data_parallel_size_local data_parallel_address data_parallel_rpc_port master_port "
+        "data_parallel_hybrid_lb data_parallel_external_lb data_parallel_multi_port_external_lb data_parallel_backend "
+        "distributed_executor_backend",
     ),
-    **dict.fromkeys(("speculative_config", "spec_method", "spec_model", "spec_tokens"), _SPECULATION),
-    **dict.fromkeys(("enable_lora", "max_loras", "max_lora_rank", "default_mm_loras"), _ADAPTER),
-    **dict.fromkeys(
-        (
-            "enable_prefix_caching", "enable_chunked_prefill", "scheduling_policy", "disable_log_stats",
-            "max_logprobs", "logprobs_mode", "runner", "convert", "skip_tokenizer_init", "language_model_only",
-            "per_request_spec_decode_metrics", "distributed_timeout_seconds", "stream_interval", "tokens_only",
-            "enable_sleep_mode",
-        ),
-        _SET,
+    (
+        "token-level speculation has flags of its own (--spec-decode)",
+        "speculative_config spec_method spec_model spec_tokens",
     ),
-    **dict.fromkeys(
-        (
-            "trust_remote_code", "worker_cls", "worker_extension_cls", "scheduler_cls", "logits_processors",
-            "io_processor_plugin", "reasoning_parser_plugin", "model_class_overrides", "kv_transfer_config",
-            "ec_transfer_config", "log_config_file",
-        ),
-        _CODE,
+    (
+        "adapters are served for --target.adapter alone",
+        "enable_lora max_loras max_lora_rank default_mm_loras",
     ),
-    "hf_token": "credentials come from the environment (HF_TOKEN) and are never recorded",
-}  # fmt: skip
+    (
+        "the harness sets it, because it reads the engine's replies and times",
+        "enable_prefix_caching enable_chunked_prefill scheduling_policy disable_log_stats max_logprobs logprobs_mode "
+        "runner convert skip_tokenizer_init language_model_only per_request_spec_decode_metrics stream_interval "
+        "distributed_timeout_seconds tokens_only enable_sleep_mode",
+    ),
+    (
+        "it would run code that is not part of the recorded code",
+        "trust_remote_code worker_cls worker_extension_cls scheduler_cls logits_processors io_processor_plugin "
+        "reasoning_parser_plugin model_class_overrides kv_transfer_config ec_transfer_config log_config_file",
+    ),
+    ("credentials come from the environment (HF_TOKEN) and are never recorded", "hf_token"),
+)
+_RESERVED: Mapping[str, str] = {name: reason for reason, names in _REASONS for name in names.split()}
 """Arguments that cannot be given, and why or what to give instead."""
 _WORDS: Mapping[type, str] = {
     bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a JSON object",

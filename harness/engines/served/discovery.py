@@ -99,12 +99,12 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
     )
 
 
-async def check(connection: Connection, found: Found, tokenizer: Tokenizer, vocabulary: int) -> list[str]:
+async def check(connection: Connection, found: Found, tokenizer: HFTokenizer) -> list[str]:
     """Try every kind of request; return what a user should know of the way it is answered, one line each.
 
     Raises ServerUnfit where the server lacks something that methods need, EngineDied where it does not answer.
     """
-    asked, interface = Asked(found.model, vocabulary, "harness-probe"), found.interface
+    asked, interface = Asked(found.model, tokenizer.num_tokens + PADDED_TOKENS, "harness-probe"), found.interface
     notices = await _check_tokenizer(connection, found, tokenizer)
     prompt = [*tokenizer.opening, *tokenizer.encode(_QUESTION)]
     try:
@@ -280,11 +280,8 @@ def find_here(address: ServerAddress, role: Role, wanted: str | None) -> Found:
 
 def check_here(address: ServerAddress, role: Role, found: Found, own: OwnTokenizer) -> list[str]:
     """Try every kind of request; return what a user should know, one line each. Raises ValueError with one line."""
-    vocabulary = own.tokenizer.num_tokens + PADDED_TOKENS
     try:
-        return _run(
-            address, role, lambda connection: check(connection, found, own.tokenizer, vocabulary), CHECK_SECONDS
-        )
+        return _run(address, role, lambda connection: check(connection, found, own.tokenizer), CHECK_SECONDS)
     except EngineDied as error:
         raise ValueError(str(error)) from None
 
