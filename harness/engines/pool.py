@@ -18,7 +18,6 @@ Everything else must be equal: it decides speed or what is written, and vLLM can
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import socket
 import time
@@ -249,16 +248,6 @@ def in_engine_order(runs: Sequence[Sequence[EngineNeed]]) -> list[int]:
 
     places = [[place(need) for need in _in_start_order(needs)] for needs in runs]
     return sorted(range(len(runs)), key=places.__getitem__)
-
-
-def num_starts(runs: Sequence[Sequence[EngineNeed]]) -> int:
-    """Return how many engines are started for these runs in this order, where none fails."""
-    number, open_engines = 0, list[EngineNeed]()
-    for needs in map(_in_start_order, runs):
-        pairs = itertools.takewhile(lambda pair: may_share(*pair), zip(open_engines, needs, strict=False))
-        number += len(needs) - sum(1 for _ in pairs)
-        open_engines = needs
-    return number
 
 
 def _in_start_order(needs: Iterable[EngineNeed]) -> list[EngineNeed]:

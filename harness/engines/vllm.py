@@ -617,7 +617,6 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
     return environment
 
 
-_HETEROGENEOUS_VOCABULARIES = "use_heterogeneous_vocab"
 _ADAPTER_SLOTS = 2
 """One slot for the adapter and one that stays empty: on the CPU, vLLM applies the last slot's weights to tokens of the
 base model where a batch also holds the adapter's (vllm-project/vllm#48421)."""
@@ -694,25 +693,23 @@ def _speculative_config(model_path: str, revision: str | None, speculation: Spec
     """
     from vllm.config import SpeculativeConfig
 
-    supported = {f.name for f in dataclasses.fields(SpeculativeConfig)}
-    config = speculation.config()
+    config = dict(speculation.config())
+    if speculation.proposer == "draft" and speculation.model is not None:
+        models = ((speculation.model, speculation.revision), (model_path, revision))
+        sizes = [_text_config(*model).vocab_size for model in models]
+        if sizes[0] != sizes[1] and speculation.sampling != "greedy":
+            raise EngineDied(
+                f"draft and target have {sizes[0]} and {sizes[1]} tokens, where vLLM cannot sample drafts: "
+                "leave out --spec-sampling probabilistic"
+            )
+        config |= {"use_heterogeneous_vocab": True} if sizes[0] != sizes[1] else {}
+    supported = {field.name for field in dataclasses.fields(SpeculativeConfig)}
     if unknown := sorted(config.keys() - supported):
         raise EngineDied(
             f"this vLLM has no {', '.join(unknown)} for token-level speculation by {speculation.proposer}: "
-            "version 0.32 has, and other proposers and greedy drafts need no such setting"
+            "version 0.32 has, and other proposers, greedy drafts and equal vocabularies need no such setting"
         )
-    if speculation.proposer != "draft" or speculation.model is None:
-        return config
-    models = ((speculation.model, speculation.revision), (model_path, revision))
-    sizes = [_text_config(*model).vocab_size for model in models]
-    if sizes[0] == sizes[1]:
-        return config
-    unequal = f"draft and target have {sizes[0]} and {sizes[1]} tokens"
-    if _HETEROGENEOUS_VOCABULARIES not in supported:
-        raise EngineDied(f"{unequal}, and this vLLM requires equal vocabularies: use --spec-decode ngram, or vLLM 0.32")
-    if speculation.sampling != "greedy":
-        raise EngineDied(f"{unequal}, where vLLM cannot sample drafts: leave out --spec-sampling probabilistic")
-    return {**config, _HETEROGENEOUS_VOCABULARIES: True}
+    return config
 
 
 def _max_model_len(model_path: str, revision: str | None, max_context: int | None) -> int | None:

@@ -299,15 +299,6 @@ def prime_decode_streams() -> str | None:
     return None
 
 
-def unprime_decode_streams() -> None:
-    """Undo `prime_decode_streams`."""
-    from tokenizers import decoders
-
-    if PrimedStream.original is not None:
-        setattr(decoders, "DecodeStream", PrimedStream.original)  # noqa: B010
-        PrimedStream.original = None
-
-
 def _primed(
     make: type[DecodeStream], tokenizer: Tokenizer, ids: Sequence[int] | None, skips_special: bool
 ) -> DecodeStream:
