@@ -259,7 +259,16 @@ class Admission:
         """Return what `admit` returns, or None where the sample does not fit now."""
         if not self._fits(problem, prompt_tokens, emitted_tokens, num_later):
             return None
-        return self._start(problem, prompt_tokens, emitted_tokens)
+        now = self._clock()
+        sample = Admitted(problem, prompt_tokens, emitted_tokens, emitted_tokens, now, now)
+        self._running.add(sample)
+        self._of_problem[problem] += 1
+        if self._of_problem[problem] == 1:
+            for role in self._prompts:
+                self._prompts[role] += prompt_tokens.get(role, 0)
+        if self._forecast is not None:
+            self._forecast = self._forecast.with_samples(np.array([float(emitted_tokens)]))
+        return sample
 
     def grew(self, sample: Admitted, emitted_tokens: int, step_tokens: Mapping[str, int] | None = None) -> None:
         """Report a step of a sample: the length of its chain now, and by role what the step held besides the chain."""
@@ -281,18 +290,6 @@ class Admission:
             self._ended.append((emitted_tokens - sample.started_with, self._clock() - sample.admitted_at))
         self._forecast = None
         self._released.set()
-
-    def _start(self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int) -> Admitted:
-        now = self._clock()
-        sample = Admitted(problem, prompt_tokens, emitted_tokens, emitted_tokens, now, now)
-        self._running.add(sample)
-        self._of_problem[problem] += 1
-        if self._of_problem[problem] == 1:
-            for role in self._prompts:
-                self._prompts[role] += prompt_tokens.get(role, 0)
-        if self._forecast is not None:
-            self._forecast = self._forecast.with_samples(np.array([float(emitted_tokens)]))
-        return sample
 
     def _fits(self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int, num_later: int) -> bool:
         if not self._running:

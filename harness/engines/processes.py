@@ -254,14 +254,15 @@ def node_variables() -> dict[str, str]:
     """
     disk = tempfile.gettempdir()
     folder = _folder(disk)
-    if folder is None:
-        return {} if len(disk) <= _MAX_SOCKET_FOLDER_CHARACTERS or _SOCKET_FOLDER in os.environ else _sockets(_SHORT)
-    chosen = {name: str(folder / own) for name, own in FOLDERS.items()} | _sockets(str(folder / _TEMPORARY))
-    if len(chosen[_SOCKET_FOLDER]) > _MAX_SOCKET_FOLDER_CHARACTERS:
-        short = _folder(_SHORT)
-        chosen |= _sockets(_SHORT if short is None else str(short / _TEMPORARY))
+    chosen = {name: str(folder / own) for name, own in FOLDERS.items()} if folder else {}
+    sockets = temporary = str(folder / _TEMPORARY) if folder else disk
+    if len(sockets) > _MAX_SOCKET_FOLDER_CHARACTERS:
+        short = _folder(_SHORT) if folder else None
+        sockets = str(short / _TEMPORARY) if short else _SHORT
+    if sockets != disk:
+        chosen[_SOCKET_FOLDER] = sockets
     left = {name: path for name, path in chosen.items() if name not in os.environ}
-    return {**left, _TEMPORARY_FOLDER: str(folder / _TEMPORARY)}
+    return left | ({_TEMPORARY_FOLDER: temporary} if folder else {})
 
 
 def note_shared_memory(processes: Iterable[int]) -> None:
@@ -275,10 +276,6 @@ def note_shared_memory(processes: Iterable[int]) -> None:
             names |= set(_MAPPED.findall(Path(f"/proc/{process}/maps").read_text(errors="replace")))
     with contextlib.suppress(OSError), (held[0] / _TEMPORARY / SEGMENTS_LIST).open("a") as noted:
         noted.writelines(f"{name}\n" for name in sorted(names))
-
-
-def _sockets(folder: str) -> dict[str, str]:
-    return {_SOCKET_FOLDER: folder}
 
 
 def _folder(disk: str) -> Path | None:

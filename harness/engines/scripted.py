@@ -14,7 +14,6 @@ import hashlib
 import math
 import os
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +32,7 @@ from harness.engine import (
     Sampling,
     Timing,
 )
+from harness.engines.calls import CallClock
 from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings
 from harness.weights.templates import Thought
@@ -142,9 +142,8 @@ class ScriptedEngine:
         return dry_run_engine(role, settings)
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        number = self.counters.calls
         self.counters.generate_calls += 1
-        self._admit(number, prompt, sampling.max_tokens)
+        self._admit(prompt, sampling.max_tokens)
         texts = self.write(self.tokenizer.decode(prompt), sampling)
         if len(texts) != sampling.n:
             raise ValueError(f"the script returned {len(texts)} texts instead of {sampling.n}")
@@ -159,9 +158,8 @@ class ScriptedEngine:
         return Generation(completions, len(prompt), cached, timing)
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        number = self.counters.calls
         self.counters.choose_calls += 1
-        self._admit(number, prompt, 1)
+        self._admit(prompt, 1)
         labels = tuple(self.tokenizer.decode([option]) for option in options)
         probabilities = self.judge(self.tokenizer.decode(prompt), labels)
         logprobs = tuple(math.log(max(p, _MIN_PROBABILITY)) for p in probabilities)
@@ -171,9 +169,9 @@ class ScriptedEngine:
         return Choice(logprobs, len(prompt), cached, timing)
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        number, whole = self.counters.calls, [*prompt, *continuation]
+        whole = [*prompt, *continuation]
         self.counters.likelihood_calls += 1
-        self._admit(number, whole if prompt and continuation else [], 1)
+        self._admit(whole if prompt and continuation else [], 1)
         weights = self._weights(prompt, continuation)
         cached = self._cached(whole)
         timing = await self._served(1)
@@ -189,8 +187,8 @@ class ScriptedEngine:
     async def close(self) -> None:
         self.closed = True
 
-    def _admit(self, number: int, prompt: Sequence[int], tokens: int) -> None:
-        if (failure := self.failures.get(number)) is not None:
+    def _admit(self, prompt: Sequence[int], tokens: int) -> None:
+        if (failure := self.failures.get(self.counters.calls - 1)) is not None:
             raise failure
         if not prompt or tokens < 1 or len(prompt) >= self.context_tokens:
             raise RequestRefused(f"{len(prompt)} prompt tokens and {tokens} more, of {self.context_tokens}")
@@ -225,15 +223,16 @@ class ScriptedEngine:
     async def _served(self, tokens: int) -> Timing:
         self.counters.in_flight += 1
         self.counters.most_in_flight = max(self.counters.most_in_flight, self.counters.in_flight)
-        in_flight, submitted_at, start = self.counters.in_flight, time.time(), time.monotonic()
+        clock = CallClock(self.counters.in_flight)
         try:
             await asyncio.sleep(self.seconds_per_call)
-            first = time.monotonic() - start
+            clock.first_token_seconds = clock.elapsed()
             if self.seconds_per_token:
                 await asyncio.sleep(self.seconds_per_token * tokens)
         finally:
             self.counters.in_flight -= 1
-        return Timing(submitted_at, 0.0, first, time.monotonic() - start, in_flight)
+            clock.stop()
+        return clock.timing()
 
     def _cached(self, ids: Sequence[int]) -> int:
         """Return the tokens of the longest cached prefix, and cache all of `ids`.

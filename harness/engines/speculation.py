@@ -210,11 +210,7 @@ def config_at_hand(reference: models.ModelRef) -> Mapping[str, Json] | None:
 
 
 def check_pair(
-    proposing: str,
-    target: models.ModelRef,
-    speculator: models.ModelRef | None,
-    *,
-    samples_drafts: bool = False,
+    proposing: str, target: models.ModelRef, speculator: models.ModelRef | None, *, samples_drafts: bool = False
 ) -> None:
     """Raise ValueError, in one line, where the weights cannot propose tokens for this target, as far as files tell.
 

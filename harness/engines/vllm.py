@@ -406,12 +406,7 @@ class VLLMEngine(VLLMProcess):
                 await self.replace(llm)
 
     async def _send(
-        self,
-        llm: AsyncLLM,
-        prompt: list[int],
-        params: SamplingParams,
-        priority: int,
-        lora: LoRARequest | None = None,
+        self, llm: AsyncLLM, prompt: list[int], params: SamplingParams, priority: int, lora: LoRARequest | None = None
     ) -> RequestOutput:
         """Return the finished output of one request. Raises EngineDeadError and RequestRefused."""
         from vllm.inputs import tokens_input
