@@ -265,13 +265,8 @@ def taking_turns(engines: Mapping[Role, Engine]) -> dict[Role, Engine]:
 
 
 def _delayed(timing: Timing, seconds: float) -> Timing:
-    return replace(
-        timing,
-        submitted_at=timing.submitted_at - seconds,
-        queued_seconds=timing.queued_seconds + seconds,
-        first_token_seconds=timing.first_token_seconds + seconds,
-        end_seconds=timing.end_seconds + seconds,
-    )
+    later = (timing.queued_seconds + seconds, timing.first_token_seconds + seconds, timing.end_seconds + seconds)
+    return Timing(timing.submitted_at - seconds, *later, timing.in_flight)
 
 
 LIMIT = "HARNESS_ENGINE_STALL_SECONDS"

@@ -187,17 +187,12 @@ def unknown_here(folder: Path, engine: str) -> str | None:
     if isinstance(config.get("auto_map"), dict):
         return _needs_code("config.json", ", ".join(names) or model_type)
     libraries = "vLLM and transformers" if engine == "vllm" else "transformers"
-    return (
-        f"config.json: the installed {libraries} write with no {', '.join(names) or 'model'} of type {model_type}: "
-        f"{_CAUSAL} that they know, or install versions that know it"
-    )
+    unknown = f"{', '.join(names) or 'model'} of type {model_type}"
+    return f"config.json: the installed {libraries} write with no {unknown}: {_CAUSAL} that they know, or update them"
 
 
 def _needs_code(file: str, name: str) -> str:
-    return (
-        f"{file}: {name} needs the code that comes with the model (auto_map), which is never run: give a model that "
-        "transformers knows without it"
-    )
+    return f"{file}: {name} needs the code that comes with the model (auto_map), which is never run: give another model"
 
 
 def _tokenizer_fault(folder: Path) -> str | None:

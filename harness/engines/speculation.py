@@ -25,10 +25,7 @@ DEFAULT_TOKENS: Mapping[Proposer, int] = {"draft": 5, "ngram": 5, "suffix": 24, 
 """Tokens proposed at a time: five as in SpecReason (arXiv 2504.07891, section 5.1); for suffix vLLM's own limit, below
 which it decides by itself; for mtp one, because most targets have one layer that predicts a further token."""
 _SUFFIX_MODULE = "arctic_inference"
-SUFFIX_REMEDY = (
-    "--spec-decode suffix needs the package arctic-inference in the workers' environment: "
-    "pip install arctic-inference==0.1.1 (built from source, with a C++20 compiler)"
-)
+SUFFIX_REMEDY = "--spec-decode suffix needs: pip install arctic-inference==0.1.1 (built with a C++20 compiler)"
 _NGRAM_LONGEST, _NGRAM_SHORTEST = 4, 2
 """Longest and shortest suffix of the text, in tokens, that is looked up in the text itself."""
 SAMPLING_FIELD = "draft_sample_method"
@@ -100,18 +97,12 @@ def check_flags(
             raise ValueError(f"--spec-tokens {spec_tokens}: needs --spec-decode {', '.join(PROPOSERS)}")
         return
     if proposing == "eagle3" and spec_model is None:
-        raise ValueError(
-            "--spec-decode eagle3 needs --spec-model: a head trained for this target (see --list speculators), "
-            "as a known name, a hub id or a folder"
-        )
+        raise ValueError("--spec-decode eagle3 needs --spec-model: a head trained for the target (--list speculators)")
     if proposing in LOOKUPS:
         if spec_model is not None:
             raise ValueError(f"--spec-model {spec_model}: {proposing} uses no model; draft, eagle3 and mtp do")
         if spec_sampling is not None:
-            raise ValueError(
-                f"--spec-sampling {spec_sampling}: {proposing} copies tokens from the text and samples none; "
-                "it is for draft, eagle3 and mtp"
-            )
+            raise ValueError(f"--spec-sampling {spec_sampling}: {proposing} samples nothing; draft, eagle3 and mtp do")
 
 
 def proposing_roles(proposing: str | None, spec_model: str | None) -> tuple[Role, ...]:
@@ -142,10 +133,8 @@ def unsupported_reason(
     if not registry.capabilities(kind).speculates:
         return f"token-level speculation needs --engine vllm, not {kind}"
     if device == "cpu" and temperature > 0:
-        return (
-            "on a CPU vLLM draws wrong tokens under token-level speculation at any temperature above 0: "
-            f"give --temperature 0 (not {temperature}), or run on a GPU"
-        )
+        wrong = "on a CPU vLLM draws wrong tokens under token-level speculation"
+        return f"{wrong} at temperature {temperature}: give --temperature 0, or run on a GPU"
     if is_here and proposing == "suffix" and find_spec(_SUFFIX_MODULE) is None:
         return SUFFIX_REMEDY
     return None
@@ -155,11 +144,8 @@ def greedy_drafts_notice(sampling: str | None, temperature: float) -> str | None
     """Return the line that says where greedy drafts make token-level speculation a weaker baseline; None elsewhere."""
     if sampling != "greedy" or temperature <= 0:
         return None
-    return (
-        f"GREEDY DRAFTS: proposed tokens are the most probable ones while the target samples at temperature "
-        f"{temperature:g}, which usually confirms fewer of them than --spec-sampling probabilistic: "
-        "a weaker baseline"
-    )
+    why = f"the target samples at temperature {temperature:g} and confirms fewer of them than of sampled ones"
+    return f"GREEDY DRAFTS: {why}: a weaker baseline than --spec-sampling probabilistic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +207,8 @@ def check_pair(
     target_config = config_at_hand(target)
     if proposing == "mtp" and speculator is None:
         if target_config is not None and not has_prediction_layers(target_config):
-            raise ValueError(
-                f"--spec-decode mtp: {target.name} has no layers for multi-token prediction; "
-                "Qwen3.5, GLM, DeepSeek and MiMo have, or give them as --spec-model"
-            )
+            layers = f"{target.name} has no layers for multi-token prediction"
+            raise ValueError(f"--spec-decode mtp: {layers}; Qwen3.5, GLM, DeepSeek and MiMo have, or give --spec-model")
         return
     if speculator is None or (config := config_at_hand(speculator)) is None:
         return
@@ -232,8 +216,7 @@ def check_pair(
         if not _is_head(config):
             kind = ", ".join(architectures(config)) or config.get("model_type") or "no architecture"
             raise ValueError(
-                f"--spec-model {speculator.name} is not an EAGLE-3 head but {kind}: "
-                "a whole model proposes tokens with --spec-decode draft"
+                f"--spec-model {speculator.name} is not an EAGLE-3 head but {kind}: use --spec-decode draft"
             )
         if target_config is not None:
             _check_sizes(config, speculator.name, target_config, target.name)
@@ -243,10 +226,8 @@ def check_pair(
         if samples_drafts and target_config is not None:
             ours, theirs = _text(config).get("vocab_size"), _text(target_config).get("vocab_size")
             if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
-                raise ValueError(
-                    f"--spec-sampling probabilistic: {speculator.name} and {target.name} have {ours} and {theirs} "
-                    "tokens, and vLLM samples drafts only where the vocabularies are equal: leave the flag out"
-                )
+                have = f"{speculator.name} and {target.name} have {ours} and {theirs} tokens"
+                raise ValueError(f"--spec-sampling probabilistic: {have}, not the same vocabulary: leave the flag out")
 
 
 def has_prediction_layers(config: Mapping[str, Json]) -> bool:
@@ -279,10 +260,8 @@ def _check_sizes(head: Mapping[str, Json], head_name: str, target: Mapping[str, 
     )
     for what, of_head, of_target in sizes:
         if isinstance(of_head, int) and isinstance(of_target, int) and of_head != of_target:
-            raise ValueError(
-                f"--spec-model {head_name} is for a target with {what} of {of_head}, and {target_name} has "
-                f"{of_target}: a head works only with the target it was trained for"
-            )
+            wanted = f"a target with {what} of {of_head}, and {target_name} has {of_target}"
+            raise ValueError(f"--spec-model {head_name} is for {wanted}: give a head trained for this target")
 
 
 def architectures(config: Mapping[str, Json]) -> Iterator[str]:

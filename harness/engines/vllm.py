@@ -693,17 +693,12 @@ def _speculative_config(model_path: str, revision: str | None, speculation: Spec
         models = ((speculation.model, speculation.revision), (model_path, revision))
         sizes = [_text_config(*model).vocab_size for model in models]
         if sizes[0] != sizes[1] and speculation.sampling != "greedy":
-            raise EngineDied(
-                f"draft and target have {sizes[0]} and {sizes[1]} tokens, where vLLM cannot sample drafts: "
-                "leave out --spec-sampling probabilistic"
-            )
+            have = f"draft and target have {sizes[0]} and {sizes[1]} tokens"
+            raise EngineDied(f"{have}, where vLLM cannot sample drafts: leave out --spec-sampling probabilistic")
         config |= {"use_heterogeneous_vocab": True} if sizes[0] != sizes[1] else {}
     supported = {field.name for field in dataclasses.fields(SpeculativeConfig)}
     if unknown := sorted(config.keys() - supported):
-        raise EngineDied(
-            f"this vLLM has no {', '.join(unknown)} for token-level speculation by {speculation.proposer}: "
-            "version 0.32 has, and other proposers, greedy drafts and equal vocabularies need no such setting"
-        )
+        raise EngineDied(f"this vLLM has no {', '.join(unknown)} for --spec-decode {speculation.proposer}: 0.32 has")
     return config
 
 

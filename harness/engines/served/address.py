@@ -66,10 +66,8 @@ class ServerAddress:
         if not split.hostname or port == 0:
             raise ValueError(f"{flag}: an address without a host, or with port 0; {_VALID}")
         if split.username is not None or split.password is not None or "@" in split.netloc:
-            raise ValueError(
-                f"{flag}: an address with a user name or a password would be recorded; put the key into the "
-                f"environment variable HARNESS_{flag.strip('-').upper()}_API_KEY"
-            )
+            variable = f"HARNESS_{flag.strip('-').upper()}_API_KEY"
+            raise ValueError(f"{flag}: an address with a user name or a password would be recorded; set {variable}")
         if split.query or split.fragment:
             raise ValueError(f"{flag}: an address with ? or # would be recorded with what follows; {_VALID}")
         path = split.path.rstrip("/").removesuffix(_VERSION_PATH).rstrip("/")

@@ -89,14 +89,9 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
     model, card = _chosen(connection, cards, wanted)
     interface = INTERFACES[await _kind(connection, card)]
     context = count(interface.context_of(card)) or count(await _told(connection, interface.context_places))
-    version, root = await _told(connection, interface.version_places), _model_id(card.get("root"))
-    return Found(
-        interface.kind,
-        model,
-        root if root != model else None,
-        context or None,
-        shown(version)[:50] if isinstance(version, str) else None,
-    )
+    told, root = await _told(connection, interface.version_places), _model_id(card.get("root"))
+    version = shown(told)[:50] if isinstance(told, str) else None
+    return Found(interface.kind, model, root if root != model else None, context or None, version)
 
 
 async def check(connection: Connection, found: Found, tokenizer: HFTokenizer) -> list[str]:
@@ -116,10 +111,7 @@ async def check(connection: Connection, found: Found, tokenizer: HFTokenizer) ->
     except (RequestRefused, NotOffered, BadReply) as error:
         raise ServerUnfit(f"{connection.name} cannot be used: {error}") from None
     if ways > 1:
-        notices.append(
-            f"{connection.name} has no log-probabilities of named tokens: verdicts list the most probable tokens, more "
-            "of them until every option is there, which costs time"
-        )
+        notices.append(f"{connection.name} has no log-probabilities of named tokens, so verdicts list many: slower")
     return notices
 
 
@@ -146,10 +138,8 @@ def _chosen(
         return wanted, named[wanted]
     whole = [model for model, card in named.items() if not card.get("parent")]  # the parent of an adapter is its model
     if len(whole) != 1:
-        raise ServerUnfit(
-            f"{connection.name} serves {len(whole)} models; choose one with --{connection.role}.served-model: "
-            f"{names or 'it names none'}"
-        )
+        flag = f"--{connection.role}.served-model: {names or 'it names none'}"
+        raise ServerUnfit(f"{connection.name} serves {len(whole)} models; choose one with {flag}")
     return whole[0], named[whole[0]]
 
 
@@ -190,15 +180,11 @@ async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Toke
         request = found.interface.detokenizing(found.model, ids)
         read = await _asked_or_none(connection, "/detokenize", request, "prompt", "content", "text")
         if own is None and read is None:
-            return [
-                f"{connection.name} does not tokenize: that its token ids are those of the tokenizer is not checked"
-            ]
+            return [f"{connection.name} does not tokenize: its token ids are not compared with the tokenizer's"]
         if read != text:
-            there = shown(own if own is not None else read)
-            raise ServerUnfit(
-                f"{connection.name} has another tokenizer: {text[:24]!r} is {ids[:8]} here and {there[:60]} there; "
-                f"name the right one with --{connection.role}.tokenizer"
-            )
+            there = shown(own if own is not None else read)[:60]
+            differs = f"has another tokenizer: {text[:24]!r} is {ids[:8]} here and {there} there"
+            raise ServerUnfit(f"{connection.name} {differs}; name the right one with --{connection.role}.tokenizer")
     return []
 
 
@@ -225,10 +211,7 @@ async def _check_verdict(
     for option in unlikely:
         first, second = of_many.logprobs[option], of_two.logprobs[option]
         if abs(math.exp(first) - math.exp(second)) > _TOLERANCE or abs(first - second) > max(1.0, -0.1 * first):
-            raise BadReply(
-                "its log-probabilities are those after the choice is restricted; with vLLM, start it without "
-                "--logprobs-mode or with raw_logprobs"
-            )
+            raise BadReply("its log-probabilities depend on the options; start vLLM with --logprobs-mode raw_logprobs")
     return ways
 
 
@@ -247,10 +230,8 @@ async def judge(
         except RequestRefused as refusal:
             if number == 1:
                 raise
-            raise BadReply(
-                f"it gives no log-probabilities of the tokens {missing[:5]}; start vLLM with "
-                f"--max-logprobs -1: {refusal}"
-            ) from None
+            lacks = f"it gives no log-probabilities of the tokens {missing[:5]}"
+            raise BadReply(f"{lacks}; start vLLM with --max-logprobs -1: {refusal}") from None
         missing = [option for option in options if option not in judged.logprobs]
         if not missing:
             return number, judged
@@ -302,13 +283,9 @@ def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -
         except (OSError, ValueError, models.ModelUnavailable) as error:
             reasons.append(" ".join(str(error).split())[:200])
     if named is not None:
-        raise ValueError(
-            f"--{role}.tokenizer {named}: no tokenizer of a known model, a hub id or a folder: {reasons[0]}"
-        )
-    raise ValueError(
-        f"the {role}'s server calls its model {model!r}, and no tokenizer of that name is here: "
-        f"--{role}.tokenizer with a known name, a hub id or a folder"
-    )
+        raise ValueError(f"--{role}.tokenizer {named}: no known model, hub id or folder with a tokenizer: {reasons[0]}")
+    lacks = f"the {role}'s server calls its model {model!r}, and no tokenizer of that name is here"
+    raise ValueError(f"{lacks}: give --{role}.tokenizer a known name, a hub id or a folder")
 
 
 def _run(

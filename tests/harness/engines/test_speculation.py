@@ -75,7 +75,7 @@ def test_suffix_is_refused_without_its_package(monkeypatch: pytest.MonkeyPatch) 
         ("eagle3", "", None, "--spec-model is empty"),
         (None, " ", None, "--spec-model is empty"),
         ("ngram", "org/head", None, "--spec-model org/head: ngram uses no model"),
-        ("suffix", None, "probabilistic", "--spec-sampling probabilistic: suffix copies tokens"),
+        ("suffix", None, "probabilistic", "--spec-sampling probabilistic: suffix samples nothing"),
         (None, "org/head", None, "--spec-model org/head: needs --spec-decode draft, eagle3 or mtp"),
         (None, None, "greedy", "--spec-sampling greedy: needs --spec-decode"),
     ],
@@ -211,14 +211,14 @@ def test_a_head_of_the_targets_sizes_fits(config: dict[str, Any], target: ModelR
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (EAGLE3_CONFIG | {"hidden_size": 96}, "with a hidden size of 96, and target has 64: a head works only with"),
+        (EAGLE3_CONFIG | {"hidden_size": 96}, "with a hidden size of 96, and target has 64: give a head trained for"),
         (EAGLE3_CONFIG | {"target_hidden_size": 128}, "with a hidden size of 128, and target has 64"),
         (EAGLE3_CONFIG | {"vocab_size": 400}, "with a vocabulary of 400, and target has 384"),
         (
             PUBLISHED_FORMAT | {"transformer_layer_config": {"hidden_size": 64, "vocab_size": 512}},
             "with a vocabulary of 512, and target has 384",
         ),
-        (target_config(), "is not an EAGLE-3 head but LlamaForCausalLM: a whole model proposes"),
+        (target_config(), "is not an EAGLE-3 head but LlamaForCausalLM: use --spec-decode draft"),
         ({"model_type": "llama", "architectures": 3}, "is not an EAGLE-3 head but llama"),
     ],
 )
