@@ -193,12 +193,12 @@ def _print_methods() -> None:
     from harness.methods import METHODS, defaults, plugins, references
 
     listed = [(name, _summary_of(method), defaults(name)) for name, method in METHODS.items()]
-    for found in references.offered():
-        if found.plugin is None:
-            listed.append((found.name, f"{found.distribution}: cannot be used: {found.problem}", {}))
+    for name, distribution, found in references.offered():
+        if isinstance(found, plugins.BadMethod):
+            listed.append((name, f"{distribution}: cannot be used: {found}", {}))
             continue
-        plugins.register(found.plugin)
-        listed.append((found.name, f"{_summary_of(found.plugin.type)} ({found.distribution})", defaults(found.name)))
+        plugins.register(found)
+        listed.append((name, f"{_summary_of(found.type)} ({distribution})", defaults(name)))
     width = max(len(name) for name, _, _ in listed)
     for name, summary, parameters in listed:
         click.echo(f"{name:{width}} {summary}")

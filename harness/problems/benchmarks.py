@@ -31,27 +31,24 @@ Record = dict[str, Any]
 
 # MATH solutions with several boxes usually repeat one answer or box an intermediate step. In eight all boxes together
 # are the answer and in four any one is right. Named by their texts, as copies differ in row order.
-_ALL_BOXES = frozenset(
-    {
-        "847b92c6a1d55221",
-        "0240db7ffa8c3cd8",
-        "c9b61debeac1e634",
-        "681d4a2604471ef5",
-        "7e91dcaf7b7d0512",
-        "e6b9ba681655042e",
-        "e55543f8451c83a7",
-        "6a16dc51efa7d2d7",
-    }
-)
+_ALL_BOXES = frozenset({
+    "847b92c6a1d55221", "0240db7ffa8c3cd8", "c9b61debeac1e634", "681d4a2604471ef5",
+    "7e91dcaf7b7d0512", "e6b9ba681655042e", "e55543f8451c83a7", "6a16dc51efa7d2d7",
+})  # fmt: skip
 _ANY_BOX = frozenset({"e42e4259255b85bb", "a7cf9617c20c7514", "29421c88ce2a48cf", "9fe4fe4f46e6a776"})
 
 
 def gsm8k_record(row: Row) -> Record:
-    """Convert a row; the answer follows `####`, and thousands separators are removed."""
-    _, mark, answer = row["answer"].rpartition("####")
-    if not mark:
-        raise ValueError("no #### in the solution")
-    return {"problem": row["question"], "answer": answer.strip().replace(",", "")}
+    """Convert a row, whose answer is a solution."""
+    return {"problem": row["question"], "answer": behind_hashes(row["answer"])}
+
+
+def behind_hashes(solution: str) -> str:
+    """Return the answer that follows `####`, without thousands separators. Raises ValueError."""
+    _, mark, answer = solution.rpartition("####")
+    if not mark or not answer.strip():
+        raise ValueError("no answer behind #### in the solution")
+    return answer.strip().replace(",", "")
 
 
 def math_record(row: Row) -> Record:
@@ -110,10 +107,18 @@ def olympiadbench_record(row: Row) -> Record:
 
 def integer_answer_record(row: Row) -> Record:
     """Convert a row of AIME or AMC; 027, 27.0 and 27 are the same answer."""
-    text = str(row["answer"]).strip().strip("$").removesuffix("^\\circ")
-    if not float(text).is_integer():
-        raise ValueError(f"the answer {text!r} is not an integer")
-    return {"problem": row["problem"] if "problem" in row else row["question"], "answer": str(int(float(text)))}
+    return {
+        "problem": row["problem"] if "problem" in row else row["question"],
+        "answer": as_integer(str(row["answer"])),
+    }
+
+
+def as_integer(text: str) -> str:
+    """Return the digits of an integer, of 027, 27.0 and $27$ alike. Raises ValueError."""
+    number = float(text.strip("$ ").removesuffix("^\\circ").replace(",", ""))
+    if not number.is_integer() or abs(number) > 1e15:
+        raise ValueError(f"the answer {text[:60]!r} is not an integer")
+    return str(int(number))
 
 
 def gpqa_record(row: Row) -> Record:
@@ -354,23 +359,35 @@ def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Loa
     return Loaded(from_hub_rows(benchmark, rows, seed), source)
 
 
+def json_lines(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield the objects of a JSON Lines file, each with its place, such as `line 3`. Raises BadDataset.
+
+    Lines end at "\\n" only: problem texts contain U+2028.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line.decode("utf-8-sig")) if line.strip() else None
+                if row is not None and not isinstance(row, dict):
+                    raise ValueError("not a JSON object; a line is one, with its fields in braces")
+            except RecursionError as error:
+                raise BadDataset(f"{path}, line {number}: JSON nested too deeply") from error
+            except ValueError as error:
+                raise BadDataset(f"{path}, line {number}: {error}") from error
+            if row is not None:
+                yield f"line {number}", row
+
+
 def read_file(benchmark: Benchmark, path: Path, seed: int = 0) -> list[Problem]:
-    """Read records from a JSON Lines file. Lines end at "\\n" only: problem texts contain U+2028. Raises BadDataset."""
+    """Read records from a JSON Lines file. Raises BadDataset."""
     problems: list[Problem] = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not line.strip():
-            continue
+    for place, record in json_lines(path):
         try:
-            record = json.loads(line.decode())
-            if not isinstance(record, dict):
-                raise ValueError("not a JSON object")
             problem = to_problem(benchmark, len(problems), record, seed)
             if not problem.answer:
                 raise ValueError("the answer is empty")
-        except RecursionError as error:
-            raise BadDataset(f"{path}, line {number}: JSON nested too deeply") from error
         except ValueError as error:
-            raise BadDataset(f"{path}, line {number}: {error}") from error
+            raise BadDataset(f"{path}, {place}: {error}") from error
         problems.append(problem)
     return _checked(benchmark, problems, benchmark.count, str(path))
 
@@ -391,7 +408,7 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> l
     return _checked(benchmark, problems, benchmark.hub_count or benchmark.count, f"{benchmark.hub_id} on the hub")
 
 
-def to_problem(benchmark: Benchmark, index: int, record: Record, seed: int) -> Problem:
+def to_problem(benchmark: Benchmark, index: int, record: Row, seed: int) -> Problem:
     """Return a record as a Problem. Raises ValueError for an invalid one."""
     for field in ("problem", "answer"):
         if not isinstance(record.get(field), str):
@@ -465,14 +482,14 @@ def _checked(benchmark: Benchmark, problems: list[Problem], expected: int, where
     return problems
 
 
-def _texts(record: Record, field: str) -> tuple[str, ...]:
+def _texts(record: Row, field: str) -> tuple[str, ...]:
     value = record.get(field) or []
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise ValueError(f"{field!r} is not a list of texts")
     return tuple(value)
 
 
-def _optional(record: Record, field: str) -> str | None:
+def _optional(record: Row, field: str) -> str | None:
     value = record.get(field)
     return None if value is None or value == "" else str(value)
 

@@ -5,7 +5,6 @@ The problems of a run are in its folder: `--dataset RUN/spec.json` goes on with 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from harness.problems.benchmarks import BadDataset
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 
 SPEC, PROBLEMS = "spec.json", "problems.parquet"
-MAX_SPEC_BYTES = 1 << 20
 _PROBLEMS = TypeAdapter(list[Problem])
 
 
@@ -115,18 +113,10 @@ def _load_run(path: Path) -> Dataset:
 
 def _read_spec(path: Path) -> _Spec:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_SPEC_BYTES + 1)
-        if len(content) > MAX_SPEC_BYTES:
-            raise BadDataset(f"{path}: larger than {MAX_SPEC_BYTES >> 20} MiB")
-        return _Spec.model_validate(json.loads(content))
+        return _Spec.model_validate_json(path.read_bytes())
     except OSError as error:
         raise BadDataset(f"{path}: cannot be read: {error.strerror}") from error
-    except RecursionError as error:
-        raise BadDataset(f"{path}: JSON nested too deeply") from error
-    except ValueError as error:
-        if isinstance(error, BadDataset):
-            raise
+    except ValidationError as error:
         raise BadDataset(f"{path}: not the specification of a run") from error
 
 
