@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import re
@@ -17,7 +18,7 @@ from click.testing import CliRunner
 from harness import environment, installation
 from harness.methods import METHODS, parameter_fields
 from harness.settings.roles import ROLE_SETTINGS
-from harness.training import hyperparameters
+from harness.training.hyperparameters import Settings
 from tests.import_graph import module_files
 from tests.test_imports import PACKAGES, ROOT
 
@@ -137,8 +138,8 @@ def test_the_help_of_a_training_explains_every_setting(task: str) -> None:
     output = CliRunner().invoke(command("harness.train"), [task, "--help-all"], env={"COLUMNS": "500"}).output
     words = " ".join(output.split())
     assert "[OPTIONS] [-- LAUNCH_FLAGS…]" in words
-    for name in hyperparameters.fields():
-        assert hyperparameters.meaning(name) in words
+    for setting in dataclasses.fields(Settings):
+        assert setting.metadata["help"] in words
 
 
 def test_the_folder_of_datasets_is_described_in_one_wording() -> None:

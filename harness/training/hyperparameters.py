@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar
 
 from harness.methods.method import check_range
 
@@ -83,55 +83,16 @@ DEFAULTS: Mapping[Task, Settings] = {"align": Settings(5e-5), "select": Settings
 """Learning rates as in the code."""
 
 
-@dataclass(frozen=True)
-class Preset:
-    """Models and settings that belong together."""
+def presets() -> dict[str, dict[str, Any]]:
+    """Return the presets by name: `draft`, `target`, `dataset`, and for each task its settings and `data`.
 
-    draft: str | None
-    target: str | None
-    settings: Settings
-    data_flags: Mapping[str, Any]
-    """Flags of harness.launch for the run that makes the data."""
-    dataset: str | None = None
-    """Training data; None: the default."""
-
-
-def preset_names() -> list[str]:
-    """Return the names of all presets."""
-    return list(_presets())
-
-
-def preset(name: str | None, task: Task) -> Preset:
-    """Return a preset by name; for None, the defaults. Raises ValueError for an unknown name."""
-    if name is None:
-        return Preset(None, None, DEFAULTS[task], {})
-    every = _presets()
-    if name not in every:
-        raise ValueError(f"--preset {name}: unknown; valid: {', '.join(every)}")
-    own = every[name].get(task, {})
-    values = {key.replace("-", "_"): value for key, value in own.items() if key != "data"}
-    settings = dataclasses.replace(DEFAULTS[task], **values)
-    return Preset(
-        every[name].get("draft"), every[name].get("target"), settings, own.get("data", {}), every[name].get("dataset")
-    )
-
-
-def fields() -> dict[str, type]:
-    """Return the type of each setting by name, for flags; the type of a choice is str."""
-    hints = get_type_hints(Settings)
-    return {f.name: str if get_args(hints[f.name]) else hints[f.name] for f in dataclasses.fields(Settings)}
-
-
-def meaning(name: str) -> str:
-    """Return what a setting means, for `--help`."""
-    return str(Settings.__dataclass_fields__[name].metadata["help"])
-
-
-def choices(name: str) -> tuple[str, ...]:
-    """Return the values of a setting that is a choice; empty for other settings."""
-    return get_args(get_type_hints(Settings)[name])
-
-
-def _presets() -> dict[str, dict[str, Any]]:
+    `data`: flags of harness.launch for the run that makes the data.
+    """
     text = resources.files("harness.training").joinpath("presets.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
+
+
+def settings(task: Task, preset: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
+    """Return the settings of a task: those of a preset, and changes on top. Raises ValueError."""
+    own = {key.replace("-", "_"): value for key, value in preset.get(task, {}).items() if key != "data"}
+    return dataclasses.replace(DEFAULTS[task], **{**own, **changes})
