@@ -178,14 +178,11 @@ class HFTokenizer:
         return list(self._backend.encode(self.native(text), add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._canonical(str(self._backend.decode(list(ids), skip_special_tokens=False)))
+        return self._thinking.canonical(str(self._backend.decode(list(ids), skip_special_tokens=False)))
 
     def native(self, text: str) -> str:
         """Return text as the model itself writes it: with its own tags around thoughts."""
-        return text if self._thinking is templates.CANONICAL else self._thinking.native(text)
-
-    def _canonical(self, text: str) -> str:
-        return text if self._thinking is templates.CANONICAL else self._thinking.canonical(text)
+        return self._thinking.native(text)
 
     def num_unfinished(self, ids: Sequence[int]) -> int:
         return engine.num_unfinished([self._bytes(i) for i in ids[-engine.LOOKED_AT :]])
@@ -199,12 +196,12 @@ class HFTokenizer:
             raise BadTemplate(NO_SYSTEM)
         else:
             text = f"{self._bos()}User: {question}\n\n"
-        return self._canonical(text + reply.header) + (reply.thought.opening if reply.thought else "")
+        return self._thinking.canonical(text + reply.header) + (reply.thought.opening if reply.thought else "")
 
     def ask_again(self, question: str) -> str:
         reply = self.reply
         text = f"\n\nUser: {question}\n\n" if self._chat is None else self._chat.following(question)
-        return self._canonical(text + reply.header) + (reply.thought.empty if reply.thought else "")
+        return self._thinking.canonical(text + reply.header) + (reply.thought.empty if reply.thought else "")
 
     def _bytes(self, token_id: int) -> bytes:
         """Return the bytes that a token stands for, up to spaces at its ends."""
