@@ -8,14 +8,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from harness import environment, installation
+from harness import installation
 from harness.methods import METHODS, parameter_fields
 from harness.settings.roles import ROLE_SETTINGS
 from harness.training.hyperparameters import Settings
@@ -192,13 +191,12 @@ def test_the_help_of_a_command_imports_nothing_that_takes_long() -> None:
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("main", [environment.main, installation.main])
-def test_the_commands_that_need_only_the_standard_library_have_the_short_help_and_the_version(
-    main: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str]
+def test_the_command_that_needs_only_the_standard_library_has_the_short_help_and_the_version(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for words, first in ((["-h"], "usage: python -m harness."), (["--version"], "speculative-reasoning-harness ")):
         with pytest.raises(SystemExit) as stop:
-            main(words)
+            installation.main(words)
         assert stop.value.code == 0
         assert capsys.readouterr().out.startswith(first)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -21,7 +22,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from harness.problems import hub
 from harness.problems.hub import Row
@@ -408,32 +411,85 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> l
     return _checked(benchmark, problems, benchmark.hub_count or benchmark.count, f"{benchmark.hub_id} on the hub")
 
 
+MAX_PROBLEM_CHARACTERS = 1_000_000
+
+
+def printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("holds a control character")
+    return text
+
+
+def _clean(text: str) -> str:
+    if re.search("[\0\ud800-\udfff]", text):
+        raise ValueError("has a NUL character or half of a surrogate pair")
+    return text
+
+
+def _filled(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
+
+
+def _number_as_text(value: object) -> object:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return str(value) if is_number else value
+
+
+def _as_list(value: object) -> object:
+    """Return a list of texts as it stands in CSV, as JSON, and in ARC and its like on the hub, beside its labels."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError("is not a list in JSON") from error
+    return value["text"] if isinstance(value, dict) and "text" in value else value
+
+
+_Text = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_clean)]
+_Label = Annotated[_Text, Field(min_length=1, max_length=200), AfterValidator(printable)]
+_Texts = Annotated[
+    tuple[Annotated[_Text, AfterValidator(_filled), AfterValidator(str.strip)], ...], BeforeValidator(_as_list)
+]
+
+
+class Fields(BaseModel):
+    """What a row says of a problem; `harness.problems.problem.Problem` says what each field is."""
+
+    problem: Annotated[str, Field(max_length=MAX_PROBLEM_CHARACTERS), AfterValidator(_clean), AfterValidator(_filled)]
+    answer: _Text
+    id: _Label | None = None
+    choices: _Texts = ()
+    answers: _Texts = ()
+    alternatives: _Texts = ()
+    level: _Label | None = None
+    subject: _Label | None = None
+    unit: _Label | None = None
+    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+    @classmethod
+    def read(cls, row: Row) -> Fields:
+        """Return the fields of a row; an empty one says nothing. Raises ValueError with one line."""
+        try:
+            return cls.model_validate({n: v for n, v in row.items() if n in REQUIRED or v not in (None, "")})
+        except ValidationError as error:
+            first = error.errors()[0]
+            place, reason = first["loc"][0], first["msg"].removeprefix("Value error, ")
+            raise ValueError(f"{place}: {reason}") from error
+
+
+REQUIRED = ("problem", "answer")
+
+
 def to_problem(benchmark: Benchmark, index: int, record: Row, seed: int) -> Problem:
     """Return a record as a Problem. Raises ValueError for an invalid one."""
-    for field in ("problem", "answer"):
-        if not isinstance(record.get(field), str):
-            raise ValueError(f"no text {field!r}")
-    if not record["problem"].strip():
-        raise ValueError("the problem is empty")
-    identity = str(record.get("id", f"{benchmark.name}/{index}"))
-    answer: str = record["answer"]
-    choices: tuple[str, ...] = ()
+    said = Fields.read(record)
+    identity, answer, choices = said.id or f"{benchmark.name}/{index}", said.answer, said.choices
     if benchmark.kind == "choice":
-        choices, answer = shuffled_choices(_texts(record, "choices"), answer, f"{seed}/{identity}")
-    return Problem(
-        id=identity,
-        dataset=benchmark.name,
-        text=record["problem"],
-        answer=answer,
-        kind=benchmark.kind,
-        answers=_texts(record, "answers"),
-        alternatives=_texts(record, "alternatives"),
-        choices=choices,
-        level=_optional(record, "level"),
-        subject=_optional(record, "subject"),
-        unit=_optional(record, "unit"),
-        tolerance=None if record.get("tolerance") is None else float(record["tolerance"]),
-    )
+        choices, answer = shuffled_choices(choices, answer, f"{seed}/{identity}")
+    read = {"id": identity, "text": said.problem, "answer": answer, "choices": choices}
+    return Problem(dataset=benchmark.name, kind=benchmark.kind, **{**said.model_dump(exclude={"problem"}), **read})
 
 
 def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tuple[str, ...], str]:
@@ -480,18 +536,6 @@ def _checked(benchmark: Benchmark, problems: list[Problem], expected: int, where
     if len({p.id for p in problems}) != len(problems):
         raise BadDataset(f"{where}: two problems have the same id")
     return problems
-
-
-def _texts(record: Row, field: str) -> tuple[str, ...]:
-    value = record.get(field) or []
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise ValueError(f"{field!r} is not a list of texts")
-    return tuple(value)
-
-
-def _optional(record: Row, field: str) -> str | None:
-    value = record.get(field)
-    return None if value is None or value == "" else str(value)
 
 
 def _read_hub(benchmark: Benchmark, tried: Sequence[str]) -> tuple[list[Row], str]:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import csv
 import difflib
-import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,16 +21,24 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.cli.toml_file import read_toml
 from harness.problems import benchmarks, hub
-from harness.problems.benchmarks import DATASETS, LETTERS, BadDataset, DatasetNotFound, shuffled_choices, text_hash
+from harness.problems.benchmarks import (
+    DATASETS,
+    LETTERS,
+    MAX_PROBLEM_CHARACTERS,
+    BadDataset,
+    DatasetNotFound,
+    Fields,
+    shuffled_choices,
+    text_hash,
+)
 from harness.problems.hub import Row
 from harness.problems.problem import Kind, Problem
 
 MAX_FILE_BYTES = 1 << 30
-MAX_PROBLEM_CHARACTERS = 1_000_000
 MAX_ANSWER_CHARACTERS = 2_000
 """What the grader reads of an answer (grading.bounds)."""
 Rows = Iterator[tuple[str, Row]]
@@ -134,12 +140,6 @@ class HubSource:
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(part for part in parts if part))
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("holds a control character")
-    return text
-
-
 class OwnDataset(BaseModel):
     """A dataset that is not among the known ones: the keys of a TOML file that describes it, its name and its place."""
 
@@ -150,7 +150,7 @@ class OwnDataset(BaseModel):
     split: str | None = None
     name: str = ""
     """The dataset of the run: a short name that is also part of run ids."""
-    title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)] | None = None
+    title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(benchmarks.printable)] | None = None
     kind: Kind | None = None
     """None: a row with choices is of kind `choice`, any other of kind `math`."""
     answer_rule: AnswerRule = "text"
@@ -259,56 +259,7 @@ def _checked(own: OwnDataset) -> OwnDataset:
     return own
 
 
-def _clean(text: str) -> str:
-    if re.search("[\0\ud800-\udfff]", text):
-        raise ValueError("has a NUL character or half of a surrogate pair")
-    return text
-
-
-def _stripped(text: str) -> str:
-    if not text.strip():
-        raise ValueError("is empty")
-    return text.strip()
-
-
-def _number_as_text(value: object) -> object:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return str(value) if is_number else value
-
-
-def _as_list(value: object) -> object:
-    """Return a list of texts as it stands in CSV, as JSON, and in ARC and its like on the hub, beside its labels."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise ValueError("is not a list in JSON") from error
-    return value["text"] if isinstance(value, dict) and "text" in value else value
-
-
-_Text = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_clean)]
-_Needed = Annotated[_Text, AfterValidator(_stripped)]
-_Label = Annotated[_Text, Field(min_length=1, max_length=200), AfterValidator(_printable)]
-_Texts = Annotated[tuple[_Needed, ...], BeforeValidator(_as_list)]
-
-
-class _Fields(BaseModel):
-    """What a row says of a problem; `harness.problems.problem.Problem` says what each field is."""
-
-    problem: Annotated[str, Field(max_length=MAX_PROBLEM_CHARACTERS), AfterValidator(_clean)]
-    answer: _Needed
-    id: _Label | None = None
-    choices: _Texts = ()
-    answers: _Texts = ()
-    alternatives: _Texts = ()
-    level: _Label | None = None
-    subject: _Label | None = None
-    unit: _Label | None = None
-    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-
-
-FIELDS = tuple(_Fields.model_fields)
-REQUIRED = ("problem", "answer")
+FIELDS = tuple(Fields.model_fields)
 _MOST_COLUMNS_SHOWN = 20
 _OTHER_NAME = "question"
 """The name that many datasets have for the field `problem`."""
@@ -390,15 +341,10 @@ def _read_hub(source: HubSource) -> tuple[Rows, str, tuple[str, ...]]:
 def _problem(own: OwnDataset, row: Row, index: int, seed: int) -> Problem:
     """Return a row as a Problem. Raises ValueError for an invalid one."""
     values = {name: _value(own, row, name) for name in FIELDS}
-    try:
-        said = _Fields.model_validate({n: v for n, v in values.items() if n in REQUIRED or v not in (None, "")})
-    except ValidationError as error:
-        raise ValueError(_one_line(error)) from error
-    if not said.problem.strip():
-        raise ValueError("the problem is empty")
+    said = Fields.read(values)
     is_choice = own.kind == "choice" or (own.kind is None and bool(said.choices))
     identity, choices = said.id or f"row/{index}", said.choices if is_choice else ()
-    answer = _answer(own, said.answer, choices)
+    answer = _answer(own, said.answer.strip(), choices)
     if is_choice and own.shuffle:
         choices, answer = shuffled_choices(choices, answer, f"{seed}/{identity}")
     read = {"id": identity, "text": said.problem, "answer": answer, "choices": choices}
@@ -410,7 +356,7 @@ def _value(own: OwnDataset, row: Row, name: str) -> Any:
     """Return what a row says for a field; None where it says nothing."""
     column = own.columns.get(name, name)
     several = [column] if isinstance(column, str) else column
-    is_needed = name in REQUIRED or name in own.columns
+    is_needed = name in benchmarks.REQUIRED or name in own.columns
     for each in several if is_needed else ():
         if each not in row:
             names = [str(key) for key in row]
@@ -422,6 +368,8 @@ def _value(own: OwnDataset, row: Row, name: str) -> Any:
 
 def _answer(own: OwnDataset, answer: str, choices: Sequence[str]) -> str:
     """Return the gold answer by the dataset's rule: for choices the letter of the right option."""
+    if not answer:
+        raise ValueError("the answer is empty")
     if own.answer_rule == "hashes":
         answer = benchmarks.behind_hashes(answer)
     elif own.answer_rule == "boxed":

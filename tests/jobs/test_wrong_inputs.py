@@ -120,7 +120,6 @@ WRONG = [
     (DATA + "my.jsonl --problems 0-99999999999", "--problems 0-99999999999: not a range of problems"),
     (OWN + "specreason --prompts step.toml", "score.question: unknown placeholder {step}; valid here: none"),
     (OWN + "speccot --prompts label.toml", "step_choice.item: lacks {label}"),
-    (OWN + "lookahead --prompts same.toml", "equivalence: same and different are the same"),
     ("--method lookahead --prompts long.toml " + VLLM, "for the target demo-target, these labels are not one distinct"),
     (SPECCOT + "--draft.memory 0.9 --target.memory 0.9", "add up to more than 1, the whole memory of a GPU"),
     (SPECCOT + "--draft own --token-budget 4096", "the context of the draft own is 2048 tokens, prompt included"),
