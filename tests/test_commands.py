@@ -152,22 +152,6 @@ def test_the_folder_of_datasets_is_described_in_one_wording() -> None:
     assert helps == {"Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR."}
 
 
-@pytest.mark.parametrize("package", ["harness", "grading", "warehouse"])
-def test_a_package_lists_its_commands(package: str) -> None:
-    main = importlib.import_module(f"{package}.__main__").main
-    result = CliRunner().invoke(main, [])
-    assert result.exit_code == 0, result.output
-    listed = set(re.findall(r"^  python -m (\S+)  ", result.output, re.MULTILINE))
-    own = {name.removesuffix(".__main__") for name in COMMANDS if name.startswith(f"{package}.")}
-    assert {name for name in own if name.count(".") == 1} <= listed
-    assert all(help_line.endswith(".") for help_line in re.findall(r"  (\S.*)\n(?=  python|\Z)", result.output))
-
-
-def test_a_package_lists_its_commands_without_importing_heavy_packages() -> None:
-    program = "import warehouse.__main__, sys; sys.exit(bool({'duckdb', 'vllm', 'torch', 'sympy'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
-
-
 def test_the_help_of_a_command_imports_nothing_that_takes_long() -> None:
     heavy = {
         "duckdb",

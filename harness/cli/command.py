@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import os
@@ -213,29 +212,6 @@ class OneLineGroup(OneLineErrors, click.Group):
         """Write the options, then the subcommands."""
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
-
-
-def list_of_commands(package: str, folder: Path) -> OneLineErrors:
-    """Return the command `python -m PACKAGE`, which lists the commands of a package without importing any of them."""
-
-    def show() -> None:
-        formatter = click.HelpFormatter()
-        with formatter.section("Commands"):
-            formatter.write_dl([(f"python -m {package}.{name}", text) for name, text in _summaries(folder)])
-        click.echo(formatter.getvalue(), nl=False)
-
-    return OneLineErrors(package, callback=show, help="List the commands of this package.")
-
-
-def _summaries(folder: Path) -> Iterable[tuple[str, str]]:
-    """Yield name and first sentence of the commands of a package: its modules and packages with a documented `main`."""
-    for path in sorted(folder.glob("*.py")) + sorted(folder.glob("*/__main__.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == "main"]
-        text = ast.get_docstring(functions[0]) if functions else None
-        if text is not None:
-            name = path.parent.name if path.stem == "__main__" else path.stem
-            yield name, " ".join(text.split("\n\n")[0].split()).partition(". ")[0].rstrip(".") + "."
 
 
 def is_for_help(words: Sequence[str]) -> bool:

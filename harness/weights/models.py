@@ -370,7 +370,6 @@ def _cached_commit(hub_id: str, reference: str = "main") -> str | None:
 
 _SAFETENSORS, _BIN = "model.safetensors.index.json", "pytorch_model.bin.index.json"
 _OF_A_TRAINER = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
-_NUMBERED = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
 _HEADER_LIMIT = 100 << 20
 """Bytes of the longest header that the safetensors library reads, and of an index."""
 _VOCABULARIES = (
@@ -455,9 +454,10 @@ def weight_files(folder: Path) -> WeightFiles:
             return WeightFiles(damaged=[line])
     else:
         files = [path for path in files if not path.name.startswith("consolidated")] or files
-        files = sorted({*files, *(sibling for path in files for sibling in _siblings(path))})
+    if not files and any(folder.glob("*.gguf")):
+        return WeightFiles(missing="has GGUF weights alone: download *.safetensors, or give a llama-server's address")
     if not files:
-        return WeightFiles(missing=_no_weights(folder))
+        return WeightFiles(missing="has no weights (*.safetensors): download the model again")
     missing = [path.name for path in files if not path.is_file()]
     return WeightFiles(
         files,
@@ -475,22 +475,6 @@ def _indexed(index: Path) -> set[str]:
     if not names or any(Path(name).name != name for name in names):
         raise ValueError("it names no files beside it")
     return names
-
-
-def _no_weights(folder: Path) -> str:
-    if any(folder.glob("*.gguf")):
-        return (
-            "has GGUF weights alone, which no engine here reads: download its *.safetensors, or have llama-server run "
-            "it and give its address"
-        )
-    return "has no weights (*.safetensors): download the model again"
-
-
-def _siblings(path: Path) -> Iterator[Path]:
-    """Return all files of a numbered series such as model-00001-of-00004.safetensors."""
-    if numbered := _NUMBERED.fullmatch(path.name):
-        stem, _, count, ending = numbered.groups()
-        yield from (path.with_name(f"{stem}-{i:05}-of-{count}{ending}") for i in range(1, int(count) + 1))
 
 
 def defect(path: Path) -> str | None:
