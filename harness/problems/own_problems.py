@@ -36,7 +36,7 @@ from harness.problems.benchmarks import (
     text_hash,
 )
 from harness.problems.hub import Row
-from harness.problems.problem import Kind, Problem
+from harness.problems.problem import Dataset, DatasetOrigin, Kind, Problem, dataset_hash
 
 MAX_FILE_BYTES = 1 << 30
 MAX_ANSWER_CHARACTERS = 2_000
@@ -265,17 +265,7 @@ _OTHER_NAME = "question"
 """The name that many datasets have for the field `problem`."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnProblems:
-    problems: list[Problem]
-    source: str
-    """`file <path>`, or `hub <id>@<commit>` with configuration and split."""
-    columns: Mapping[str, str | list[str]]
-    """The column of each field that has another name, that which was found by itself included."""
-    notices: tuple[str, ...] = ()
-
-
-def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
+def load(own: OwnDataset, seed: int = 0) -> Dataset:
     """Return the problems of an own dataset in the order of their rows; `seed` decides the order of shuffled options.
 
     Raises BadDataset with one line that names the place, and DatasetNotFound where the hub cannot be asked.
@@ -304,7 +294,8 @@ def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
         raise BadDataset(f"{where}: no problems; a row is one, with the fields problem and answer")
     if own.count is not None and len(problems) != own.count:
         raise BadDataset(f"{where}: {len(problems)} problems, but count = {own.count}")
-    return OwnProblems(problems, source, own.columns, (*notices, *found, *_notices(own, problems)))
+    origin = DatasetOrigin(source, dataset_hash(problems), own.title, own.columns, own.answer_rule, own.shuffle)
+    return Dataset(own.name, problems, source, len(problems), origin, (*notices, *found, *_notices(own, problems)))
 
 
 def _with_found_column(own: OwnDataset, row: Row) -> tuple[OwnDataset, tuple[str, ...]]:

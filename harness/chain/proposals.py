@@ -15,7 +15,7 @@ from harness.recording import Model
 from harness.trace import Candidate, Decision, Purpose, Step, StepRole, Verdict
 
 
-class Writing(ChainState):
+class Proposals(ChainState):
     """Requests for text: each is sent in the chain's context, within its limits, with a seed of its own."""
 
     async def propose(
