@@ -41,7 +41,7 @@ _LEFT_OUT = (
     "harness/sizing/__main__.py",
     "harness/weights/prompt_trial.py",
     "jobs/work/attempt.py",
-    *(f"grading/{name}" for name in ("__main__.py", "check.py", "regrade.py")),
+    *(f"grading/{name}" for name in ("check.py", "regrade.py")),
 )  # fmt: skip
 _BUILT_IN_PROMPTS = "harness/data/prompts.toml"
 _SUFFIXES = {".py", ".toml", ".json", ".jsonl", ".jinja", ".txt"}
