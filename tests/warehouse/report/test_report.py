@@ -47,7 +47,7 @@ def test_hours_of_work_count_from_the_engines_start_up_to_the_last_call(loaded: 
     [cost] = facts.costs
     longest_call = 40.0 - 1
     assert (cost.device, cost.num_attempts) == ("cpu", 1)
-    assert (cost.work_hours, cost.start_hours) == (pytest.approx(longest_call / 3600), 0)
+    assert [cost.work_hours, cost.start_hours] == pytest.approx([longest_call / 3600, 0])
 
 
 def test_a_start_of_an_engine_that_runs_share_counts_once_and_is_not_lost(tmp_path: Path) -> None:
