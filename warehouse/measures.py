@@ -187,6 +187,11 @@ class Measure:
         """Whether it is shown in percent."""
         return self.unit == "0 to 1" and self.method is share
 
+    @property
+    def definition(self) -> str:
+        """Σx/Σy as text; empty where a function computes it."""
+        return "" if self.x is None else f"{self.x} / {self.y}"
+
     def compared(self, own: Floats, base: Floats) -> Interval:
         """Return how a run differs from its baseline; own, base (n,), one of each problem that both have."""
         assert self.against is not None, self.name

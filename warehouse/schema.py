@@ -45,7 +45,7 @@ def views_sql() -> str:
 
 def _measures_sql() -> str:
     """Return the definition of the view that describes the registry of measures."""
-    names = ("name", "title", "meaning", "unit", "better", "is_of_times", "is_graded")
+    names = ("name", "title", "meaning", "unit", "better", "is_of_times", "is_graded", "definition")
     listed = ",\n    ".join(
         f"({', '.join(_literal(getattr(measure, name)) for name in names)}, {sorted(measure.shown)})"
         for measure in MEASURES.values()

@@ -122,11 +122,15 @@ EXPECTED = {
 
 
 def test_other_values_need_another_version_of_the_methods(made: Callable[[str], Made]) -> None:
-    """Whoever changes what is stored raises schema.ESTIMATES_VERSION, and adds what it is then."""
+    """Whoever changes a function behind what is stored raises schema.ESTIMATES_VERSION, and adds what it is then.
+
+    The entries of the registry are part of the format of databases by themselves.
+    """
     found: dict[str, list[float]] = {}
     for name in MADE_UP:
         for row in stored(made(name).database):
             numbers = [float(str(row[name] or 0)) for name in ("value", "low", "high", "standard_error")]
             found.setdefault(f"{row['measure']}, {row['question']}", []).append(sum(numbers))
     sums = {name: round(math.fsum(values), 5) for name, values in found.items()}
-    assert sums == pytest.approx(EXPECTED[schema.ESTIMATES_VERSION], abs=1e-4)
+    expected = EXPECTED[schema.ESTIMATES_VERSION]
+    assert {name: sums.get(name) for name in expected} == pytest.approx(expected, abs=1e-4)
