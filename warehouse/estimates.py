@@ -93,9 +93,6 @@ FROM new_estimate WHERE rerun_standard_error IS NOT NULL
 """
 
 
-_ORPHANED = "DELETE FROM interval WHERE estimate NOT IN (SELECT id FROM estimate)"
-
-
 def insert(connection: Connection, estimates: Sequence[Estimate]) -> None:
     """Add rows to the tables."""
     if not estimates:
@@ -434,28 +431,34 @@ def of_numbers(ratings: Floats) -> list[float]:
 
 
 DISTANCE = "distance_from_target"
-_OUTDATED = f"""
-DELETE FROM estimate WHERE measure = '{DISTANCE}' AND NOT EXISTS (
-    FROM distance_pair AS pair
-    WHERE pair.run_id = estimate.run_id AND pair.baseline_run_id = estimate.baseline_run_id)
-"""
-_PAIRS = "CREATE OR REPLACE TEMP TABLE distance_pair AS SELECT DISTINCT run_id, baseline_run_id FROM distance_baseline"
-_NEW = f"""
-CREATE OR REPLACE TEMP TABLE new_distance AS
-FROM distance_pair ANTI JOIN (SELECT run_id, baseline_run_id FROM estimate WHERE measure = '{DISTANCE}') AS known
+_NEW_PAIRS = """
+CREATE OR REPLACE TEMP TABLE pair AS SELECT DISTINCT run_id, baseline_run_id FROM {view};
+DELETE FROM estimate WHERE baseline_run_id IS NOT NULL AND (measure = 'distance_from_target') = (
+    {view!r} = 'distance_baseline') AND (run_id, baseline_run_id) NOT IN (FROM pair);
+DELETE FROM interval WHERE estimate NOT IN (SELECT id FROM estimate);
+CREATE OR REPLACE TEMP TABLE new_pair AS
+FROM pair ANTI JOIN (SELECT run_id, baseline_run_id FROM estimate WHERE measure = {measure!r}) AS known
     USING (run_id, baseline_run_id)
 """
+
+
+def _has_new_pairs(connection: Connection, view: str, measure: str) -> bool:
+    """Delete the estimates of pairs of runs that a view no longer has, and make the table new_pair of those without."""
+    connection.execute(_NEW_PAIRS.format(view=view, measure=measure))
+    return bool(connection.execute("SELECT 1 FROM new_pair LIMIT 1").fetchall())
+
+
 _DIFFERENCES = """
 WITH planned AS (
     SELECT run_id, sample_id, sample_index, problem_id || ' ' || content_hash AS problem
     FROM sample JOIN problem USING (run_id, problem_id)
-    WHERE run_id IN (SELECT run_id FROM new_distance UNION SELECT baseline_run_id FROM new_distance)
+    WHERE run_id IN (SELECT run_id FROM new_pair UNION SELECT baseline_run_id FROM new_pair)
 ), chain AS (
     SELECT planned.*, -logprob / num_tokens AS nats
     FROM planned LEFT JOIN sample_target_logprob USING (run_id, sample_id)
 ), side AS (
-    SELECT *, true AS is_own, run_id AS own_id, baseline_run_id AS other_id FROM new_distance
-    UNION ALL SELECT *, false, baseline_run_id, run_id FROM new_distance
+    SELECT *, true AS is_own, run_id AS own_id, baseline_run_id AS other_id FROM new_pair
+    UNION ALL SELECT *, false, baseline_run_id, run_id FROM new_pair
 ), mean AS (
     SELECT side.run_id, side.baseline_run_id, is_own, chain.problem, exact_sum(nats) / count(*) AS nats
     FROM side JOIN chain ON chain.run_id = side.own_id AND chain.nats IS NOT NULL
@@ -472,9 +475,7 @@ GROUP BY ALL ORDER BY ALL
 
 def bring_distances_up_to_date(connection: Connection) -> None:
     """Make the rows of pairs of runs those of the database as it is."""
-    for statement in (_PAIRS, _OUTDATED, _ORPHANED, _NEW):
-        connection.execute(statement)
-    if connection.execute("SELECT 1 FROM new_distance LIMIT 1").fetchall():
+    if _has_new_pairs(connection, "distance_baseline", DISTANCE):
         insert(connection, [_of_pair(row) for row in rows(connection, _DIFFERENCES)])
 
 
@@ -484,17 +485,6 @@ def _of_pair(row: Record) -> Estimate:
     return Estimate(subject, DISTANCE, len(differences), mean_t(differences))
 
 
-_OUTDATED_SPEED_UPS = """
-DELETE FROM estimate WHERE baseline_run_id IS NOT NULL AND measure <> 'distance_from_target' AND NOT EXISTS (
-    FROM comparable AS pair
-    WHERE pair.run_id = estimate.run_id AND pair.baseline_run_id = estimate.baseline_run_id)
-"""
-_COMPARABLE = "CREATE OR REPLACE TEMP TABLE comparable AS SELECT run_id, baseline_run_id FROM comparable_baseline"
-_NEW_SPEED_UPS = """
-CREATE OR REPLACE TEMP TABLE new_pair AS
-FROM comparable ANTI JOIN (SELECT DISTINCT run_id, baseline_run_id FROM estimate WHERE measure = 'speed_up') AS known
-    USING (run_id, baseline_run_id)
-"""
 _TIMES = """
 WITH timed AS (
     SELECT run_id, sample_index, timed_sample.latency_seconds, emitted_tokens,
@@ -534,9 +524,7 @@ UPDATE interval SET low = $low, high = $high, method = $method WHERE estimate = 
 
 def bring_speed_ups_up_to_date(connection: Connection) -> None:
     """Make the rows of pairs of runs those of the database as it is."""
-    for statement in (_COMPARABLE, _OUTDATED_SPEED_UPS, _ORPHANED, _NEW_SPEED_UPS):
-        connection.execute(statement)
-    if connection.execute("SELECT 1 FROM new_pair LIMIT 1").fetchall():
+    if _has_new_pairs(connection, "comparable_baseline", "speed_up"):
         insert(connection, list(_of_new_pairs(connection)))
         insert(connection, list(_at_one(connection)))
     _widen(connection)

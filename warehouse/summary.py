@@ -21,8 +21,7 @@ SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     score.num_samples AS num_planned,
     (SELECT avg((num_not_run + num_ungraded) / num_samples) FROM problem_score WHERE run_id = run.run_id)
         AS missing_share,
-    score.n, score.k, score.pass_at_1, score.standard_error, score.low_95, score.high_95,
-    score.interval_kind AS interval, score.graded_pass_at_1,
+    score.n, score.k, score.pass_at_1,
     score.num_not_run, score.num_ungraded, score.grader_version, score.num_grader_versions,
     coalesce(fallback.num_verdicts, 0) AS num_verdicts,
     coalesce(fallback.num_decisions, 0) AS num_decisions, coalesce(fallback.num_refused, 0) AS num_refused,
@@ -217,15 +216,6 @@ class RunSummary:
     """Whether no model was sampled, so that the samples of a problem repeat the first."""
     pass_at_1: float
     """Missing samples count as not correct, so that this is a lower bound while there are any."""
-    standard_error: float | None
-    """Over problems; None while samples are missing."""
-    low_95: float | None
-    """None while samples are missing, as `high_95` is: a lower bound has no interval."""
-    high_95: float | None
-    interval: str
-    """The method of the interval; see warehouse/statistics/intervals.py."""
-    graded_pass_at_1: float | None
-    """Over graded samples only."""
     num_not_run: int
     num_ungraded: int
     """Finished samples without a grade."""
