@@ -31,8 +31,9 @@ def _needs(launch: Launch) -> Iterator[EngineNeed]:
     }
     # An engine's share of the memory, and so its size, depends on the engines beside it.
     beside = [(models[role], sequences[role]) for role in method.roles]
-    options: list[object] = [launch.dtype]
-    options += [(own.tensor_parallel, own.memory, own.gpus) for own in launch.roles.values()]
+    options: list[object] = [
+        (launch.dtype_of(role), own.tensor_parallel, own.memory, own.gpus) for role, own in launch.roles.items()
+    ]
     options += [launch.spec_decode, launch.spec_model, launch.spec_tokens, launch.spec_sampling]
     options += [launch.target.adapter, method.reads_logprobs if launch.logprobs is None else launch.logprobs]
     for role in method.roles:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.engine import Role
+from harness.settings.roles import DataType
 
 Status = Literal["ok", "warning", "failure"]
 
@@ -78,7 +79,7 @@ class Question:
     token_budget: int = 8192
     max_context: int | None = None
     """Longest prompt plus output that was asked for; None: what prompt and token budget need."""
-    dtype: str = "auto"
+    dtype: DataType = "auto"
     concurrency: int = 64
     """Samples in flight per worker."""
     cluster: str = "local"

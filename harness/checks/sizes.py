@@ -16,6 +16,7 @@ from harness.methods import build
 from harness.plural import counted
 from harness.problems import benchmarks
 from harness.prompt_file import of_stored
+from harness.settings.roles import ModelSettings
 from harness.sizing.card_plan import DoesNotFit, NotPlannable, engine_line, room_line
 from harness.sizing.cards import GPU_MEMORY, Card, cards_here, cards_of_worker
 from harness.sizing.run_sizing import (
@@ -109,10 +110,15 @@ def _sizing(question: Question, folders: Mapping[Role, Path]) -> RunSizing:
         concurrency=question.concurrency,
         candidates=method.parallel,
         target_candidates=method.target_parallel,
-        dtype=question.dtype,
-        widths=question.tensor_parallel,
-        shares=question.memory,
-        cards=question.cards,
+        settings={
+            role: ModelSettings(
+                dtype=question.dtype,
+                tensor_parallel=question.tensor_parallel.get(role),
+                memory=question.memory.get(role),
+                gpus=question.cards.get(role),
+            )
+            for role in method.roles
+        },
         speculator=proposes,
         speculative_tokens=question.spec_tokens,
         adapter_rank=adapter.read(question.selection_adapter).served_rank if question.selection_adapter else 0,

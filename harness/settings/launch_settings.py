@@ -32,7 +32,16 @@ from harness.settings.declaration import (
     validated,
     words,
 )
-from harness.settings.roles import DOTTED_NAMES, ROLE_SETTINGS, SAMPLING, ModelSettings, flattened, nested, role_flag
+from harness.settings.roles import (
+    DOTTED_NAMES,
+    ROLE_SETTINGS,
+    SAMPLING,
+    DataType,
+    ModelSettings,
+    flattened,
+    nested,
+    role_flag,
+)
 
 if TYPE_CHECKING:
     EngineChoice = str
@@ -40,7 +49,6 @@ else:
     EngineChoice = Literal[(AUTO, *CHOICES)]
 Proposer = Literal["none", "draft", "ngram", "suffix", "eagle3", "mtp"]
 DraftSampling = Literal["greedy", "probabilistic"]
-DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]
 Cluster = Literal["auto", "slurm", "local", "debug"]
 
 SBATCH: Mapping[str, str] = {
@@ -235,7 +243,9 @@ class PartialLaunch:
             "worker's samples; texts and times stay as they are.",
         ),
     ] = False
-    dtype: Annotated[DataType, Flag("engine", "Data type of the weights; auto: as they are stored.")] = "auto"
+    dtype: Annotated[DataType, Flag("engine", "Data type of the weights of every model; auto: as they are stored.")] = (
+        "auto"
+    )
     max_context: Annotated[
         int | None,
         Ge(16),
@@ -351,6 +361,10 @@ class PartialLaunch:
         }  # fmt: skip
         asked = {name: getattr(self, name) for name in SAMPLING} | self.roles[role].sampling()
         return {name: value for name, value in asked.items() if value != plain[name]}
+
+    def dtype_of(self, role: Role) -> DataType:
+        """Return the data type of a model's weights."""
+        return self.roles[role].dtype or self.dtype
 
     def temperature_of(self, role: Role) -> float:
         """Return the temperature that a model samples at."""

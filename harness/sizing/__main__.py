@@ -20,6 +20,8 @@ from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_t
 from harness.methods import build
 from harness.methods.references import FORMS, resolve
 from harness.problems import benchmarks, own_problems, sources
+from harness.settings.declaration import ROLES
+from harness.settings.roles import ModelSettings, flat_role_name
 from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, describe_cards
 from harness.sizing.cards import Card, parse_cards
 from harness.sizing.run_sizing import (
@@ -159,13 +161,12 @@ def _sizing(
     token_budget: int,
     prompt_tokens: int,
     concurrency: int,
-    draft_tensor_parallel: int | None,
-    target_tensor_parallel: int | None,
-    reward_tensor_parallel: int | None,
+    **asked: int | None,
 ) -> RunSizing:
     method = resolve(method)
     built, proposing = build(method, {}), proposer(method, None)
-    if (reward or reward_tensor_parallel) and "reward" not in built.roles:
+    widths = {role: asked[flat_role_name(role, "tensor_parallel")] for role in ROLES}
+    if (reward or widths["reward"]) and "reward" not in built.roles:
         raise ValueError(f"--reward: {method} does not rate steps with a reward model")
     roles = (*built.roles, *proposing_roles(proposing, None))
     named: dict[Role, str | None] = {"draft": draft, "target": target, "reward": reward}
@@ -184,11 +185,7 @@ def _sizing(
         concurrency=concurrency,
         candidates=built.parallel,
         target_candidates=built.target_parallel,
-        widths={
-            "draft": draft_tensor_parallel,
-            "target": target_tensor_parallel,
-            "reward": reward_tensor_parallel,
-        },
+        settings={role: ModelSettings(tensor_parallel=widths[role]) for role in built.roles},
         speculator=files["draft"] if proposing == "draft" else None,
         speculative_tokens=tokens_at_a_time(proposing, None) or 0,
     )

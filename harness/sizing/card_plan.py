@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import TypeVar
 
 from harness.engines import placement
 from harness.plural import counted
@@ -31,6 +32,7 @@ _WORTH_A_CARD_BYTES = GIB // 2
 all-reduces of every layer, 10 µs each, cost 28 layers 0.5 ms."""
 _SHARE_DIGITS = 1_000_000
 _MOST_CARDS = 64
+_Name = TypeVar("_Name", bound=str)
 
 
 class DoesNotFit(ValueError):
@@ -159,7 +161,7 @@ def check_width(demand: Demand, num_cards: int | None = None) -> None:
             raise ValueError(f"{flag}: {shape.name} cannot be split so, because {reason}; valid: {valid}")
 
 
-def check_shares(shares: Mapping[str, float | None], cards: Mapping[str, tuple[int, ...] | None]) -> None:
+def check_shares(shares: Mapping[_Name, float | None], cards: Mapping[_Name, tuple[int, ...] | None]) -> None:
     """Raise ValueError where shares that the user asked for add up to more than 1 on the same cards.
 
     `cards` are the positions that an engine may use, by its name as in `shares`; None or no entry: all.

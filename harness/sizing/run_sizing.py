@@ -18,6 +18,7 @@ from harness.engines.settings import most_requests
 from harness.engines.speculation import config_at_hand
 from harness.environment import accelerator
 from harness.methods import Method
+from harness.settings.roles import ModelSettings
 from harness.sizing.card_plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width, choose
 from harness.sizing.cards import Card, cards_here
 from harness.sizing.engine_memory import Config, ModelShape, read_shape
@@ -52,13 +53,8 @@ class RunSizing:
     candidates: int = 1
     target_candidates: int = 1
     """Completions of one sample that the target writes in parallel beside a draft."""
-    dtype: str = "auto"
-    widths: Mapping[Role, int | None] = field(default_factory=dict)
-    """Tensor parallel sizes that the user asked for."""
-    shares: Mapping[Role, float | None] = field(default_factory=dict)
-    """Memory shares that the user asked for."""
-    cards: Mapping[Role, tuple[int, ...] | None] = field(default_factory=dict)
-    """Positions of the cards that an engine may use; without an entry, all of the worker's."""
+    settings: Mapping[Role, ModelSettings] = field(default_factory=dict)
+    """Data types, and the widths, memory shares and cards that the user asked for."""
     speculator: ModelFiles | None = None
     """Weights that the target's engine loads to propose tokens."""
     speculative_tokens: int = 0
@@ -69,6 +65,15 @@ class RunSizing:
     def roles(self) -> tuple[Role, ...]:
         """The engines that the worker starts."""
         return tuple(self.models)
+
+    def of(self, role: Role) -> ModelSettings:
+        """Return the settings of an engine's model."""
+        return self.settings.get(role) or ModelSettings()
+
+    @property
+    def placement(self) -> placement.Placement:
+        """Positions of the cards that each engine may use; None: all of the worker's."""
+        return {role: own.gpus for role, own in self.settings.items()}
 
 
 def most_tokens(method: Method, prompt_tokens: int, token_budget: int) -> dict[Role, int]:
@@ -84,7 +89,7 @@ def planned(sizing: RunSizing, cards: Sequence[Card]) -> Plan:
 
     Raises DoesNotFit, NotPlannable, and ValueError where a flag or a model's configuration is not valid.
     """
-    placement.check(sizing.cards, len(cards), "a worker has")
+    placement.check(sizing.placement, len(cards), "a worker has")
     return choose(cards, demands(sizing))
 
 
@@ -93,11 +98,8 @@ def check_flags(sizing: RunSizing, num_cards: int | None) -> None:
 
     `num_cards` is None where their number is not known. A model of which nothing is known is not checked.
     """
-    placement.check(sizing.cards, num_cards, "a worker has")
-    check_shares(
-        {str(role): sizing.shares.get(role) for role in sizing.roles},
-        {str(role): cards for role, cards in sizing.cards.items()},
-    )
+    placement.check(sizing.placement, num_cards, "a worker has")
+    check_shares({role: sizing.of(role).memory for role in sizing.roles}, sizing.placement)
     try:
         wanted = demands(sizing)
     except NotPlannable:
@@ -117,7 +119,7 @@ def assumed_models(sizing: RunSizing) -> Iterator[str]:
 
 def small_models(sizing: RunSizing) -> frozenset[Role]:
     """Return the roles whose weights have at most MOST_BYTES_ON_ONE_CORE; a model of unknown size is not small."""
-    return frozenset(role for role, model in sizing.models.items() if _is_small(model, sizing.dtype))
+    return frozenset(role for role, model in sizing.models.items() if _is_small(model, sizing.of(role).dtype or "auto"))
 
 
 def _is_small(model: ModelFiles, dtype: str) -> bool:
@@ -150,7 +152,7 @@ def check_plannable(sizing: RunSizing) -> None:
 
 
 def _demand(sizing: RunSizing, role: Role) -> Demand:
-    shape = _shape(sizing.models[role])
+    shape, own = _shape(sizing.models[role]), sizing.of(role)
     context = min(sizing.context_tokens, shape.max_positions or sizing.context_tokens)
     loads = role == "target" and sizing.speculator is not None
     candidates = max(_USUAL_CANDIDATES, sizing.candidates)
@@ -162,12 +164,12 @@ def _demand(sizing: RunSizing, role: Role) -> Demand:
         sample_tokens=sizing.sample_tokens[role],
         num_samples=sizing.concurrency,
         num_logits=sequences * (1 + (sizing.speculative_tokens if role == "target" else 0)),
-        dtype=sizing.dtype,
+        dtype=own.dtype or "auto",
         companions=(_shape(sizing.speculator),) if loads and sizing.speculator is not None else (),
         adapter_rank=sizing.adapter_rank if role == "target" else 0,
-        width=sizing.widths.get(role),
-        share=sizing.shares.get(role),
-        cards=sizing.cards.get(role),
+        width=own.tensor_parallel,
+        share=own.memory,
+        cards=own.gpus,
     )
 
 
@@ -237,9 +239,9 @@ def chosen_here(kind: str, sizing: RunSizing) -> Chosen:
 
 def asked_for(sizing: RunSizing) -> Chosen:
     """Return the widths and shares that were asked for, and the defaults where nothing was."""
-    named = {role: len(cards) for role, cards in sizing.cards.items() if cards is not None}
-    widths = {role: sizing.widths.get(role) or named.get(role, 1) for role in sizing.roles}
-    return Chosen(widths, {role: sizing.shares.get(role) for role in sizing.roles})
+    asked = {role: sizing.of(role) for role in sizing.roles}
+    widths = {role: own.tensor_parallel or len(own.gpus or (0,)) for role, own in asked.items()}
+    return Chosen(widths, {role: own.memory for role, own in asked.items()})
 
 
 def plan_here(kind: str, sizing: RunSizing) -> Plan | None:

@@ -34,7 +34,7 @@ from jobs.run.model_settings import local_folder, unused
 from jobs.run.spec import ModelSpec, RunSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
-_OF_A_MODEL = ("model", "gpus", "memory", "tensor_parallel")
+_OF_A_MODEL = ("model", "dtype", "gpus", "memory", "tensor_parallel")
 """Settings of one model that presets, files and suites give to every method alike; typed, they are meant."""
 _HUB_SECONDS = 5.0
 

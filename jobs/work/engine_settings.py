@@ -81,11 +81,10 @@ def engine_settings(
     settings = pair_settings(
         engine.kind,
         own_roles,
-        dtype=engine.dtype,
         max_context=sizing.context_tokens,
         tensor_parallel=chosen.tensor_parallel,
         memory=chosen.memory,
-        cards={role: own.gpus for role, own in spec.settings.items()},
+        models=spec.settings,
         concurrency=spec.concurrency,
         candidates=method.parallel,
         target_candidates=method.target_parallel,
