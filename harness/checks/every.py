@@ -51,12 +51,11 @@ def _outcome(name: str, future: Future[list[Check]], question: Question) -> list
 
 def _models(question: Question) -> Iterator[Check]:
     folders: dict[Role, Path] = {}
-    for role, name in question.models.items():
+    for role, name in question.named.items():
         files = inputs.find_model(role, name, question)
         yield from files.checks
         if files.folder is not None:
             folders[role] = files.folder
-    if question.selection_adapter is not None:
-        yield inputs.check_adapter(question.selection_adapter)
+    yield from (inputs.check_adapter(own.adapter) for own in question.models.values() if own.adapter is not None)
     yield from sizes.check_sizes(question, folders)
     yield from inputs.check_tokenizers(folders, question)

@@ -25,8 +25,7 @@ def check_devices(question: Question) -> Iterator[Check]:
     if not question.workers_run_here:
         yield ok("gpu", "none here, and none is needed here: --on-node checks a node's")
         return
-    sbatch = question.sbatch or {}
-    gpu_options = [key for key in ("gpus", "gpus-per-node", "gres") if question.on_node and sbatch.get(key)]
+    gpu_options = [key for key in ("gpus", "gpus-per-node", "gres") if question.on_node and question.sbatch.get(key)]
     if gpu_options:
         yield failure("gpu", f"none in this job despite {', '.join(gpu_options)}: check gres.conf and drivers")
     else:
@@ -49,7 +48,8 @@ def _gpus(question: Question) -> Iterator[Check]:
         else:
             yield ok(f"gpu {card.index}", text)
     # Where cards are named, the plan of their memory says which are missing.
-    needed = 1 if any(question.cards.values()) else max(question.tensor_parallel.values(), default=1)
+    settings = question.models.values()
+    needed = 1 if any(own.gpus for own in settings) else max((own.tensor_parallel or 1 for own in settings), default=1)
     if question.workers_run_here and len(cards) < needed:
         text = f"{len(cards)} of the {needed} that --target.tensor-parallel or --draft.tensor-parallel needs"
         yield failure("gpu", text)
@@ -82,7 +82,7 @@ def check_driver(question: Question) -> Iterator[Check]:
     nvidia = [card for card in cards if card.vendor == "nvidia"]
     if nvidia:
         yield _driver(nvidia[0])
-    if any(card.is_exclusive for card in nvidia) and question.method not in ("vanilla", "specdecode"):
+    if any(card.is_exclusive for card in nvidia) and question.launch.method not in ("vanilla", "specdecode"):
         yield warning(
             "compute mode",
             "Exclusive_Process: a card serves one engine. Give draft and target cards of their own (--draft.gpus, "

@@ -19,6 +19,7 @@ from harness.engines import libraries, registry, speculation
 from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import (
+    Proposer,
     draft_sampling,
     greedy_drafts_notice,
     unsupported_reason,
@@ -145,7 +146,7 @@ def _engine(question: Question) -> str:
 
 
 def _has_the_workers_packages(question: Question) -> bool:
-    return question.on_node or not (question.has_own_python or (question.sbatch or {}).get("setup"))
+    return question.on_node or not (question.has_own_python or question.sbatch.get("setup"))
 
 
 def _described(weights: models.WeightFiles) -> str:
@@ -188,7 +189,7 @@ def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterat
         return
     found = {role: _try_tokenizer(role, folder, question) for role, folder in folders.items()}
     for role in folders:
-        yield _checked_tokenizer(role, found[role], has_variables=bool(question.templates.get(role)))
+        yield _checked_tokenizer(role, found[role], has_variables=bool(question.models[role].template))
     pair = [role for role in folders if role != "reward"]
     fingerprints = {found[role].get("fingerprint") for role in pair}
     if len(pair) == 2 and None not in fingerprints:
@@ -226,10 +227,11 @@ def _properties(role: Role, folder: Path, question: Question) -> dict[str, Any]:
     from harness.weights.prompt_trial import check_prompts
     from harness.weights.tokenizer import HFTokenizer
 
-    asked = Conventions.of(question.templates.get(role), question.thinking_tags.get(role))
+    own, launch = question.models[role], question.launch
+    asked = Conventions.of(own.template, own.thinking_tags)
     tokenizer = HFTokenizer(str(folder), None, asked)
     wording = prompt_file.of_stored(question.prompts)
-    options = check_prompts(tokenizer, role, question.method, dict(question.params or {}), wording)
+    options = check_prompts(tokenizer, role, launch.method, dict(launch.parameters), wording)
     labels = f"one token for each of {' '.join(options)}" if options else "it gives no verdicts"
     return {
         "fingerprint": tokenizer.fingerprint,
@@ -242,13 +244,13 @@ def _properties(role: Role, folder: Path, question: Question) -> dict[str, Any]:
 
 def check_servers(question: Question) -> Iterator[Check]:
     """Check each role's server: that it can be reached, what it runs, and every kind of request."""
-    for role, text in question.servers.items():
-        address, subject = ServerAddress.parse(f"--{role}", text), f"{role} server"
+    for role, asked in question.served.items():
+        address, subject = ServerAddress.parse(f"--{role}", str(asked.model)), f"{role} server"
         if not question.workers_run_here and address.is_loopback:
             yield warning(subject, f"{address.shown} is this machine only: the jobs look for a server on their nodes")
         try:
-            found = discovery.find_here(address, role, question.served_models.get(role))
-            own = discovery.own_tokenizer(role, found.model, found.root, question.tokenizers.get(role))
+            found = discovery.find_here(address, role, asked.served_model)
+            own = discovery.own_tokenizer(role, found.model, found.root, asked.tokenizer)
             notices = discovery.check_here(address, role, found, own)
         except EngineDied as error:
             where = "" if question.workers_run_here else " from here; --on-node asks from a node"
@@ -285,13 +287,14 @@ those of Qwen2.5-Math's evaluation for the others. A hub copy in another row ord
 def of_question(question: Question) -> sources.Dataset:
     """Return the dataset that is asked about. Raises what `harness.problems.sources.load` raises."""
     folder = Path(question.data_dir) if question.data_dir else None
-    assert question.dataset is not None
-    return sources.load(question.dataset, folder, question.seed, question.split, question.columns)
+    launch = question.launch
+    assert launch.dataset is not None
+    return sources.load(launch.dataset, folder, launch.seed, launch.split, launch.columns)
 
 
 def check_dataset(question: Question) -> Iterator[Check]:
     """Check that the dataset can be read, and its number of problems and hash."""
-    if question.dataset is None:
+    if question.launch.dataset is None:
         return
     try:
         loaded = of_question(question)
@@ -316,35 +319,35 @@ _SPECULATION = "speculation"
 
 def check_speculation(question: Question) -> Iterator[Check]:
     """Check what `--spec-decode` needs; nothing without it."""
-    if question.spec_decode is None:
+    if (proposing := question.spec_decode) is None:
         return
-    is_here = question.packages_are_here
+    is_here, temperature = question.packages_are_here, question.launch.temperature_of("target")
     kind = registry.resolved(question.engine, is_here=is_here)
     device = environment.accelerator() if question.workers_run_here else "gpu"
-    if reason := unsupported_reason(kind, device, question.temperature, question.spec_decode, is_here=is_here):
+    if reason := unsupported_reason(kind, device, temperature, proposing, is_here=is_here):
         yield failure(_SPECULATION, reason)
         return
-    yield from _weights(question)
-    sampling = draft_sampling(question.spec_decode, question.spec_sampling)
-    if notice := greedy_drafts_notice(sampling, question.temperature):
+    yield from _weights(question, proposing)
+    sampling = draft_sampling(proposing, question.launch.spec_sampling)
+    if notice := greedy_drafts_notice(sampling, temperature):
         yield warning(_SPECULATION, notice)
 
 
-def _weights(question: Question) -> Iterator[Check]:
+def _weights(question: Question, proposing: Proposer) -> Iterator[Check]:
     """Check the files of the proposing weights, and that they are for the target, as far as files are at hand."""
-    assert question.spec_decode is not None
-    target = models.resolve(question.models["target"]) if "target" in question.models else None
-    named = question.speculator or (question.models.get("draft") if question.spec_decode == "draft" else None)
+    names, own = question.named, question.launch.spec_model
+    target = models.resolve(names["target"]) if "target" in names else None
+    named = own or (names.get("draft") if proposing == "draft" else None)
     weights = speculation.resolve(named) if named else None
-    if question.speculator is not None and weights is not None:
+    if own is not None and weights is not None:
         yield from check_speculator(weights)
     if target is None:
         return
     try:
-        samples_drafts = question.spec_sampling == "probabilistic"
-        speculation.check_pair(question.spec_decode, target, weights, samples_drafts=samples_drafts)
+        samples_drafts = question.launch.spec_sampling == "probabilistic"
+        speculation.check_pair(proposing, target, weights, samples_drafts=samples_drafts)
     except ValueError as problem:
         yield failure(_SPECULATION, str(problem))
         return
-    if question.spec_decode == "eagle3" and weights and (notice := speculation.other_target_notice(target, weights)):
+    if proposing == "eagle3" and weights and (notice := speculation.other_target_notice(target, weights)):
         yield warning(_SPECULATION, notice)

@@ -8,15 +8,14 @@ from pathlib import Path
 from harness import gpus
 from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.checks.inputs import of_question
-from harness.context import context_to_open, required_context_tokens
+from harness.context import required_context_tokens
 from harness.engine import Role
 from harness.engines import registry, speculation
 from harness.environment import accelerator
-from harness.methods import build
+from harness.methods import Method
 from harness.plural import counted
 from harness.problems import benchmarks
 from harness.prompt_file import of_stored
-from harness.settings.roles import ModelSettings
 from harness.sizing.card_plan import DoesNotFit, NotPlannable, engine_line, room_line
 from harness.sizing.cards import GPU_MEMORY, Card, cards_here, cards_of_worker
 from harness.sizing.run_sizing import (
@@ -25,7 +24,6 @@ from harness.sizing.run_sizing import (
     assumed_models,
     check_flags,
     demands,
-    most_tokens,
     planned,
     short_contexts,
 )
@@ -45,10 +43,11 @@ def check_sizes(question: Question, folders: Mapping[Role, Path]) -> Iterator[Ch
     `folders` are those of the models on this machine, by role.
     """
     is_planned = question.engine == registry.AUTO or registry.capabilities(question.engine).is_planned
-    if not is_planned or question.method is None or not question.models:
+    method = question.method
+    if not is_planned or method is None or not question.named:
         return
     try:
-        yield from _checks(question, _sizing(question, folders))
+        yield from _checks(question, _sizing(question, method, folders))
     except NotPlannable as reason:
         yield warning(_SUBJECT, f"{reason}; {_GIVE}")
     except ValueError as reason:  # DoesNotFit among them
@@ -64,7 +63,7 @@ def _checks(question: Question, sizing: RunSizing) -> Iterator[Check]:
         elif gpus.visible_gpus():
             yield warning(_SUBJECT, f"the driver does not say how much memory the GPUs have; {_GIVE}")
         return
-    job = cards_of_worker(question.sbatch or {}, question.workers_per_task)
+    job = cards_of_worker(question.sbatch, question.launch.workers_per_task)
     check_flags(sizing, None if job is None else job.count)
     if job is None:
         yield (ok if question.engine == registry.AUTO else warning)(_SUBJECT, "no GPU is asked for (--gpus-per-node)")
@@ -95,33 +94,25 @@ def _planned(sizing: RunSizing, cards: Sequence[Card], *, is_assumed: bool = Fal
         yield ok(_SUBJECT, f"assumed: the sizes of {names}, whose config.json is not on this machine")
 
 
-def _sizing(question: Question, folders: Mapping[Role, Path]) -> RunSizing:
-    method = build(str(question.method), dict(question.params or {}))
-    prompt_tokens = _prompt_tokens(question)
-    files = {role: _files(name, folders.get(role)) for role, name in question.models.items()}
+def _sizing(question: Question, method: Method, folders: Mapping[Role, Path]) -> RunSizing:
+    launch = question.launch
+    files = {role: _files(name, folders.get(role)) for role, name in question.named.items()}
     proposes = files.get("draft") if question.spec_decode == "draft" else None
-    if question.speculator is not None:
-        reference = speculation.resolve(question.speculator)
+    if launch.spec_model is not None:
+        reference = speculation.resolve(launch.spec_model)
         proposes = ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
-    return RunSizing(
-        models={role: model for role, model in files.items() if role in method.roles},
-        context_tokens=context_to_open(method, prompt_tokens, question.token_budget, question.max_context),
-        sample_tokens=most_tokens(method, prompt_tokens, question.token_budget),
-        concurrency=question.concurrency,
-        candidates=method.parallel,
-        target_candidates=method.target_parallel,
-        settings={
-            role: ModelSettings(
-                dtype=question.dtype,
-                tensor_parallel=question.tensor_parallel.get(role),
-                memory=question.memory.get(role),
-                gpus=question.cards.get(role),
-            )
-            for role in method.roles
-        },
+    adapters = [own.adapter for own in question.models.values() if own.adapter is not None]
+    return RunSizing.for_method(
+        method,
+        files,
+        question.models,
+        prompt_tokens=_prompt_tokens(question),
+        token_budget=launch.token_budget,
+        max_context=launch.max_context,
+        concurrency=launch.concurrency,
         speculator=proposes,
-        speculative_tokens=question.spec_tokens,
-        adapter_rank=adapter.read(question.selection_adapter).served_rank if question.selection_adapter else 0,
+        speculative_tokens=speculation.tokens_at_a_time(question.spec_decode, launch.spec_tokens) or 0,
+        adapter_rank=adapter.read(adapters[0]).served_rank if adapters else 0,
     )
 
 
@@ -134,7 +125,7 @@ def _files(name: str, folder: Path | None) -> ModelFiles:
 
 
 def _prompt_tokens(question: Question) -> int:
-    if question.dataset is None:
+    if question.launch.dataset is None:
         return _PROMPT_TOKENS
     try:
         problems = of_question(question).problems

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.cli.command import FurtherOption, OneLineErrors
-from harness.context import context_to_open, required_context_tokens
+from harness.context import required_context_tokens
 from harness.engine import Role
 from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_time
 from harness.methods import build
@@ -30,7 +30,6 @@ from harness.sizing.run_sizing import (
     assumed_models,
     check_flags,
     check_plannable,
-    most_tokens,
     planned,
     short_contexts,
 )
@@ -178,14 +177,13 @@ def _sizing(
     names = models.by_role(method, roles, named, "gpu").names
     references = {role: models.resolve(name) for role, name in names.items()}
     files = {role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in references.items()}
-    return RunSizing(
-        models={role: files[role] for role in built.roles},
-        context_tokens=context_to_open(built, prompt_tokens, token_budget),
-        sample_tokens=most_tokens(built, prompt_tokens, token_budget),
+    return RunSizing.for_method(
+        built,
+        files,
+        {role: ModelSettings(tensor_parallel=width) for role, width in widths.items()},
+        prompt_tokens=prompt_tokens,
+        token_budget=token_budget,
         concurrency=concurrency,
-        candidates=built.parallel,
-        target_candidates=built.target_parallel,
-        settings={role: ModelSettings(tensor_parallel=widths[role]) for role in built.roles},
         speculator=files["draft"] if proposing == "draft" else None,
         speculative_tokens=tokens_at_a_time(proposing, None) or 0,
     )

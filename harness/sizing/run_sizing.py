@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any, Self
 
 from harness.cli.toml_file import read_toml
+from harness.context import context_to_open
 from harness.engine import Role
 from harness.engines import placement, registry
 from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
@@ -60,6 +62,29 @@ class RunSizing:
     speculative_tokens: int = 0
     adapter_rank: int = 0
     """Rank that the target's engine serves LoRA weights with; 0 without."""
+
+    @classmethod
+    def for_method(
+        cls,
+        method: Method,
+        files: Mapping[Role, ModelFiles],
+        settings: Mapping[Role, ModelSettings],
+        *,
+        prompt_tokens: int,
+        token_budget: int,
+        max_context: int | None = None,
+        **others: Any,
+    ) -> Self:
+        """Return the sizing of a method's run. `files`: of models that it does not have, too; `others`: fields."""
+        return cls(
+            models={role: files[role] for role in method.roles if role in files},
+            context_tokens=context_to_open(method, prompt_tokens, token_budget, max_context),
+            sample_tokens=most_tokens(method, prompt_tokens, token_budget),
+            candidates=method.parallel,
+            target_candidates=method.target_parallel,
+            settings={role: settings[role] for role in method.roles if role in settings},
+            **others,
+        )
 
     @property
     def roles(self) -> tuple[Role, ...]:
