@@ -33,8 +33,7 @@ from harness.problems import benchmarks
 from harness.problems.problem import Problem
 from harness.recording import Model, recording_models
 from harness.settings.roles import DataType, ModelSettings
-from harness.sizing.card_plan import DoesNotFit
-from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
+from harness.sizing.card_plan import DoesNotFit, ModelFiles, RunSizing, chosen_here
 from harness.trace import Trace
 from harness.weights import models
 

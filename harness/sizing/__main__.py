@@ -6,7 +6,7 @@ Nothing is loaded and no GPU is needed: the models' configurations and the cards
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -21,18 +21,21 @@ from harness.methods import build
 from harness.methods.references import FORMS, resolve
 from harness.problems import benchmarks, own_problems, sources
 from harness.settings.declaration import ROLES
-from harness.settings.roles import ModelSettings, flat_role_name
-from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, describe_cards
-from harness.sizing.cards import Card, parse_cards
-from harness.sizing.run_sizing import (
+from harness.settings.roles import ROLE_SETTINGS, ModelSettings, flat_role_name
+from harness.sizing.card_plan import (
+    DoesNotFit,
     ModelFiles,
+    NotPlannable,
+    Plan,
     RunSizing,
     assumed_models,
     check_flags,
     check_plannable,
+    describe_cards,
     planned,
     short_contexts,
 )
+from harness.sizing.cards import Card, parse_cards
 from harness.weights import models
 
 _TYPES = ("L40S", "A100-40", "A100-80", "H100-80")
@@ -48,6 +51,16 @@ Examples:
   python -m harness.sizing --gpus 4xH100-80 --gpus 8xL40S \\
     --draft r1-distill-qwen-1.5b --target qwq-32b --token-budget 32768
 """
+
+
+def _widths(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the flag of each model's width."""
+    for role in reversed(ROLES):
+        one = ROLE_SETTINGS[flat_role_name(role, "tensor_parallel")]
+        text = f"GPUs that the {'reward model' if role == 'reward' else role} is split over."
+        flags = [one.spelled, *one.aliases, one.name]
+        command = click.option(*flags, cls=FurtherOption, type=click.IntRange(1), help=text)(command)
+    return command
 
 
 @click.command(cls=OneLineErrors, epilog=_EXAMPLES)
@@ -92,30 +105,7 @@ Examples:
 @click.option(
     "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
 )
-@click.option(
-    "--draft.tensor-parallel",
-    "--draft-tensor-parallel",
-    "draft_tensor_parallel",
-    cls=FurtherOption,
-    type=click.IntRange(1),
-    help="GPUs that the draft is split over.",
-)
-@click.option(
-    "--target.tensor-parallel",
-    "--target-tensor-parallel",
-    "target_tensor_parallel",
-    cls=FurtherOption,
-    type=click.IntRange(1),
-    help="GPUs that the target is split over.",
-)
-@click.option(
-    "--reward.tensor-parallel",
-    "--reward-tensor-parallel",
-    "reward_tensor_parallel",
-    cls=FurtherOption,
-    type=click.IntRange(1),
-    help="GPUs that the reward model is split over.",
-)
+@_widths
 def main(
     choices: Sequence[str],
     dataset: str | None,

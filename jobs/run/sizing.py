@@ -12,16 +12,19 @@ from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Cluster
-from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, plan_lines
-from harness.sizing.cards import GPU_MEMORY, Option, cards_here, cards_of_worker
-from harness.sizing.run_sizing import (
+from harness.sizing.card_plan import (
+    DoesNotFit,
     ModelFiles,
+    NotPlannable,
+    Plan,
     RunSizing,
     assumed_models,
     check_flags,
     demands,
+    plan_lines,
     planned,
 )
+from harness.sizing.cards import GPU_MEMORY, Option, cards_here, cards_of_worker
 from harness.weights import adapter
 from jobs.run.spec import ModelSpec, RunSpec
 

@@ -17,8 +17,7 @@ from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
-from harness.sizing.card_plan import DoesNotFit
-from harness.sizing.run_sizing import Chosen, RunSizing, asked_for, chosen_here, small_models
+from harness.sizing.card_plan import Chosen, DoesNotFit, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import adapter, prompt_trial
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder

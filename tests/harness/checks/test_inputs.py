@@ -106,10 +106,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_model_folder_is_a_failure_that_names_what_is_missing(tmp_path: Path, damage: str) -> None:
     folder = write_model(tmp_path / "model")
-    assert worst_status(inputs.find_model("target", str(folder), QUESTION).checks) == "ok"
+    assert worst_status(inputs.find_model("target", str(folder), QUESTION)[0]) == "ok"
     harm, text = DAMAGES[damage]
     harm(folder)
-    checks = inputs.find_model("target", str(folder), QUESTION).checks
+    checks, _ = inputs.find_model("target", str(folder), QUESTION)
     assert worst_status(checks) == "failure"
     assert text in problem_texts(checks)
 
@@ -118,7 +118,7 @@ def test_a_configuration_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     names = ["\x1b[2J" + "X" * 10_000 + "ForMaskedLM"]
     (folder / "config.json").write_text(json.dumps({"model_type": "x", "architectures": names}))
-    [check] = inputs.find_model("target", str(folder), QUESTION).checks
+    [check], _ = inputs.find_model("target", str(folder), QUESTION)
     assert check.status == "failure"
     assert check.text.isprintable()
     assert len(check.text) < 1000

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.checks import every, hardware, packages, storage
+from harness.checks import every, machine, storage
 from harness.checks.finding import Check, Status
 from jobs.slurm.checks import check_slurm
 from tests.harness.cards import card, put_nvidia_smi
@@ -122,7 +122,7 @@ def test_a_check_that_breaks_or_hangs_is_reported_and_the_others_complete() -> N
 
 def test_packages_that_are_missing_or_of_another_version_are_failures_with_their_remedy() -> None:
     lines = ["click>=8", "rich<1", "no-such-package-of-ours>=2", 'never-needed; python_version < "3"']
-    checks = list(packages.check_packages(lines))
+    checks = list(machine.check_packages(lines))
     assert [check.status for check in checks] == ["failure", "failure", "ok"]
     assert 'pip install "rich<1"' in checks[0].text
     assert 'not installed: pip install "no-such-package-of-ours>=2"' in checks[1].text
@@ -154,7 +154,7 @@ def test_a_vllm_that_cannot_be_used_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, status: Status, message: str
 ) -> None:
     fake_vllm(tmp_path, monkeypatch, body)
-    checks = [c for c in packages.check_engine(asked(probe_seconds=5)) if "imported" in c.text or "lacks" in c.text]
+    checks = [c for c in machine.check_engine(asked(probe_seconds=5)) if "imported" in c.text or "lacks" in c.text]
     assert (worst_status(checks), message in problem_texts(checks)) == (status, True), checks
 
 
@@ -180,7 +180,7 @@ def test_gpus_are_checked(
     put_nvidia_smi(tmp_path, monkeypatch, [card(i, "NVIDIA H200", 143771, used) for i in range(2)])
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    checks = list(hardware.check_devices(asked(models={"target": "m"}, target_tensor_parallel=ranks)))
+    checks = list(machine.check_devices(asked(models={"target": "m"}, target_tensor_parallel=ranks)))
     assert worst_status(checks) == status
     assert message in problem_texts(checks)
 
@@ -188,7 +188,7 @@ def test_gpus_are_checked(
 def test_a_job_that_requested_gpus_and_sees_none_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     question = asked(on_node=True, sbatch={"gpus-per-node": "2"})
-    assert worst_status(list(hardware.check_devices(question))) == "failure"
+    assert worst_status(list(machine.check_devices(question))) == "failure"
 
 
 def test_no_slurm_is_a_failure_only_with_cluster_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
