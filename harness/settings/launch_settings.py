@@ -378,13 +378,15 @@ class PartialLaunch:
         Hyper-parameters stand among them, or by name in the table `parameters`. Raises BadLaunch.
         """
         from harness.methods.parameters import parameter_names
+        from harness.methods.references import resolve
 
         try:
             values = {
                 name: from_toml(value)
                 for name, value in flattened({n: v for n, v in flags.items() if v is not None}).items()
             }
-            parameters = own_parameters(values)
+            named = values.get("method")
+            parameters = own_parameters(values, None if named is None else resolve(str(named)))
         except ValueError as error:
             raise BadLaunch(str(error)) from error
         declared = settings_of(Launch)
@@ -450,15 +452,14 @@ RESERVED: Final = frozenset(_reserved())
 """Names that a hyper-parameter may have, but then without a flag of its own: the launcher has one of this name."""
 
 
-def own_parameters(values: dict[str, Any]) -> dict[str, Any]:
-    """Take the hyper-parameters out of flags, whose names have underscores, and return them by name.
+def own_parameters(values: dict[str, Any], method: str | None) -> dict[str, Any]:
+    """Take the hyper-parameters of a method out of flags, whose names have underscores, and return them by name.
 
-    `parameter` holds words NAME=VALUE, `parameters` is a table. Raises ValueError where one is set twice.
+    `parameter` holds words NAME=VALUE, `parameters` is a table. `method`: None, for those of every built-in method.
+    Raises ValueError where one is set twice.
     """
     from harness.methods.parameters import assignments, parameter_names, switch_names
-    from harness.methods.references import resolve
 
-    method = resolve(str(values["method"])) if values.get("method") is not None else None
     given = values.pop("parameters", {})
     if not isinstance(given, Mapping):
         raise ValueError("parameters: expected a table of hyper-parameters by name")
