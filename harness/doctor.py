@@ -131,19 +131,17 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         model_settings.recorded(launch, role, "vllm" if launch.engine == "auto" else launch.engine)
     roles = _roles(launch)
     served.addresses(launch, roles)
-    return Question(
-        launch=launch.changed(
-            output=launch.output.absolute(),
-            dataset=_absolute_dataset(launch.dataset),
-            data_dir=None,
-            spec_model=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
-        ),
-        models=_models(launch, roles, cluster),
-        data_dir=str(launch.data_dir.absolute()) if launch.data_dir else None,
-        prompts=prompt_file.load(launch.prompts).stored if launch.prompts else None,
-        cluster=cluster,
-        sbatch=sbatch_options(launch),
+    prompts, sbatch = prompt_file.load(launch.prompts).stored if launch.prompts else None, sbatch_options(launch)
+    data_dir = str(launch.data_dir.absolute()) if launch.data_dir else None
+    named = launch.target.adapter
+    launch = launch.changed(
+        output=launch.output.absolute(),
+        dataset=_absolute_dataset(launch.dataset),
+        data_dir=None,
+        spec_model=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
+        target=replace(launch.target, adapter=adapter.read(named).path if named else None),
     )
+    return Question(launch, _models(launch, roles, cluster), data_dir, prompts, cluster, sbatch)
 
 
 def _roles(launch: PartialLaunch) -> tuple[Role, ...]:
@@ -163,21 +161,17 @@ def _models(launch: PartialLaunch, roles: tuple[Role, ...], cluster: Cluster) ->
         device = "gpu" if cluster == "slurm" else environment.accelerator()
         compares = build(launch.method, dict(launch.parameters)).asks_equivalence
         names = dict(models.by_role(launch.method, roles, names, device, compares=compares).names)
+    own = {role: launch.roles[role] for role in names}
+    tokenizers = {role: told.tokenizer and _absolute_folder(told.tokenizer) for role, told in own.items()}
     return {
-        role: replace(
-            own := launch.roles[role],
-            model=name,
-            tokenizer=_absolute_folder(own.tokenizer),
-            adapter=adapter.read(own.adapter).path if own.adapter else None,
-            dtype=launch.dtype_of(role),
-        )
-        for role, name in names.items()
+        role: replace(told, model=names[role], tokenizer=tokenizers[role], dtype=launch.dtype_of(role))
+        for role, told in own.items()
     }
 
 
-def _absolute_folder(name: str | None) -> str | None:
+def _absolute_folder(name: str) -> str:
     """Return a folder as an absolute path, any other name as it is."""
-    folder = None if name is None else models.folder_named(name)
+    folder = models.folder_named(name)
     return name if folder is None else str(folder.absolute())
 
 
@@ -192,13 +186,10 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
 
     `further_names` are valid beside the models' names.
     """
-    if (folder := models.folder_named(name)) is not None:
-        return str(folder.absolute())
-    if is_address(name):
-        return name
-    if name.lower() not in {models.SMOLLM, *models.BUNDLED} and name.lower() not in further_names:
+    is_known = name.lower() in {models.SMOLLM, *models.BUNDLED} or name.lower() in further_names
+    if models.folder_named(name) is None and not is_address(name) and not is_known:
         models.resolve(name)
-    return name
+    return _absolute_folder(name)
 
 
 def _look(question: Question) -> list[Check]:

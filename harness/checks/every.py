@@ -56,6 +56,7 @@ def _models(question: Question) -> Iterator[Check]:
         yield from found
         if folder is not None:
             folders[role] = folder
-    yield from (inputs.check_adapter(own.adapter) for own in question.models.values() if own.adapter is not None)
+    if question.launch.target.adapter is not None:
+        yield inputs.check_adapter(question.launch.target.adapter)
     yield from inputs.check_sizes(question, folders)
     yield from inputs.check_tokenizers(folders, question)

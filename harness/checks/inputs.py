@@ -396,7 +396,6 @@ def _sizing(question: Question, method: Method, folders: Mapping[Role, Path]) ->
     if launch.spec_model is not None:
         reference = speculation.resolve(launch.spec_model)
         proposes = ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
-    adapters = [own.adapter for own in question.models.values() if own.adapter is not None]
     return RunSizing.for_method(
         method,
         files,
@@ -407,7 +406,7 @@ def _sizing(question: Question, method: Method, folders: Mapping[Role, Path]) ->
         concurrency=launch.concurrency,
         speculator=proposes,
         speculative_tokens=speculation.tokens_at_a_time(question.spec_decode, launch.spec_tokens) or 0,
-        adapter_rank=adapter.read(adapters[0]).served_rank if adapters else 0,
+        adapter_rank=adapter.read(launch.target.adapter).served_rank if launch.target.adapter else 0,
     )
 
 

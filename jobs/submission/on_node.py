@@ -122,8 +122,8 @@ def _parameters(question: Question) -> dict[str, Any]:
     parameters = profiles.submitit_parameters({**question.sbatch, "time": _MINUTES})
     parameters.pop("array_parallelism", None)
     if isinstance(own := parameters.get("python"), PythonCommand):
-        launch, adapters = question.launch, [one.adapter for one in question.models.values()]
-        named = [*question.named.values(), *adapters, launch.spec_model, question.data_dir]
+        launch = question.launch
+        named = [*question.named.values(), launch.target.adapter, launch.spec_model, question.data_dir]
         parameters["python"] = own.showing([name for name in named if name])
     additional = {name: value for name, value in parameters["additional_parameters"].items() if name != "requeue"}
     return {**parameters, "signal_delay_s": 5, "additional_parameters": additional}
