@@ -13,7 +13,6 @@ from pathlib import Path
 
 from harness import environment, gpus
 from harness.checks.finding import Check, Question, failure, ok, warning
-from harness.context import required_context_tokens
 from harness.engine import EngineDied, Role
 from harness.engines import libraries, registry, speculation
 from harness.engines.served import discovery
@@ -26,6 +25,7 @@ from harness.engines.speculation import (
 )
 from harness.environment import accelerator
 from harness.methods import Method
+from harness.methods.method import required_context_tokens
 from harness.plural import counted
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import dataset_hash
@@ -320,8 +320,6 @@ def _weights(question: Question, proposing: Proposer) -> Iterator[Check]:
     except ValueError as problem:
         yield failure(_SPECULATION, str(problem))
         return
-    if proposing == "eagle3" and weights and (notice := speculation.other_target_notice(target, weights)):
-        yield warning(_SPECULATION, notice)
 
 
 _SUBJECT = "memory plan"

@@ -19,13 +19,13 @@ from functools import partial
 from itertools import product
 from typing import Any, Self, TypeVar
 
-from harness.context import context_to_open
 from harness.engine import Role
 from harness.engines import placement, registry
 from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
 from harness.engines.settings import most_requests
 from harness.environment import accelerator
 from harness.methods import Method
+from harness.methods.method import context_to_open
 from harness.plural import counted
 from harness.settings.roles import ModelSettings
 from harness.sizing.cards import Card, cards_here, known_card
