@@ -84,10 +84,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "GGUF alone": (as_gguf, "has GGUF weights alone"),
     "a shard is something else": (lambda f: (f / SECOND).write_text("<html>Not found</html>" * 9), "not a safetensors"),
-    "numbered shards without their index": (
-        lambda f: remove(f, SECOND, INDEX),
-        "1 of 2 weight files are missing",
-    ),
     "no weights": (lambda f: remove(f, *(p.name for p in f.glob("model*"))), "no weights"),
     "the index is broken": (lambda f: cut(f / INDEX), "not a valid index of weights"),
     "no config.json": (lambda f: (f / "config.json").unlink(), "has no config.json"),
