@@ -38,7 +38,6 @@ _LEFT_OUT = (
     )),
     # What finds and loads a method of a user's own, whose code is hashed beside this one.
     *(f"harness/methods/{name}.py" for name in ("plugins", "references")),
-    "harness/engines/start_log.py",  # lines in a log
     "harness/sizing/__main__.py",
     "harness/weights/prompt_trial.py",
     "jobs/work/attempt.py",

@@ -144,7 +144,10 @@ WRONG = [
     (OWN + "rsd --threshold 0.5", "--threshold is not a parameter of rsd, which takes --delta, --weighting, "),
     (OWN + "vanilla --reward demo-target", "--reward: vanilla does not rate steps with a reward model"),
     (SERVED + "SERVER --target.tokenizer own --target.served-model x", "does not serve 'x'; it serves: org/story"),
-    (SERVED + "SERVER --target.tokenizer my.jsonl", "--target.tokenizer my.jsonl: no tokenizer of a known model"),
+    (
+        SERVED + "SERVER --target.tokenizer my.jsonl",
+        "--target.tokenizer my.jsonl: no known model, hub id or folder with a tokenizer",
+    ),
     (SERVED + "ftp://host/v1", "--target: not an address of a server; valid: http://HOST:PORT/v1"),
 ]
 
