@@ -1,7 +1,7 @@
 """The benchmarks by name, and their problems: from JSON Lines files, from the package (demo), or from the hub.
 
 Every source is first converted to the same record (`problem`, `answer` and optionally `answers`, `alternatives`,
-`choices`, `unit`, `tolerance`, `level`, `subject`), and one function makes a `Problem` of a record.
+`choices`, `unit`, `tolerance`, `level`, `subject`, `family`), and one function makes a `Problem` of a record.
 
 Revisions of hub datasets are full commit ids that several independent public repositories pin. Where none could be
 confirmed, the revision is None: the current state is read, and `Loaded.source` records its commit.
@@ -414,6 +414,7 @@ def to_problem(benchmark: Benchmark, index: int, record: Record, seed: int) -> P
         choices=choices,
         level=_optional(record, "level"),
         subject=_optional(record, "subject"),
+        family=_optional(record, "family"),
         unit=_optional(record, "unit"),
         tolerance=None if record.get("tolerance") is None else float(record["tolerance"]),
     )

@@ -171,7 +171,7 @@ AnswerRule = Literal["text", "integer", "boxed", "hashes", "index-from-0", "inde
 last `\\boxed` of a solution; behind `####` at the end of a solution; or as the index of the right option."""
 HUB = "hf:"
 REQUIRED = ("problem", "answer")
-FIELDS = (*REQUIRED, "id", "choices", "answers", "alternatives", "level", "subject", "unit", "tolerance")
+FIELDS = (*REQUIRED, "id", "choices", "answers", "alternatives", "level", "subject", "family", "unit", "tolerance")
 """What a row may say of a problem; `harness.problems.problem.Problem` says what each is."""
 VALID = f"a file ({', '.join((*SUFFIXES, '.toml'))}) or {HUB}ORG/NAME[:CONFIG][@REVISION]"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
@@ -462,6 +462,7 @@ def _problem(own: OwnDataset, row: Row, index: int, seed: int) -> Problem:
         choices=choices if is_choice else (),
         level=_short(own, "level", values["level"], "") or None,
         subject=_short(own, "subject", values["subject"], "") or None,
+        family=_short(own, "family", values["family"], "") or None,
         unit=_short(own, "unit", values["unit"], "") or None,
         tolerance=_tolerance(values["tolerance"]),
     )
