@@ -19,6 +19,7 @@ from warehouse.statistics.bounded import (
     problems_needed,
     smallest_margin,
     which_is_better,
+    worst_case,
 )
 from warehouse.statistics.planning import minimum_detectable_effect
 
@@ -135,3 +136,29 @@ def test_the_minimum_detectable_effect_is_detected_with_its_power(n: int) -> Non
 def test_without_spread_or_with_one_problem_there_is_no_detectable_effect() -> None:
     assert minimum_detectable_effect(paired_difference(np.ones(30), np.ones(30)), 30) is None
     assert minimum_detectable_effect(paired_difference(np.ones(1), np.ones(1)), 1) is None
+
+
+def test_the_worst_case_is_the_bounded_interval_of_problems_and_of_equal_families() -> None:
+    rng = np.random.default_rng(6)
+    first, second = rng.binomial(16, 0.8, 60) / 16, rng.binomial(16, 0.7, 60) / 16
+    found, expected = worst_case(first, second, 0.02), paired_difference(first, second)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert found.p == pytest.approx(non_inferiority(first - second, 0.02))
+    of_families = worst_case(first, second, 0.02, [str(place // 3) for place in range(60)])
+    means = (first.reshape(20, 3).mean(axis=1), second.reshape(20, 3).mean(axis=1))
+    expected = paired_difference(*means)
+    assert (of_families.low, of_families.high) == pytest.approx((expected.low, expected.high))
+    assert of_families.families == 20
+    assert worst_case(first[:1], second[:1], 0.02).p is None
+
+
+def test_the_worst_case_of_unequal_families_is_that_of_drawn_weights() -> None:
+    rng, numbers = np.random.default_rng(7), np.repeat(np.arange(12), np.arange(1, 13))
+    values = rng.uniform(-0.2, 0.3, 78)
+    found = worst_case(values, np.zeros(78), 0.02, [str(number) for number in numbers])
+    sizes = np.arange(1, 13) / 6.5
+    means = np.array([values[numbers == number].mean() for number in range(12)])
+    weights = np.column_stack([rng.standard_gamma(1, (40_000, 12)) * sizes, rng.standard_gamma(0.5, 40_000)])
+    drawn = weights @ np.append(means, -1.0) / weights.sum(axis=1)
+    assert found.low == pytest.approx(float(np.quantile(drawn, 0.025)), abs=0.01)
+    assert found.p == pytest.approx(float(np.mean(drawn <= -0.02)), abs=0.01)
