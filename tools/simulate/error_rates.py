@@ -200,19 +200,23 @@ def _time(rng: Rng, repetitions: int, size: int, *, spread: float | None, what: 
 
 
 def _repeated(rng: Rng, repetitions: int, size: int, *, noise: RunNoise, n: int, spread: float) -> Result:
-    """Ratio of means of two settings with `size` repeats each; before: of the first runs, widened by the factor."""
+    """Ratio of means of two settings with `size` repeats each.
+
+    Before: of one more run of each, widened by the factor of the repeats of one setting.
+    """
     for _ in range(repetitions):
         first, second, truth = times(rng, n, spread)
-        runs = [
-            [one * np.exp(factor + rng.normal(0, 0.05, n)) for factor in run_factors(rng, size, noise)]
+        every = [
+            [one * np.exp(factor + rng.normal(0, 0.05, n)) for factor in run_factors(rng, size + 1, noise)]
             for one in (first, second)
         ]
-        pair = ratios.mean_of(runs[0][0]), ratios.mean_of(runs[1][0])
-        factor = run_factor([np.log(np.stack(group)) for group in runs])
+        runs = [repeats[1:] for repeats in every]
+        pair = ratios.mean_of(every[0][0]), ratios.mean_of(every[1][0])
+        factor = run_factor([np.log(np.stack(runs[0]))])
         # A run in ten that is slower makes every setting slower in the same way: the ratio stays.
         yield (
             truth,
-            ratios.ratio(*runs, resamples=999).of_means,
+            ratios.ratio(runs[0], runs[1], resamples=999).of_means,
             between_runs(ratios.ratio_of_means(*pair, resamples=999), factor),
         )
 
@@ -272,9 +276,9 @@ def lines() -> Iterator[Line]:
         "two clusters of families": (in_families(CLUSTERS), "equal", (20, 40, 66)),
     }
     for what, once, slow in (("difference (`paired`)", _difference, 1), ("worst case (`worst_case`)", _worst_case, 3)):
-        for name, (population, sizes, numbers) in broken.items():
-            variants = _of(once, population=[population], k=_KS, sizes=[sizes])
-            yield Line(what, name, numbers, variants, "families" if sizes else "problems", slow)
+        for name, (population, grouped, numbers) in broken.items():
+            variants = _of(once, population=[population], k=_KS, sizes=[grouped])
+            yield Line(what, name, numbers, variants, "families" if grouped else "problems", slow)
     for name in ("3 % lost", "8 % lost", "6 % loop"):
         variants = _of(_not_worse, population=[SKEWED[name]], k=_KS)
         yield Line("“not worse” withheld at −2 points (97.5)", name, _ALONE, variants, slow=3)

@@ -79,10 +79,11 @@ def on_these(
     how much its answers vary, and where no problem's answers vary.
     """
     estimate = float(np.mean(first_correct / first_samples - second_correct / second_samples))
-    errors = rerun_standard_error(first_correct, first_samples), rerun_standard_error(second_correct, second_samples)
-    if errors[0] is None or errors[1] is None:
+    own = rerun_standard_error(first_correct, first_samples)
+    other = rerun_standard_error(second_correct, second_samples)
+    if own is None or other is None:
         return Interval(estimate, None, None, None, "none: one sample of a problem")
-    error = float(np.hypot(*errors))
+    error = float(np.hypot(own, other))
     if not error:
         return Interval(estimate, None, None, error, "none: no problem's answers vary")
     half = float(special.ndtri((1 + level) / 2)) * error

@@ -38,7 +38,7 @@ class RunFactor:
         repeats: runs of each setting, whose logarithms are averaged; one number for a setting alone.
         """
         quantile = float(special.stdtrit(self.degrees, (1 + level) / 2))
-        return quantile * sum(1 / number for number in repeats) ** 0.5 * self.standard_deviation
+        return quantile * float(np.sqrt(np.sum(1 / np.array(repeats)))) * self.standard_deviation
 
 
 def run_factor(groups: Sequence[Floats]) -> RunFactor | None:

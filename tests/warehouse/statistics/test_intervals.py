@@ -8,8 +8,6 @@ from scipy import stats
 from statsmodels.api import OLS
 from statsmodels.stats.proportion import proportion_confint
 
-from tools.simulate.accuracy import before_covers, coverage, covers, draw
-from tools.simulate.intervals import holds
 from warehouse.statistics.bounded import accuracy, bounded_mean
 from warehouse.statistics.intervals import clustered, mean, mean_t, rerun_standard_error
 from warehouse.statistics.ratios import geometric_mean_ratio
@@ -62,20 +60,6 @@ def test_an_accuracy_interval_never_rises_when_an_answer_turns_wrong(n: int, k: 
                 assert before is not None
                 assert end <= before + 1e-7
             former = interval
-
-
-def test_where_a_few_problems_are_never_solved_an_accuracy_interval_holds() -> None:
-    """5 % of 30 problems with 16 samples: 82 % of the intervals used before contained the accuracy."""
-    assert coverage(covers, None, 30, 16, 400) > 0.95
-    assert coverage(before_covers, None, 30, 16, 400) < 0.88
-
-
-def test_the_quick_check_of_the_simulation_agrees_with_the_interval() -> None:
-    rng = np.random.default_rng(3)
-    for value in (0.85, 0.931, 0.99):
-        for _ in range(10):
-            values = draw(rng, None, 30, 4)
-            assert covers(values, value) == holds(accuracy(values), value)
 
 
 def test_an_accuracy_interval_stays_within_0_and_1_and_is_nearly_t_far_from_them() -> None:
@@ -152,7 +136,8 @@ def test_equal_families_have_the_clustered_error_of_statsmodels_and_one_degree_l
     found = mean_t(values, [f"family {number}" for number in numbers])
     assert found.standard_error == pytest.approx(expected.bse[0])
     assert (found.low, found.high) == pytest.approx(tuple(expected.conf_int()[0]))
-    assert (found.estimate, found.families, found.degrees) == (pytest.approx(values.mean()), 12, 11)
+    assert found.estimate == pytest.approx(values.mean())
+    assert (found.families, found.degrees) == (12, 11)
 
 
 def test_unequal_families_leave_the_estimate_and_are_left_out_one_at_a_time() -> None:
@@ -174,5 +159,6 @@ def test_problems_without_a_family_stand_alone_and_few_families_have_no_interval
     assert mean(values, [None] * 40) == mean(values, list("abcdefghijklmnopqrstuvwxyz0123456789ABCD")) == mean(values)
     assert clustered(values, np.ones(40), ["a", "a", *[None] * 38]).families == 39
     found = mean_t(values, ["a", "b", "c", "d"] * 10)
-    assert (found.estimate, found.low, found.families) == (pytest.approx(values.mean()), None, 4)
+    assert found.estimate == pytest.approx(values.mean())
+    assert (found.low, found.families) == (None, 4)
     assert found.kind == "none: 4 families, fewer than 10"

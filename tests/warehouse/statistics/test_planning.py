@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tools.simulate import plans
-from tools.simulate.skew import POPULATIONS
+from tools.simulate.populations import POPULATIONS
 from warehouse.statistics import bounded, planning
 from warehouse.statistics.planning import CannotPlan, Components, Moments, Pilot
 
