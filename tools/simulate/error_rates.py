@@ -103,13 +103,15 @@ def _range(values: Sequence[float]) -> str:
 
 def table(lines: Iterable[Line], repetitions: int) -> Iterator[str]:
     """Yield the lines of a Markdown table."""
-    yield "| interval | population | sizes | covers, % | before, % |"
+    yield f"| interval | population | sizes ({' / '.join(map(str, _ALONE))} problems) | covers, % | before, % |"
     yield "|---|---|---|---|---|"
+    former = ""
     for line in lines:
         used, replaced = zip(*cells(line, repetitions), strict=True)
         before = " / ".join(replaced) if any(replaced) else ""
-        sizes = " / ".join(map(str, line.sizes)) + f" {line.unit}"
-        yield f"| {line.what} | {line.population} | {sizes} | {' / '.join(used)} | {before} |"
+        sizes = "" if tuple(line.sizes) == _ALONE else " / ".join(map(str, line.sizes)) + f" {line.unit}"
+        what, former = "" if line.what == former else line.what, line.what
+        yield f"| {what} | {line.population} | {sizes} | {' / '.join(used)} | {before} |"
 
 
 def _labels(family: Numbers | None) -> list[str] | None:
