@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli import exit_codes
-from harness.cli.command import Date, OutputFile
+from harness.cli.command import DATE, OutputFile
 from harness.plural import counted
 from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RunCommand, given
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     required=True,
     help="TOML file of launches; an example: python -m jobs example suite.",
 )
-@click.option("--date", "night", type=Date(), help="Date of the night.  [default: today, UTC]")
+@click.option("--date", "night", type=DATE, metavar="YYYY-MM-DD", help="Date of the night.  [default: today, UTC]")
 @click.option("--wait", is_flag=True, help="On Slurm, wait for the verdict and end with its exit code.")
 @click.option(
     "--junit",
