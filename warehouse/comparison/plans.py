@@ -311,7 +311,7 @@ def write(plans: Sequence[Plan], left_out: Sequence[str], out: IO[str], shape: s
         json.dump({"plans": [_record(plan) for plan in plans], "left_out": list(left_out)}, out, indent=2)
         out.write("\n")
         return
-    screen = Screen(out)
+    screen = Screen(out, is_fitted=True)
     for plan in plans:
         items = (Line(line, is_item=True) for line in (*_basis_lines(plan), *_warnings(plan)))
         screen.show([Line(_title(plan), style="bold"), *items])
