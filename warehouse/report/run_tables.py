@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from grading.grade import VERDICTS
 from harness.cli.number_format import NOTHING, fixed, number, span
 from harness.cli.screen import Cell, Column, Table
+from harness.engine import Role
 from warehouse.comparison.manifests import wording
 from warehouse.comparison.show import merged
+from warehouse.model_columns import SHOWN_COLUMNS, column_of, model_columns
 from warehouse.render import warnings
 from warehouse.report.facts import Estimate, RunFacts, other_problems
 from warehouse.report.svg import Chart
@@ -357,15 +360,14 @@ def _is_marked(name: str, runs: Sequence[RunFacts], cells: Sequence[str]) -> boo
     return any(len(values - {NOTHING}) > 1 for values in by_method.values())
 
 
-def model(run: RunFacts, role: str) -> str:
+def model(run: RunFacts, role: Role) -> str:
     """Return name and revision of a run's draft or target model."""
-    name, revision = run.conditions[f"{role}_name"], run.conditions[f"{role}_revision"]
+    name, revision = (run.conditions[column] for column in model_columns("model", "revision", owners=(role,)))
     return f"{name} @ {str(revision)[:10]}" if name and revision else name or NOTHING
 
 
 def _tensor_parallel(run: RunFacts) -> str:
-    c = run.conditions
-    return f"{c['engine_draft_tensor_parallel']} / {c['engine_target_tensor_parallel']}"
+    return " / ".join(str(run.conditions[column_of(role, "tensor_parallel")]) for role in ("draft", "target"))
 
 
 def _speculation(run: RunFacts) -> str | None:
@@ -379,6 +381,10 @@ def _speculation(run: RunFacts) -> str | None:
 def _versions(run: RunFacts) -> str:
     versions = [json.loads(text) for text in run.conditions["versions"] or () if text]
     return " | ".join(", ".join(f"{name} {version}" for name, version in packages.items()) for packages in versions)
+
+
+def _of_column(column: str, run: RunFacts) -> object:
+    return run.conditions[column]
 
 
 def _condition(value: object) -> str:
@@ -404,19 +410,12 @@ _CONDITIONS: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("hash of the prompts", lambda r: wording(r.conditions)),
     ("temperature", lambda r: r.conditions["temperature"]),
     ("top-p", lambda r: r.conditions["top_p"]),
-    ("sampling of the draft", lambda r: r.conditions["draft_sampling"]),
-    ("sampling of the target", lambda r: r.conditions["target_sampling"]),
-    ("template variables of the draft", lambda r: r.conditions["draft_template"]),
-    ("template variables of the target", lambda r: r.conditions["target_template"]),
-    ("thinking tags of the draft", lambda r: r.conditions["draft_thinking_tags"]),
-    ("thinking tags of the target", lambda r: r.conditions["target_thinking_tags"]),
-    ("engine arguments of the draft", lambda r: r.conditions["engine_draft_arguments"]),
-    ("engine arguments of the target", lambda r: r.conditions["engine_target_arguments"]),
+    *((str(column.printed), partial(_of_column, column.name)) for column in SHOWN_COLUMNS),
     ("token budget", lambda r: r.conditions["token_budget"]),
     ("seed", lambda r: r.conditions["seed"]),
     ("engine", lambda r: f"{r.conditions['engine_kind']}, {r.conditions['engine_dtype']}"),
     ("tensor parallel, draft / target", _tensor_parallel),
-    ("tensor parallel, reward model", lambda r: r.conditions["engine_reward_tensor_parallel"]),
+    ("tensor parallel, reward model", partial(_of_column, column_of("reward", "tensor_parallel"))),
     ("samples in flight per worker", lambda r: r.summary.concurrency),
     ("engines run", lambda r: "in turns" if r.summary.take_turns else "concurrently"),
     ("token-level speculation", _speculation),
