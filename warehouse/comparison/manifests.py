@@ -114,10 +114,7 @@ class Manifest:
     @property
     def num_cards(self) -> int | None:
         """Number of cards that the engines of a worker hold; None: without GPU, unknown, or not the same of all."""
-        counts = {part.partition(" × ")[0] for part in self.values[_DEVICES].split(", ")}
-        [number, *others] = counts
-        is_known = number.isdecimal() and not others and not self.values[_DEVICES].endswith(" × cpu")
-        return int(number) if is_known else None
+        return num_cards(self.values[_DEVICES])
 
 
 @dataclass(frozen=True)
@@ -257,6 +254,14 @@ def latency_mismatches(first: Manifest, second: Manifest) -> list[str]:
     ]
     unknown = [m.run_id for m in (first, second) if m.values[_DEVICES] == UNKNOWN]
     return reasons + [f"devices of {run_id} are unknown" for run_id in unknown]
+
+
+def num_cards(devices: str | None) -> int | None:
+    """Return how many cards a text such as `2 × NVIDIA H100` names; None: no GPU, unknown, or not the same of all."""
+    counts = {part.partition(" × ")[0] for part in (devices or UNKNOWN).split(", ")}
+    if len(counts) > 1 or UNKNOWN in (devices or UNKNOWN) or "cpu" in _kinds(devices or UNKNOWN):
+        return None
+    return int(counts.pop())
 
 
 def _is_target_alone(manifest: Manifest) -> bool:
