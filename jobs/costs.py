@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.cli.number_format import hours
 from harness.plural import counted
 from jobs.preparation import PreparedLaunch
 from jobs.run.forecast import Forecast
@@ -24,11 +25,6 @@ class OverBudget(ValueError):
 def unit(*, has_gpu: bool) -> str:
     """Return what is counted: GPU-hours, or hours of workers that have no GPU."""
     return "GPU-hours" if has_gpu else "worker-hours without a GPU"
-
-
-def hours(number: float) -> str:
-    """Return hours with as many digits as say something."""
-    return f"{number:,.1f}" if number >= 1 else f"{number:.2g}"
 
 
 def is_said(prepared: PreparedLaunch) -> bool:

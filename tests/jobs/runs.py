@@ -19,7 +19,7 @@ from jobs.run.shards import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
 from jobs.watch.progress import Follower
 
-SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
+SCRIPTED = ModelSpec(model="scripted", path="scripted", revision=None, fingerprint="scripted")
 ENGINES = EngineSpec("scripted")
 
 
@@ -31,6 +31,7 @@ def plan(
     method: str = "speccot",
     engine: EngineSpec = ENGINES,
     settings: Mapping[Role, ModelSettings] | None = None,
+    dtype: str = "auto",
     temperature: float = 0.6,
     **params: Any,
 ) -> RunFolder:
@@ -47,8 +48,8 @@ def plan(
         temperature=temperature,
         top_p=0.95,
         token_budget=2048,
-        draft=replace(SCRIPTED, settings=(settings or {}).get("draft", ModelSettings())),
-        target=replace(SCRIPTED, settings=(settings or {}).get("target", ModelSettings())),
+        draft=replace(SCRIPTED, **(settings or {}).get("draft", ModelSettings()).given() | {"dtype": dtype}),
+        target=replace(SCRIPTED, **(settings or {}).get("target", ModelSettings()).given() | {"dtype": dtype}),
         engine=engine,
         concurrency=4,
         prompt_hash=current_prompt_hash(method, defaults(method) | params),

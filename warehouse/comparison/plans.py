@@ -13,16 +13,13 @@ from math import sqrt
 from typing import IO, Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from harness.cli.number_format import fixed, signed
+from harness.cli.screen import Column, Line, Screen, Table
 from harness.plural import counted
 from warehouse.comparison.compared_runs import Baseline, Run, choose, read_runs
 from warehouse.comparison.outcomes import Outcomes, Pair, paired, resolve
 from warehouse.database import Connection, WarehouseError, rows
-from warehouse.display import asks_for_width, plain, print_item, print_table
-from warehouse.formatting import fixed, number, signed
 from warehouse.render import limited, mixed_code, repeated, scripted
 from warehouse.report.facts import costs
 from warehouse.statistics import planning
@@ -314,23 +311,18 @@ def write(plans: Sequence[Plan], left_out: Sequence[str], out: IO[str], shape: s
         json.dump({"plans": [_record(plan) for plan in plans], "left_out": list(left_out)}, out, indent=2)
         out.write("\n")
         return
-    console = Console(file=out, highlight=False)
-    is_fitted = console.is_terminal or asks_for_width()
+    screen = Screen(out, is_fitted=True)
     for plan in plans:
-        console.print(plain(_title(plan), style="bold"), soft_wrap=not is_fitted)
-        for line in (*_basis_lines(plan), *_warnings(plan)):
-            print_item(line, console, is_fitted=is_fitted)
+        items = (Line(line, is_item=True) for line in (*_basis_lines(plan), *_warnings(plan)))
+        screen.show([Line(_title(plan), style="bold"), *items])
         if plan.has_variance:
-            print_table(_table(plan), out, is_fitted=is_fitted)
-            for line in _conclusions(plan):
-                print_item(line, console, is_fitted=is_fitted)
-        console.print()
+            screen.show([_table(plan), *(Line(line, is_item=True) for line in _conclusions(plan))])
+        screen.show([Line("")])
+    explained: list[str] = []
     if any(plan.has_variance for plan in plans):
         is_safe = any(has_careful(plan.basis) for plan in plans)
-        for line in (_EXPLAINED[0], *([_SAFE] if is_safe else []), *_EXPLAINED[1:]):
-            console.print(plain(line), soft_wrap=not is_fitted)
-    for line in left_out:
-        console.print(plain(f"NOT PLANNED: {line}"), soft_wrap=not is_fitted)
+        explained = [_EXPLAINED[0], *([_SAFE] if is_safe else []), *_EXPLAINED[1:]]
+    screen.show(map(Line, (*explained, *(f"NOT PLANNED: {line}" for line in left_out))))
 
 
 def _points(value: float) -> str:
@@ -405,23 +397,23 @@ def _warnings(plan: Plan) -> Iterator[str]:
 
 
 def _table(plan: Plan) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
     hours, there = _unit(plan), plan.num_problems
     is_safe = has_careful(plan.basis)
     safe = ["to be safe"] if is_safe else []
-    for name in ("k", "problems", *safe, hours, "sampling", f"margin at {there}", f"hours at {there}"):
-        table.add_column(name, justify="right")
-    for size in plan.sizes:
-        table.add_row(
+    names = ["k", "problems", *safe, hours, "sampling", f"margin at {there}", f"hours at {there}"]
+    rows = [
+        (
             str(size.k),
             _problems(size.problems),
             *([_problems(size.careful_problems)] if is_safe else []),
-            number(size.hours),
+            size.hours,
             f"{100 * size.share_of_samples:.0f} %",
             fixed(size.margin_there, 1, 100),
-            number(size.hours_there),
+            size.hours_there,
         )
-    return table
+        for size in plan.sizes
+    ]
+    return Table([Column(name, is_right=True) for name in names], rows)
 
 
 def _conclusions(plan: Plan) -> Iterator[str]:
