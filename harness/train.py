@@ -142,7 +142,8 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     from rich.console import Console
 
     from harness.training import contamination
-    from jobs import launching
+    from jobs.drive import drive, preview
+    from jobs.preparation import prepare
     from jobs.run import endings
     from jobs.run.folder import RunFolder
     from jobs.run.folder_name import run_path
@@ -161,11 +162,11 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     contamination.check(chosen, launch.data_dir, accepts_test_questions=accepts)
     _print_plan(request, f"{request.num_problems} problems after skipping {request.num_skipped}")
     console = Console(highlight=False)
-    prepared = launching.prepare(launch)
+    prepared = prepare(launch)
     if request.dry_run:
-        launching.preview(prepared, console)
+        preview(prepared, console)
         return None
-    run = launching.start(prepared, console)
+    [run] = drive([[prepared]], console)
     if unfinished := endings.num_unfinished(run):
         click.echo(f"{unfinished} samples are not finished yet. When they are, run the same command again to train.")
         return None

@@ -14,7 +14,7 @@ from harness.weights import models
 from jobs.after.tracking import NotTracked
 from jobs.after.warehouse import WarehouseFailed
 from jobs.arguments import file_errors_in_one_line
-from jobs.launching import LaunchFailed
+from jobs.drive import LaunchFailed
 from jobs.slurm.client import SlurmError, SlurmRejected
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.plural import counted
-from jobs.preparation import PreparedLaunch
+from jobs.preparation import PreparedLaunch, distinct
 from jobs.run.forecast import Forecast
 
 UNKNOWN = (
@@ -55,7 +55,7 @@ def in_words(forecast: Forecast) -> str:
 
 def total(launches: Sequence[PreparedLaunch]) -> str:
     """Return one line on what is left of several runs together."""
-    left = [prepared for prepared in _distinct(launches) if prepared.is_work_left]
+    left = [prepared for prepared in distinct(launches) if prepared.is_work_left]
     if not left:
         return "Total: nothing is left to run."
     return total_of([prepared.forecast for prepared in left])
@@ -81,7 +81,7 @@ def total_of(forecasts: Sequence[Forecast | None]) -> str:
 
 def check(launches: Sequence[PreparedLaunch]) -> None:
     """Raise OverBudget where the launches of a command need more than its limit, or nothing tells what one needs."""
-    left = [prepared for prepared in _distinct(launches) if prepared.is_work_left]
+    left = [prepared for prepared in distinct(launches) if prepared.is_work_left]
     limit = left[0].launch.max_gpu_hours if left else None
     if limit is not None:
         check_forecasts({prepared.run.path.name: prepared.forecast for prepared in left}, limit)
@@ -102,7 +102,3 @@ def check_forecasts(left: Mapping[str, Forecast | None], limit: float) -> None:
         together = f"{hours(needed)} {unit(has_gpu=any(forecast.has_gpu for forecast in forecasts))} left"
         told = in_words(forecasts[0]) if len(left) == 1 else f"{together} of {len(left)} runs (see --dry-run)"
         raise OverBudget(f"--max-gpu-hours {limit:g} is below the estimate: {told}")
-
-
-def _distinct(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
-    return list({prepared.run.path: prepared for prepared in launches}.values())

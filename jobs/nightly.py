@@ -25,9 +25,9 @@ from rich.console import Console
 
 from harness.cli import exit_codes
 from harness.plural import counted
-from jobs import launching, launching_several, suite
+from jobs import drive, suite
 from jobs.after import warehouse
-from jobs.launching import LaunchFailed
+from jobs.drive import LaunchFailed
 from jobs.nights import completing, page, recovery
 from jobs.nights.record import NightRecord
 from jobs.nights.recovery import Gap
@@ -105,7 +105,7 @@ def launch(
     prepared = suite.prepare(nightly_suite, tag, numbers, accept_code_change=accept_code_change)
     record = _record(nightly_suite, night)
     if only is None:
-        launching.check(prepared)
+        drive.check(prepared)
     else:
         check_engines(prepared)
     runs = {number: launch.run for number, launch in zip(numbers, prepared, strict=True)}
@@ -246,7 +246,7 @@ def _start(prepared: Sequence[PreparedLaunch], record: NightRecord, recoveries: 
     runs = [launch.run for launch in prepared]
     while True:
         try:
-            launching_several.carry_out_several(prepared, console)  # checked once: what dies is begun again
+            drive.carry_out(prepared, console)  # checked once: what dies is begun again
         except LaunchFailed as failure:
             console.print(str(failure), style="bold red", markup=False, soft_wrap=True)
             refusal = recovery.out_of_rounds(record, runs, recoveries)

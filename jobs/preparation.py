@@ -6,7 +6,7 @@ Library code: it raises; only a command exits.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -54,6 +54,8 @@ class PreparedLaunch:
     """What is to be said of the code that worked on the run before; None where it is this code."""
     target_of: RunFolder | None = None
     """The run whose target reads this one's chains once all have ended; None: its own does, or none is asked to."""
+    write_points: Callable[[], None] | None = None
+    """Writes the points of a probe into its run folder; None: it is no probe."""
 
     @property
     def num_shards(self) -> int:
@@ -84,6 +86,11 @@ class PreparedLaunch:
     @cached_property
     def _num_finished(self) -> int:
         return self.run.num_planned() - num_unfinished(self.run, whole=False) if self.run.exists() else 0
+
+
+def distinct(launches: Iterable[PreparedLaunch]) -> list[PreparedLaunch]:
+    """Return launches without those of a run that another one has: the same flags twice are one run."""
+    return list({prepared.run.path: prepared for prepared in launches}.values())
 
 
 def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.program import typed
 from jobs.arguments import ACCEPT_CODE_CHANGE, MAX_GPU_HOURS, RUN, RunCommand, run_folder
 
 _CLUSTERS = ("auto", "slurm", "local", "debug")
@@ -40,7 +41,15 @@ _CLUSTERS = ("auto", "slurm", "local", "debug")
 @click.option("--wait", is_flag=True, help="On Slurm, wait until the probe has ended and print its result.")
 @ACCEPT_CODE_CHANGE
 def probe(
-    run: Path, points: int, rollouts: int, seed: int, dry_run: bool, wait: bool, accept: bool, **flags: object
+    run: Path,
+    points: int,
+    rollouts: int,
+    seed: int,
+    concurrency: int,
+    dry_run: bool,
+    wait: bool,
+    accept: bool,
+    **flags: object,
 ) -> None:
     """Continue a run's chains with the target alone from a sample of its decisions, and grade where they end.
 
@@ -51,18 +60,19 @@ def probe(
     """
     from rich.console import Console
 
-    from jobs import launching, waiting
     from jobs.command import launch_errors_in_one_line
-    from jobs.probing import launch
+    from jobs.drive import drive, preview
+    from jobs.probe import ProbeSettings, plan
+    from jobs.run.endings import num_unfinished
 
     console = Console(highlight=False)
     with launch_errors_in_one_line("the probe"):
-        source = run_folder(run)
-        asked = {**flags, "accept_code_change": accept}
-        planned = launch.plan(source, points, rollouts, seed, asked, is_preview=dry_run)
+        settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
+        planned = plan(run_folder(run), settings, {**flags, "accept_code_change": accept}, is_preview=dry_run)
         if dry_run:
-            launching.preview(planned.prepared, console)
+            preview(planned, console)
             return
-        started = launch.start(planned, console)
-        if wait:
-            waiting.wait([started], console)
+        [probed] = drive([[planned]], console, waits=wait)
+        if num_unfinished(probed):
+            name = probed.path.name
+            console.print(f"Its result, once it has ended:  {typed('warehouse.probed')} {name}", soft_wrap=True)

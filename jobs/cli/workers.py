@@ -118,7 +118,7 @@ def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
     from rich.console import Console
 
     from jobs.command import launch_errors_in_one_line
-    from jobs.launching import print_dispatched
+    from jobs.drive import print_dispatched, print_how_to_watch
     from jobs.run import submissions
     from jobs.submission.dispatch import conclude_again, dispatch
 
@@ -132,7 +132,9 @@ def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
     if concluding:
         click.echo(f"Every sample is finished; {concluding}")
     else:
-        print_dispatched(dispatched, run, Console(highlight=False))
+        console = Console(highlight=False)
+        print_dispatched(dispatched, console)
+        print_how_to_watch([run], console)
 
 
 def _check_code(run: RunFolder, *, accept: bool, goes_on: bool = False) -> None:

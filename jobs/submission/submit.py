@@ -31,7 +31,7 @@ from jobs.slurm import client
 from jobs.submission import in_process, snapshot
 from jobs.submission.in_process import InProcessJob
 from jobs.work.side_by_side import run_share, run_side_by_side
-from jobs.work.worker import LAUNCHER_PID, run_parts, run_shards
+from jobs.work.worker import LAUNCHER_PID, run_parts
 
 _LOCAL_LIMIT_MINUTES = 60 * 24 * 30
 
@@ -81,13 +81,6 @@ def resolve(cluster: Cluster) -> Cluster:
 def python() -> str:
     """Return the interpreter that jobs run in unless the profile names one: this one, on the shared filesystem."""
     return sys.executable
-
-
-def submit_here(run: RunFolder, shards: Sequence[int], cluster: Cluster) -> list[Job]:
-    """Start one worker per shard on this machine (`local`), or one for all in this process (`debug`)."""
-    if cluster == "debug":
-        return [InProcessJob(run_shards, (str(run.path), list(shards)), in_process_log(run))]
-    return submit_parts_here(run, [[(run, [shard])] for shard in shards])
 
 
 def submit_parts_here(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFolder, list[int]]]]) -> list[Job]:

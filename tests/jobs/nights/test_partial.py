@@ -10,7 +10,7 @@ import pytest
 
 from jobs import nightly
 from jobs.after import conclude, warehouse
-from jobs.launching import LaunchFailed
+from jobs.drive import LaunchFailed
 from jobs.nights import completing
 from jobs.nights.record import NightRecord
 from jobs.nights.verdict_job import VerdictJobs
@@ -153,7 +153,7 @@ def test_without_any_result_the_page_says_that_there_is_no_verdict(
     def fails(*_: Any) -> None:
         raise LaunchFailed("all workers failed")
 
-    monkeypatch.setattr("jobs.launching_several.carry_out_several", fails)
+    monkeypatch.setattr("jobs.drive.carry_out", fails)
     nightly.launch(suite, NIGHT)
     with pytest.raises(SystemExit) as ended:
         nightly.give_verdict(str(suite), str(NIGHT))

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from jobs import probe as probing
 from jobs.__main__ import main
 from jobs.after import warehouse
-from jobs.probing import points as probing
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import Forecast
