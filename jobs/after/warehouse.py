@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
-from harness.cli import exit_codes
 from harness.cli.program import typed
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
@@ -26,10 +24,6 @@ if TYPE_CHECKING:
     from jobs.run.shards import Recorded
     from warehouse.nightly.judge import NightVerdict
     from warehouse.results import RunResults
-
-
-FAILED_NIGHT = exit_codes.TROUBLE
-"""Exit code of the verdict FAIL; a test compares it with warehouse.nightly.judge.EXIT_CODES."""
 
 
 class WarehouseFailed(RuntimeError):
@@ -210,30 +204,15 @@ def judged(database: Path, night: date, since: date | None = None) -> NightVerdi
         return nights.judged(database, night, since)
 
 
-def markdown_of(verdict: NightVerdict) -> str:
-    """Return a verdict as Markdown."""
+def verdict_as(verdict: NightVerdict, shape: Literal["markdown", "json", "junit"]) -> str:
+    """Return a verdict as Markdown, as what `warehouse.nightly --json` prints, or as JUnit XML."""
     from warehouse.nightly import verdict as nights
 
+    if shape == "junit":
+        return nights.junit(verdict)
     out = io.StringIO()
-    nights.write(verdict, out, "markdown")
+    nights.write(verdict, out, shape)
     return out.getvalue()
-
-
-def record_of(verdict: NightVerdict) -> dict[str, Any]:
-    """Return a verdict under the keys of `warehouse.nightly --json`."""
-    from warehouse.nightly import verdict as nights
-
-    out = io.StringIO()
-    nights.write(verdict, out, "json")
-    found: dict[str, Any] = json.loads(out.getvalue())
-    return found
-
-
-def junit_of(verdict: NightVerdict) -> str:
-    """Return a verdict as JUnit XML."""
-    from warehouse.nightly import verdict as nights
-
-    return nights.junit(verdict)
 
 
 def junit_of_no_verdict(night: date, reason: str, exit_code: int) -> str:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from datetime import date, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from harness.cli import exit_codes
 from harness.cli.command import Date, OutputFile
-from harness.plural import counted
 from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RunCommand, given
-
-if TYPE_CHECKING:
-    from jobs.outcome import NightOutcome
-    from jobs.run.folder import RunFolder
 
 
 @click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge it.")
@@ -57,59 +50,18 @@ def nightly(
     """
     from jobs import nightly as nights
     from jobs import outcome
+    from jobs.command import launch_errors_in_one_line
 
     evening = night.date() if night else nights.tonight()
-    with outcome.printed(outcome.NightOutcome(evening), as_json=as_json) as known:
-        if dry_run:
-            known.runs = _preview_night(suite, evening, given(cost), accept=accept)
-            return
-        _launch_night(known, suite, given(cost), wait=wait, junit=junit, accept=accept, as_json=as_json)
+    with outcome.printed(outcome.NightOutcome(evening), as_json=as_json) as known, launch_errors_in_one_line():
+        nights.carry_out(
+            known,
+            suite,
+            given(cost),
+            is_dry=dry_run,
+            waits=wait,
+            junit=junit,
+            as_json=as_json,
+            accept_code_change=accept,
+        )
     sys.exit(known.exit_code)
-
-
-def _preview_night(suite: Path, evening: date, cost: Mapping[str, Any], *, accept: bool) -> list[RunFolder]:
-    from jobs import nightly as nights
-    from jobs.command import launch_errors_in_one_line
-
-    with launch_errors_in_one_line():
-        return nights.preview(suite, evening, cost, accept_code_change=accept)
-
-
-def _launch_night(
-    known: NightOutcome,
-    suite: Path,
-    cost: Mapping[str, Any],
-    *,
-    wait: bool,
-    junit: Path | None,
-    accept: bool,
-    as_json: bool,
-) -> None:
-    from jobs import nightly as nights
-    from jobs import suite as suites
-    from jobs.command import launch_errors_in_one_line
-    from jobs.nights import awaited
-
-    evening = known.night
-    with launch_errors_in_one_line():
-        launched = nights.launch(suite, evening, accept_code_change=accept, overrides=cost)
-        chosen = suites.read(suite, suites.NIGHTLY_OUTPUT)
-    known.runs, known.verdict_job = list(launched.runs.values()), launched.verdict_job
-    if launched.verdict_job:
-        num_runs = counted(len(launched.runs), "run")
-        click.echo(f"night of {evening}: {num_runs}; the verdict is job {launched.verdict_job}{launched.notice}")
-        if not wait and junit is None:
-            return
-        known.exit_code = awaited.wait(chosen, evening)
-    else:
-        with launch_errors_in_one_line():
-            try:
-                known.exit_code = nights.conclude(str(suite), evening.isoformat())
-            except nights.NightFailed:
-                known.exit_code = exit_codes.TROUBLE
-    if as_json:
-        known.verdict = awaited.record(chosen, evening, known.exit_code)
-    if (page := chosen.output.resolve() / "nights" / f"{evening}.md").exists():
-        known.page = page
-    if junit is not None:
-        awaited.write_junit(chosen, evening, junit, known.exit_code)

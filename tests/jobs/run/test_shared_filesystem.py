@@ -133,7 +133,7 @@ def test_a_plan_that_is_seen_late_is_waited_for(tmp_path: Path, node: Node, monk
 
 
 APPEND = """import sys, time; from pathlib import Path
-from jobs.nights.record import NightRecord
+from jobs.recovery import NightRecord
 from jobs.run.files import append_record
 time.sleep(max(0.0, float(sys.argv[4]) - time.time()))
 for number in range(60):
