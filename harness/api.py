@@ -161,7 +161,7 @@ def results(
 
 
 def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool, is_waiting: bool) -> Run:
-    from jobs.after import warehouse
+    from jobs import after
     from jobs.drive import drive, preview
     from jobs.preparation import prepare
 
@@ -177,7 +177,7 @@ def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool, is_waiti
         preview(prepared, console)
     else:
         drive([[prepared]], console, waits=is_waiting)
-    return Run(prepared.run.path, warehouse.database_of(prepared.run))
+    return Run(prepared.run.path, after.database_of(prepared.run))
 
 
 def _plain(value: Any) -> Any:

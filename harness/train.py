@@ -79,7 +79,7 @@ def _align(request: TrainingRequest) -> None:
     from harness.training.session import Session
     from harness.training.training_examples import alignment_examples, chain_loss
     from harness.weights.tokenizer import HFTokenizer
-    from jobs.after.training_data import target_chains
+    from jobs.finished.training_data import target_chains
 
     target = data.target
     tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(target.path, target.revision)
@@ -108,7 +108,7 @@ def _select(request: TrainingRequest) -> None:
     from harness.training.session import Session
     from harness.training.training_examples import LOSSES, selection_examples
     from harness.weights.tokenizer import HFTokenizer
-    from jobs.after.training_data import graded_drafts
+    from jobs.finished.training_data import graded_drafts
     from warehouse.candidates import grade_candidates
 
     grade_candidates(run)
@@ -188,7 +188,7 @@ class _Data:
 def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
     """Check that the run is training data; raises ValueError if not."""
     from harness.training import contamination
-    from jobs.after.training_data import check
+    from jobs.finished.training_data import check
     from jobs.run.state import compact
 
     check(run, request.task)

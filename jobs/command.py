@@ -11,10 +11,10 @@ from grading import GraderFailed
 from harness.engine import EngineDied
 from harness.problems import benchmarks
 from harness.weights import models
-from jobs.after.tracking import NotTracked
-from jobs.after.warehouse import WarehouseFailed
+from jobs import after
 from jobs.arguments import file_errors_in_one_line
 from jobs.drive import LaunchFailed
+from jobs.finished.tracking import NotTracked
 from jobs.slurm.client import SlurmError, SlurmRejected
 
 
@@ -52,7 +52,7 @@ def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
         if error.errno is not None:
             raise
         raise click.ClickException(str(error)) from error  # of a library that found no files of the model
-    except WarehouseFailed as error:  # as the warehouse's own commands do
+    except after.WarehouseFailed as error:  # as the warehouse's own commands do
         raise click.UsageError(str(error)) from error
     except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as error:
         raise click.UsageError(str(error)) from error

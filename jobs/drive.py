@@ -28,12 +28,9 @@ from grading import GraderFailed
 from harness.checks.storage import ONE_NODE, locks_of_one_node
 from harness.cli.program import typed
 from harness.plural import counted
-from jobs import costs
-from jobs.after import warehouse
-from jobs.after.conclude import report
-from jobs.after.missing import missing_after
-from jobs.after.target_logprobs import check as check_target
-from jobs.after.target_logprobs import num_unscored, score_each
+from jobs import after, costs
+from jobs.finished.target_logprobs import check as check_target
+from jobs.finished.target_logprobs import num_unscored, score_each
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, distinct
 from jobs.run import codes, endings, served, shards
@@ -134,7 +131,7 @@ def _assign(prepared: PreparedLaunch) -> None:
     run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
     is_new = not run.exists()
     if is_new or run.num_shards() != prepared.num_shards:
-        recorded = expected_tokens(problems, warehouse.spent_tokens(run, spec, problems))
+        recorded = expected_tokens(problems, after.spent_tokens(run, spec, problems))
         assigned = shards.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
         if is_new:
             run.create(spec, problems, assigned)
@@ -180,7 +177,7 @@ class _OneLineEach:
     def __init__(self, runs: Mapping[Path, RunSpec], *, is_several: bool) -> None:
         """`runs` are those that are no probes, by run folder."""
         self.is_several = is_several
-        names = warehouse.short_names({path.name: spec for path, spec in runs.items()}) if len(runs) > 1 else []
+        names = after.short_names({path.name: spec for path, spec in runs.items()}) if len(runs) > 1 else []
         width = max(map(len, names), default=0)
         self._names = dict(zip(runs, (name.ljust(width) for name in names), strict=False))
         self._num_begun = 0
@@ -360,8 +357,8 @@ def conclude(run: RunFolder, console: Console, *, is_read_later: bool = False, a
     `among`: the beginning of the only line that is printed of the run; None: it is printed in full.
     """
     try:
-        report(run, console, says_unscored=not is_read_later, among=among)
-    except warehouse.WarehouseFailed as error:
+        after.report(run, console, says_unscored=not is_read_later, among=among)
+    except after.WarehouseFailed as error:
         raise LaunchFailed(
             f"{error}. Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"
         ) from error
@@ -373,7 +370,7 @@ def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None
     """Score what finished launches ask for and no worker has scored, over as few starts of engines as possible.
 
     Where one cannot be scored the others are, and are loaded. Raises LaunchFailed, which names those that were not,
-    each with its reason, and warehouse.WarehouseFailed.
+    each with its reason, and after.WarehouseFailed.
     """
     reasons: dict[str, str] = {}
     asked: list[tuple[RunFolder, RunSpec]] = []
@@ -391,7 +388,7 @@ def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None
         if isinstance(one, Exception):
             reasons[run.path.name] = str(one)
         if any(run.target_logprobs_dir.glob("*.parquet")):  # also what was scored before the target died
-            warehouse.load(run)
+            after.load(run)
     if reasons:
         told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise LaunchFailed(
@@ -437,7 +434,7 @@ def until_ended(look: Callable[[], Look]) -> None:
 
 
 def _is_pending(run: RunFolder) -> bool:
-    return bool(endings.num_unfinished(run) or timings.progress(run).left or missing_after(run, read_endings(run)))
+    return bool(endings.num_unfinished(run) or timings.progress(run).left or after.missing(run, read_endings(run)))
 
 
 def _statuses_at_the_end(runs: Sequence[RunFolder], console: Console) -> list[RunStatus]:

@@ -29,8 +29,7 @@ from rich.console import Console
 
 from harness.cli import exit_codes
 from harness.plural import counted
-from jobs import drive, recovery, suite
-from jobs.after import warehouse
+from jobs import after, drive, recovery, suite
 from jobs.drive import LaunchFailed, Look
 from jobs.outcome import NightOutcome
 from jobs.preparation import PreparedLaunch, check_engines
@@ -106,12 +105,12 @@ def tell(known: NightOutcome, night: Night, junit: Path | None) -> None:
     """
     try:
         if known.exit_code == NO_VERDICT:
-            raise warehouse.WarehouseFailed(f"no verdict was possible; logs: {night.folder / 'logs'}")
+            raise after.WarehouseFailed(f"no verdict was possible; logs: {night.folder / 'logs'}")
         verdict = night.judged()
-        known.verdict, xml = json.loads(warehouse.verdict_as(verdict, "json")), warehouse.verdict_as(verdict, "junit")
-    except warehouse.WarehouseFailed as error:
+        known.verdict, xml = json.loads(after.verdict_as(verdict, "json")), after.verdict_as(verdict, "junit")
+    except after.WarehouseFailed as error:
         known.verdict = {"error": str(error)}
-        xml = warehouse.junit_of_no_verdict(night.day, str(error), NO_VERDICT)
+        xml = after.junit_of_no_verdict(night.day, str(error), NO_VERDICT)
     if junit is not None:
         write_atomically(junit, xml.encode())
 
@@ -164,8 +163,8 @@ class Night:
         return VerdictJobs(self.folder, name, self.record, {**options, profiles.FINALIZE: own}, arguments)
 
     def judged(self) -> NightVerdict:
-        """Return the verdict against the nights before. Raises warehouse.WarehouseFailed."""
-        return warehouse.judged(self.database, self.day, self.suite.nightly.since)
+        """Return the verdict against the nights before. Raises after.WarehouseFailed."""
+        return after.judged(self.database, self.day, self.suite.nightly.since)
 
     def awaited(self) -> int:
         """Wait until the night has its verdict; returns the exit code of it, 2 where its jobs ended without one.
@@ -326,10 +325,10 @@ def conclude(night: Night, *, confirmed: bool = False, is_job: bool = False) -> 
     gaps = [*found.gaps, *recovery.complete(runs, night.database, record)]
     try:
         verdict = night.judged()
-    except warehouse.WarehouseFailed as error:
+    except after.WarehouseFailed as error:
         return _end(night, "NO VERDICT", _no_verdict(night, str(error)), gaps, [], NO_VERDICT, confirmed=confirmed)
     notes: list[str] = []
-    text, suspicious = warehouse.verdict_as(verdict, "markdown"), {cell.run_id for cell in verdict.to_confirm}
+    text, suspicious = after.verdict_as(verdict, "markdown"), {cell.run_id for cell in verdict.to_confirm}
     to_confirm = [number for number, name in record.names("launched").items() if name in suspicious]
     if to_confirm and not confirmed:
         try:
@@ -342,7 +341,7 @@ def conclude(night: Night, *, confirmed: bool = False, is_job: bool = False) -> 
                 return _hand_on(record, launched.verdict_job, launched.notice)
             record.append("handed on", job=None)
             return conclude(night, confirmed=True, is_job=is_job)
-    warehouse.print_verdict(verdict)
+    after.print_verdict(verdict)
     return _end(night, verdict.verdict, text, gaps, notes, verdict.exit_code, confirmed=confirmed)
 
 

@@ -16,7 +16,7 @@ import orjson
 from pydantic import JsonValue
 
 from harness.cli import exit_codes, permissions
-from jobs.after import warehouse
+from jobs import after
 from jobs.run.folder import RunFolder
 from jobs.watch.listing import listed
 from jobs.watch.status import RunStatus
@@ -91,7 +91,7 @@ class NightOutcome:
 
 def _of_run(run: RunFolder) -> dict[str, JsonValue]:
     path = run.path
-    outcome = {"run": str(path), "run_id": path.name, "database": str(warehouse.database_of(run))}
+    outcome = {"run": str(path), "run_id": path.name, "database": str(after.database_of(run))}
     if not run.exists():
         return {**outcome, "state": "not begun"}
     [listing] = [asdict(found) for found in listed([run])]

@@ -16,8 +16,7 @@ from harness.engines import calls, placement
 from harness.plural import counted
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.cards import Option, cards_of_worker
-from jobs import golds
-from jobs.after import warehouse
+from jobs import after, golds
 from jobs.run import codes, engine_installed, launch_checks, locks
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
@@ -81,7 +80,7 @@ class PreparedLaunch:
     def forecast(self) -> Forecast | None:
         """What the rest is likely to take; None: nothing tells."""
         own = so_far(self.run, self._num_finished, self.num_left) if self._num_finished and self.num_left else None
-        return warehouse.forecast(self.run, self.launch, self.plan.spec, self.num_left, own, self.num_to_time)
+        return after.forecast(self.run, self.launch, self.plan.spec, self.num_left, own, self.num_to_time)
 
     @cached_property
     def _num_finished(self) -> int:
@@ -128,9 +127,9 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
     prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
-    database = warehouse.database_of(prepared.run)
+    database = after.database_of(prepared.run)
     if database.exists():  # hours of work end in it
-        warehouse.check(database)
+        after.check(database)
     return prepared
 
 

@@ -31,8 +31,7 @@ from harness.plural import counted
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 from harness.settings.launch_settings import Launch, PartialLaunch
 from harness.settings.roles import ModelSettings
-from jobs import costs
-from jobs.after import warehouse
+from jobs import after, costs
 from jobs.preparation import PreparedLaunch, prepare, sbatch_options
 from jobs.run import codes, served, trace_files
 from jobs.run.endings import num_unfinished
@@ -329,7 +328,7 @@ def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str
     for prepared in _probed(launches):
         alone = _target_alone(prepared).changed(concurrency=settings.concurrency, latency_sample=None)
         spec, most = prepare(alone).plan.spec, 2 * settings.points * settings.rollouts
-        forecasts.append(warehouse.forecast(prepared.run, alone, spec, most, None))
+        forecasts.append(after.forecast(prepared.run, alone, spec, most, None))
     looks = f"{settings.points} decisions, continued {settings.rollouts} times each way"
     told = f"Then a probe of {counted(len(forecasts), 'run')}: {looks}."
     return f"{told} It takes at most as much as whole chains of the target alone. {costs.total_of(forecasts)}"

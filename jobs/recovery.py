@@ -23,8 +23,7 @@ from typing import Any
 from rich.console import Console
 
 from harness.plural import counted
-from jobs.after import warehouse
-from jobs.after.conclude import report
+from jobs import after
 from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.files import append_record, read_records
@@ -173,7 +172,7 @@ def _submit(requests: Sequence[Request], found: Found) -> None:
 
 def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> list[Gap]:
     """Grade and load every run whose finished samples the warehouse lacks; returns what could not be."""
-    graded = warehouse.num_graded(database, [run.path.name for run in runs])
+    graded = after.num_graded(database, [run.path.name for run in runs])
     gaps = []
     for run in runs:
         try:
@@ -189,7 +188,7 @@ def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> 
             record.append("grading", run=run.path.name)
             why = _grade(run, database)
         if why:
-            now = warehouse.num_graded(database, [run.path.name]).get(run.path.name, 0)
+            now = after.num_graded(database, [run.path.name]).get(run.path.name, 0)
             missing = sum(ended.finished) - max(0, now)
             gaps.append(Gap(run.path.name, missing, sum(ended.planned), (), why))
     return gaps
@@ -198,7 +197,7 @@ def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> 
 def _grade(run: RunFolder, database: Path) -> str:
     """Grade and load a run; returns what went wrong, empty where nothing did."""
     try:
-        report(run, Console(highlight=False), database, _WAIT_SECONDS)
+        after.report(run, Console(highlight=False), database, _WAIT_SECONDS)
     except Exception as error:  # noqa: BLE001 one damaged run must not keep the night from its verdict
         traceback.print_exc()
         return f"it could not be graded or loaded: {_one_line(error)}"

@@ -54,8 +54,7 @@ from harness.settings.declaration import ROLES, settings_of
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import ROLE_SETTINGS, flattened
 from harness.sizing.cards import without_replaced
-from jobs import costs, preparation, probe
-from jobs.after import warehouse
+from jobs import after, costs, preparation, probe
 from jobs.drive import Schedule, drive
 from jobs.launch_plan import print_plan
 from jobs.outcome import SuiteOutcome
@@ -374,5 +373,5 @@ def carry_out(
 
 
 def _compare(known: SuiteOutcome, page: Path) -> None:
-    warehouse.compare_and_report(known.runs, page)
+    after.compare_and_report(known.runs, page)
     known.report = page

@@ -72,18 +72,17 @@ def resume(run: Path, accept: bool) -> None:
 
     A finished run whose last job died is graded and loaded: by that job again, or here for a run of this machine.
     """
-    from jobs.after.conclude import conclude
-    from jobs.after.missing import missing_after
+    from jobs import after
     from jobs.command import launch_errors_in_one_line
     from jobs.run import submissions
     from jobs.run.endings import read_endings
 
     folder = run_folder(run)
     if not submissions.read(folder):
-        if missing := missing_after(folder, read_endings(folder)):
+        if missing := after.missing(folder, read_endings(folder)):
             click.echo(f"Every sample is finished; {missing}. It is done here now.")
             with launch_errors_in_one_line():
-                conclude(str(folder.path))
+                after.conclude(str(folder.path))
             return
         raise click.UsageError(f"{run} was not submitted to Slurm; to resume it, run its launch command again")
     _submit_unfinished(folder, accept=accept)

@@ -13,7 +13,7 @@
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
     runs/<run_id>/retries.jsonl      which failed samples may be retried
     runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
-    runs/<run_id>/results.json       the result of a finished run, for programs (jobs.after.conclude)
+    runs/<run_id>/results.json       the result of a finished run, for programs (jobs.after)
     runs/<run_id>/codes.jsonl        which code may work on the run (jobs.run.codes)
     runs/<run_id>/servers.jsonl      where the servers of its models listen (jobs.run.served)
     runs/<run_id>/code-*.zip         the code that was submitted

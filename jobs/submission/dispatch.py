@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from harness.cli.program import typed
 from harness.plural import counted
 from harness.sizing.cards import Option, num_tasks
-from jobs.after.missing import missing_after
+from jobs import after
 from jobs.run import codes, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -165,7 +165,7 @@ def conclude_again(run: RunFolder) -> str:
     SlurmError where Slurm does not answer.
     """
     with run.submission_lock():
-        missing = missing_after(run, read_endings(run))
+        missing = after.missing(run, read_endings(run))
         if not missing:
             return ""
         before = submissions.read(run)

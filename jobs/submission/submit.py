@@ -22,7 +22,7 @@ from harness.environment import accelerator
 from harness.methods import build
 from harness.settings.launch_settings import Cluster
 from harness.sizing.cards import Option
-from jobs.after.conclude import conclude
+from jobs import after
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
@@ -218,7 +218,7 @@ def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters:
     Without jobs it starts at once. Returns its id. Raises client.SlurmRejected.
     """
     after_jobs = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"} if jobs else parameters
-    return _submit(run, submissions.finalizer_name(name), after_jobs, conclude, str(run.path.resolve()))
+    return _submit(run, submissions.finalizer_name(name), after_jobs, after.conclude, str(run.path.resolve()))
 
 
 def submit_call(

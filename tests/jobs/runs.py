@@ -16,8 +16,8 @@ from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.settings.roles import ModelSettings
 from jobs import suite
-from jobs.after.grading import finished_samples
 from jobs.drive import drive
+from jobs.finished.grading import finished_samples
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units

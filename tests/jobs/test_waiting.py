@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jobs import drive
-from jobs.after.conclude import conclude
+from jobs import after, drive
 from jobs.drive import LaunchFailed
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
@@ -51,7 +50,7 @@ def test_it_ends_when_the_last_job_of_the_run_has_ended(
         slurm.prints(squeue=CONCLUDING)
 
     def end() -> None:
-        conclude(str(run.path))
+        after.conclude(str(run.path))
         slurm.prints(squeue="")
 
     shown = waited(run, monkeypatch, work, lambda: None, end)
@@ -91,7 +90,7 @@ def test_a_queue_that_does_not_answer_is_asked_again(
 
     def answer() -> None:
         run_shard(str(run.path), 0)
-        conclude(str(run.path))
+        after.conclude(str(run.path))
         slurm.prints(squeue="")
 
     shown = waited(run, monkeypatch, *[lambda: None] * 5, answer)
@@ -102,7 +101,7 @@ def test_a_finished_run_is_not_waited_for_and_slurm_not_asked(
     run: RunFolder, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_shard(str(run.path), 0)
-    conclude(str(run.path))
+    after.conclude(str(run.path))
     slurm.prints(squeue="", sacct="")
     assert waited(run, monkeypatch) == ""
     assert slurm.calls() == []

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs import nightly, recovery
-from jobs.after import conclude, warehouse
+from jobs import after, nightly
 from jobs.drive import LaunchFailed
 from jobs.nightly import Night, VerdictJobs
 from jobs.recovery import NightRecord
@@ -116,7 +115,7 @@ def test_what_the_runs_own_jobs_did_not_grade_is_graded_for_the_verdict(suite: P
     assert codes == [EXIT_CODES["INCONCLUSIVE"], 0], "the second takes the place of one that was done"
     assert "PARTIAL" not in page(suite)
     assert page(suite).count("was graded and loaded by the verdict job") == 2
-    graded = warehouse.num_graded(database, [run.path.name for run in runs.values()])
+    graded = after.num_graded(database, [run.path.name for run in runs.values()])
     assert graded == {run.path.name: 4 for run in runs.values()}
 
 
@@ -124,11 +123,11 @@ def test_grading_that_kills_the_verdict_job_is_tried_twice(suite: Path, monkeypa
     def dies(run: RunFolder, *_: Any) -> None:
         if run.path == runs[1].path:
             raise SystemExit("as a process ends that is killed")
-        conclude.report(run, *_)
+        report(run, *_)
 
-    runs = nightly.launch(Night.read(suite, NIGHT)).runs
+    report, runs = after.report, nightly.launch(Night.read(suite, NIGHT)).runs
     (suite.parent / "runs" / "warehouse.duckdb").unlink()
-    monkeypatch.setattr(recovery, "report", dies)
+    monkeypatch.setattr(after, "report", dies)
     for _ in range(2):
         with pytest.raises(SystemExit):
             nightly.conclude(Night.read(suite, NIGHT))
@@ -171,7 +170,7 @@ def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_the_page_says_so(
     def damaged(*_: object) -> None:
         raise RuntimeError("a file of the night is damaged\nand more")
 
-    monkeypatch.setattr(warehouse, "judged", damaged)
+    monkeypatch.setattr(after, "judged", damaged)
 
     def dismiss(jobs: VerdictJobs) -> None:
         dismissed.append(jobs)

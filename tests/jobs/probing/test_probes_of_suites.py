@@ -11,8 +11,8 @@ from rich.console import Console
 from jobs import drive, suite
 from jobs import probe as probing
 from jobs.__main__ import main
-from jobs.after.grading import finished_samples
 from jobs.drive import LaunchFailed
+from jobs.finished.grading import finished_samples
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder, run_folders
 from jobs.suite import BadSuite

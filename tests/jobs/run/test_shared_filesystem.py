@@ -28,7 +28,7 @@ Node = Callable[..., subprocess.CompletedProcess[str]]
 SHARED = "from jobs.run import folder; folder.is_shared = lambda path: True; folder._LOOK_SECONDS = 0.1\n"
 ELSEWHERE = "import socket; socket.gethostname = lambda: 'another-node'\n"
 FINISH = f"""{ELSEWHERE}import sys; from pathlib import Path
-from jobs.after.grading import finish
+from jobs.finished.grading import finish
 from jobs.run.folder import RunFolder
 finish(RunFolder(Path(sys.argv[1])), workers=1)
 """

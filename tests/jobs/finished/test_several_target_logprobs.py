@@ -11,11 +11,11 @@ import pytest
 from harness.engine import EngineDied
 from jobs import suite
 from jobs.__main__ import main
-from jobs.after import target_logprobs as scoring
 from jobs.drive import LaunchFailed
+from jobs.finished import target_logprobs as scoring
 from jobs.run import target_logprobs, trace_files
 from jobs.run.folder import RunFolder
-from tests.jobs.after.test_target_logprobs import places, scored_places
+from tests.jobs.finished.test_target_logprobs import places, scored_places
 from tests.jobs.runs import launch_suite
 from warehouse.database import reader, rows
 
@@ -94,7 +94,7 @@ def test_a_target_that_dies_while_it_reads_is_one_line_and_the_same_suite_resume
         raise EngineDied("the target engine did not start: no memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.after.target_logprobs._score_run", dies)
+        patched.setattr("jobs.finished.target_logprobs._score_run", dies)
         with pytest.raises(
             LaunchFailed, match=r"not read finished chains of demo-\S+: the target engine did not start"
         ):
