@@ -4,7 +4,7 @@ A schedule says which launches come next: it yields rounds, and ends where nothi
 round; of a suite the runs are one round and their probes the next; a night adds rounds that recover and confirm.
 
 Runs of one round that can share engines follow each other, so that each engine is opened once. On Slurm runs of one
-pair of models share array jobs (jobs.submission.together). In this process (`debug`) a run is graded and printed as
+pair of models share array jobs (jobs.submission.dispatch). In this process (`debug`) a run is graded and printed as
 soon as its samples have ended, while no other run is measured. Workers in processes of their own (`local`) go from run
 to run by themselves, and the runs are graded after the last. What the target is to read of runs without one, it reads
 after all of them. Library code: it prints to the console that it is given and raises; only a command exits.
@@ -41,9 +41,9 @@ from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch
+from jobs.submission.dispatch import Request, dispatch_together
 from jobs.submission.in_process import InProcessJob
 from jobs.submission.submit import Job, in_process_log, log_of, submit_parts_here
-from jobs.submission.together import Request, dispatch_together
 from jobs.timing import folder as timings
 from jobs.watch.failures import explained, first_traceback
 from jobs.watch.follow import follow, follow_several
@@ -105,15 +105,7 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
     """
     print_plan(prepared, console, is_preview=True)
     if prepared.cluster == "slurm":
-        launch = prepared.launch
-        script = dispatch.preview(
-            prepared.run,
-            prepared.plan.spec,
-            prepared.num_shards,
-            prepared.sbatch,
-            launch.shards_per_task,
-            launch.workers_per_task,
-        )
+        script = dispatch.preview(_request(prepared), prepared.plan.spec, prepared.num_shards)
         print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
     costs.check([prepared])
 
@@ -239,11 +231,8 @@ class _Round:
             return
         if option := locks_of_one_node(launches[0].run.path):
             _warn(f"WARNING: {ONE_NODE.format(option)}", self.console)
-        requests = [
-            Request(p.run, p.sbatch, p.launch.shards_per_task, p.launch.workers_per_task, p.launch.accept_code_change)
-            for p in launches
-        ]
-        for prepared, dispatched in zip(launches, dispatch_together(requests), strict=True):
+        done = dispatch_together(list(map(_request, launches)))
+        for prepared, dispatched in zip(launches, done, strict=True):
             if self.lines.is_several:
                 self.console.print(f"[bold]{prepared.run.path.name}[/bold]", soft_wrap=True)
             print_dispatched(dispatched, self.console)
@@ -297,6 +286,12 @@ class _Round:
         name = f"{run.path.name}: " * self.lines.is_several
         message = f"{name}{failed}. Nothing finished is lost: run the same command again to resume."
         self.failures.append(LaunchFailed(message, next(iter(reasons.values()), "")))
+
+
+def _request(prepared: PreparedLaunch) -> Request:
+    run, launch = prepared.run, prepared.launch
+    per_task = launch.shards_per_task, launch.workers_per_task
+    return Request(run, prepared.sbatch, *per_task, launch.accept_code_change)
 
 
 def _reasons(logged_in: RunFolder, jobs: Sequence[Job]) -> dict[str, str]:

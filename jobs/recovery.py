@@ -31,7 +31,7 @@ from jobs.run.folder import RunDamaged, RunFolder
 from jobs.run.locks import Lock
 from jobs.run.state import read_state
 from jobs.slurm import client
-from jobs.submission.together import Request, dispatch_together
+from jobs.submission.dispatch import Request, dispatch_together
 from jobs.timing import folder as timings
 from jobs.watch.status import status
 

@@ -119,13 +119,13 @@ def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
     from jobs.command import launch_errors_in_one_line
     from jobs.drive import print_dispatched, print_how_to_watch
     from jobs.run import submissions
-    from jobs.submission.dispatch import conclude_again, dispatch
+    from jobs.submission.dispatch import Request, conclude_again, dispatch_together
 
     last = submissions.read(run)[-1]
     with launch_errors_in_one_line():
         _check_code(run, accept=accept)
         per_task = last.shards_per_task, last.workers_per_task
-        dispatched = dispatch(run, last.options, *per_task, accept_code_change=accept)
+        [dispatched] = dispatch_together([Request(run, last.options, *per_task, accept)])
         is_idle = not (dispatched.submitted or dispatched.num_active_shards)
         concluding = conclude_again(run) if is_idle else ""
     if concluding:

@@ -15,12 +15,14 @@ from harness.methods import defaults
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.settings.roles import ModelSettings
+from harness.sizing.cards import Option
 from jobs import suite
 from jobs.drive import drive
 from jobs.finished.grading import finished_samples
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
+from jobs.submission.dispatch import Dispatched, Request, dispatch_together
 from jobs.suite import Suite
 from jobs.watch.progress import Follower
 
@@ -95,3 +97,9 @@ def wait_for_steps(run: RunFolder, steps: int) -> None:
 def launch_suite(chosen: Suite, tag: str | None = None, only: Sequence[int] | None = None) -> list[RunFolder]:
     """Launch the runs of a suite, or some by number, without their probes."""
     return drive([suite.prepare(chosen, tag, only)], Console(highlight=False))
+
+
+def dispatch_alone(run: RunFolder, options: Mapping[str, Option], **more: Any) -> Dispatched:
+    """Submit a run that shares its jobs with no other."""
+    [done] = dispatch_together([Request(run, options, **more)])
+    return done
