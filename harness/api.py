@@ -231,8 +231,8 @@ def _has_running_loop() -> bool:
 @contextmanager
 def _errors_in_one_line() -> Iterator[None]:
     """Raise HarnessError in place of what a launch would print as one line."""
-    from jobs.command import launch_errors_in_one_line
     from jobs.drive import LaunchFailed
+    from jobs.outcome import launch_errors_in_one_line
 
     try:
         with launch_errors_in_one_line():

@@ -127,9 +127,9 @@ def _launch(
 ) -> RunFolder:
     from rich.console import Console
 
-    from jobs.command import launch_errors_in_one_line
     from jobs.drive import drive, preview
     from jobs.finished import tracking
+    from jobs.outcome import launch_errors_in_one_line
     from jobs.preparation import prepare
 
     console = Console(highlight=False, stderr=as_json)

@@ -43,7 +43,7 @@ def align(**values: Any) -> None:
 
     Everything after `--` is passed to harness.launch, which generates the data.
     """
-    from jobs.command import launch_errors_in_one_line
+    from jobs.outcome import launch_errors_in_one_line
 
     _require_peft()
     with launch_errors_in_one_line():
@@ -57,7 +57,7 @@ def select(**values: Any) -> None:
 
     Everything after `--` is passed to harness.launch, which generates the data.
     """
-    from jobs.command import launch_errors_in_one_line
+    from jobs.outcome import launch_errors_in_one_line
 
     _require_peft()
     with launch_errors_in_one_line():

@@ -28,7 +28,7 @@ from grading import GraderFailed
 from harness.checks.storage import ONE_NODE, locks_of_one_node
 from harness.cli.program import typed
 from harness.plural import counted
-from jobs import after, costs
+from jobs import after, launch_plan
 from jobs.finished.target_logprobs import check as check_target
 from jobs.finished.target_logprobs import num_unscored, score_each
 from jobs.launch_plan import print_plan
@@ -76,14 +76,14 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
     """Carry out the rounds of a schedule; returns the run folders in the order given.
 
     Here it follows the workers, grades, loads and prints the results. On Slurm it returns once the jobs are submitted,
-    or, with `waits`, once they have ended. Raises costs.OverBudget, and ValueError where the workers would lack the
-    engine, before anything of a round is written; LaunchFailed, SlurmRejected, SlurmError and RunBusyError.
+    or, with `waits`, once they have ended. Raises OverBudget, and ValueError where the workers would lack the engine,
+    before anything of a round is written; LaunchFailed, SlurmRejected, SlurmError and RunBusyError.
     """
     runs: list[RunFolder] = []
     for launches in schedule:
         check(launches)
-        if len(launches) > 1 and any(map(costs.is_said, launches)):
-            console.print(costs.total(launches), soft_wrap=True)
+        if len(launches) > 1 and any(map(launch_plan.is_cost_said, launches)):
+            console.print(launch_plan.total(launches), soft_wrap=True)
         carry_out(launches, console)
         started = [prepared.run for prepared in launches]
         runs += started
@@ -93,21 +93,21 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
 
 
 def check(launches: Sequence[PreparedLaunch]) -> None:
-    """Raise ValueError where workers would lack an engine, and costs.OverBudget; call it before anything is written."""
+    """Raise ValueError where workers would lack an engine, and OverBudget; call it before anything is written."""
     check_engines(launches)
-    costs.check(launches)
+    launch_plan.check_budget(launches)
 
 
 def preview(prepared: PreparedLaunch, console: Console) -> None:
     """Print what a launch would do; on Slurm the batch script too. Writes nothing.
 
-    Raises costs.OverBudget where the launch would be refused.
+    Raises OverBudget where the launch would be refused.
     """
     print_plan(prepared, console, is_preview=True)
     if prepared.cluster == "slurm":
         script = dispatch.preview(_request(prepared), prepared.plan.spec, prepared.num_shards)
         print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
-    costs.check([prepared])
+    launch_plan.check_budget([prepared])
 
 
 def create(prepared: PreparedLaunch) -> None:

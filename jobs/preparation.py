@@ -29,7 +29,6 @@ from jobs.slurm import profiles
 from jobs.slurm.python_command import names_own_python
 from jobs.submission.submit import num_cards, resolve
 from jobs.timing import folder as timings
-from jobs.timing import request
 
 NO_TARGET = (
     "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
@@ -69,7 +68,7 @@ class PreparedLaunch:
     @cached_property
     def num_to_time(self) -> int:
         """The number of samples that are still to be timed one at a time; read once."""
-        return request.num_left(self.launch.latency_sample, self.run)
+        return timings.num_left(self.launch.latency_sample, self.run)
 
     @property
     def is_work_left(self) -> bool:
@@ -123,7 +122,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
             planned.notices.extend(golds.check(launch, planned.problems))
     if launch.target_logprobs and planned.spec.target is None:
         planned.notices.append(NO_TARGET)
-    request.check(launch.latency_sample, planned.spec, run)
+    timings.check_request(launch.latency_sample, planned.spec, run)
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
     prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)

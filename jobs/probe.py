@@ -31,7 +31,7 @@ from harness.plural import counted
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 from harness.settings.launch_settings import Launch, PartialLaunch
 from harness.settings.roles import ModelSettings
-from jobs import after, costs
+from jobs import after, launch_plan
 from jobs.preparation import PreparedLaunch, prepare, sbatch_options
 from jobs.run import codes, served, trace_files
 from jobs.run.endings import num_unfinished
@@ -331,7 +331,7 @@ def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str
         forecasts.append(after.forecast(prepared.run, alone, spec, most, None))
     looks = f"{settings.points} decisions, continued {settings.rollouts} times each way"
     told = f"Then a probe of {counted(len(forecasts), 'run')}: {looks}."
-    return f"{told} It takes at most as much as whole chains of the target alone. {costs.total_of(forecasts)}"
+    return f"{told} It takes at most as much as whole chains of the target alone. {launch_plan.total_of(forecasts)}"
 
 
 def _probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:

@@ -1,15 +1,19 @@
-"""The command that launches the runs of a suite, probes and compares them."""
+"""The commands that launch several runs: suites, nights and probes."""
 
 from __future__ import annotations
 
 import re
+import sys
+from datetime import datetime
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 import click
 
-from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RunCommand, given
+from harness.cli.command import Date, OutputFile
+from harness.cli.program import typed
+from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RUN, RunCommand, given, run_folder
 from jobs.cli.examples import suite_file
 
 
@@ -36,15 +40,139 @@ def launch_suite(
     has four methods with the bundled toy models, demo-methods has five others, and specreason-probe has SpecReason's
     pair on a GPU and what its judge truly lets through.
     """
-    from jobs import outcome
     from jobs import suite as suites
-    from jobs.command import launch_errors_in_one_line
+    from jobs.outcome import SuiteOutcome, launch_errors_in_one_line, printed
 
-    if tag and re.match(r"\d{4}-\d{2}-\d{2}", tag):
-        raise click.UsageError(
-            f"--tag {tag}: tags that begin with a date are those of nights; choose another, or launch a night with: "
-            f"python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"
-        )
-    with outcome.printed(outcome.SuiteOutcome(file.stem), as_json=as_json) as known, launch_errors_in_one_line():
+    with printed(SuiteOutcome(file.stem), as_json=as_json) as known, launch_errors_in_one_line():
+        if tag and re.match(r"\d{4}-\d{2}-\d{2}", tag):
+            raise click.UsageError(
+                f"--tag {tag}: tags that begin with a date are those of nights; choose another, or launch a night "
+                f"with: python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"
+            )
         chosen = suites.read(suite_file(file), overrides=given(cost))
         suites.carry_out(known, chosen, tag, is_dry=dry_run, waits=wait, accept_code_change=accept)
+
+
+@click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge it.")
+@click.option(
+    "--suite",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="TOML file of launches; an example: python -m jobs example suite.",
+)
+@click.option("--date", "night", type=Date(), help="Date of the night.  [default: today, UTC]")
+@click.option("--wait", is_flag=True, help="On Slurm, wait for the verdict and end with its exit code.")
+@click.option(
+    "--junit",
+    metavar="FILE",
+    type=OutputFile(".xml"),
+    help="Write the verdict to FILE as JUnit XML, a case per cell and metric; waits for the verdict.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
+@MAX_GPU_HOURS
+@JSON_OUTCOME
+@ACCEPT_CODE_CHANGE
+def nightly(
+    suite: Path,
+    night: datetime | None,
+    wait: bool,
+    junit: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    accept: bool,
+    **cost: Any,
+) -> None:
+    """Launch a suite for a night, and after it a job that compares the night with those before it.
+
+    Exit code of that job, or of this command where the runs are on this machine or with --wait, 0: PASS; 1: FAIL;
+    3: WARN; 4: INCONCLUSIVE; 2: no verdict was possible. On Slurm the command otherwise ends with 0 once everything is
+    submitted.
+    """
+    from jobs import nightly as nights
+    from jobs.outcome import NightOutcome, launch_errors_in_one_line, printed
+
+    evening = night.date() if night else nights.tonight()
+    with printed(NightOutcome(evening), as_json=as_json) as known, launch_errors_in_one_line():
+        nights.carry_out(
+            known,
+            suite,
+            given(cost),
+            is_dry=dry_run,
+            waits=wait,
+            junit=junit,
+            as_json=as_json,
+            accept_code_change=accept,
+        )
+    sys.exit(known.exit_code)
+
+
+@click.command("probe", cls=RunCommand, short_help="Find what accepted and refused drafts were worth.")
+@RUN
+@click.option(
+    "--points",
+    type=click.IntRange(2),
+    default=200,
+    show_default=True,
+    help="Decisions of the run to look at: at least one of each third of the chain, accepted and refused.",
+)
+@click.option(
+    "--rollouts",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    help="Continuations of each point, behind the draft's proposal and behind the target's own step.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the points and of the continuations.")
+@click.option(
+    "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Continuations in flight per worker."
+)
+@click.option(
+    "--cluster",
+    type=click.Choice(["auto", "slurm", "local", "debug"]),
+    default="auto",
+    show_default=True,
+    help="Where to run.",
+)
+@click.option("--profile", help="Cluster profile: a file in slurm/clusters by name, or the path of a file.")
+@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option for sbatch; may be repeated.")
+@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Number of shards.")
+@MAX_GPU_HOURS
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
+@click.option("--wait", is_flag=True, help="On Slurm, wait until the probe has ended and print its result.")
+@ACCEPT_CODE_CHANGE
+def probe(
+    run: Path,
+    points: int,
+    rollouts: int,
+    seed: int,
+    concurrency: int,
+    dry_run: bool,
+    wait: bool,
+    accept: bool,
+    **flags: object,
+) -> None:
+    """Continue a run's chains with the target alone from a sample of its decisions, and grade where they end.
+
+    At each point the target continues twice: behind the draft's proposal, and from where the proposal began, so that
+    the step there is its own. The difference is what the proposal was worth, and together they give the rates at which
+    the judge truly accepts wrong steps and refuses right ones. The probe is a run beside RUN; the same command again
+    resumes it.
+    """
+    from rich.console import Console
+
+    from jobs.drive import drive, preview
+    from jobs.outcome import launch_errors_in_one_line
+    from jobs.probe import ProbeSettings, plan
+    from jobs.run.endings import num_unfinished
+
+    console = Console(highlight=False)
+    with launch_errors_in_one_line("the probe"):
+        settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
+        planned = plan(run_folder(run), settings, {**flags, "accept_code_change": accept}, is_preview=dry_run)
+        if dry_run:
+            preview(planned, console)
+            return
+        [probed] = drive([[planned]], console, waits=wait)
+        if num_unfinished(probed):
+            name = probed.path.name
+            console.print(f"Its result, once it has ended:  {typed('warehouse.probed')} {name}", soft_wrap=True)

@@ -73,9 +73,9 @@ def resume(run: Path, accept: bool) -> None:
     A finished run whose last job died is graded and loaded: by that job again, or here for a run of this machine.
     """
     from jobs import after
-    from jobs.command import launch_errors_in_one_line
+    from jobs.outcome import launch_errors_in_one_line
     from jobs.run import submissions
-    from jobs.run.endings import read_endings
+    from jobs.run.endings import num_unfinished, read_endings
 
     folder = run_folder(run)
     if not submissions.read(folder):
@@ -83,6 +83,9 @@ def resume(run: Path, accept: bool) -> None:
             click.echo(f"Every sample is finished; {missing}. It is done here now.")
             with launch_errors_in_one_line():
                 after.conclude(str(folder.path))
+            return
+        if not num_unfinished(folder):
+            click.echo("Every sample is finished, graded and loaded: nothing to resume.")
             return
         raise click.UsageError(f"{run} was not submitted to Slurm; to resume it, run its launch command again")
     _submit_unfinished(folder, accept=accept)
@@ -96,7 +99,7 @@ def resume(run: Path, accept: bool) -> None:
 @ACCEPT_CODE_CHANGE
 def retry_failed(run: Path, at_most: int, accept: bool) -> None:
     """Retry samples that ended in an error; a sample that is out of retries stays as data."""
-    from jobs.command import launch_errors_in_one_line
+    from jobs.outcome import launch_errors_in_one_line
     from jobs.run import endings, submissions
 
     folder = run_folder(run)
@@ -116,8 +119,8 @@ def retry_failed(run: Path, at_most: int, accept: bool) -> None:
 def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
     from rich.console import Console
 
-    from jobs.command import launch_errors_in_one_line
     from jobs.drive import print_dispatched, print_how_to_watch
+    from jobs.outcome import launch_errors_in_one_line
     from jobs.run import submissions
     from jobs.submission.dispatch import Request, conclude_again, dispatch_together
 

@@ -166,7 +166,7 @@ def _print_warnings(names: Sequence[str], database: Path, console: Console) -> N
 
 
 def _prepared(asked: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLaunch]:
-    """Prepare every run. Raises costs.OverBudget."""
+    """Prepare every run. Raises launch_plan.OverBudget."""
     prepared = [prepare(run.launch) for run in runs if run.launch is not None]
     if asked.max_gpu_hours is not None:
         check_budget(asked, runs, prepared)
