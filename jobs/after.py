@@ -198,9 +198,8 @@ def _load_and_print(
     run: RunFolder, database: Path, console: Console, wait_seconds: float | None, among: str | None
 ) -> None:
     """Load a run and print its result; of a probe that is what it found, no accuracy: that is of its continuations."""
-    from warehouse.database import WAIT_SECONDS, reader
+    from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
-    from warehouse.probed import found, print_found
     from warehouse.render import in_one_line, render, render_warnings
     from warehouse.summary import summary
 
@@ -209,6 +208,9 @@ def _load_and_print(
     if among is not None:
         console.print(f"{among}  {in_one_line(summaries[0])}", markup=False, soft_wrap=True)
     elif run.probe_dir.is_dir():
+        from warehouse.database import reader
+        from warehouse.probed import found, print_found
+
         render_warnings(summaries, console)
         with reader(database) as connection:
             print_found(found(connection, run.path.name), console)

@@ -401,7 +401,11 @@ def wait(runs: Sequence[RunFolder], console: Console) -> None:
     What the last job of a finished run has not done, because it died, is done here. Raises LaunchFailed where samples
     are not finished, or a result could not be loaded. Interrupted, the jobs go on.
     """
-    pending = [run for run in dict.fromkeys(runs) if _is_pending(run)]
+    pending = [
+        run
+        for run in dict.fromkeys(runs)
+        if endings.num_unfinished(run) or timings.progress(run).left or after.missing(run, read_endings(run))
+    ]
     if not pending:
         return
     listed = {run.path: run.spec() for run in pending if not run.probe_dir.is_dir()}
@@ -426,10 +430,6 @@ def until_ended(look: Callable[[], Look]) -> None:
         if idle_looks >= _IDLE_LOOKS:
             return
         sleep(LOOK_SECONDS)
-
-
-def _is_pending(run: RunFolder) -> bool:
-    return bool(endings.num_unfinished(run) or timings.progress(run).left or after.missing(run, read_endings(run)))
 
 
 def _statuses_at_the_end(runs: Sequence[RunFolder], console: Console) -> list[RunStatus]:

@@ -56,11 +56,6 @@ _MOST_STARTS = 50
 _ESCAPED = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|"})
 
 
-def tonight() -> date:
-    """Return the date of the night that begins now: today in UTC."""
-    return datetime.now(UTC).date()
-
-
 def carry_out(
     known: NightOutcome,
     file: Path,

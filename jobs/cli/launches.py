@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -91,8 +91,8 @@ def nightly(
     from jobs import nightly as nights
     from jobs.outcome import NightOutcome, launch_errors_in_one_line, printed
 
-    evening = night.date() if night else nights.tonight()
-    with printed(NightOutcome(evening), as_json=as_json) as known, launch_errors_in_one_line():
+    evening = night or datetime.now(UTC)
+    with printed(NightOutcome(evening.date()), as_json=as_json) as known, launch_errors_in_one_line():
         nights.carry_out(
             known,
             suite,
