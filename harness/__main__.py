@@ -1,12 +1,8 @@
-"""`python -m harness`: list the commands of this package."""
+"""`python -m harness`: all commands, as `speculative-harness` has them."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from harness.cli.command import list_of_commands
-
-main = list_of_commands("harness", Path(__file__).parent)
+from harness.cli.console import run
 
 if __name__ == "__main__":
-    main(prog_name="python -m harness")
+    run()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -257,12 +256,7 @@ def _warehouse_errors_in_one_line() -> Iterator[None]:
         yield
 
 
-class _Hidden:
-    """How many calls keep the caller's script from children, and what they have replaced."""
-
-    lock = threading.Lock()
-    depth = 0
-    original = spawn.get_preparation_data
+_preparation_data = spawn.get_preparation_data
 
 
 @contextmanager
@@ -274,16 +268,11 @@ def _children_without_the_script() -> Iterator[None]:
     """
 
     def without_main(name: str) -> dict[str, Any]:
-        data: dict[str, Any] = _Hidden.original(name)
+        data: dict[str, Any] = _preparation_data(name)
         return {key: value for key, value in data.items() if not key.startswith("init_main")}
 
-    with _Hidden.lock:
-        _Hidden.depth += 1
-        spawn.get_preparation_data = without_main
+    spawn.get_preparation_data = without_main
     try:
         yield
     finally:
-        with _Hidden.lock:
-            _Hidden.depth -= 1
-            if not _Hidden.depth:
-                spawn.get_preparation_data = _Hidden.original
+        spawn.get_preparation_data = _preparation_data

@@ -38,11 +38,10 @@ _LEFT_OUT = (
     )),
     # What finds and loads a method of a user's own, whose code is hashed beside this one.
     *(f"harness/methods/{name}.py" for name in ("plugins", "references")),
-    "harness/engines/start_log.py",  # lines in a log
     "harness/sizing/__main__.py",
     "harness/weights/prompt_trial.py",
     "jobs/work/attempt.py",
-    *(f"grading/{name}" for name in ("__main__.py", "check.py", "regrade.py")),
+    *(f"grading/{name}" for name in ("check.py", "regrade.py")),
 )  # fmt: skip
 _BUILT_IN_PROMPTS = "harness/data/prompts.toml"
 _SUFFIXES = {".py", ".toml", ".json", ".jsonl", ".jinja", ".txt"}

@@ -1,4 +1,4 @@
-"""Versions and hardware of this machine as runs record them; `python -m harness.environment` prints them as JSON.
+"""Versions and hardware of this machine as runs record them.
 
 Beside harness.gpus only the standard library is imported, because harness.installation runs before anything is
 installed.
@@ -6,17 +6,15 @@ installed.
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
-import json
 import os
 import platform
 import socket
 import subprocess
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from harness.gpus import accelerator as usable_accelerator
+from harness.gpus import accelerator as accelerator
 from harness.gpus import visible_gpus
 
 DISTRIBUTION = "speculative-reasoning-harness"
@@ -109,11 +107,6 @@ def gpus() -> list[dict[str, str]]:
     ]
 
 
-def accelerator() -> Literal["gpu", "cpu"]:
-    """Return whether this process can use an NVIDIA or AMD GPU, without importing torch."""
-    return usable_accelerator()
-
-
 def _output(command: list[str]) -> str | None:
     """Return what a command prints; None if it is missing, fails or hangs."""
     try:
@@ -130,17 +123,3 @@ def _cpu_model() -> str:
             if name.strip() == "model name":
                 return value.strip()
     return platform.processor() or platform.machine()
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Print versions and hardware as JSON."""
-    parser = argparse.ArgumentParser(
-        prog="python -m harness.environment", description="Print versions and hardware as JSON."
-    )
-    parser.add_argument("--version", action="version", version=version_line(), help="print the version and exit")
-    parser.parse_args(arguments)
-    print(json.dumps({"versions": versions(), "git_commit": git_commit(), "hardware": hardware()}, indent=2))
-
-
-if __name__ == "__main__":
-    main()

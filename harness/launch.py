@@ -6,6 +6,7 @@ only once the flags are valid, so that `--help` and a mistyped value answer at o
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -36,50 +37,43 @@ Examples:
 """
 
 
+_option = functools.partial(click.option, cls=LaunchOption, group="output")
+
+
 @click.command(
     cls=LaunchCommand,
     help_without_arguments=True,
     prints_outcome=True,
     epilog=_EXAMPLES,
 )
-@click.option(
+@_option(
     "--dry-run",
-    cls=LaunchOption,
-    group="output",
     brief="Print what would be done, and exit.",
     is_flag=True,
     help="Print what would be done, and exit.",
 )
-@click.option(
+@_option(
     "--list",
     "listing",
-    cls=LaunchOption,
-    group="output",
     brief="Print the methods, datasets, models, presets, prompts or speculators.",
     type=click.Choice(_LISTS),
     help="Print the methods, datasets, models, presets or speculators that there are, or the built-in prompts as a "
     "file for --prompts, and exit. With --prompts FILE, the hash of that file.",
 )
-@click.option(
+@_option(
     "--wait",
-    cls=LaunchOption,
-    group="output",
     brief="On Slurm, wait for the end and print the result.",
     is_flag=True,
     help="On Slurm, wait until the run has ended and print its result; exit code 0 only if all samples are finished.",
 )
-@click.option(
+@_option(
     "--json",
     "as_json",
-    cls=LaunchOption,
-    group="output",
     is_flag=True,
     help="Print the outcome as JSON, as the last line of standard output; everything else goes to standard error.",
 )
-@click.option(
+@_option(
     "--tracker",
-    cls=LaunchOption,
-    group="output",
     type=click.Choice(("mlflow", "wandb")),
     help="Send the finished run's result to MLflow or Weights & Biases; on Slurm with --wait.",
 )
@@ -181,12 +175,12 @@ def _print_methods() -> None:
     from harness.methods import METHODS, defaults, plugins, references
 
     listed = [(name, _summary_of(method), defaults(name)) for name, method in METHODS.items()]
-    for found in references.offered():
-        if found.plugin is None:
-            listed.append((found.name, f"{found.distribution}: cannot be used: {found.problem}", {}))
+    for name, distribution, found in references.offered():
+        if isinstance(found, plugins.BadMethod):
+            listed.append((name, f"{distribution}: cannot be used: {found}", {}))
             continue
-        plugins.register(found.plugin)
-        listed.append((found.name, f"{_summary_of(found.plugin.type)} ({found.distribution})", defaults(found.name)))
+        plugins.register(found)
+        listed.append((name, f"{_summary_of(found.type)} ({distribution})", defaults(name)))
     width = max(len(name) for name, _, _ in listed)
     for name, summary, parameters in listed:
         click.echo(f"{name:{width}} {summary}")

@@ -22,11 +22,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from harness.cli.toml_file import parse_toml
+from harness.cli.toml_file import parse_toml, read_toml
 from harness.problems.problem import Kind
-from harness.weights.templates import CLOSE
 
 MAX_TEXT_CHARACTERS = 8000
 _LONE_WORD = re.compile(r"(?<![\\\w}])\{([a-z]+(?:_[a-z]+)*)\}")
@@ -85,8 +84,6 @@ ItemText = Annotated[AnyText, placeholders("label", "text")]
 """How one of several candidates or options is shown."""
 
 
-MAX_FILE_BYTES = 64 << 10
-MAX_SPEC_BYTES = 1 << 20
 _MAX_SHOWN_CHARACTERS = 100
 
 
@@ -161,12 +158,6 @@ class Reward(_Table):
     good: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
     bad: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
 
-    @model_validator(mode="after")
-    def _two_answers(self) -> Reward:
-        if self.good == self.bad:
-            raise ValueError("good and bad are the same")
-        return self
-
 
 class Equivalence(_Table):
     """What a judge is asked about two versions of a step, and the two answers whose probabilities are compared."""
@@ -179,12 +170,6 @@ class Equivalence(_Table):
     reply: ReplyText
     same: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
     different: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
-
-    @model_validator(mode="after")
-    def _two_answers(self) -> Equivalence:
-        if self.same == self.different:
-            raise ValueError("same and different are the same")
-        return self
 
 
 class SeparateScore(_Table):
@@ -206,13 +191,6 @@ class StepChoice(_Table):
     """Follows every candidate that holds `</think>`. None: `blank` follows it, only where another says the same."""
     thought: AnyText
     reply: ReplyText
-
-    @field_validator("closing")
-    @classmethod
-    def _is_shown(cls, closing: str | None) -> str | None:
-        if closing is not None and CLOSE in closing:
-            raise ValueError(f"must not contain {CLOSE}, which no judge is shown")
-        return closing
 
 
 class ChainChoice(_Table):
@@ -283,36 +261,17 @@ def load(path: Path) -> Prompts:
     Raises ValueError with one line: what is wrong in the file, and what is valid.
     """
     label = f"--prompts {path}"
-    is_spec = path.suffix == ".json"
-    text = _read(path, label, MAX_SPEC_BYTES if is_spec else MAX_FILE_BYTES)
-    return _merged_over_built_in(_of_spec(text, label) if is_spec else parse_toml(text, label), label)
-
-
-def _read(path: Path, label: str, max_bytes: int) -> str:
+    if not path.exists():
+        raise ValueError(f"{label}: no such file; a run begun with it keeps its prompts in its spec.json")
+    if path.suffix != ".json":
+        return _merged_over_built_in(read_toml(path, label), label)
     try:
-        if path.stat().st_size > max_bytes:
-            raise ValueError(f"{label}: larger than {max_bytes >> 10} KiB")
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise ValueError(f"{label}: no such file; a run begun with it keeps its prompts in its spec.json") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{label}: not UTF-8") from error
-    except OSError as error:
-        raise ValueError(f"{label}: cannot be read: {error.strerror}") from error
-
-
-def _of_spec(text: str, label: str) -> dict[str, Any]:
-    """Return the wording in a run's `spec.json`; one that has none was made with the built-in wording."""
-    try:
-        spec = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{label}: not readable as JSON") from error
-    if not isinstance(spec, dict) or "prompt_hash" not in spec:
-        raise ValueError(f"{label}: not the spec.json of a run")
-    own = spec.get("prompts") or {}
-    if not isinstance(own, dict):
-        raise ValueError(f"{label}: prompts is not a table")
-    return own
+        spec = json.loads(path.read_bytes())
+        _ = spec["prompt_hash"]  # every run's has one
+        own = dict(spec.get("prompts") or {})  # none: the built-in wording
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError(f"{label}: not the spec.json of a run") from error
+    return _merged_over_built_in(own, label)
 
 
 def parse(text: str, label: str) -> Prompts:

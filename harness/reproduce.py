@@ -8,6 +8,7 @@ again. Then the table is printed from the warehouse. The work is in `warehouse.s
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,6 +46,9 @@ _FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
 }
 
 
+_further = functools.partial(click.option, cls=FurtherOption)
+
+
 @click.command(cls=LaunchCommand, without=_SUITE_DECIDES, common=_COMMON, help_without_arguments=True, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="Print the suites, and exit.")
@@ -61,46 +65,37 @@ _FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
     help="The first problems of each dataset and samples of each, e.g. 30x2; `paper` is the paper's.  [default: paper]",
 )
 @click.option("--column", "columns", multiple=True, help="Only this column (dataset), e.g. gsm8k; may be repeated.")
-@click.option(
+@_further(
     "--every-sample-alone",
-    cls=FurtherOption,
     is_flag=True,
     help="Published table: run every sample alone for its latencies, instead of all in full batches and "
     "a sample of them alone.",
 )
-@click.option(
-    "--aligned", cls=FurtherOption, help="SCoT's aligned draft (see harness.train align), for the rows that need it."
-)
-@click.option(
+@_further("--aligned", help="SCoT's aligned draft (see harness.train align), for the rows that need it.")
+@_further(
     "-o",
     "output_file",
-    cls=FurtherOption,
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the table to FILE (.md, .tex, .csv or .txt).  [default: standard output]",
 )
-@click.option(
+@_further(
     "--format",
     "output_format",
-    cls=FurtherOption,
     type=click.Choice(sorted(_FORMATS.values())),
     help="The table's format.  [default: by FILE's ending, else table]",
 )
-@click.option(
+@_further(
     "--metric",
     "metrics",
-    cls=FurtherOption,
     multiple=True,
     help="A number of every cell; may be repeated. Own suite: pass@1, difference, tokens, spent-tokens, "
     "critical-path-tokens, latency, speed-up, latency-at-one, speed-up-at-one, fallback.  [default: pass@1, tokens, "
     "latency, speed-up, and with latency-sample the two at one; all of a published table]",
 )
-@click.option(
-    "--no-intervals", cls=FurtherOption, is_flag=True, help="Leave out the 95 % intervals; CSV always has them."
-)
-@click.option(
+@_further("--no-intervals", is_flag=True, help="Leave out the 95 % intervals; CSV always has them.")
+@_further(
     "--database",
-    cls=FurtherOption,
     type=click.Path(path_type=Path),
     help="Database to load and read.  [default: beside the run folders]",
 )

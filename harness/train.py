@@ -22,6 +22,7 @@ from harness.cli.command import OneLineErrors, OneLineGroup
 from harness.problems import benchmarks
 from harness.training import flags
 from harness.training.flags import TrainingRequest
+from harness.training.hyperparameters import Task
 from harness.weights import models
 
 if TYPE_CHECKING:
@@ -36,37 +37,28 @@ def main() -> None:
     """Train SCoT's draft (section 3.3) and its selection (section 3.4)."""
 
 
-@main.command(cls=OneLineErrors, short_help="Align the draft with the target's reasoning.")
-@flags.training_options("align")
-def align(**values: Any) -> None:
-    """Align the draft with the target's reasoning, and write the merged model to OUTPUT, for use as --draft.
+def _command(task: Task, text: str) -> OneLineErrors:
+    def train(**values: Any) -> None:
+        from jobs.outcome import launch_errors_in_one_line
 
-    Everything after `--` is passed to harness.launch, which generates the data.
-    """
-    from jobs.outcome import launch_errors_in_one_line
+        if find_spec("peft") is None:
+            raise click.UsageError("training needs peft: pip install 'speculative-reasoning-harness[train]'")
+        with launch_errors_in_one_line():
+            request = flags.training_request(task, values)
+            _align(request) if task == "align" else _select(request)
 
-    _require_peft()
-    with launch_errors_in_one_line():
-        _align(flags.training_request("align", values))
-
-
-@main.command(cls=OneLineErrors, short_help="Train the target to select a draft.")
-@flags.training_options("select")
-def select(**values: Any) -> None:
-    """Train the target to select a draft, and write the LoRA weights to OUTPUT, for use as --target.adapter.
-
-    Everything after `--` is passed to harness.launch, which generates the data.
-    """
-    from jobs.outcome import launch_errors_in_one_line
-
-    _require_peft()
-    with launch_errors_in_one_line():
-        _select(flags.training_request("select", values))
+    text += "\n\nEverything after `--` is passed to harness.launch, which generates the data."
+    command = OneLineErrors(task, params=flags.training_options(task), callback=train, help=text)
+    main.add_command(command)
+    return command
 
 
-def _require_peft() -> None:
-    if find_spec("peft") is None:
-        raise click.UsageError("training needs peft: pip install 'speculative-reasoning-harness[train]', or peft>=0.13")
+align = _command(
+    "align", "Align the draft with the target's reasoning. OUTPUT becomes the merged model, for use as --draft."
+)
+select = _command(
+    "select", "Train the target to select a draft. OUTPUT becomes LoRA weights, for use as --target.adapter."
+)
 
 
 def _align(request: TrainingRequest) -> None:
@@ -81,13 +73,12 @@ def _align(request: TrainingRequest) -> None:
     from harness.weights.tokenizer import HFTokenizer
     from jobs.finished.training_data import target_chains
 
-    target = data.target
+    target, settings = data.target, request.settings
     tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(target.path, target.revision)
     problems = {problem.id: problem for problem in run.problems()}
-    wording, max_tokens = data.spec.wording, request.settings.max_tokens
-    examples = alignment_examples(target_chains(run), problems, *tokenizers, max_tokens, wording)
+    examples = alignment_examples(target_chains(run), problems, *tokenizers, settings.max_tokens, data.spec.wording)
     _print_comparison(data.comparison)
-    Session("align", request.output, base, request.settings, chain_loss).run(examples, data.source, click.echo)
+    Session("align", request.output, base, settings, chain_loss).run(examples, data.source, click.echo)
     click.echo(f"Aligned draft: {request.output}. Next:")
     click.echo(
         f"  python -m harness.train select --draft {request.output} --target {target.path} "
@@ -155,7 +146,7 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
         _print_plan(request, f"the data of {request.run}")
         return None if request.dry_run else run
     launch = request.data_launch()
-    accepts = request.accepts_test_questions
+    accepts = request.accept_test_questions
     contamination.training_data(launch.dataset, accepts_test_questions=accepts)
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     chosen = benchmarks.select(dataset, launch.limit, launch.problems)
@@ -193,7 +184,7 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
 
     check(run, request.task)
     spec = run.spec()
-    accepts = request.accepts_test_questions
+    accepts = request.accept_test_questions
     contamination.training_data(spec.dataset, accepts_test_questions=accepts)
     comparison = contamination.check(run.problems(), request.data_dir, accepts_test_questions=accepts)
     compact(run)

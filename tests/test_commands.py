@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from harness import environment, installation
+from harness import installation
 from harness.methods import METHODS, parameter_fields
 from harness.settings.roles import ROLE_SETTINGS
-from harness.training import hyperparameters
+from harness.training.hyperparameters import Settings
 from tests.import_graph import module_files
 from tests.test_imports import PACKAGES, ROOT
 
@@ -137,8 +137,8 @@ def test_the_help_of_a_training_explains_every_setting(task: str) -> None:
     output = CliRunner().invoke(command("harness.train"), [task, "--help-all"], env={"COLUMNS": "500"}).output
     words = " ".join(output.split())
     assert "[OPTIONS] [-- LAUNCH_FLAGS…]" in words
-    for name in hyperparameters.fields():
-        assert hyperparameters.meaning(name) in words
+    for setting in dataclasses.fields(Settings):
+        assert setting.metadata["help"] in words
 
 
 def test_the_folder_of_datasets_is_described_in_one_wording() -> None:
@@ -150,22 +150,6 @@ def test_the_folder_of_datasets_is_described_in_one_wording() -> None:
         if isinstance(option, click.Option) and option.name == "data_dir"
     }
     assert helps == {"Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR."}
-
-
-@pytest.mark.parametrize("package", ["harness", "grading", "warehouse"])
-def test_a_package_lists_its_commands(package: str) -> None:
-    main = importlib.import_module(f"{package}.__main__").main
-    result = CliRunner().invoke(main, [])
-    assert result.exit_code == 0, result.output
-    listed = set(re.findall(r"^  python -m (\S+)  ", result.output, re.MULTILINE))
-    own = {name.removesuffix(".__main__") for name in COMMANDS if name.startswith(f"{package}.")}
-    assert {name for name in own if name.count(".") == 1} <= listed
-    assert all(help_line.endswith(".") for help_line in re.findall(r"  (\S.*)\n(?=  python|\Z)", result.output))
-
-
-def test_a_package_lists_its_commands_without_importing_heavy_packages() -> None:
-    program = "import warehouse.__main__, sys; sys.exit(bool({'duckdb', 'vllm', 'torch', 'sympy'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 
 def test_the_help_of_a_command_imports_nothing_that_takes_long() -> None:
@@ -191,13 +175,12 @@ def test_the_help_of_a_command_imports_nothing_that_takes_long() -> None:
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("main", [environment.main, installation.main])
-def test_the_commands_that_need_only_the_standard_library_have_the_short_help_and_the_version(
-    main: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str]
+def test_the_command_that_needs_only_the_standard_library_has_the_short_help_and_the_version(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for words, first in ((["-h"], "usage: python -m harness."), (["--version"], "speculative-reasoning-harness ")):
         with pytest.raises(SystemExit) as stop:
-            main(words)
+            installation.main(words)
         assert stop.value.code == 0
         assert capsys.readouterr().out.startswith(first)
 

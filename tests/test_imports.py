@@ -41,7 +41,6 @@ DOORS = {
     "vllm": {
         "harness/engines/vllm_plugin.py",
         "harness/engines/vllm.py",
-        "harness/engines/vllm_process.py",
     },
     "submitit": {"jobs/submission/submit.py"},
     "duckdb": {"warehouse/database.py"},

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from harness.chain.chain_state import Limits, Proposal, Stop
 from harness.chain.judgements import Questions
+from harness.chain.proposals import Proposals
 from harness.chain.step_candidates import as_candidates
-from harness.chain.writing import Writing
 
 __all__ = ["Chain", "Limits", "Proposal", "Stop", "as_candidates"]
 
 
-class Chain(Writing, Questions):
+class Chain(Proposals, Questions):
     """A chain of thought shared by a draft and a target model: what is asked of the models about it, and its steps."""

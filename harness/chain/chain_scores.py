@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.context import ModelContext
+from harness.chain.chain_state import ModelContext
 from harness.engine import Engine, Finish, Role, Tokenizer
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
@@ -166,22 +166,15 @@ class ReadChain:
     """For each step, where its generated tokens begin and end among `ids`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A model that read or wrote a stored chain: all that is needed of it is its tokenizer."""
-
-    tokenizer: Tokenizer
-
-
 def read_chain(
     problem: Problem, steps: Sequence[Step], tokenizers: Mapping[Role, Tokenizer], wording: Prompts = BUILT_IN
 ) -> ReadChain:
     """Return a chain as the target reads it. `tokenizers`: of the target and of every author of a step, by role."""
-    context = ModelContext(Reading(tokenizers["target"]), problem, wording)
+    context = ModelContext(tokenizers["target"], problem, wording)
     start, places = len(context.ids), []
     for step in steps:
         author, before = tokenizers[step.author], len(context.ids)
-        context.append(step.token_ids, step.text, Reading(author))
+        context.append(step.token_ids, step.text, author)
         first, last = _generated(step, context.ids[before:], author, tokenizers["target"], wording)
         places.append((before - start + first, before - start + last))
     return ReadChain(tuple(context.ids[:start]), tuple(context.ids[start:]), tuple(places))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness import prompts
 from harness.chain.chain_ending import WHOLE_REPLY_ROLES, Ending, ending, is_repeat, kept_open
-from harness.context import ModelContext
-from harness.engine import Completion, Role
+from harness.engine import Completion, Role, Tokenizer
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.recording import Model
@@ -40,6 +40,70 @@ class Limits:
     by_role: Mapping[Role, Mapping[str, float]] = field(default_factory=dict)
     """What a model draws by instead (fields of `Sampling`), where it differs from the other one or from vLLM's
     defaults."""
+
+
+class ModelContext:
+    """One model's reading of a growing chain. It also knows where the last whole step ends.
+
+    A chain may end inside a step: guidance is a fixed number of tokens, a step may reach its token limit, and a token
+    may carry text past the separator that ends a step.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, problem: Problem, wording: Prompts = BUILT_IN, *, rubric: bool = False
+    ) -> None:
+        """Open the context with the prompt; `rubric` lets the prompt explain what a score is."""
+        self.tokenizer = tokenizer
+        self.ids, self.prompt = prompts.opening(tokenizer, problem, wording, rubric=rubric)
+        self._separator = wording.step_separator
+        self.open_text = ""
+        """The text behind the last step separator: the beginning of the unfinished step that the chain ends in."""
+        self._last_boundary = len(self.ids), ""
+        """How many ids stand before the piece with the last separator, and the text of that piece up to it."""
+
+    def read(self, ids: Sequence[int], text: str, author: Tokenizer) -> Sequence[int]:
+        """Return the ids under which this model reads what `author` wrote; a plain model is not shown `</think>`."""
+        reader = self.tokenizer
+        if not reader.thinks and prompts.THINK_END in text:
+            return reader.encode(text.replace(prompts.THINK_END, ""))
+        tagged = prompts.THINK_END in text and not _have_equal_tags(author, reader)
+        return ids if author.fingerprint == reader.fingerprint and not tagged else reader.encode(text)
+
+    def append(self, ids: Sequence[int], text: str, author: Tokenizer) -> None:
+        """Append a piece of the chain."""
+        joined = self.open_text + text
+        head, separator, self.open_text = joined.rpartition(self._separator)
+        if separator:
+            num_known = len(joined) - len(text)
+            self._last_boundary = len(self.ids), text[: len(head) + len(separator) - num_known]
+        self.ids += self.read(ids, text, author)
+
+    def whole_steps(self) -> list[int]:
+        """Return the ids up to the end of the last whole step: all of them where the chain ends in one.
+
+        They are a prefix of the context, so that the prefix cache holds them, except where a token straddles the end of
+        the step.
+        """
+        if not self.open_text.strip():
+            return self.ids
+        start, text = self._last_boundary
+        count = _num_ids(self.tokenizer, self.ids[start:], text)
+        if count is None:
+            return self.ids[:start] + self.tokenizer.encode(text)
+        return self.ids[: start + count]
+
+
+def _have_equal_tags(one: Tokenizer, other: Tokenizer) -> bool:
+    return one.thinks == other.thinks and one.encode(prompts.THINK_END) == other.encode(prompts.THINK_END)
+
+
+def _num_ids(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> int | None:
+    """Return how many of the leading ids decode to the text; None where a token straddles its end.
+
+    A decoded prefix never gets shorter by another id, so bisection finds the first that is long enough.
+    """
+    count = bisect_left(range(len(ids) + 1), len(text), key=lambda n: len(tokenizer.decode(ids[:n])))
+    return count if count <= len(ids) and tokenizer.decode(ids[:count]) == text else None
 
 
 class ChainState:
@@ -79,7 +143,7 @@ class ChainState:
         self.thinks = any(m.tokenizer.thinks for m in models if m.role != "reward")
         """True where any writing model reasons: the chain is a thought, which `</think>` closes before the answer."""
         for role, model in self._models.items():
-            self._contexts[role] = ModelContext(model, problem, wording, rubric=rubric and role == "target")
+            self._contexts[role] = ModelContext(model.tokenizer, problem, wording, rubric=rubric and role == "target")
             if role != "reward":  # it writes nothing; its prompt is the same in its own template
                 setattr(trace, f"{role}_prompt", self._contexts[role].prompt)
         for step in trace.steps:
@@ -169,7 +233,7 @@ class ChainState:
         steps, _, _ = self._as_steps(behind)
         ids = [*context.ids]
         for step in steps:
-            ids += context.read(step.token_ids, step.text, self._models[step.author])
+            ids += context.read(step.token_ids, step.text, self._models[step.author].tokenizer)
         return ids, steps
 
     def _step(
@@ -207,7 +271,7 @@ class ChainState:
 
     def _enter(self, step: Step) -> None:
         """Append a step to both contexts and update what it ends."""
-        author = self._models[step.author]
+        author = self._models[step.author].tokenizer
         for context in self._contexts.values():
             context.append(step.token_ids, step.text, author)
         ends = self._ends(step)

@@ -23,7 +23,7 @@ class Questions(ChainState):
         """
         question = prompts.score_question(model.tokenizer, self.wording)
         context = self._contexts[model.role]
-        proposed = context.read(candidate.token_ids, candidate.text, author)
+        proposed = context.read(candidate.token_ids, candidate.text, author.tokenizer)
         return await self._ask(model, [*context.ids, *proposed], question, "score")
 
     async def choose(self, model: Model, candidates: Sequence[Candidate]) -> Verdict:
@@ -55,7 +55,7 @@ class Questions(ChainState):
         context, prompt_ids = self._contexts[model.role], []
         for option in range(len(offered_texts(candidates))):
             proposed = completions[next(i for i, c in enumerate(candidates) if c.option == option)]
-            judged = context.read(proposed.token_ids, proposed.text, author)
+            judged = context.read(proposed.token_ids, proposed.text, author.tokenizer)
             prompt_ids.append([*context.ids, *judged, *question.ids])
         self.check_fits(model, max(map(len, prompt_ids)))
         choices = await model.choose_each(prompt_ids, question.option_ids, step=len(self.steps))
@@ -70,7 +70,7 @@ class Questions(ChainState):
         model = self._models["reward"]
         question, context = prompts.reward_question(model.tokenizer, self.wording), self._contexts["reward"]
         asked = [
-            replace(question, ids=(*context.ids, *context.read(c.token_ids, c.text, author), *question.ids))
+            replace(question, ids=(*context.ids, *context.read(c.token_ids, c.text, author.tokenizer), *question.ids))
             for c in candidates
         ]
         return [choice.probabilities[0] for choice in await self.ask_each(model, asked)]
@@ -100,7 +100,7 @@ class Questions(ChainState):
         The tokens are the model's own. An empty candidate has none. Raises Stop where one does not fit.
         """
         context = self._contexts[model.role]
-        texts = [context.read(c.token_ids, c.text, author) for c in candidates]
+        texts = [context.read(c.token_ids, c.text, author.tokenizer) for c in candidates]
         self.check_fits(model, max(map(len, texts)) + len(context.ids))
         nonempty = [ids for ids in texts if ids]
         if not nonempty:

@@ -346,5 +346,3 @@ def _weights(question: Question) -> Iterator[Check]:
     except ValueError as problem:
         yield failure(_SPECULATION, str(problem))
         return
-    if question.spec_decode == "eagle3" and weights and (notice := speculation.other_target_notice(target, weights)):
-        yield warning(_SPECULATION, notice)

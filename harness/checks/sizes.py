@@ -8,11 +8,11 @@ from pathlib import Path
 from harness import gpus
 from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.checks.inputs import of_question
-from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
 from harness.engines import registry, speculation
 from harness.environment import accelerator
 from harness.methods import build
+from harness.methods.method import context_to_open, required_context_tokens
 from harness.plural import counted
 from harness.problems import benchmarks
 from harness.prompt_file import of_stored

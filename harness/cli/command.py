@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +41,8 @@ class OutputFile(click.Path):
         return path
 
 
-class Date(click.DateTime):
-    """A calendar date, as a datetime at midnight."""
-
-    def __init__(self) -> None:
-        super().__init__(["%Y-%m-%d"])
-
-    def get_metavar(self, *_: Any, **__: Any) -> str:
-        """Return how help names the value."""
-        return "YYYY-MM-DD"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse a date such as `2026-01-31`."""
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
-            self.fail(f"{value} is not a date of the form YYYY-MM-DD", param, ctx)
+DATE = click.DateTime(["%Y-%m-%d"])
+"""A calendar date, as a datetime at midnight."""
 
 
 class FurtherOption(click.Option):
@@ -92,8 +77,9 @@ class OneLineErrors(click.Command):
         self.headings = tuple(headings)
         self.help_without_arguments = help_without_arguments
         self.prints_outcome = prints_outcome
-        self.params.append(_version_option())
-        self._help_all = _help_all_option()
+        version = _printing("--version", "Print the version and exit.", lambda _: environment.version_line())
+        self.params.append(version)
+        self._help_all = _printing("--help-all", "List every option.", _whole_help)
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
         """Run and return what the command returns; a number is the exit code."""
@@ -177,12 +163,6 @@ class OneLineErrors(click.Command):
             return rest
         except click.BadParameter as error:
             raise _in_plain_words(error) from error
-        except click.NoSuchOption as error:  # what it may have meant is one that some help lists
-            shown = {
-                flag for parameter in self.get_params(ctx) for flag in (*parameter.opts, *parameter.secondary_opts)
-            }
-            meant = [flag for flag in error.possibilities or () if flag in shown]
-            raise click.NoSuchOption(error.option_name, possibilities=meant, ctx=ctx) from error
         except click.BadOptionUsage as error:
             chosen = [p.type for p in self.params if error.option_name in p.opts and isinstance(p.type, click.Choice)]
             if not chosen or not error.message.endswith("requires an argument."):
@@ -234,100 +214,42 @@ class OneLineGroup(OneLineErrors, click.Group):
         self.format_commands(ctx, formatter)
 
 
-def list_of_commands(package: str, folder: Path) -> OneLineErrors:
-    """Return the command `python -m PACKAGE`, which lists the commands of a package without importing any of them."""
-
-    def show() -> None:
-        formatter = click.HelpFormatter()
-        with formatter.section("Commands"):
-            formatter.write_dl([(f"python -m {package}.{name}", text) for name, text in _summaries(folder)])
-        click.echo(formatter.getvalue(), nl=False)
-
-    return OneLineErrors(package, callback=show, help="List the commands of this package.")
-
-
-def _summaries(folder: Path) -> Iterable[tuple[str, str]]:
-    """Yield name and first sentence of the commands of a package: its modules and packages with a documented `main`."""
-    for path in sorted(folder.glob("*.py")) + sorted(folder.glob("*/__main__.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == "main"]
-        text = ast.get_docstring(functions[0]) if functions else None
-        if text is not None:
-            name = path.parent.name if path.stem == "__main__" else path.stem
-            yield name, " ".join(text.split("\n\n")[0].split()).partition(". ")[0].rstrip(".") + "."
-
-
 def is_for_help(words: Sequence[str]) -> bool:
     """Return whether a command line asks for help alone."""
     return bool({"-h", "--help"} & set(words)) or not words
 
 
-def _help_all_option() -> click.Option:
+def _printing(name: str, explained: str, text: Callable[[click.Context], str]) -> click.Option:
+    """Return an option that prints a text and exits."""
+
     def show(context: click.Context, _: click.Parameter, requested: bool) -> None:
         if requested and not context.resilient_parsing:
-            context.meta[_LISTS_ALL] = True
-            click.echo(context.get_help())
+            click.echo(text(context))
             context.exit(0)
 
-    return click.Option(
-        ["--help-all"], is_flag=True, expose_value=False, is_eager=True, callback=show, help="List every option."
-    )
+    return click.Option([name], is_flag=True, expose_value=False, is_eager=True, callback=show, help=explained)
+
+
+def _whole_help(context: click.Context) -> str:
+    context.meta[_LISTS_ALL] = True
+    return context.get_help()
 
 
 def _in_plain_words(error: click.BadParameter) -> click.BadParameter:
     """Return the error of a number's option with what is valid for it, and that of a choice with what is like it.
 
-    click says "is not a valid integer range" and "is not in the range x>=1".
+    click says "is not a valid integer range".
     """
     kind = None if error.param is None else error.param.type
+    value, is_not, _ = error.message.rpartition(" is not ")
     if isinstance(kind, click.Choice):
         value = error.message.partition(" is not one of ")[0].strip("'")
         text = error.message.removesuffix(".") + did_you_mean(value, map(str, kind.choices))
-        return click.BadParameter(text, error.ctx, error.param, error.param_hint)
-    wanted = None if kind is None else _expected(kind)
-    value, is_not, _ = error.message.rpartition(" is not ")
-    if wanted is None or not is_not:
-        return error
-    return click.BadParameter(f"{value} is not {wanted}", error.ctx, error.param, error.param_hint)
-
-
-def _expected(kind: click.ParamType[Any]) -> str | None:
-    """Return what values a type of number takes, such as "a whole number from 1 to 1000"; None: it is of no number."""
-    if isinstance(kind, click.types.IntParamType):
-        words = "a whole number"
-    elif isinstance(kind, click.types.FloatParamType):
-        words = "a number"
+    elif isinstance(kind, click.types.IntParamType | click.types.FloatParamType) and is_not:
+        number = "a whole number" if isinstance(kind, click.types.IntParamType) else "a number"
+        if isinstance(kind, click.IntRange | click.FloatRange):
+            number += f" in the range {kind._describe_range()}"
+        text = f"{value} is not {number}"
     else:
-        return None
-    return f"{words}{_range(kind)}" if isinstance(kind, click.IntRange | click.FloatRange) else words
-
-
-def _range(kind: click.IntRange | click.FloatRange) -> str:
-    if kind.min is None or kind.max is None:
-        low = "" if kind.min is None else f" above {kind.min:g}" if kind.min_open else f" of {_plain(kind.min)} or more"
-        high = (
-            "" if kind.max is None else f" below {kind.max:g}" if kind.max_open else f" of {_plain(kind.max)} or less"
-        )
-        return low or high
-    if not kind.min_open and not kind.max_open:
-        return f" from {_plain(kind.min)} to {_plain(kind.max)}"
-    low = f" above {_plain(kind.min)}" if kind.min_open else f" of {_plain(kind.min)} or more"
-    return f"{low} and {'below' if kind.max_open else 'up to'} {_plain(kind.max)}"
-
-
-def _plain(bound: float) -> str:
-    return str(bound) if isinstance(bound, int) else f"{bound:g}"
-
-
-def _version_option() -> click.Option:
-    return click.Option(
-        ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
-        help="Print the version and exit.",
-    )  # fmt: skip
-
-
-def _print_version(context: click.Context, _: click.Parameter, requested: bool) -> None:
-    if not requested or context.resilient_parsing:
-        return
-    click.echo(environment.version_line())
-    context.exit(0)
+        return error
+    return click.BadParameter(text, error.ctx, error.param, error.param_hint)

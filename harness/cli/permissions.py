@@ -9,7 +9,9 @@ import pwd
 import re
 import shlex
 import stat
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 _DENIED = (errno.EACCES, errno.EPERM)
 _QUOTED = re.compile(r"'([^']+)'")
@@ -34,11 +36,13 @@ def explained(error: OSError) -> str:
         found = place.stat()
     except OSError:
         return f"{path} {cannot}: {os.strerror(error.errno or errno.EACCES)}"
-    owner, group = _user_name(found.st_uid), _group_name(found.st_gid)
+    owner, group, me = (_name(pwd.getpwuid, found.st_uid), _name(grp.getgrgid, found.st_gid), os.geteuid())
     whose = "it belongs" if place == path else f"{place} belongs"
     mode = stat.S_IMODE(found.st_mode)
-    problem = f"{path} {cannot}: {whose} to {owner}, group {group}, mode {mode:04o}, and you are {_user_name(_me())}"
-    if found.st_uid == _me():
+    problem = (
+        f"{path} {cannot}: {whose} to {owner}, group {group}, mode {mode:04o}, and you are {_name(pwd.getpwuid, me)}"
+    )
+    if found.st_uid == me:
         return f"{problem}; chmod u+rwX {shlex.quote(str(place))}"
     share = f"chmod -R g+rwX {shlex.quote(str(_shared_folder(place)))}"
     if found.st_gid in {os.getegid(), *os.getgroups()}:
@@ -80,19 +84,9 @@ def _shared_folder(place: Path) -> Path:
     return runs[0] if runs else folder
 
 
-def _me() -> int:
-    return os.geteuid()
-
-
-def _user_name(uid: int) -> str:
+def _name(lookup: Callable[[int], Sequence[Any]], number: int) -> str:
+    """Return the name of a user or group, or its number where it has none."""
     try:
-        return pwd.getpwuid(uid).pw_name
+        return str(lookup(number)[0])
     except KeyError:
-        return str(uid)
-
-
-def _group_name(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
+        return str(number)

@@ -28,8 +28,9 @@ import asyncio
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TypeAlias
 
 import numpy as np
@@ -46,18 +47,6 @@ _IMAGINED_AT_BUDGET = 0.25
 """Share of the imaginary samples that reach the token budget; the lengths of the others are uniform below it."""
 
 
-@dataclass(frozen=True)
-class Survival:
-    """The distribution of lengths as it is estimated."""
-
-    grid: Array
-    """Lengths, in tokens."""
-    probability: Array
-    """Probability that a sample emits more than each length."""
-    relative_variance: Array
-    """Squared relative standard error of that probability (Greenwood's formula)."""
-
-
 class Lengths:
     """How many tokens samples emit in all."""
 
@@ -72,15 +61,19 @@ class Lengths:
         """Add a sample that has ended."""
         self._ended.append(emitted_tokens)
 
-    def survival(self, running: Array) -> Survival:
-        """Estimate the distribution, given also the tokens that each sample in flight has emitted."""
+    def survival(self, running: Array) -> tuple[Array, Array]:
+        """Estimate the distribution, given also the tokens that each sample in flight has emitted.
+
+        Returns, at each point of the grid, the probability that a sample emits more, and the squared relative standard
+        error of that probability (Greenwood's formula).
+        """
         ended = self._imagined + self._counts(np.array(self._ended, dtype=float))
         still_running = self._counts(running)
         at_risk = np.cumsum((ended + still_running)[::-1])[::-1]
         exposed = at_risk[:-1] - still_running[:-1] / 2
         hazard = ended[:-1] / exposed
         greenwood = np.cumsum(hazard / (exposed * (1 - hazard)))
-        return Survival(self.grid, np.concatenate([[1.0], np.cumprod(1 - hazard)]), np.concatenate([[0.0], greenwood]))
+        return np.append(1.0, np.cumprod(1 - hazard)), np.append(0.0, greenwood)
 
     def _counts(self, lengths: Array) -> Array:
         """Return the number of lengths in each interval, and in the last place of those at the budget."""
@@ -89,107 +82,68 @@ class Lengths:
         return counts
 
 
-@dataclass(frozen=True)
-class CacheUse:
-    """What one engine's KV cache can hold and what a sample holds in it."""
-
-    capacity_tokens: int
-    width: int = 1
-    """Number of sequences of a sample that grow at the same time."""
-    extra_tokens: float = 0.0
-    """Tokens that a sample holds besides its chain: candidates, a verdict's question, unfilled blocks."""
-
-
-@dataclass(frozen=True)
-class Total:
-    """What samples will hold, without prompts, by cache and by time from now on (the grid of lengths)."""
-
-    mean: Array
-    """In tokens."""
-    chance: Array
-    """Variance, because each sample is longer or shorter than others."""
-    doubt: Array
-    """Standard deviation, because the distribution is known from few samples; all samples err in the same direction."""
-
-    def __add__(self, other: Total) -> Total:
-        return Total(self.mean + other.mean, self.chance + other.chance, self.doubt + other.doubt)
-
-    def upper(self, deviations: float) -> Array:
-        """Return the mean with so many standard deviations on top."""
-        total: Array = self.mean + deviations * np.sqrt(self.chance + self.doubt**2)
-        return total
-
-
-@dataclass(frozen=True)
-class Later:
-    """The samples that will ask for room afterwards."""
-
-    number: int
-    concurrency: int
-    """Most samples in flight."""
-    pace: float
-    """Share of the highest rate of starts for which room is kept."""
-
-
 @dataclass
 class Forecast:
-    """The samples in flight at one moment, and the total that they will hold in each cache."""
+    """What the samples in flight at one moment will hold in each cache, without prompts.
 
-    lengths: Survival
-    caches: list[CacheUse]
-    total: Total = field(init=False)
+    Arrays are by cache and time from now on, which is counted in tokens on the grid of lengths. Those that do not
+    depend on time have one column.
+    """
 
-    def __post_init__(self) -> None:
-        zeros = np.zeros((len(self.caches), len(self.lengths.grid)))
-        self.total = Total(zeros, zeros, zeros)
+    grid: Array
+    probability: Array
+    """That a sample emits more than each length of the grid."""
+    relative_variance: Array
+    capacity: Array
+    width: Array
+    """Number of sequences of a sample that grow at the same time."""
+    extra: Array
+    """Tokens that a sample holds besides its chain: candidates, a verdict's question, unfilled blocks."""
+    mean: Array | float = 0.0
+    """In tokens."""
+    chance: Array | float = 0.0
+    """Variance, because each sample is longer or shorter than others."""
+    doubt: Array | float = 0.0
+    """Standard deviation, because the distribution is known from few samples; all samples err in the same direction."""
 
-    def add(self, emitted: Array) -> None:
-        """Add samples that have emitted so many tokens."""
-        self.total += self._of(emitted)
-
-    def has_room(self, emitted_tokens: float, prompts: Array, own_prompt: Array, caution: float, later: Later) -> bool:
-        """Return True if one more sample, which has emitted so many tokens, fits into every cache.
-
-        `prompts` are the tokens of all prompts by cache, `own_prompt` those of them that the new sample adds. Two
-        totals have to stay within each capacity at all times: that of these samples with `caution` standard deviations
-        on top, and that of these samples and those that start later, at the highest rate that the caches can take.
-        Without the second, samples that start together and end together would leave no room for others on the way, and
-        the cache would be half empty on average.
-        """
-        total = self.total + self._of(np.array([emitted_tokens]))
-        room = np.array([[float(cache.capacity_tokens)] for cache in self.caches]) - prompts[:, None]
-        if np.any(total.upper(caution) > room):
-            return False
-        return not np.any(total.mean + self._started_later(own_prompt, later) > room)
-
-    def _of(self, emitted: Array) -> Total:
-        """Return what samples that have emitted so many tokens hold."""
-        known, times = self.lengths, self.lengths.grid
-        lengths = emitted[:, None] + times[None, :]
-        now = np.maximum(np.interp(emitted, times, known.probability), 1e-9)
-        running = np.interp(lengths, times, known.probability, right=0.0) / now[:, None]
+    def with_samples(self, emitted: Array) -> Forecast:
+        """Return the forecast with further samples, which have emitted so many tokens."""
+        lengths = emitted[:, None] + self.grid[None, :]
+        now = np.maximum(np.interp(emitted, self.grid, self.probability), 1e-9)
+        running = np.interp(lengths, self.grid, self.probability, right=0.0) / now[:, None]
         running[:, 0] = 1.0
-        error = np.interp(lengths, times, known.relative_variance)
-        error = np.sqrt(error - np.interp(emitted, times, known.relative_variance)[:, None])
-        means, variances, doubts = [], [], []
-        for cache in self.caches:
-            held = cache.width * lengths + cache.extra_tokens
-            means.append((running * held).sum(axis=0))
-            variances.append((running * (1 - running) * held**2).sum(axis=0))
-            doubts.append((running * np.minimum(error, 1.0) * held).sum(axis=0))
-        return Total(np.array(means), np.array(variances), np.array(doubts))
+        error = np.interp(lengths, self.grid, self.relative_variance)
+        error = np.sqrt(error - np.interp(emitted, self.grid, self.relative_variance)[:, None])
+        held = self.width[:, None] * lengths + self.extra[:, None]
+        return replace(
+            self,
+            mean=self.mean + (running * held).sum(axis=1),
+            chance=self.chance + (running * (1 - running) * held**2).sum(axis=1),
+            doubt=self.doubt + (running * np.minimum(error, 1.0) * held).sum(axis=1),
+        )
 
-    def _started_later(self, prompt: Array, later: Later) -> Array:
-        """Return the expected tokens of samples that start from now on, by cache and time."""
-        grid, survival = self.lengths.grid, self.lengths.probability
-        widths = np.array([[float(cache.width)] for cache in self.caches])
-        extras = np.array([[cache.extra_tokens] for cache in self.caches]) + prompt[:, None]
-        by_age = _integrals(grid, (widths * grid + extras) * survival)
-        mean_length = _integrals(grid, survival[None, :])[0, -1]
-        capacities = np.array([float(cache.capacity_tokens) for cache in self.caches])
-        starts_per_token = later.pace * min(later.concurrency / mean_length, float(np.min(capacities / by_age[:, -1])))
-        last_start = later.number / starts_per_token
-        before_first = np.array([np.interp(grid - last_start, grid, row, left=0.0) for row in by_age])
+    def fits(self, prompts: Array, own_prompt: Array, concurrency: int, num_later: int) -> bool:
+        """Return True if the samples fit into every cache.
+
+        `prompts` are the tokens of all prompts by cache, `own_prompt` those of them that the latest sample adds. Two
+        totals have to stay within each capacity at all times: that of these samples with `_CAUTION` standard deviations
+        on top, and that of these samples and of `num_later` that start afterwards, at the highest rate that the caches
+        can take. Without the second, samples that start together and end together would leave no room for others on the
+        way, and the cache would be half empty on average.
+        """
+        room = self.capacity - prompts
+        if np.any(self.mean + _CAUTION * np.sqrt(self.chance + self.doubt**2) > room):
+            return False
+        return not np.any(self.mean + self._started_later(own_prompt, concurrency, num_later) > room)
+
+    def _started_later(self, prompt: Array, concurrency: int, number: int) -> Array:
+        """Return the expected tokens of samples that start from now on."""
+        by_age = _integrals(self.grid, (self.width * self.grid + self.extra + prompt) * self.probability)
+        mean_length = _integrals(self.grid, self.probability[None, :])[0, -1]
+        most_starts = float(np.min(self.capacity[:, 0] / by_age[:, -1]))
+        starts_per_token = _PACE * min(concurrency / mean_length, most_starts)
+        last_start = number / starts_per_token
+        before_first = np.array([np.interp(self.grid - last_start, self.grid, row, left=0.0) for row in by_age])
         started: Array = starts_per_token * (by_age - before_first)
         return started
 
@@ -259,7 +213,7 @@ class Admission:
         self._of_problem: Counter[str] = Counter()
         self._prompts = dict.fromkeys(self._caches, 0)
         """Tokens of the prompts of all problems in flight, by cache."""
-        self._step_tokens = {role: _Average(cache.step_tokens) for role, cache in self._caches.items()}
+        self._step_tokens: dict[str, deque[float]] = {role: deque(maxlen=_HISTORY) for role in self._caches}
         self._ended: deque[tuple[int, float]] = deque(maxlen=_HISTORY)
         """Tokens and seconds of ended samples."""
         self._forecast: Forecast | None = None
@@ -305,14 +259,23 @@ class Admission:
         """Return what `admit` returns, or None where the sample does not fit now."""
         if not self._fits(problem, prompt_tokens, emitted_tokens, num_later):
             return None
-        return self._start(problem, prompt_tokens, emitted_tokens)
+        now = self._clock()
+        sample = Admitted(problem, prompt_tokens, emitted_tokens, emitted_tokens, now, now)
+        self._running.add(sample)
+        self._of_problem[problem] += 1
+        if self._of_problem[problem] == 1:
+            for role in self._prompts:
+                self._prompts[role] += prompt_tokens.get(role, 0)
+        if self._forecast is not None:
+            self._forecast = self._forecast.with_samples(np.array([float(emitted_tokens)]))
+        return sample
 
     def grew(self, sample: Admitted, emitted_tokens: int, step_tokens: Mapping[str, int] | None = None) -> None:
         """Report a step of a sample: the length of its chain now, and by role what the step held besides the chain."""
         sample.emitted_tokens, sample.updated_at = emitted_tokens, self._clock()
         for role, tokens in (step_tokens or {}).items():
             if role in self._step_tokens:
-                self._step_tokens[role].add(tokens)
+                self._step_tokens[role].append(tokens)
 
     def release(self, sample: Admitted, emitted_tokens: int | None) -> None:
         """Give a sample's room back. `emitted_tokens` is its length, or None where it did not end by itself."""
@@ -328,23 +291,6 @@ class Admission:
         self._forecast = None
         self._released.set()
 
-    def held_tokens(self, role: str) -> float:
-        """Return an estimate of the tokens that the samples in flight hold in a cache now."""
-        use, chains = self._use(role), self._emitted_now()
-        return self._prompts[role] + use.width * float(chains.sum()) + use.extra_tokens * len(chains)
-
-    def _start(self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int) -> Admitted:
-        now = self._clock()
-        sample = Admitted(problem, prompt_tokens, emitted_tokens, emitted_tokens, now, now)
-        self._running.add(sample)
-        self._of_problem[problem] += 1
-        if self._of_problem[problem] == 1:
-            for role in self._prompts:
-                self._prompts[role] += prompt_tokens.get(role, 0)
-        if self._forecast is not None:
-            self._forecast.add(np.array([float(emitted_tokens)]))
-        return sample
-
     def _fits(self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int, num_later: int) -> bool:
         if not self._running:
             return True
@@ -352,20 +298,28 @@ class Admission:
             return False
         if not self._caches:
             return True
-        own = np.array([0.0 if problem in self._of_problem else prompt_tokens.get(r, 0) for r in self._caches])
-        prompts = np.array([float(self._prompts[role]) for role in self._caches]) + own
-        later = Later(num_later, self._concurrency, _PACE)
-        return self._current_forecast().has_room(emitted_tokens, prompts, own, _CAUTION, later)
+        own = _column([0.0 if problem in self._of_problem else prompt_tokens.get(role, 0) for role in self._caches])
+        prompts = _column(self._prompts.values()) + own
+        forecast = self._current_forecast().with_samples(np.array([float(emitted_tokens)]))
+        return forecast.fits(prompts, own, self._concurrency, num_later)
 
     def _current_forecast(self) -> Forecast:
         now = self._clock()
         if self._forecast is None or now - self._forecast_at > _FORECAST_SECONDS:
-            emitted = self._emitted_now()
-            uses = [self._use(role) for role in self._caches]
-            self._forecast = Forecast(self._lengths.survival(emitted), uses)
-            self._forecast.add(emitted)
+            emitted, caches = self._emitted_now(), self._caches.values()
             self._forecast_at = now
+            self._forecast = Forecast(
+                self._lengths.grid,
+                *self._lengths.survival(emitted),
+                capacity=_column([cache.capacity_tokens or 0 for cache in caches]),
+                width=_column([cache.width for cache in caches]),
+                extra=_column([self._extra_tokens(role) for role in self._caches]),
+            ).with_samples(emitted)
         return self._forecast
+
+    def _extra_tokens(self, role: str) -> float:
+        cache, seen = self._caches[role], self._step_tokens[role]
+        return (fmean(seen) if seen else cache.step_tokens) + (1 + cache.width) * BLOCK_TOKENS / 2
 
     def _emitted_now(self) -> Array:
         """Return the lengths of the chains in flight: at the last step, and what was probably written since."""
@@ -375,28 +329,6 @@ class Admission:
         emitted: Array = np.minimum(np.array(lengths, dtype=float), self._budget)
         return emitted
 
-    def _use(self, role: str) -> CacheUse:
-        cache = self._caches[role]
-        assert cache.capacity_tokens is not None
-        return CacheUse(
-            cache.capacity_tokens, cache.width, self._step_tokens[role].value + (1 + cache.width) * BLOCK_TOKENS / 2
-        )
 
-
-class _Average:
-    """The mean of the latest values, and a guess before there is any."""
-
-    def __init__(self, guess: float) -> None:
-        self._guess = guess
-        self._values: deque[float] = deque(maxlen=_HISTORY)
-        self._sum = 0.0
-
-    @property
-    def value(self) -> float:
-        return self._sum / len(self._values) if self._values else self._guess
-
-    def add(self, value: float) -> None:
-        if len(self._values) == self._values.maxlen:
-            self._sum -= self._values[0]
-        self._values.append(value)
-        self._sum += value
+def _column(values: Iterable[float]) -> Array:
+    return np.array(list(values), dtype=float)[:, None]

@@ -21,7 +21,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from harness.engine import Choice, Engine, Generation, Likelihood, Role, Sampling, Timing, Tokenizer
+from harness.engine import (
+    Choice,
+    Engine,
+    Generation,
+    Likelihood,
+    RequestRefused,
+    Role,
+    Sampling,
+    Timing,
+    Tokenizer,
+    VerdictUnavailable,
+)
 from harness.plural import counted
 
 _T = TypeVar("_T")
@@ -83,6 +94,27 @@ async def gather_or_cancel(requests: Sequence[Awaitable[_T]]) -> list[_T]:
             task.cancel()
 
 
+def room_behind(prompt: Sequence[int], context_tokens: int) -> int:
+    """Return how many tokens may follow a prompt. Raises RequestRefused where it is empty or fills the context."""
+    room = context_tokens - len(prompt)
+    if not prompt or room < 1:
+        raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {context_tokens}")
+    return room
+
+
+def check_options(options: Sequence[int]) -> None:
+    """Raise RequestRefused where the options of a `choose` are none, or not distinct."""
+    if not options or len(set(options)) != len(options):
+        raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+
+
+def finite(role: Role, options: Sequence[int], logprobs: Sequence[float]) -> tuple[float, ...]:
+    """Return the log-probabilities of the options of a `choose`. Raises VerdictUnavailable."""
+    if not all(map(math.isfinite, logprobs)):
+        raise VerdictUnavailable(f"the {role} engine gave {tuple(logprobs)} for the options {list(options)}")
+    return tuple(logprobs)
+
+
 NUM_RANKED = 20
 """Most probable tokens that an entropy is computed from: the most that vLLM gives without a setting of its own."""
 
@@ -132,39 +164,39 @@ class EngineWrapper:
     """Passes every request on to the inner engine; subclasses override what they change."""
 
     def __init__(self, engine: Engine, role: Role) -> None:
-        self._engine = engine
+        self.inner = engine
         self._role: Role = role
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self._engine.tokenizer
+        return self.inner.tokenizer
 
     @property
     def context_tokens(self) -> int:
-        return self._engine.context_tokens
+        return self.inner.context_tokens
 
     @property
     def kv_tokens(self) -> int | None:
-        return self._engine.kv_tokens
+        return self.inner.kv_tokens
 
     @property
     def restarts(self) -> int:
-        return self._engine.restarts
+        return self.inner.restarts
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        return await self._engine.generate(prompt, sampling)
+        return await self.inner.generate(prompt, sampling)
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        return await self._engine.choose(prompt, options)
+        return await self.inner.choose(prompt, options)
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        return await self._engine.log_probabilities(prompt, continuation)
+        return await self.inner.log_probabilities(prompt, continuation)
 
     async def reset_prefix_cache(self) -> bool:
-        return await self._engine.reset_prefix_cache()
+        return await self.inner.reset_prefix_cache()
 
     async def close(self) -> None:
-        await self._engine.close()
+        await self.inner.close()
 
 
 class Turns:
@@ -184,46 +216,26 @@ class Turns:
     async def turn(self, role: Role) -> AsyncIterator[float]:
         """Work in the role's turn; yields the seconds spent waiting for it."""
         requested_at = time.monotonic()
-        if self._num_working and (role != self._working_role or self._is_another_waiting(role)):
-            await self._wait(role)
-        else:
-            self._begin(role)
-        try:
-            yield time.monotonic() - requested_at
-        finally:
-            self._num_working -= 1
-            self._pass_on()
-
-    def _begin(self, role: Role) -> None:
-        self._working_role = role
-        self._num_working += 1
-
-    def _is_another_waiting(self, role: Role) -> bool:
-        return any(other != role and not wake_up.done() for other, wake_up in self._waiting)
-
-    async def _wait(self, role: Role) -> None:
         wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((role, wake_up))
+        self._pass_on()
         try:
             await wake_up
-        except asyncio.CancelledError:
-            if not wake_up.cancelled():  # its turn came at the same moment
-                self._num_working -= 1
+            yield time.monotonic() - requested_at
+        finally:
+            self._num_working -= not wake_up.cancelled()  # cancelled: its turn had not come
             self._pass_on()
-            raise
 
     def _pass_on(self) -> None:
-        # Requests that were cancelled at this moment and have not run yet are still in the list.
         self._waiting = [(role, wake_up) for role, wake_up in self._waiting if not wake_up.done()]
-        if self._num_working or not self._waiting:
-            return
         others = [role for role, _ in self._waiting if role != self._working_role]
-        following = others[0] if others else self._waiting[0][0]
-        woken = [wake_up for role, wake_up in self._waiting if role == following]
-        self._waiting = [(role, wake_up) for role, wake_up in self._waiting if role != following]
-        for wake_up in woken:
-            self._begin(following)
-            wake_up.set_result(None)
+        if not self._waiting or (self._num_working and others):
+            return
+        self._working_role = following = others[0] if others else self._waiting[0][0]
+        for role, wake_up in self._waiting:
+            if role == following:
+                self._num_working += 1
+                wake_up.set_result(None)
 
 
 class TurnTaking(EngineWrapper):
@@ -236,13 +248,13 @@ class TurnTaking(EngineWrapper):
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """Engine.generate in its turn."""
         async with self._turns.turn(self._role) as waited_seconds:
-            reply = await self._engine.generate(prompt, sampling)
+            reply = await self.inner.generate(prompt, sampling)
         return replace(reply, timing=_delayed(reply.timing, waited_seconds))
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """Engine.choose in its turn."""
         async with self._turns.turn(self._role) as waited_seconds:
-            reply = await self._engine.choose(prompt, options)
+            reply = await self.inner.choose(prompt, options)
         return replace(reply, timing=_delayed(reply.timing, waited_seconds))
 
 
@@ -253,13 +265,8 @@ def taking_turns(engines: Mapping[Role, Engine]) -> dict[Role, Engine]:
 
 
 def _delayed(timing: Timing, seconds: float) -> Timing:
-    return replace(
-        timing,
-        submitted_at=timing.submitted_at - seconds,
-        queued_seconds=timing.queued_seconds + seconds,
-        first_token_seconds=timing.first_token_seconds + seconds,
-        end_seconds=timing.end_seconds + seconds,
-    )
+    later = (timing.queued_seconds + seconds, timing.first_token_seconds + seconds, timing.end_seconds + seconds)
+    return Timing(timing.submitted_at - seconds, *later, timing.in_flight)
 
 
 LIMIT = "HARNESS_ENGINE_STALL_SECONDS"

@@ -59,9 +59,8 @@ def check(placement: Placement, num_available: int | None, where: str) -> None:
     for role, numbers in placement.items():
         if numbers is not None and num_available is not None and max(numbers) >= num_available:
             valid = {0: "", 1: "0 or "}.get(num_available, f"0 to {num_available - 1}, or ")
-            raise ValueError(
-                f"--{role}.gpus {written(numbers)}: {where} {counted(num_available, 'GPU')}; valid: {valid}{ALL}"
-            )
+            has = f"{where} {counted(num_available, 'GPU')}"
+            raise ValueError(f"--{role}.gpus {written(numbers)}: {has}; valid: {valid}{ALL}")
 
 
 def shares_a_card(role: Role, placement: Placement) -> bool:

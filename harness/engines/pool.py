@@ -18,7 +18,6 @@ Everything else must be equal: it decides speed or what is written, and vLLM can
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import socket
 import time
@@ -27,9 +26,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.engine import Choice, Engine, EngineDied, Generation, Json, Likelihood, RequestRefused, Role, Sampling
+from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling
 from harness.engines import registry
-from harness.engines.calls import EngineWrapper
+from harness.engines.calls import EngineWrapper, room_behind
 from harness.engines.settings import EngineSettings, batched_tokens
 
 
@@ -54,33 +53,11 @@ def may_share(one: EngineNeed, other: EngineNeed) -> bool:
     return _in_common(one) == _in_common(other)
 
 
-def serving_all(needs: Sequence[EngineNeed]) -> EngineSettings:
-    """Return the settings of an engine that serves all of these needs, which may share one."""
-    settings = needs[0].settings
-    return replace(
-        settings,
-        max_context=_largest(need.settings.max_context for need in needs),
-        max_num_seqs=max(need.settings.max_num_seqs for need in needs),
-    )
-
-
 def _in_common(need: EngineNeed) -> EngineNeed:
     """Return the need without what may differ."""
     settings = need.settings
     batched = batched_tokens(settings, settings.max_context) if settings.kind == "vllm" else None
-    common = replace(
-        settings,
-        max_context=None,
-        max_num_batched_tokens=batched,
-        max_num_seqs=1,
-    )
-    return replace(need, settings=common)
-
-
-def _largest(contexts: Iterable[int | None]) -> int | None:
-    """Return the largest context; None, the model's limit, is larger than any."""
-    known = list(contexts)
-    return None if None in known else max(context for context in known if context is not None)
+    return replace(need, settings=replace(settings, max_context=None, max_num_batched_tokens=batched, max_num_seqs=1))
 
 
 @dataclass(frozen=True)
@@ -105,53 +82,28 @@ class LeasedEngine(EngineWrapper):
     @property
     def context_tokens(self) -> int:
         """Longest prompt plus completion that the engine would accept if the run had started it alone."""
-        limit = self._engine.context_tokens
+        limit = self.inner.context_tokens
         return limit if self._max_context is None else min(limit, self._max_context)
-
-    @property
-    def draft_sample_method(self) -> str | None:
-        """How the engine samples the tokens that a model proposes; None where no model proposes any."""
-        method: str | None = getattr(self._engine, "draft_sample_method", None)
-        return method
-
-    @property
-    def model_runner(self) -> str | None:
-        """Which of vLLM's model runners computes, `v1` or `v2`; None for other engines, and where vLLM does not say."""
-        runner: str | None = getattr(self._engine, "model_runner", None)
-        return runner
-
-    @property
-    def server_report(self) -> dict[str, Json] | None:
-        """What is known of the server that runs the model; None where the worker started the engine."""
-        report: dict[str, Json] | None = getattr(self._engine, "report", None)
-        return report
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """Engine.generate within the run's context."""
-        room = self._room(prompt)
-        return await self._engine.generate(
+        room = room_behind(prompt, self.context_tokens)
+        return await self.inner.generate(
             prompt, sampling if sampling.max_tokens <= room else replace(sampling, max_tokens=room)
         )
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """Engine.choose within the run's context."""
-        self._room(prompt)
-        return await self._engine.choose(prompt, options)
+        room_behind(prompt, self.context_tokens)
+        return await self.inner.choose(prompt, options)
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
         """Engine.log_probabilities within the run's context."""
-        self._room([*prompt, *continuation])
-        return await self._engine.log_probabilities(prompt, continuation)
+        room_behind([*prompt, *continuation], self.context_tokens)
+        return await self.inner.log_probabilities(prompt, continuation)
 
     async def close(self) -> None:
         """Do nothing: the engine's pool closes it."""
-
-    def _room(self, prompt: Sequence[int]) -> int:
-        """Return how many tokens may follow a prompt. Raises RequestRefused where it fills the context."""
-        room = self.context_tokens - len(prompt)
-        if room < 1:
-            raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
-        return room
 
 
 START_ORDER: tuple[Role, ...] = ("target", "draft", "reward")
@@ -202,15 +154,16 @@ class EnginePool:
         await self._close(self._open[len(kept) :])
         for need in ordered[len(kept) :]:
             kept.append(await self._start(need, log_dir / f"{need.role}.log"))
-        return {need.role: self._leased(need, opened) for need, opened in zip(ordered, kept, strict=True)}
+        leased: dict[Role, LeasedEngine] = {}
+        for need, opened in zip(ordered, kept, strict=True):
+            is_warm, opened.is_used = opened.is_used, True
+            context = need.settings.max_context
+            leased[need.role] = LeasedEngine(opened.engine, need.role, context, opened.start, is_warm=is_warm)
+        return leased
 
     async def close(self) -> None:
         """Close all engines, after the last run or after one that failed: what it has left in them is not known."""
         await self._close(list(self._open))
-
-    def _leased(self, need: EngineNeed, opened: _OpenEngine) -> LeasedEngine:
-        is_warm, opened.is_used = opened.is_used, True
-        return LeasedEngine(opened.engine, need.role, need.settings.max_context, opened.start, is_warm=is_warm)
 
     async def _usable(self, needs: Sequence[EngineNeed]) -> list[_OpenEngine]:
         """Return the open engines, from the first one on, that these needs would start just so."""
@@ -223,8 +176,12 @@ class EnginePool:
 
     def _serving(self, need: EngineNeed) -> EngineNeed:
         """Return the need with the settings to open its engine with: its own, once those for all have failed."""
-        together = [need, *(planned for planned in self._planned if may_share(need, planned))]
-        shared = _with(need, serving_all(together))
+        together = [need.settings, *(planned.settings for planned in self._planned if may_share(need, planned))]
+        contexts = [settings.max_context for settings in together]
+        known = [context for context in contexts if context is not None]
+        longest = max(known) if len(known) == len(contexts) else None  # None, the model's limit, is longer than any
+        most = max(settings.max_num_seqs for settings in together)
+        shared = replace(need, settings=replace(need.settings, max_context=longest, max_num_seqs=most))
         return need if self._failures(shared) else shared
 
     def _failures(self, need: EngineNeed) -> list[EngineDied]:
@@ -245,9 +202,10 @@ class EnginePool:
                     raise
             else:
                 break
-        opened = _OpenEngine(wanted, engine, EngineStart(_start_id(started_at, need.role), time.monotonic() - started))
-        self._open.append(opened)
-        return opened
+        stamp = datetime.fromtimestamp(started_at, UTC).strftime("%Y%m%dT%H%M%S.%f")
+        start_id = f"{stamp}-{socket.gethostname()}-{os.getpid()}-{need.role}"
+        self._open.append(_OpenEngine(wanted, engine, EngineStart(start_id, time.monotonic() - started)))
+        return self._open[-1]
 
     async def _close(self, engines: Sequence[_OpenEngine]) -> None:
         self._open = [opened for opened in self._open if opened not in engines]
@@ -282,34 +240,15 @@ def in_engine_order(runs: Sequence[Sequence[EngineNeed]]) -> list[int]:
     distinct: list[EngineNeed] = []
 
     def place(need: EngineNeed) -> int:
-        known = (number for number, other in enumerate(distinct) if may_share(need, other))
-        number = next(known, len(distinct))
-        if number == len(distinct):
-            distinct.append(need)
-        return number
+        for number, other in enumerate(distinct):
+            if may_share(need, other):
+                return number
+        distinct.append(need)
+        return len(distinct) - 1
 
     places = [[place(need) for need in _in_start_order(needs)] for needs in runs]
     return sorted(range(len(runs)), key=places.__getitem__)
 
 
-def num_starts(runs: Sequence[Sequence[EngineNeed]]) -> int:
-    """Return how many engines are started for these runs in this order, where none fails."""
-    number, open_engines = 0, list[EngineNeed]()
-    for needs in map(_in_start_order, runs):
-        pairs = itertools.takewhile(lambda pair: may_share(*pair), zip(open_engines, needs, strict=False))
-        number += len(needs) - sum(1 for _ in pairs)
-        open_engines = needs
-    return number
-
-
 def _in_start_order(needs: Iterable[EngineNeed]) -> list[EngineNeed]:
     return sorted(needs, key=lambda need: START_ORDER.index(need.role))
-
-
-def _with(need: EngineNeed, settings: EngineSettings) -> EngineNeed:
-    return EngineNeed(need.role, need.path, need.revision, settings)
-
-
-def _start_id(started_at: float, role: Role) -> str:
-    stamp = datetime.fromtimestamp(started_at, UTC).strftime("%Y%m%dT%H%M%S.%f")
-    return f"{stamp}-{socket.gethostname()}-{os.getpid()}-{role}"

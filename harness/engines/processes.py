@@ -1,4 +1,4 @@
-"""The processes of an engine: their environment, their output, their files on the node, and that none is left behind.
+"""The processes of an engine: their environment, log and files on the node, and that none is left behind.
 
 Environment and file descriptors belong to the whole process and are inherited by its children when they start. So only
 one engine starts at a time, and both are restored once it has started.
@@ -31,6 +31,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -39,11 +40,14 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import psutil
+
+    from harness.engine import Role
 
 MARK = "HARNESS_ENGINE"
 """Environment variable: the worker's process id, its mark, and the number of the start that a process belongs to."""
@@ -176,49 +180,45 @@ def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     vLLM sets some in this process for models of certain kinds (VLLM_USE_DEEP_GEMM_E8M0, VLLM_USE_BREAKABLE_CUDAGRAPH).
     The engine that starts next would compute in another way than alone.
     """
-    before = {name: os.environ.get(name) for name in {*variables, *_own_names()}}
+
+    def changed() -> list[str]:
+        return [name for name in os.environ if name in variables or name.startswith("VLLM_")]
+
+    before = {name: os.environ[name] for name in changed()}
+    for name, value in variables.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
     try:
-        _set(variables)
         yield
     finally:
-        _set({**dict.fromkeys(_own_names()), **before})
-
-
-def _own_names() -> list[str]:
-    return [name for name in os.environ if name.startswith("VLLM_")]
-
-
-def _set(variables: Mapping[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+        for name in changed():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextlib.contextmanager
 def output_to(log_path: Path) -> Iterator[None]:
     """Redirect descriptors 1 and 2 to the file, so that the output of native code and dying processes is in it too."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     originals = [os.dup(1), os.dup(2)]
     file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)  # less the umask
     try:
+        _flush()
         for number in (1, 2):
-            _flush(streams)
             os.dup2(file, number)
         yield
     finally:
-        _flush(streams)
+        _flush()
         for number, original in zip((1, 2), originals, strict=True):
             os.dup2(original, number)
             os.close(original)
         os.close(file)
 
 
-def _flush(streams: Iterable[TextIO]) -> None:
-    for stream in streams:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or None
             stream.flush()
 
 
@@ -254,25 +254,28 @@ def node_variables() -> dict[str, str]:
     """
     disk = tempfile.gettempdir()
     folder = _folder(disk)
-    if folder is None:
-        return {} if len(disk) <= _MAX_SOCKET_FOLDER_CHARACTERS or _SOCKET_FOLDER in os.environ else _sockets(_SHORT)
-    chosen = {name: str(folder / own) for name, own in FOLDERS.items()} | _sockets(str(folder / _TEMPORARY))
-    if len(chosen[_SOCKET_FOLDER]) > _MAX_SOCKET_FOLDER_CHARACTERS:
-        short = _folder(_SHORT)
-        chosen |= _sockets(_SHORT if short is None else str(short / _TEMPORARY))
+    chosen = {name: str(folder / own) for name, own in FOLDERS.items()} if folder else {}
+    sockets = temporary = str(folder / _TEMPORARY) if folder else disk
+    if len(sockets) > _MAX_SOCKET_FOLDER_CHARACTERS:
+        short = _folder(_SHORT) if folder else None
+        sockets = str(short / _TEMPORARY) if short else _SHORT
+    if sockets != disk:
+        chosen[_SOCKET_FOLDER] = sockets
     left = {name: path for name, path in chosen.items() if name not in os.environ}
-    return {**left, _TEMPORARY_FOLDER: str(folder / _TEMPORARY)}
+    return left | ({_TEMPORARY_FOLDER: temporary} if folder else {})
 
 
 def note_shared_memory(processes: Iterable[int]) -> None:
     """Take note of the shared memory that processes of an engine use; if this worker is killed, the next removes it."""
     held = _held.get((os.getpid(), tempfile.gettempdir()))
-    if held is not None:
-        _note_segments(processes, held[0] / _TEMPORARY)
-
-
-def _sockets(folder: str) -> dict[str, str]:
-    return {_SOCKET_FOLDER: folder}
+    if held is None:
+        return
+    names: set[str] = set()
+    for process in processes:
+        with contextlib.suppress(OSError):  # it has ended
+            names |= set(_MAPPED.findall(Path(f"/proc/{process}/maps").read_text(errors="replace")))
+    with contextlib.suppress(OSError), (held[0] / _TEMPORARY / SEGMENTS_LIST).open("a") as noted:
+        noted.writelines(f"{name}\n" for name in sorted(names))
 
 
 def _folder(disk: str) -> Path | None:
@@ -356,16 +359,6 @@ _NAME = re.compile(r"psm_[0-9a-f]{8}")
 """What Python calls a segment of which nobody chose the name."""
 
 
-def _note_segments(processes: Iterable[int], folder: Path) -> None:
-    """Add the segments that these processes map to the list in a folder."""
-    names: set[str] = set()
-    for process in processes:
-        with contextlib.suppress(OSError):  # it has ended
-            names |= set(_MAPPED.findall(Path(f"/proc/{process}/maps").read_text(errors="replace")))
-    with contextlib.suppress(OSError), (folder / SEGMENTS_LIST).open("a") as noted:
-        noted.writelines(f"{name}\n" for name in sorted(names))
-
-
 def remove_noted_segments(folder: Path, segments: Path = _SEGMENTS) -> None:
     """Remove the segments of this user that a folder lists; nobody may be using them any more."""
     with contextlib.suppress(OSError):
@@ -374,6 +367,91 @@ def remove_noted_segments(folder: Path, segments: Path = _SEGMENTS) -> None:
                 status = (segments / name).lstat() if _NAME.fullmatch(name) else None
                 if status is not None and stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
                     (segments / name).unlink()
+
+
+# The lines that begin and end an engine's start in its log, and vLLM's lines between them. A worker that starts engines
+# has no journal yet, so these logs are what others can know of it.
+
+_BEGIN = re.compile(
+    r"^== the (?P<role>\w+) engine starts in process (?P<pid>[1-9]\d{0,8}) on (?P<host>\S+) at .*$", re.MULTILINE
+)
+_END = re.compile(r"^== the \w+ engine (?:answers|did not start)$", re.MULTILINE)
+_TAIL_BYTES = 1 << 20
+_LOADED = "measuring memory"
+PHASES = {
+    "Initializing a V1 LLM engine": "starting vLLM's processes",
+    "Starting to load model": "loading weights",
+    "Loading weights took": _LOADED,
+    "Warming up model for the compilation": _LOADED,
+    "Dynamo bytecode transform time": _LOADED,
+    "Capturing CUDA graphs": "capturing CUDA graphs",
+    "Graph capturing finished": "preparing the first requests",
+    "init engine (profile, create kv cache, warmup model) took": "first requests of the warm-up",
+}
+"""What vLLM 0.31 and 0.32 print, and what they do from then on."""
+_DONE = re.compile(r"checkpoint shards:\s+(\d+)% Completed|Capturing CUDA graphs[^:\n]*:\s+(\d+)%")
+
+
+def log_start(log: Path, role: Role) -> None:
+    """Write that an engine starts in this process."""
+    now = datetime.now(UTC).isoformat(" ", "seconds")
+    _append(log, f"== the {role} engine starts in process {os.getpid()} on {socket.gethostname()} at {now}")
+
+
+def log_end_of_start(log: Path, role: Role, *, is_ready: bool) -> None:
+    """Write that the engine has answered its first requests, or that it did not start."""
+    _append(log, f"== the {role} engine {'answers' if is_ready else 'did not start'}")
+
+
+def start_phase(log: Path) -> str | None:
+    """Return what a starting engine is at, as `target: loading weights (50 %)`.
+
+    None where no engine is starting: it answers, has failed, or its worker is no longer there, as far as this machine
+    can tell.
+    """
+    text = _since_start(log)
+    begun = _BEGIN.match(text)
+    if begun is None or _END.search(text) is not None:
+        return None
+    if begun["host"] == socket.gethostname() and not Path("/proc", begun["pid"]).exists():
+        return None
+    found, since = "importing vLLM", 0
+    for line, name in PHASES.items():
+        if (place := text.rfind(line)) >= since:
+            found, since = name, place
+    if found == _LOADED:
+        return f"{begun['role']}: {'' if 'enforce_eager=True' in text else 'compiling and '}{found}"
+    shares = _DONE.findall(text, since)
+    return f"{begun['role']}: {found}" + (f" ({''.join(shares[-1])} %)" if shares else "")
+
+
+def last_lines(log: Path, lines: int = 20) -> str:
+    """Return the last non-empty lines of what an engine wrote since its last start, for an error message."""
+    written = _END.sub("", _BEGIN.sub("", _since_start(log)))
+    return "\n".join([line for line in written.splitlines() if line.strip()][-lines:]) or "(no output)"
+
+
+def root_cause(log: Path) -> str | None:
+    """Return the first exception since an engine's last start: later ones only report that a child process failed."""
+    exception = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", _since_start(log), re.MULTILINE)
+    return exception[1].strip() if exception else None
+
+
+def _since_start(log: Path) -> str:
+    """Return the end of a log since the last start in it; empty where there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    begins = [found.start() for found in _BEGIN.finditer(text)]
+    return text[begins[-1] :] if begins else text
+
+
+def _append(log: Path, line: str) -> None:
+    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:  # a full disk ends the run elsewhere
+        file.write(f"{line}\n")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ import hashlib
 import math
 import os
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -33,6 +32,7 @@ from harness.engine import (
     Sampling,
     Timing,
 )
+from harness.engines.calls import CallClock
 from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings
 from harness.weights.templates import Thought
@@ -46,7 +46,7 @@ TokenScript = Callable[[str, str], tuple[float, float]]
 
 SCRIPTED_SECONDS = "HARNESS_SCRIPTED_SECONDS"
 """Environment variable: seconds that a scripted engine takes per call, to try a cluster without models."""
-_BLOCK_TOKENS = 16
+_CONTEXT_TOKENS, _BLOCK_TOKENS = 1 << 16, 16
 _SPECIALS = ("<|end|>", "<think>", "</think>")
 _EOS = 256
 _MIN_PROBABILITY = 1e-12
@@ -121,7 +121,7 @@ class ScriptedEngine:
     write: WriteScript
     judge: JudgeScript
     tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)
-    context_tokens: int = 1 << 16
+    context_tokens: int = _CONTEXT_TOKENS
     kv_tokens: int | None = None
     restarts: int = 0
     seconds_per_call: float = 0.0
@@ -142,15 +142,14 @@ class ScriptedEngine:
         return dry_run_engine(role, settings)
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        number = self.counters.calls
         self.counters.generate_calls += 1
-        self._admit(number, prompt, sampling.max_tokens)
+        self._admit(prompt, sampling.max_tokens)
         texts = self.write(self.tokenizer.decode(prompt), sampling)
         if len(texts) != sampling.n:
             raise ValueError(f"the script returned {len(texts)} texts instead of {sampling.n}")
         room = self.context_tokens - len(prompt)
         limit = min(room, sampling.max_tokens)
-        completions = tuple(self._weighed(prompt, self._completion(text, sampling, limit), sampling) for text in texts)
+        completions = tuple(self._completion(prompt, text, sampling, limit) for text in texts)
         cached = self._cached(prompt)
         timing = await self._served(max(c.num_tokens for c in completions))
         self.counters.output_tokens += sum(c.num_tokens for c in completions)
@@ -159,9 +158,8 @@ class ScriptedEngine:
         return Generation(completions, len(prompt), cached, timing)
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        number = self.counters.calls
         self.counters.choose_calls += 1
-        self._admit(number, prompt, 1)
+        self._admit(prompt, 1)
         labels = tuple(self.tokenizer.decode([option]) for option in options)
         probabilities = self.judge(self.tokenizer.decode(prompt), labels)
         logprobs = tuple(math.log(max(p, _MIN_PROBABILITY)) for p in probabilities)
@@ -171,9 +169,9 @@ class ScriptedEngine:
         return Choice(logprobs, len(prompt), cached, timing)
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        number, whole = self.counters.calls, [*prompt, *continuation]
+        whole = [*prompt, *continuation]
         self.counters.likelihood_calls += 1
-        self._admit(number, whole if prompt and continuation else [], 1)
+        self._admit(whole if prompt and continuation else [], 1)
         weights = self._weights(prompt, continuation)
         cached = self._cached(whole)
         timing = await self._served(1)
@@ -189,13 +187,13 @@ class ScriptedEngine:
     async def close(self) -> None:
         self.closed = True
 
-    def _admit(self, number: int, prompt: Sequence[int], tokens: int) -> None:
-        if (failure := self.failures.get(number)) is not None:
+    def _admit(self, prompt: Sequence[int], tokens: int) -> None:
+        if (failure := self.failures.get(self.counters.calls - 1)) is not None:
             raise failure
         if not prompt or tokens < 1 or len(prompt) >= self.context_tokens:
             raise RequestRefused(f"{len(prompt)} prompt tokens and {tokens} more, of {self.context_tokens}")
 
-    def _completion(self, text: str, sampling: Sampling, limit: int) -> Completion:
+    def _completion(self, prompt: Sequence[int], text: str, sampling: Sampling, limit: int) -> Completion:
         finish: Finish = "eos"
         ends = [(text.find(stop) + len(stop)) for stop in sampling.stop if stop in text]
         if ends:
@@ -204,18 +202,12 @@ class ScriptedEngine:
         num_tokens = len(ids) + (finish == "eos")
         if num_tokens > limit:
             ids, finish, num_tokens = ids[:limit], "length", limit
+        ended = [_EOS] if finish == "eos" else []
+        asks = sampling.token_logprobs or sampling.entropies
+        weights = self._weights(prompt, [*ids, *ended]) if asks else []
         return Completion(
-            tuple(ids), self.tokenizer.decode(ids), finish, num_tokens, -0.5 if self.mean_logprobs else None
-        )
-
-    def _weighed(self, prompt: Sequence[int], completion: Completion, sampling: Sampling) -> Completion:
-        """Return the completion with what was asked about its tokens."""
-        if not (sampling.token_logprobs or sampling.entropies):
-            return completion
-        ended = [_EOS] if completion.finish == "eos" else []
-        weights = self._weights(prompt, [*completion.token_ids, *ended])
-        return replace(
-            completion,
+            *(tuple(ids), self.tokenizer.decode(ids), finish, num_tokens),
+            mean_logprob=-0.5 if self.mean_logprobs else None,
             token_logprobs=tuple(logprob for logprob, _ in weights) if sampling.token_logprobs else None,
             entropies=tuple(entropy for _, entropy in weights) if sampling.entropies else None,
         )
@@ -231,15 +223,16 @@ class ScriptedEngine:
     async def _served(self, tokens: int) -> Timing:
         self.counters.in_flight += 1
         self.counters.most_in_flight = max(self.counters.most_in_flight, self.counters.in_flight)
-        in_flight, submitted_at, start = self.counters.in_flight, time.time(), time.monotonic()
+        clock = CallClock(self.counters.in_flight)
         try:
             await asyncio.sleep(self.seconds_per_call)
-            first = time.monotonic() - start
+            clock.first_token_seconds = clock.elapsed()
             if self.seconds_per_token:
                 await asyncio.sleep(self.seconds_per_token * tokens)
         finally:
             self.counters.in_flight -= 1
-        return Timing(submitted_at, 0.0, first, time.monotonic() - start, in_flight)
+            clock.stop()
+        return clock.timing()
 
     def _cached(self, ids: Sequence[int]) -> int:
         """Return the tokens of the longest cached prefix, and cache all of `ids`.
@@ -323,7 +316,7 @@ class SimulatedModel:
         if reply.rstrip().endswith("\\boxed{"):
             return f"{value}}}"
         if "</think>" in reply or (not self.thinks and "\\boxed" in reply):
-            return f"The answer is \\boxed{{{self._result(reply, value)}}}."
+            return f"The answer is \\boxed{{{_result(reply, value)}}}."
         total = 2 + int(_uniform(question, "steps") * (len(_STEPS) - 1))
         written = max((i + 1 for i, opening in enumerate(_OPENINGS) if opening in reply), default=0)
         steps = []
@@ -333,11 +326,12 @@ class SimulatedModel:
             steps.append(_STEPS[i].format(a=a, b=b, how=how, value=value + wrong if operator else value))
         chain = "".join(f"{step}\n\n" for step in steps)
         close = "</think>\n\n" if self.thinks else ""
-        return f"{chain}{close}The answer is \\boxed{{{self._result(reply + chain, value)}}}."
+        return f"{chain}{close}The answer is \\boxed{{{_result(reply + chain, value)}}}."
 
-    def _result(self, chain: str, value: int) -> int:
-        numbers = re.findall(r"gives (-?\d+)", chain)
-        return int(numbers[-1]) if numbers else value
+
+def _result(chain: str, value: int) -> int:
+    numbers = re.findall(r"gives (-?\d+)", chain)
+    return int(numbers[-1]) if numbers else value
 
 
 def _parse_question(question: str) -> tuple[int, str, int, int]:
@@ -357,9 +351,11 @@ def _uniform(*parts: str) -> float:
 def dry_run_engine(role: Role, settings: EngineSettings) -> ScriptedEngine:
     """Return an engine for which a simulated model writes: a better one for the target."""
     model = SimulatedModel(skill=0.7 if role == "draft" else 0.95)
-    engine = ScriptedEngine(model.write, model.judge, seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")))
-    engine.mean_logprobs = settings.mean_logprobs
-    engine.weigh = model.weigh
-    if settings.max_context is not None:
-        engine.context_tokens = settings.max_context
-    return engine
+    return ScriptedEngine(
+        model.write,
+        model.judge,
+        context_tokens=settings.max_context or _CONTEXT_TOKENS,
+        seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")),
+        mean_logprobs=settings.mean_logprobs,
+        weigh=model.weigh,
+    )

@@ -75,8 +75,6 @@ class EngineSettings:
     """Further arguments of vLLM's engine by name, as JSON; they take precedence over the fields above."""
     conventions: Conventions = NO_CONVENTIONS
     """Variables of the chat template and tags of thoughts, where they are not the model's own."""
-    load_format: str = "auto"
-    """`dummy`: random weights, for measurements."""
     server: ServedModel | None = None
     """The server that runs the model, for the kind `served`."""
 
@@ -126,6 +124,7 @@ def pair_settings(
     cores = core_lists(roles, ranks, at_once, small=one_core) if device == "cpu" else {}
     if kv_bytes is None:
         kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
+    tokens_at_once = 1 + (speculation.tokens if speculation else 0)  # a batch has room for those of every sequence
     settings: dict[Role, EngineSettings] = {}
     for role in roles:
         max_num_seqs = most_requests(role, roles, concurrency, candidates, target_candidates)
@@ -138,7 +137,7 @@ def pair_settings(
             memory_fraction=shares[role],
             max_context=max_context,
             max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=_gpu_batched_tokens(max_num_seqs, speculation) if device == "gpu" else None,
+            max_num_batched_tokens=max(BATCHED_TOKENS, max_num_seqs * tokens_at_once) if device == "gpu" else None,
             verdicts_first=role == "target",
             speculation=speculation if role == "target" else None,
             adapter=adapter if role == "target" else None,
@@ -162,11 +161,6 @@ def most_requests(
     """Return the most requests in one batch of an engine; `candidates` are those of the draft, or of a lone engine."""
     at_once = candidates if role == "draft" or len(roles) == 1 else target_candidates if role == "target" else 1
     return max(1, min(concurrency * at_once, _MOST_REQUESTS))
-
-
-def _gpu_batched_tokens(max_num_seqs: int, speculation: Speculation | None) -> int:
-    """Return the tokens of one batch: room for every sequence's next tokens."""
-    return max(BATCHED_TOKENS, max_num_seqs * (1 + (speculation.tokens if speculation else 0)))
 
 
 def batched_tokens(settings: EngineSettings, context: int | None) -> int | None:
@@ -197,7 +191,7 @@ def _cpu_dtype() -> str:
     """Return bfloat16 where the processor supports it; elsewhere float32, because bfloat16 would be emulated."""
     cpu_info = Path("/proc/cpuinfo")
     flags = cpu_info.read_text() if cpu_info.is_file() else ""
-    return "bfloat16" if "amx_bf16" in flags or "avx512_bf16" in flags or " bf16" in flags else "float32"
+    return "bfloat16" if any(name in flags for name in ("amx_bf16", "avx512_bf16", " bf16")) else "float32"
 
 
 def _default_share(device: Device, role: Role, placed: Placement, one_core: Collection[Role]) -> float:

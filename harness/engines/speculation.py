@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Literal
 
 from harness.engine import Json, Role
@@ -26,12 +25,7 @@ DEFAULT_TOKENS: Mapping[Proposer, int] = {"draft": 5, "ngram": 5, "suffix": 24, 
 """Tokens proposed at a time: five as in SpecReason (arXiv 2504.07891, section 5.1); for suffix vLLM's own limit, below
 which it decides by itself; for mtp one, because most targets have one layer that predicts a further token."""
 _SUFFIX_MODULE = "arctic_inference"
-SUFFIX_REMEDY = (
-    "--spec-decode suffix needs the package arctic-inference in the workers' environment: "
-    "pip install arctic-inference==0.1.1 (built from source, with a C++20 compiler)"
-)
-_METHODS: Mapping[Proposer, str] = {"draft": "draft_model"}
-"""vLLM's names of proposers, where they are not ours."""
+SUFFIX_REMEDY = "--spec-decode suffix needs: pip install arctic-inference==0.1.1 (built with a C++20 compiler)"
 _NGRAM_LONGEST, _NGRAM_SHORTEST = 4, 2
 """Longest and shortest suffix of the text, in tokens, that is looked up in the text itself."""
 SAMPLING_FIELD = "draft_sample_method"
@@ -58,7 +52,7 @@ class Speculation:
     def config(self) -> dict[str, str | int]:
         """Return vLLM's `speculative_config`, for a draft with the target's vocabulary."""
         config: dict[str, str | int] = {
-            "method": _METHODS.get(self.proposer, self.proposer),
+            "method": "draft_model" if self.proposer == "draft" else self.proposer,
             "num_speculative_tokens": self.tokens,
         }
         if self.proposer == "ngram":
@@ -103,18 +97,12 @@ def check_flags(
             raise ValueError(f"--spec-tokens {spec_tokens}: needs --spec-decode {', '.join(PROPOSERS)}")
         return
     if proposing == "eagle3" and spec_model is None:
-        raise ValueError(
-            "--spec-decode eagle3 needs --spec-model: a head trained for this target (see --list speculators), "
-            "as a known name, a hub id or a folder"
-        )
+        raise ValueError("--spec-decode eagle3 needs --spec-model: a head trained for the target (--list speculators)")
     if proposing in LOOKUPS:
         if spec_model is not None:
             raise ValueError(f"--spec-model {spec_model}: {proposing} uses no model; draft, eagle3 and mtp do")
         if spec_sampling is not None:
-            raise ValueError(
-                f"--spec-sampling {spec_sampling}: {proposing} copies tokens from the text and samples none; "
-                "it is for draft, eagle3 and mtp"
-            )
+            raise ValueError(f"--spec-sampling {spec_sampling}: {proposing} samples nothing; draft, eagle3 and mtp do")
 
 
 def proposing_roles(proposing: str | None, spec_model: str | None) -> tuple[Role, ...]:
@@ -145,10 +133,8 @@ def unsupported_reason(
     if not registry.capabilities(kind).speculates:
         return f"token-level speculation needs --engine vllm, not {kind}"
     if device == "cpu" and temperature > 0:
-        return (
-            "on a CPU vLLM draws wrong tokens under token-level speculation at any temperature above 0: "
-            f"give --temperature 0 (not {temperature}), or run on a GPU"
-        )
+        wrong = "on a CPU vLLM draws wrong tokens under token-level speculation"
+        return f"{wrong} at temperature {temperature}: give --temperature 0, or run on a GPU"
     if is_here and proposing == "suffix" and find_spec(_SUFFIX_MODULE) is None:
         return SUFFIX_REMEDY
     return None
@@ -158,11 +144,8 @@ def greedy_drafts_notice(sampling: str | None, temperature: float) -> str | None
     """Return the line that says where greedy drafts make token-level speculation a weaker baseline; None elsewhere."""
     if sampling != "greedy" or temperature <= 0:
         return None
-    return (
-        f"GREEDY DRAFTS: proposed tokens are the most probable ones while the target samples at temperature "
-        f"{temperature:g}, which usually confirms fewer of them than --spec-sampling probabilistic: "
-        "a weaker baseline"
-    )
+    why = f"the target samples at temperature {temperature:g} and confirms fewer of them than of sampled ones"
+    return f"GREEDY DRAFTS: {why}: a weaker baseline than --spec-sampling probabilistic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,23 +159,19 @@ class KnownSpeculator:
     proposer: Proposer = "eagle3"
 
 
-SPECULATORS: Mapping[str, KnownSpeculator] = {
-    speculator.name: speculator
-    for speculator in (
-        KnownSpeculator("qwen3-32b-eagle3", "Qwen/Qwen3-32B", "RedHatAI/Qwen3-32B-speculator.eagle3"),
-        KnownSpeculator("qwen3-32b-eagle3-angelslim", "Qwen/Qwen3-32B", "AngelSlim/Qwen3-32B_eagle3"),
-        KnownSpeculator("qwen3-8b-eagle3-angelslim", "Qwen/Qwen3-8B", "AngelSlim/Qwen3-8B_eagle3"),
-        KnownSpeculator("gpt-oss-20b-eagle3", "openai/gpt-oss-20b", "RedHatAI/gpt-oss-20b-speculator.eagle3"),
-        KnownSpeculator(
-            "r1-distill-llama-8b-eagle3",
-            "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
-            "yuhuili/EAGLE3-DeepSeek-R1-Distill-LLaMA-8B",
-        ),
-        KnownSpeculator(
-            "llama-3.1-8b-instruct-eagle3", "meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
-        ),
-    )
-}
+_HEADS = (
+    ("qwen3-32b-eagle3", "Qwen/Qwen3-32B", "RedHatAI/Qwen3-32B-speculator.eagle3"),
+    ("qwen3-32b-eagle3-angelslim", "Qwen/Qwen3-32B", "AngelSlim/Qwen3-32B_eagle3"),
+    ("qwen3-8b-eagle3-angelslim", "Qwen/Qwen3-8B", "AngelSlim/Qwen3-8B_eagle3"),
+    ("gpt-oss-20b-eagle3", "openai/gpt-oss-20b", "RedHatAI/gpt-oss-20b-speculator.eagle3"),
+    (
+        "r1-distill-llama-8b-eagle3",
+        "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
+        "yuhuili/EAGLE3-DeepSeek-R1-Distill-LLaMA-8B",
+    ),
+    ("llama-3.1-8b-instruct-eagle3", "meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"),
+)
+SPECULATORS: Mapping[str, KnownSpeculator] = {head[0]: KnownSpeculator(*head) for head in _HEADS}
 """By short name. None is known to exist for the papers' targets; see README.md beside this file."""
 
 
@@ -217,11 +196,7 @@ def config_at_hand(reference: models.ModelRef) -> Mapping[str, Json] | None:
 
 
 def check_pair(
-    proposing: str,
-    target: models.ModelRef,
-    speculator: models.ModelRef | None,
-    *,
-    samples_drafts: bool = False,
+    proposing: str, target: models.ModelRef, speculator: models.ModelRef | None, *, samples_drafts: bool = False
 ) -> None:
     """Raise ValueError, in one line, where the weights cannot propose tokens for this target, as far as files tell.
 
@@ -232,45 +207,27 @@ def check_pair(
     target_config = config_at_hand(target)
     if proposing == "mtp" and speculator is None:
         if target_config is not None and not has_prediction_layers(target_config):
-            raise ValueError(
-                f"--spec-decode mtp: {target.name} has no layers for multi-token prediction; "
-                "Qwen3.5, GLM, DeepSeek and MiMo have, or give them as --spec-model"
-            )
+            layers = f"{target.name} has no layers for multi-token prediction"
+            raise ValueError(f"--spec-decode mtp: {layers}; Qwen3.5, GLM, DeepSeek and MiMo have, or give --spec-model")
         return
     if speculator is None or (config := config_at_hand(speculator)) is None:
         return
     if proposing == "eagle3":
-        _check_is_head(config, speculator.name)
+        if not _is_head(config):
+            kind = ", ".join(architectures(config)) or config.get("model_type") or "no architecture"
+            raise ValueError(
+                f"--spec-model {speculator.name} is not an EAGLE-3 head but {kind}: use --spec-decode draft"
+            )
         if target_config is not None:
             _check_sizes(config, speculator.name, target_config, target.name)
     elif proposing == "draft":
         if _is_head(config):
             raise ValueError(f"--spec-model {speculator.name} is an EAGLE-3 head: give --spec-decode eagle3")
         if samples_drafts and target_config is not None:
-            _check_same_vocabulary(config, speculator.name, target_config, target.name)
-
-
-def trained_for(reference: models.ModelRef) -> str | None:
-    """Return the target that a head names in its own configuration, or the table names; None where neither does."""
-    known = {speculator.hub_id: speculator.target for speculator in SPECULATORS.values()}
-    if (named := known.get(reference.path_or_hub_id)) is not None:
-        return named
-    config = config_at_hand(reference) or {}
-    own = config.get("speculators_config")
-    verifier = own.get("verifier") if isinstance(own, dict) else None
-    name = verifier.get("name_or_path") if isinstance(verifier, dict) else None
-    return name if isinstance(name, str) and name else None
-
-
-def other_target_notice(target: models.ModelRef, speculator: models.ModelRef) -> str | None:
-    """Return a warning where a head was trained for a target of another name; a fine-tune of it may still do."""
-    named = trained_for(speculator)
-    if named is None or Path(target.path_or_hub_id).is_dir() or named.lower() == target.path_or_hub_id.lower():
-        return None
-    return (
-        f"ANOTHER TARGET: {speculator.name} was trained for {named}, not for {target.name}; "
-        "the text stays the target's own, but few proposed tokens may be confirmed."
-    )
+            ours, theirs = _text(config).get("vocab_size"), _text(target_config).get("vocab_size")
+            if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
+                have = f"{speculator.name} and {target.name} have {ours} and {theirs} tokens"
+                raise ValueError(f"--spec-sampling probabilistic: {have}, not the same vocabulary: leave the flag out")
 
 
 def has_prediction_layers(config: Mapping[str, Json]) -> bool:
@@ -285,15 +242,6 @@ def has_prediction_layers(config: Mapping[str, Json]) -> bool:
         for key, value in part.items()
         if "nextn" in key.lower() or "mtp" in key.lower()
     )
-
-
-def _check_is_head(config: Mapping[str, Json], name: str) -> None:
-    if not _is_head(config):
-        kind = ", ".join(architectures(config)) or config.get("model_type") or "no architecture"
-        raise ValueError(
-            f"--spec-model {name} is not an EAGLE-3 head but {kind}: "
-            "a whole model proposes tokens with --spec-decode draft"
-        )
 
 
 def _is_head(config: Mapping[str, Json]) -> bool:
@@ -312,21 +260,8 @@ def _check_sizes(head: Mapping[str, Json], head_name: str, target: Mapping[str, 
     )
     for what, of_head, of_target in sizes:
         if isinstance(of_head, int) and isinstance(of_target, int) and of_head != of_target:
-            raise ValueError(
-                f"--spec-model {head_name} is for a target with {what} of {of_head}, and {target_name} has "
-                f"{of_target}: a head works only with the target it was trained for"
-            )
-
-
-def _check_same_vocabulary(
-    draft: Mapping[str, Json], draft_name: str, target: Mapping[str, Json], target_name: str
-) -> None:
-    ours, theirs = _text(draft).get("vocab_size"), _text(target).get("vocab_size")
-    if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
-        raise ValueError(
-            f"--spec-sampling probabilistic: {draft_name} and {target_name} have {ours} and {theirs} tokens, and vLLM "
-            "samples drafts only where the vocabularies are equal: leave the flag out"
-        )
+            wanted = f"a target with {what} of {of_head}, and {target_name} has {of_target}"
+            raise ValueError(f"--spec-model {head_name} is for {wanted}: give a head trained for this target")
 
 
 def architectures(config: Mapping[str, Json]) -> Iterator[str]:

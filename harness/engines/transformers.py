@@ -7,13 +7,12 @@ prefix cache.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import gc
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
@@ -28,8 +27,8 @@ from harness.engine import (
     RequestRefused,
     Role,
     Sampling,
-    VerdictUnavailable,
 )
+from harness.engines import calls
 from harness.engines.calls import CallClock, Calls
 from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings
@@ -105,13 +104,10 @@ class TransformersEngine:
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         self._check(prompt, options)
-        if not options or len(set(options)) != len(options):
-            raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+        calls.check_options(options)
         async with self._calls.clocked() as clock:
             logprobs = await self._in_thread(lambda cancelled: self._judge(prompt, options, clock), clock)
-        if not all(x > float("-inf") for x in logprobs):
-            raise VerdictUnavailable(f"the {self.role} engine gave {logprobs} for the options {list(options)}")
-        return Choice(logprobs, len(prompt), 0, clock.timing())
+        return Choice(calls.finite(self.role, options, logprobs), len(prompt), 0, clock.timing())
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
         whole = [*prompt, *continuation]
@@ -134,8 +130,7 @@ class TransformersEngine:
         return self._loaded
 
     def _check(self, prompt: Sequence[int], options: Sequence[int] = ()) -> None:
-        if not prompt or len(prompt) >= self.context_tokens:
-            raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
+        calls.room_behind(prompt, self.context_tokens)
         if not all(0 <= i < self._vocabulary for i in (*prompt, *options)):
             raise RequestRefused(f"a token id outside the vocabulary of {self._vocabulary}")
 
@@ -187,7 +182,7 @@ class TransformersEngine:
         ids: list[int] = []
         logprobs: list[float] = []
         entropies: list[float] = []
-        finish = "length"
+        finish: Finish = "length"
         while len(ids) < limit and not cancelled.is_set():
             token = _sampled_token(logits, sampling, generator, [*prompt, *ids])
             distribution = torch.log_softmax(logits, -1)
@@ -199,35 +194,35 @@ class TransformersEngine:
             if token in self._eos:
                 finish = "eos"
                 break
-            if self._stopped(ids, sampling.stop):
+            text = self.tokenizer.decode(ids) if sampling.stop else ""
+            if any(string in text for string in sampling.stop):
                 finish = "stop"
                 break
             if len(ids) < limit:
                 logits, cache = self._forward([token], cache)
         kept = tuple(ids[:-1] if finish == "eos" else ids)
-        ended: Finish = "eos" if finish == "eos" else "stop" if finish == "stop" else "length"
         return Completion(
             token_ids=kept,
             text=self.tokenizer.decode(kept),
-            finish=ended,
+            finish=finish,
             num_tokens=len(ids),
             mean_logprob=sum(logprobs) / max(1, len(ids)) if self.settings.mean_logprobs else None,
             token_logprobs=tuple(logprobs) if sampling.token_logprobs else None,
             entropies=tuple(entropies) if sampling.entropies else None,
         )
 
-    def _stopped(self, ids: list[int], stop: tuple[str, ...]) -> bool:
-        if not stop:
-            return False
-        text = self.tokenizer.decode(ids)
-        return any(string in text for string in stop)
-
     def _judge(self, prompt: Sequence[int], options: Sequence[int], clock: CallClock) -> tuple[float, ...]:
         import torch
 
-        with torch.inference_mode(), self._adapted():
-            logits, _ = self._forward(prompt, None)
-            logprobs = torch.log_softmax(logits, -1)
+        has_adapter = self.settings.adapter is not None
+        if has_adapter:
+            self._model.enable_adapters()
+        try:
+            with torch.inference_mode():
+                logprobs = torch.log_softmax(self._forward(prompt, None)[0], -1)
+        finally:
+            if has_adapter:
+                self._model.disable_adapters()
         clock.first_token_seconds = clock.elapsed()
         return tuple(float(logprobs[i]) for i in options)
 
@@ -241,18 +236,6 @@ class TransformersEngine:
             given = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0] - logits.logsumexp(-1)
         clock.first_token_seconds = clock.elapsed()
         return tuple(given.tolist())
-
-    @contextlib.contextmanager
-    def _adapted(self) -> Iterator[None]:
-        """Enable the adapter for verdicts, where there is one."""
-        if self.settings.adapter is None:
-            yield
-            return
-        self._model.enable_adapters()
-        try:
-            yield
-        finally:
-            self._model.disable_adapters()
 
     def _forward(self, ids: Sequence[int], cache: Cache | None) -> tuple[torch.Tensor, Cache]:
         """Return the next token's logits, shape (vocabulary,) in float32 on the CPU, and the extended KV cache."""
@@ -273,7 +256,9 @@ def _sampled_token(
     import torch
 
     if sampling.repetition_penalty != 1 and seen:
-        logits = _penalized(logits, sampling.repetition_penalty, seen)
+        ids, penalty = torch.tensor(sorted(set(seen))), sampling.repetition_penalty
+        logits = logits.clone()
+        logits[ids] = torch.where(logits[ids] > 0, logits[ids] / penalty, logits[ids] * penalty)
     if sampling.temperature == 0:
         return int(logits.argmax())
     probabilities = torch.softmax(logits / sampling.temperature, -1)
@@ -288,16 +273,6 @@ def _sampled_token(
         outside = ordered.cumsum(-1) - ordered > sampling.top_p
         probabilities[order[outside]] = 0
     return int(torch.multinomial(probabilities, 1, generator=generator))
-
-
-def _penalized(logits: torch.Tensor, penalty: float, seen: Sequence[int]) -> torch.Tensor:
-    """Return a copy of the logits in which those of tokens that were seen are smaller by the repetition penalty."""
-    import torch
-
-    ids = torch.tensor(sorted(set(seen)))
-    logits = logits.clone()
-    logits[ids] = torch.where(logits[ids] > 0, logits[ids] / penalty, logits[ids] * penalty)
-    return logits
 
 
 def _eos_ids(model: PreTrainedModel, tokenizer: HFTokenizer) -> set[int]:

@@ -1,12 +1,21 @@
-"""A model on vLLM: how requests are sent, and what their outputs mean. `VLLMProcess` has the engine's lifetime."""
+"""A model on vLLM: how requests are sent, what their outputs mean, and the lifetime of the engine's processes.
+
+The processes are started, replaced once when they die or stop working, and ended. A replacement is safe because every
+request carries its seed: what the dead engine left unanswered is sent again and draws the same tokens. Written for vLLM
+0.31 and later, on CPUs and GPUs.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
 import itertools
+import json
+import logging
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,23 +32,241 @@ from harness.engine import (
     Timing,
     VerdictUnavailable,
 )
+from harness.engines import calls, processes, vllm_plugin
 from harness.engines.calls import NUM_RANKED, Batches, CallClock, Calls, Kind, entropy_bound, gather_or_cancel
 from harness.engines.registry import Capabilities
-from harness.engines.settings import EngineSettings
-from harness.engines.vllm_process import ALL_TOKENS, VLLMProcess
+from harness.engines.settings import EngineSettings, batched_tokens
+from harness.engines.speculation import SAMPLING_FIELD, Speculation
 from harness.weights.tokenizer import HFTokenizer
 
 if TYPE_CHECKING:
-    from vllm import CompletionOutput, RequestOutput, SamplingParams
+    from transformers import PretrainedConfig
+    from vllm import AsyncEngineArgs, CompletionOutput, RequestOutput, SamplingParams
+    from vllm.config import CacheConfig, VllmConfig
     from vllm.logprobs import Logprob
     from vllm.lora.request import LoRARequest
     from vllm.v1.engine.async_llm import AsyncLLM
 
+Argument = str | float | Mapping[str, str | int] | None
+"""A value of one of vLLM's arguments."""
+ALL_TOKENS = -1
+"""vLLM's number for the log-probabilities of the whole vocabulary."""
+
+_logger = logging.getLogger(__name__)
 _VERDICT_PRIORITY, _GENERATION_PRIORITY = 0, 1
 """Scheduling priorities; the lower number is scheduled first."""
+_EXIT_GRACE_SECONDS = 5.0
+_DEATH_POLL_SECONDS = 1.0
+_DEATH_GRACE_SECONDS = 2.0
+"""How long the rest of a dead engine has to end in its own way."""
 
 
-class VLLMEngine:
+class VLLMProcess:
+    """One AsyncLLM with the processes below it."""
+
+    def __init__(
+        self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None
+    ) -> None:
+        """Nothing is started yet. Raises ValueError where the environment sets a wrong limit for stalls."""
+        self.llm: AsyncLLM | None = None
+        """vLLM's AsyncLLM; None before the start and after `close`."""
+        self.lora: LoRARequest | None = None
+        """That of the adapter for verdicts; None where there is none."""
+        self.check_ids: Callable[[Sequence[int]], None] = lambda ids: None
+        """Raises vLLM's error for a prompt with ids that the model does not have."""
+        self.processes: processes.EngineProcesses | None = None
+        """The processes of the last start; None before it."""
+        self.context_tokens = self.vocabulary = 0
+        self.kv_tokens: int | None = None
+        self.draft_sample_method: str | None = None
+        """How this vLLM samples the tokens that a model proposes; None where no model proposes any."""
+        self.model_runner: str | None = None
+        """vLLM's model runner that computes, `v1` or `v2`; None where this vLLM does not say."""
+        self.role, self.settings = role, settings
+        self._model_path, self._revision, self._log_path = model_path, revision, log_path
+        self._replacement: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._death_watch: asyncio.Task[None] | None = None
+        self._stall_limit_seconds = calls.limit_seconds()
+        self._stall_clock: calls.StallClock | None = None
+        """None until the engine has answered its first requests."""
+        self._stall: str | None = None
+        """How the engine of the last start stopped working; None where it did not."""
+
+    @property
+    def restarts(self) -> int:
+        """Number of times that the engine was replaced: 0 or 1."""
+        return int(self._replacement is not None)
+
+    async def _warm_up(self) -> None:
+        """Send the first requests of a start."""
+        raise NotImplementedError
+
+    async def _start_logged(self) -> None:
+        """Start the engine and warm it up. Raises EngineDied with the end of its output."""
+        is_ready = False
+        try:
+            await self._start()
+            is_ready = True
+        finally:
+            processes.log_end_of_start(self._log_path, self.role, is_ready=is_ready)
+
+    async def replace(self, dead: AsyncLLM) -> None:
+        """Start another engine in place of the dead AsyncLLM; concurrent callers wait for the same start.
+
+        Raises EngineDied when the engine was closed, has died for the second time, or does not start.
+        """
+        if self._closing is not None:
+            raise EngineDied(f"the {self.role} engine was closed")
+        if self.llm is not dead:
+            return
+        if self._replacement is None:
+            how = f"stopped working ({self._stall})" if self._stall else "died"
+            _logger.warning("the %s engine %s and is started again; its output: %s", self.role, how, self._log_path)
+            self._replacement = asyncio.create_task(self._restart())
+        elif self._replacement.done():
+            raise self._died(f"died for the second time{f': {self._stall}' if self._stall else ''}")
+        await asyncio.shield(self._replacement)
+
+    async def close(self) -> None:
+        """End the engine and all of its processes. May be called more than once."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _start(self) -> None:
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        self._stall_clock = self._stall = None
+        thread = asyncio.ensure_future(asyncio.to_thread(self._build))
+        try:
+            llm = await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            await self._abandon_start(thread)
+            raise
+        self.llm = llm
+        self.check_ids = vllm_plugin.after_start(llm)
+        # The reference is kept because an event loop holds its tasks weakly. The task ends by itself once another
+        # engine has taken over.
+        self._death_watch = asyncio.create_task(self._watch_for_death(llm))
+        if self.settings.speculation is not None and self.settings.speculation.drafts:
+            self.draft_sample_method = getattr(llm.vllm_config.speculative_config, SAMPLING_FIELD, "greedy")
+        self.model_runner = model_runner_of(llm.vllm_config)
+        self.context_tokens = int(llm.model_config.max_model_len)
+        self.vocabulary = int(llm.model_config.get_vocab_size())
+        self.kv_tokens = _kv_tokens(llm.vllm_config.cache_config)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await self._load_adapter(llm)
+                await self._warm_up()
+        except TimeoutError as error:
+            raise self._died(f"did not answer its first requests within {START_SECONDS:,} s") from error
+        except EngineDeadError as error:
+            raise self._died("did not survive its first request") from error
+        self._stall_clock = clock = calls.StallClock(self._stall_limit_seconds)
+        vllm_plugin.report_work(llm, clock.note_work)
+
+    def _build(self) -> AsyncLLM:
+        """Return a started AsyncLLM. Blocks for as long as the start takes."""
+        with processes.starting(self._log_path, variables(self.settings)) as engine_processes:
+            self.processes = engine_processes
+            processes.log_start(self._log_path, self.role)
+            try:
+                from vllm.v1.engine import core_client
+                from vllm.v1.engine.async_llm import AsyncLLM
+
+                # Read when the module was imported, perhaps before the variable was set.
+                core_client.VLLM_ENGINE_READY_TIMEOUT_S = int(os.environ["VLLM_ENGINE_READY_TIMEOUT_S"])
+                vllm_plugin.before_start()
+                arguments = engine_arguments(self._model_path, self._revision, self.settings)
+                llm = AsyncLLM.from_engine_args(arguments)
+                logging.getLogger("vllm").setLevel(logging.ERROR)  # in this process; the engine's log has everything
+                return llm
+            except Exception as error:  # whatever vLLM raises: the cause is in the output
+                lines = processes.last_lines(self._log_path)
+                cause = processes.root_cause(self._log_path) or error
+                raise EngineDied(f"the {self.role} engine did not start: {cause}\n{lines}") from error
+            finally:
+                engine_processes.started()
+
+    def _died(self, how: str) -> EngineDied:
+        lines, joint = processes.last_lines(self._log_path), "\nIts" if self._stall else ". Its"
+        return EngineDied(f"the {self.role} engine {how}{joint} last output:\n{lines}")
+
+    async def _load_adapter(self, llm: AsyncLLM) -> None:
+        """Load the adapter before any request: a bad one that came with a request would kill the engine."""
+        lora = lora_request(self.settings)
+        if lora is None:
+            return
+        try:
+            await llm.add_lora(lora)
+        except Exception as error:  # whatever vLLM raises
+            raise EngineDied(f"the {self.role} engine cannot serve the adapter {lora.lora_path}: {error}") from error
+        self.lora = lora
+
+    async def _abandon_start(self, thread: asyncio.Future[AsyncLLM]) -> None:
+        """End a start that is no longer needed: kill its processes until it gives up."""
+        while not thread.done():
+            if self.processes is not None:
+                await asyncio.to_thread(self.processes.kill)
+            await asyncio.wait({thread}, timeout=0.5)
+        if thread.exception() is None:
+            await asyncio.to_thread(self._shut_down, thread.result())
+
+    async def _restart(self) -> None:
+        await asyncio.to_thread(self._shut_down, self.llm, 0.0)
+        await self._start_logged()
+
+    async def _close(self) -> None:
+        if self._replacement is not None:
+            self._replacement.cancel()
+            with contextlib.suppress(asyncio.CancelledError, EngineDied):
+                await self._replacement
+        llm, self.llm = self.llm, None
+        if llm is not None:
+            self._fail_requests(llm)
+        await asyncio.to_thread(self._shut_down, llm)
+
+    async def _watch_for_death(self, llm: AsyncLLM) -> None:
+        """Fail the requests of an engine that is dead or has stopped working, and end what is left of it.
+
+        vLLM fails requests only once, and a request sent a moment later would hang. Its other processes go on for many
+        seconds after one has died.
+        """
+        engine_processes, is_ended = self.processes, False
+        while self.llm is not None and self.llm is llm:
+            if self._stall is None and not llm.errored and self._stall_clock is not None:
+                self._stall = self._stall_clock.stalled(llm.output_processor.get_num_unfinished_requests())
+            if llm.errored or self._stall is not None:
+                self._fail_requests(llm)
+                if engine_processes is not None and not is_ended:
+                    is_ended = True
+                    await asyncio.to_thread(engine_processes.kill, _DEATH_GRACE_SECONDS)
+            await asyncio.sleep(_DEATH_POLL_SECONDS)
+
+    def _fail_requests(self, llm: AsyncLLM) -> None:
+        """End all running requests now, so that vLLM does not report its own shutdown as a failure."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if llm.output_handler is not None:
+            llm.output_handler.cancel()
+        llm.output_processor.propagate_error(EngineDeadError())
+
+    def _shut_down(self, llm: AsyncLLM | None, grace_seconds: float = _EXIT_GRACE_SECONDS) -> None:
+        engine_processes = self.processes
+        try:
+            if engine_processes is not None and not grace_seconds:
+                engine_processes.kill()  # vLLM would first wait for them
+            if llm is not None:
+                llm.shutdown()
+                llm.shutdown = lambda: None  # its destructor would call it again, and fail, at the interpreter's exit
+        finally:
+            if engine_processes is not None:
+                engine_processes.kill(grace_seconds)
+            vllm_plugin.after_end(llm)
+
+
+class VLLMEngine(VLLMProcess):
     """An Engine on vLLM, in the worker's event loop."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -55,9 +282,8 @@ class VLLMEngine:
         self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None
     ) -> None:
         """Nothing is started yet; see `start`."""
-        self.role, self.settings = role, settings
+        super().__init__(model_path, role, settings, log_path, revision)
         self.tokenizer = HFTokenizer(model_path, revision, settings.conventions)
-        self.process = VLLMProcess(model_path, role, settings, log_path, revision, self._warm_up)
         self._request_numbers = itertools.count()
         self._calls = Calls()
         self._batches = Batches()
@@ -69,50 +295,23 @@ class VLLMEngine:
         """Start an engine whose output goes to `log_path`. Raises EngineDied with the end of that output."""
         engine = cls(model_path, role, settings, log_path, revision)
         try:
-            await engine.process.start()
+            await engine._start_logged()
         except BaseException:
             await engine.close()
             raise
         return engine
 
-    @property
-    def context_tokens(self) -> int:
-        return self.process.context_tokens
-
-    @property
-    def kv_tokens(self) -> int | None:
-        return self.process.kv_tokens
-
-    @property
-    def draft_sample_method(self) -> str | None:
-        """How vLLM samples the tokens that a model proposes; None where no model proposes any."""
-        return self.process.draft_sample_method
-
-    @property
-    def model_runner(self) -> str | None:
-        """Which of vLLM's model runners computes, `v1` or `v2`; None where this vLLM does not say."""
-        return self.process.model_runner
-
-    @property
-    def restarts(self) -> int:
-        return self.process.restarts
-
     async def reset_prefix_cache(self) -> bool:
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        llm = self.process.llm
+        llm = self.llm
         try:
             return llm is not None and bool(await llm.reset_prefix_cache())
         except EngineDeadError as error:
             raise EngineDied(f"the {self.role} engine has died") from error
 
-    async def close(self) -> None:
-        await self.process.close()
-
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        room = self.context_tokens - len(prompt)
-        if room < 1:
-            raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
+        room = calls.room_behind(prompt, self.context_tokens)
         # One request per completion instead of vLLM's n: that reports the cache hits of the completion that ends last,
         # which finds in the cache what the first one has just put there.
         all_params = [self._generation_params(sampling, i, min(room, sampling.max_tokens)) for i in range(sampling.n)]
@@ -125,47 +324,64 @@ class VLLMEngine:
         return Generation(completions, len(prompt), cached, _timing(clock, outputs))
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        if len(set(options)) != len(options):
-            raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+        calls.check_options(options)
         ids = self._checked(prompt)
         kind: Kind = "named" if self.settings.speculation is None else "ranked"
         async with self._calls.clocked() as clock, self._batches.of(kind):
             for params in self._verdict_params(options):
-                output = await self._request(ids, params, _VERDICT_PRIORITY, self.process.lora)
+                output = await self._request(ids, params, _VERDICT_PRIORITY, self.lora)
                 by_token = (output.outputs[0].logprobs or [{}])[0]
                 if by_token.keys() >= set(options):
                     break
-        logprobs = tuple(by_token[i].logprob if i in by_token else -math.inf for i in options)
-        if not all(math.isfinite(x) for x in logprobs):
-            raise VerdictUnavailable(f"the {self.role} engine gave {logprobs} for the options {list(options)}")
+        given = [by_token[option].logprob if option in by_token else -math.inf for option in options]
+        logprobs = calls.finite(self.role, options, given)
         return Choice(logprobs, len(prompt), output.num_cached_tokens or 0, _timing(clock, [output]))
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
         ids = self._checked([*prompt, *continuation])
-        if not prompt or not continuation or len(ids) >= self.context_tokens:
-            raise RequestRefused(f"a text of {len(ids)} tokens in a context of {self.context_tokens}")
+        calls.room_behind(ids if prompt and continuation else [], self.context_tokens)
         async with self._calls.clocked() as clock:
-            output = await self._request(ids, likelihood_params(), _VERDICT_PRIORITY)
+            # vLLM computes such a prompt anew, without its prefix cache, and writes one token behind it.
+            output = await self._request(ids, _one_token(prompt_logprobs=0), _VERDICT_PRIORITY)
         given = given_logprobs(output.prompt_logprobs, ids, len(prompt))
         return Likelihood(given, len(ids), output.num_cached_tokens or 0, _timing(clock, [output]))
 
     def _generation_params(self, sampling: Sampling, index: int, max_tokens: int) -> SamplingParams:
-        mean_logprob = self.settings.mean_logprobs
-        sampling = replace(sampling, stop=tuple(self.tokenizer.native(text) for text in sampling.stop))
-        return generation_params(sampling, index, max_tokens, mean_logprob=mean_logprob)
+        """Return the parameters of completion `index` of a `generate`. Raises RequestRefused."""
+        has_logprobs = self.settings.mean_logprobs or sampling.token_logprobs
+        return _params(
+            max_tokens=max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            seed=sampling.seed + index,
+            stop=[self.tokenizer.native(text) for text in sampling.stop],
+            include_stop_str_in_output=True,
+            detokenize=bool(sampling.stop),
+            skip_special_tokens=False,  # a stop string such as </think> may be one
+            spaces_between_special_tokens=False,
+            logprobs=NUM_RANKED if sampling.entropies else 0 if has_logprobs else None,
+        )
 
     def _verdict_params(self, options: Sequence[int]) -> list[SamplingParams]:
-        """Parameters of a verdict, in the order of trying: the next ones are sent where an answer lacks an option."""
+        """Return the parameters of a `choose`, in the order of trying: the next where an answer lacks an option.
+
+        Without token-level speculation, one token with the log-probabilities of all options. No request in the same
+        batch may set `logprobs` above 0 (`Batches`): beside logprob_token_ids the V1 runner would silently answer with
+        -inf. With it vLLM ignores logprob_token_ids, so the most probable tokens are requested. Raises RequestRefused.
+        """
+        ids = list(options)
         if self.settings.speculation is None:
-            return [verdict_params(options)]
-        numbers = numbers_listed(self.process.vocabulary)
-        return [listed_verdict_params(options, number) for number in numbers]
+            return [_one_token(allowed_token_ids=ids, logprob_token_ids=ids)]
+        return [_one_token(allowed_token_ids=ids, logprobs=number) for number in numbers_listed(self.vocabulary)]
 
     def _checked(self, prompt: Sequence[int]) -> list[int]:
         """Return a prompt as a list of its own. Raises RequestRefused where the model does not have one of its ids."""
         ids = list(prompt)
         try:
-            self.process.check_ids(ids)
+            self.check_ids(ids)
         except rejection_errors() as rejection:
             raise RequestRefused(str(rejection)) from rejection
         return ids
@@ -181,21 +397,16 @@ class VLLMEngine:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         while True:
-            llm = self.process.llm
+            llm = self.llm
             if llm is None:
                 raise EngineDied(f"the {self.role} engine was closed")
             try:
                 return await self._send(llm, prompt, params, priority, lora)
             except EngineDeadError:
-                await self.process.replace(llm)
+                await self.replace(llm)
 
     async def _send(
-        self,
-        llm: AsyncLLM,
-        prompt: list[int],
-        params: SamplingParams,
-        priority: int,
-        lora: LoRARequest | None = None,
+        self, llm: AsyncLLM, prompt: list[int], params: SamplingParams, priority: int, lora: LoRARequest | None = None
     ) -> RequestOutput:
         """Return the finished output of one request. Raises EngineDeadError and RequestRefused."""
         from vllm.inputs import tokens_input
@@ -216,13 +427,14 @@ class VLLMEngine:
             raise EngineDeadError(f"a request ended with {output and output.outputs[0].finish_reason!r}")
         return output
 
-    async def _warm_up(self, process: VLLMProcess) -> None:
+    async def _warm_up(self) -> None:
         """Send one request of each kind, so that compilation does not count into the first sample's latency."""
         prompt = self.tokenizer.encode("Hello")
         generation = self._generation_params(Sampling(2, 0.6, 0.95, ("\n\n",)), 0, 2)
         verdict = self._verdict_params(prompt[:1])[0]
-        await self._send(process.llm, prompt, generation, _GENERATION_PRIORITY)
-        await self._send(process.llm, prompt, verdict, _VERDICT_PRIORITY, process.lora)
+        assert self.llm is not None
+        await self._send(self.llm, prompt, generation, _GENERATION_PRIORITY)
+        await self._send(self.llm, prompt, verdict, _VERDICT_PRIORITY, self.lora)
 
     def _completion(self, output: CompletionOutput, sampling: Sampling) -> Completion:
         """Convert vLLM's CompletionOutput; the end-of-sequence token is counted but not kept."""
@@ -234,7 +446,7 @@ class VLLMEngine:
         total = output.cumulative_logprob
         mean = total / num_tokens if total is not None and math.isfinite(total) and num_tokens else None
         ids = ids[:-1] if finish == "eos" else ids
-        ranked = min(NUM_RANKED, self.process.vocabulary)
+        ranked = min(NUM_RANKED, self.vocabulary)
         return Completion(
             *(ids, self.tokenizer.decode(ids), finish, num_tokens),
             mean if self.settings.mean_logprobs else None,
@@ -250,53 +462,6 @@ tokens come last: on a GPU the engine then sorts the whole vocabulary for every 
 has not set aside (3 MiB a row with 152,000 tokens)."""
 
 
-def generation_params(sampling: Sampling, index: int, max_tokens: int, *, mean_logprob: bool) -> SamplingParams:
-    """Return the parameters of completion `index` of a `generate`. Raises RequestRefused."""
-    return _params(
-        max_tokens=max_tokens,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        repetition_penalty=sampling.repetition_penalty,
-        seed=sampling.seed + index,
-        stop=list(sampling.stop),
-        include_stop_str_in_output=True,
-        detokenize=bool(sampling.stop),
-        skip_special_tokens=False,  # a stop string such as </think> may be one
-        spaces_between_special_tokens=False,
-        logprobs=NUM_RANKED if sampling.entropies else 0 if mean_logprob or sampling.token_logprobs else None,
-    )
-
-
-def likelihood_params() -> SamplingParams:
-    """Return the parameters of a `log_probabilities`, whose text is the end of the prompt.
-
-    vLLM computes such a prompt anew, without its prefix cache, and writes one token behind it.
-    """
-    return _params(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
-
-
-def verdict_params(options: Sequence[int]) -> SamplingParams:
-    """Return the parameters of a `choose`: one token, with the log-probabilities of all options.
-
-    No request in the same batch may set `logprobs` above 0 (`Batches`): beside logprob_token_ids the V1 runner would
-    silently answer with -inf. Raises RequestRefused.
-    """
-    ids = list(options)
-    return _params(max_tokens=1, temperature=0.0, allowed_token_ids=ids, logprob_token_ids=ids, detokenize=False)
-
-
-def listed_verdict_params(options: Sequence[int], num_listed: int) -> SamplingParams:
-    """Return the parameters of a `choose` for an engine with token-level speculation. Raises RequestRefused.
-
-    vLLM ignores logprob_token_ids there, so the log-probabilities of the most probable tokens are requested.
-    """
-    return _params(
-        max_tokens=1, temperature=0.0, allowed_token_ids=list(options), logprobs=num_listed, detokenize=False
-    )
-
-
 def numbers_listed(vocabulary: int) -> list[int]:
     """Return the numbers of most probable tokens to request one after the other; the last stands for all tokens."""
     return [*(number for number in _NUM_LISTED if number < vocabulary), ALL_TOKENS]
@@ -308,6 +473,11 @@ def rejection_errors() -> tuple[type[Exception], ...]:
 
     kinds = (getattr(exceptions, name, None) for name in ("VLLMClientError", "VLLMValidationError"))
     return (ValueError, *(kind for kind in kinds if kind is not None))
+
+
+def _one_token(**parameters: int | list[int]) -> SamplingParams:
+    """Return the parameters of a request that is about probabilities. Raises RequestRefused."""
+    return _params(max_tokens=1, temperature=0.0, detokenize=False, **parameters)
 
 
 def _params(**parameters: float | list[int] | list[str] | None) -> SamplingParams:
@@ -370,3 +540,177 @@ def speculated_tokens(output: CompletionOutput) -> tuple[int | None, int | None]
     if counts is None:
         return None, None
     return counts.num_draft_tokens, sum(size * times for size, times in enumerate(counts.histogram))
+
+
+def model_runner_of(config: VllmConfig) -> str | None:
+    """Return the model runner of a configuration. vLLM 0.32 uses v1 without Triton, and for features that v2 lacks."""
+    is_second: bool | None = getattr(config, "use_v2_model_runner", None)
+    return None if is_second is None else "v2" if is_second else "v1"
+
+
+def _kv_tokens(cache: CacheConfig) -> int | None:
+    """Return the tokens that a cache holds; None where vLLM does not say.
+
+    Where layers of several kinds take blocks of one pool, fewer than its blocks have: vLLM's own figure is for requests
+    of the longest length.
+    """
+    if not cache.num_gpu_blocks:
+        return None
+    tokens = int(cache.num_gpu_blocks * cache.block_size)
+    return min(tokens, getattr(cache, "kv_cache_size_tokens", None) or tokens)
+
+
+START_SECONDS = 3600
+"""How long a start may take. vLLM's own limit of 600 s is too short for a large model on a slow filesystem."""
+_DEFAULTS: Mapping[str, str] = {
+    "VLLM_ENGINE_READY_TIMEOUT_S": str(START_SECONDS),
+    # All processes of an engine are on this node. vLLM would ask the routing table for the node's address, which
+    # compute nodes without a route to the internet answer in ways that other processes cannot connect to.
+    "VLLM_HOST_IP": "127.0.0.1",
+    # FlashInfer cannot draw with a seed per request, which every request here has. Where it is on, a start compiles it
+    # all the same, with a compiler that nodes often lack.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+}
+"""What the user's own environment overrides."""
+_FLOAT32_DOTS = "TRITON_F32_DEFAULT"
+"""How Triton multiplies numbers in float32; by itself with 10 bits of the 23, also in attention, which in float32 is
+Triton's."""
+
+
+def variables(settings: EngineSettings) -> dict[str, str | None]:
+    """Return the environment variables that vLLM reads while an engine starts; None stands for unset."""
+    environment: dict[str, str | None] = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+        # On CUDA vLLM forks by default. A forked engine shares the worker's signal descriptor, so on Python 3.11 ending
+        # the engine cancels the worker. It would also lack the mark by which what is left of an engine is found.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_COLOR": "0",
+        "VLLM_CPU_KVCACHE_SPACE": None,  # would override kv_cache_bytes in both engines
+        vllm_plugin.POLITE_WAIT: None,
+        vllm_plugin.PREPARED_PRODUCTS: None,
+        **{name: text for name, text in _DEFAULTS.items() if name not in os.environ},
+        **processes.node_variables(),
+    }
+    if settings.device == "cpu":
+        environment["VLLM_CPU_OMP_THREADS_BIND"] = settings.cpu_cores or "nobind"
+        environment[vllm_plugin.POLITE_WAIT] = "1"
+        environment["VLLM_USE_SPINLOOP_EXT"] = "0"  # would take a core for 0.1 s before each such wait
+        if settings.enforce_eager:  # otherwise the first request waits many seconds for a compiler
+            environment["TORCHDYNAMO_DISABLE"] = "1"
+            environment[vllm_plugin.PREPARED_PRODUCTS] = "1"
+    if settings.device == "gpu":
+        # Numbers of cards are then nvidia-smi's; by itself CUDA counts from the fastest card.
+        environment["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        if settings.dtype == "float32":
+            environment[_FLOAT32_DOTS] = os.environ.get(_FLOAT32_DOTS, "ieee")
+        if (devices := settings.visible_devices) is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+            environment["HIP_VISIBLE_DEVICES"] = ",".join(devices)  # on ROCm vLLM insists that both say the same
+    if (allowed := os.environ.get("VLLM_PLUGINS")) is not None:
+        environment["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, vllm_plugin.ENTRY_POINT]))
+    return environment
+
+
+_ADAPTER_SLOTS = 2
+"""One slot for the adapter and one that stays empty: on the CPU, vLLM applies the last slot's weights to tokens of the
+base model where a batch also holds the adapter's (vllm-project/vllm#48421)."""
+
+
+def engine_arguments(model_path: str, revision: str | None, settings: EngineSettings) -> AsyncEngineArgs:
+    """Return vLLM's arguments. Raises EngineDied where this vLLM cannot speculate as asked."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    context = _max_model_len(model_path, revision, settings.max_context)
+    values: dict[str, Argument] = {
+        "model": model_path,
+        "revision": revision,
+        "tokenizer_revision": revision,
+        "dtype": settings.dtype,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "gpu_memory_utilization": settings.memory_fraction,
+        "kv_cache_memory_bytes": settings.kv_cache_bytes,
+        "block_size": settings.block_size,
+        "max_model_len": context,
+        "max_num_seqs": settings.max_num_seqs,
+        **_batching(settings, context),
+        "enforce_eager": settings.enforce_eager,
+        "enable_prefix_caching": True,
+        "scheduling_policy": "priority" if settings.verdicts_first else "fcfs",
+        "disable_log_stats": False,  # includes the times of each request
+    }
+    if settings.adapter is not None:
+        values |= {"enable_lora": True, "max_loras": _ADAPTER_SLOTS, "max_lora_rank": settings.adapter.served_rank}
+    if settings.speculation is not None:
+        speculative_config = _speculative_config(model_path, revision, settings.speculation)
+        values |= {"speculative_config": speculative_config, "max_logprobs": ALL_TOKENS}
+    has_ranks = settings.device == "gpu" and settings.tensor_parallel > 1
+    optional: dict[str, Argument] = {  # by version of vLLM
+        # Leaves the encoders of images and sounds out, with their weights and the memory that vLLM sets aside for them.
+        "language_model_only": True,
+        # Ranks wait for the one that loads its weights last; torch's own limit is 600 s.
+        "distributed_timeout_seconds": START_SECONDS if has_ranks else None,
+        # Otherwise vLLM counts proposed and confirmed tokens per engine only.
+        "per_request_spec_decode_metrics": None if settings.speculation is None else "summary",
+    }
+    supported = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
+    values |= {name: value for name, value in optional.items() if name in supported}
+    arguments = {name: value for name, value in values.items() if value is not None}
+    return AsyncEngineArgs(**arguments | {name: json.loads(value) for name, value in settings.arguments})
+
+
+def lora_request(settings: EngineSettings) -> LoRARequest | None:
+    """Return the LoRARequest of the adapter for verdicts; None without an adapter."""
+    if settings.adapter is None:
+        return None
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest("selection", 1, settings.adapter.path)
+
+
+def _batching(settings: EngineSettings, context: int | None) -> dict[str, Argument]:
+    """Return the arguments on batching. On a CPU no prompt may be split over two batches.
+
+    vLLM 0.32 rewinds the generator of a seeded request whose prompt was split. CPU generators do not support that, and
+    the engine dies ("CPU Generator does not use offset").
+    """
+    tokens = batched_tokens(settings, context)
+    if settings.device == "gpu":
+        return {"max_num_batched_tokens": tokens}
+    return {"enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
+
+
+def _speculative_config(model_path: str, revision: str | None, speculation: Speculation) -> Mapping[str, str | int]:
+    """Return vLLM's `speculative_config`. Raises EngineDied where this vLLM does not support it.
+
+    Models of one family often pad their vocabularies to different sizes (R1-Distill-Qwen 1.5B and 32B do). Then only
+    tokens of both vocabularies are proposed.
+    """
+    from vllm.config import SpeculativeConfig
+
+    config = dict(speculation.config())
+    if speculation.proposer == "draft" and speculation.model is not None:
+        models = ((speculation.model, speculation.revision), (model_path, revision))
+        sizes = [_text_config(*model).vocab_size for model in models]
+        if sizes[0] != sizes[1] and speculation.sampling != "greedy":
+            have = f"draft and target have {sizes[0]} and {sizes[1]} tokens"
+            raise EngineDied(f"{have}, where vLLM cannot sample drafts: leave out --spec-sampling probabilistic")
+        config |= {"use_heterogeneous_vocab": True} if sizes[0] != sizes[1] else {}
+    supported = {field.name for field in dataclasses.fields(SpeculativeConfig)}
+    if unknown := sorted(config.keys() - supported):
+        raise EngineDied(f"this vLLM has no {', '.join(unknown)} for --spec-decode {speculation.proposer}: 0.32 has")
+    return config
+
+
+def _max_model_len(model_path: str, revision: str | None, max_context: int | None) -> int | None:
+    """Return the context in tokens, at most the model's limit, beyond which vLLM does not start."""
+    limit: int | None = getattr(_text_config(model_path, revision), "max_position_embeddings", None)
+    return min(max_context, limit) if max_context and limit else max_context or limit
+
+
+def _text_config(model_path: str, revision: str | None) -> PretrainedConfig:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(model_path, revision=revision, trust_remote_code=False)
+    text_config: PretrainedConfig = config.get_text_config()
+    return text_config

@@ -40,7 +40,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from harness.engines.processes import is_engine_process
@@ -254,8 +254,6 @@ _UNFINISHED = "\ufffd"
 _LOCAL_DECODERS = frozenset({"ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"})
 """Decoders under which a token's text depends on its neighbors only: on a run of bytes, and on being the first."""
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
-_is_local: dict[int, tuple[Tokenizer, bool, bool]] = {}
-"""By the id of a tokenizer: the tokenizer, whether its decoders are local, and whether some tokens stand for bytes."""
 
 
 class PrimedStream:
@@ -299,15 +297,6 @@ def prime_decode_streams() -> str | None:
     return None
 
 
-def unprime_decode_streams() -> None:
-    """Undo `prime_decode_streams`."""
-    from tokenizers import decoders
-
-    if PrimedStream.original is not None:
-        setattr(decoders, "DecodeStream", PrimedStream.original)  # noqa: B010
-        PrimedStream.original = None
-
-
 def _primed(
     make: type[DecodeStream], tokenizer: Tokenizer, ids: Sequence[int] | None, skips_special: bool
 ) -> DecodeStream:
@@ -334,16 +323,13 @@ def _primed(
     return make(ids=None if text else ids, skip_special_tokens=skips_special)
 
 
+@lru_cache(16)
 def _locality(tokenizer: Tokenizer) -> tuple[bool, bool]:
     """Return whether the tokenizer's decoders are all local, and whether it has tokens for single bytes."""
     from harness.weights.tokenizer import decoder_kinds
 
-    known = _is_local.get(id(tokenizer))
-    if known is None:
-        kinds = decoder_kinds(tokenizer)
-        known = tokenizer, kinds <= _LOCAL_DECODERS, "ByteFallback" in kinds
-        _is_local[id(tokenizer)] = known
-    return known[1], known[2]
+    kinds = decoder_kinds(tokenizer)
+    return kinds <= _LOCAL_DECODERS, "ByteFallback" in kinds
 
 
 def _is_byte(tokenizer: Tokenizer, token_id: int) -> bool:

@@ -14,7 +14,10 @@ from functools import lru_cache
 from harness.methods import plugins
 from harness.methods.glimprouter import GlimpRouter
 from harness.methods.lookahead import Lookahead
-from harness.methods.method import Method, Parameter, ParameterField, fields_of, parameter
+from harness.methods.method import Method as Method
+from harness.methods.method import Parameter, fields_of
+from harness.methods.method import ParameterField as ParameterField
+from harness.methods.method import parameter as parameter
 from harness.methods.plugins import MethodSource
 from harness.methods.rsd import RSD
 from harness.methods.scot import SCoT
@@ -24,7 +27,7 @@ from harness.methods.specdecode import SpecDecode
 from harness.methods.specguard import SpecGuard
 from harness.methods.specreason import SpecReason
 from harness.methods.vanilla import Vanilla
-from harness.recording import Model
+from harness.recording import Model as Model
 
 METHODS: dict[str, type[Method]] = {
     "vanilla": Vanilla,
@@ -105,20 +108,3 @@ def speed_only_parameters(method: str) -> frozenset[str]:
 
 def _fields_if_built_in(method: str) -> tuple[ParameterField, ...]:
     return parameter_fields(method) if method in METHODS else ()
-
-
-__all__ = [
-    "METHODS",
-    "Method",
-    "Model",
-    "ParameterField",
-    "build",
-    "defaults",
-    "is_known",
-    "method_type",
-    "parameter",
-    "parameter_fields",
-    "run_identity",
-    "sample_identity",
-    "speed_only_parameters",
-]

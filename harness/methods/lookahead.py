@@ -32,9 +32,8 @@ from typing import Literal
 from harness import prompts
 from harness.chain import Chain, Proposal
 from harness.chain.step_candidates import as_candidates, cosine
-from harness.context import Text
 from harness.engine import Completion, Role
-from harness.methods.method import Method, check_range, parameter
+from harness.methods.method import Method, Text, check_range, parameter
 from harness.recording import Model
 from harness.trace import Decision
 

@@ -7,7 +7,6 @@ the jobs' Python has it. What goes wrong in a user's code is one line with the e
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import hashlib
 import importlib
@@ -126,7 +125,7 @@ def type_of(name: str) -> type[Method]:
 _MODULE = "speculative_harness_method_"
 """What the names of modules begin with that are imported from a file."""
 _OWN_PACKAGES = {"harness", "jobs", "grading", "warehouse"}
-_MAX_BYTES, _MAX_FILES = 16 * 2**20, 2000
+_MAX_BYTES = 16 * 2**20
 """Most that a package may hold to be copied for the jobs."""
 
 
@@ -170,7 +169,7 @@ def from_file(path: Path) -> Source:
     before, present = sys.modules.get(name), set(sys.modules)
     sys.modules[name] = module
     try:
-        with _errors_in_one_line(path.name), _no_bytecode():
+        with _errors_in_one_line(), _no_bytecode():
             spec.loader.exec_module(module)
         _check_imports(path.name, present)
     except BaseException:
@@ -187,7 +186,7 @@ def from_module(name: str) -> Source:
         sys.path.append(folder)
     try:
         importlib.invalidate_caches()
-        with _errors_in_one_line(name), _no_bytecode():
+        with _errors_in_one_line(), _no_bytecode():
             module = importlib.import_module(name)
     finally:
         if added:
@@ -202,14 +201,6 @@ def from_module(name: str) -> Source:
     return Source(
         module, str(place), dict(_files(place, only_code=is_installed)), distribution_of(package), is_installed
     )
-
-
-def classes_in(content: bytes) -> list[str]:
-    """Return the names of the classes at the top of a file of Python, without running it; empty where it is not one."""
-    try:
-        return [node.name for node in ast.parse(content).body if isinstance(node, ast.ClassDef)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
 
 
 def distribution_of(package: str) -> str | None:
@@ -249,18 +240,18 @@ def _files(place: Path, *, only_code: bool) -> Iterator[tuple[str, bytes]]:
     if place.is_file():
         yield place.name, place.read_bytes()
         return
-    total = number = 0
+    total = 0
     for path in sorted(place.rglob("*.py" if only_code else "*")):
         inner = path.relative_to(place)
         is_hidden = any(part.startswith((".", "__pycache__")) for part in inner.parts)
         if is_hidden or not path.is_file() or not path.resolve().is_relative_to(place):
             continue
         content = path.read_bytes()
-        total, number = total + len(content), number + 1
-        if total > _MAX_BYTES or number > _MAX_FILES:
+        total += len(content)
+        if total > _MAX_BYTES:
             raise BadMethod(
-                f"{place} holds more than {_MAX_BYTES // 2**20} MiB or {_MAX_FILES} files, and all of a package is "
-                "copied for the jobs; put the method into a package or a file of its own"
+                f"{place} holds more than {_MAX_BYTES // 2**20} MiB, and all of a package is copied for the jobs; put "
+                "the method into a package or a file of its own"
             )
         yield f"{place.name}/{inner.as_posix()}", content
 
@@ -293,19 +284,9 @@ def _no_bytecode() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _errors_in_one_line(name: str) -> Iterator[None]:
+def _errors_in_one_line() -> Iterator[None]:
     try:
         yield
-    except SyntaxError as error:
-        place = Path(error.filename or name).name + (f":{error.lineno}" if error.lineno else "")
-        raise BadMethod(f"is not valid Python: {place}: {error.msg}") from error
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if name == missing or name.startswith(f"{missing}."):
-            raise BadMethod(f"no module {missing} in the working directory or the installed packages") from error
-        raise BadMethod(
-            f"{place_of(error)}: no module {missing!r}: a method may import installed packages and its own package"
-        ) from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -324,24 +305,24 @@ def failure_in(method: Method, error: Exception) -> MethodFailed | None:
 def described(error: BaseException, file: str | None = None) -> str:
     """Return class, message and place of an exception, as `KeyError: 'x' (my_method.py:31)`.
 
-    The place is the last one in `file`, or else where it was raised.
+    The place is the last one in `file`, or else where it was raised, the importing machinery left out.
     """
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}{f': {text}' if text else ''} ({place_of(error, file)})"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == file] or [
+        frame for frame in frames if not frame.filename.startswith("<frozen ") and frame.filename not in _MACHINERY
+    ]
+    text, place = " ".join(str(error).split()), own and f" ({Path(own[-1].filename).name}:{own[-1].lineno})"
+    return f"{type(error).__name__}{f': {text}' if text else ''}{place or ''}"
 
 
-def place_of(error: BaseException, file: str | None = None) -> str:
-    """Return file and line of an exception (see `described`), the importing machinery left out."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen ")]
-    frames = [frame for frame in frames if frame.filename == file] or frames
-    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown place"
+_MACHINERY = {__file__, importlib.__file__}
 
 
 def class_in(source: Source, name: str) -> object:
     """Return what a module calls by a name. Raises BadMethod, which names the classes that there are."""
     found = getattr(source.module, name, None)
     if found is None:
-        path = source.module.__file__
-        names = ", ".join(classes_in(Path(path).read_bytes())) if path else ""
-        raise BadMethod(f"has no class {name}; {f'it has {names}' if names else MODEL}")
+        module = source.module
+        names = [name for name, of in vars(module).items() if isinstance(of, type) and of.__module__ == module.__name__]
+        raise BadMethod(f"has no class {name}; {('it has ' + ', '.join(names)) if names else MODEL}")
     return found

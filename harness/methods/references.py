@@ -15,7 +15,6 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -29,7 +28,6 @@ from harness.methods.plugins import (
     PlugIn,
     Source,
     class_in,
-    classes_in,
     from_file,
     from_module,
     hash_of,
@@ -50,18 +48,6 @@ class UnknownMethod(BadMethod):
         hint = did_you_mean(reference, names)
         super().__init__(f"--method {reference}: unknown; valid: {', '.join(names)}, or {FORMS}{hint}")
         self.reference, self.names = reference, tuple(names)
-
-
-@dataclass(frozen=True)
-class Offered:
-    """A method that an installed distribution offers."""
-
-    name: str
-    distribution: str
-    """Name and version."""
-    plugin: PlugIn | None
-    problem: str | None = None
-    """Why it cannot be used, in one line; None where it can."""
 
 
 def resolve(reference: str) -> str:
@@ -94,15 +80,15 @@ def source_of(name: str, params: Mapping[str, Parameter]) -> MethodSource | None
     )
 
 
-def offered() -> Iterator[Offered]:
-    """Yield the methods that installed distributions offer, by name, the unusable ones with the reason."""
+def offered() -> Iterator[tuple[str, str, PlugIn | BadMethod]]:
+    """Yield name, distribution and method of what installed distributions offer, or why it cannot be used."""
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        found: PlugIn | BadMethod
         try:
-            plugin = _load_entry(entry)
+            found = _load_entry(entry)
         except BadMethod as error:
-            yield Offered(entry.name, _distribution(entry), None, str(error))
-        else:
-            yield Offered(entry.name, _distribution(entry), plugin)
+            found = error
+        yield entry.name, _distribution(entry), found
 
 
 def beside(reference: str, folder: Path) -> str:
@@ -147,16 +133,12 @@ def _resolved(reference: str) -> str:
 
 def _by_name(name: str) -> str:
     entries = list(entry_points(group=GROUP, name=name))
-    if len(entries) == 1:
-        return _registered(_load_entry(entries[0]))
+    if len(entries) > 1:
+        raise BadMethod(f"offered by several distributions; name the class: {' or '.join(e.value for e in entries)}")
     if entries:
-        names = " and ".join(_distribution(entry) for entry in entries)
-        raise BadMethod(f"offered by {names}; name the class: {' or '.join(entry.value for entry in entries)}")
+        return _registered(_load_entry(entries[0]))
     if name.endswith(".py"):
-        path = Path(name)
-        classes = classes_in(path.read_bytes()) if path.is_file() else []
-        shown = " or ".join(f"{name}:{found}" for found in classes[:4]) or f"{name}:CLASS"
-        raise BadMethod(f"names no class; write {shown}")
+        raise BadMethod(f"names no class; write {name}:CLASS")
     valid = [*METHODS, *sorted({entry.name for entry in entry_points(group=GROUP)} - METHODS.keys())]
     raise UnknownMethod(name, valid)
 
@@ -228,11 +210,12 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []
 def packed(plugin: PlugIn) -> bytes:
     """Return a method's code as an archive."""
     about = {"name": plugin.name, "reference": plugin.reference, "distribution": plugin.distribution}
+    files = {_ABOUT: json.dumps(about, indent=2, sort_keys=True).encode()}
+    files |= {f"{_CODE}/{name}": code for name, code in sorted(plugin.contents.items())}
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
-        _write(archive, _ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
-        for name, code in sorted(plugin.contents.items()):
-            _write(archive, f"{_CODE}/{name}", code)
+        for name, code in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _FILE_TIME), code, zipfile.ZIP_DEFLATED)
     return content.getvalue()
 
 
@@ -247,9 +230,14 @@ def load_packed(content: bytes, code_hash: str | None = None) -> PlugIn:
             if sum(member.file_size for member in archive.infolist()) > _MAX_BYTES:
                 raise BadMethod("the archive of the method's code is too large")
             about = json.loads(archive.read(_ABOUT))
-            if code_hash not in (None, found := _hash(archive)) and found is not None:
+            code = [name for name in archive.namelist() if name.startswith(f"{_CODE}/")]
+            found = hash_of({f"{PREFIX}{name[len(_CODE) + 1 :]}": digest_of(archive.read(name)) for name in code})
+            if code and code_hash not in (None, found):
                 raise BadMethod(f"the archive of the method's code has the hash {found} instead of {code_hash}")
-            folder = _extracted(archive)
+            unpacked = tempfile.TemporaryDirectory(prefix="harness-method-")
+            _folders.append(unpacked)
+            archive.extractall(unpacked.name, code)  # which leaves out what would lead out of the folder
+            folder = Path(unpacked.name) / _CODE if code else None
     except (zipfile.BadZipFile, KeyError, OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadMethod(f"the archive of the method's code is damaged: {error}") from error
     name, reference = str(about["name"]), str(about["reference"])
@@ -260,29 +248,3 @@ def load_packed(content: bytes, code_hash: str | None = None) -> PlugIn:
     except BadMethod as error:
         installed = f" (it was installed with {about['distribution']})" if about.get("distribution") else ""
         raise BadMethod(f"method {name}, {reference}: {error}{installed}") from error
-
-
-def _hash(archive: zipfile.ZipFile) -> str | None:
-    """Return the hash of the code in an archive, as `PlugIn.code_hash` has it; None where it holds none."""
-    names = _members(archive)
-    own = {f"{PREFIX}{name.removeprefix(f'{_CODE}/')}": digest_of(archive.read(name)) for name in names}
-    return hash_of(own) if own else None
-
-
-def _members(archive: zipfile.ZipFile) -> list[str]:
-    return [name for name in archive.namelist() if name.startswith(f"{_CODE}/")]
-
-
-def _extracted(archive: zipfile.ZipFile) -> Path | None:
-    """Return a new folder with the code of an archive; None where it holds none."""
-    members = _members(archive)
-    if not members:
-        return None
-    folder = tempfile.TemporaryDirectory(prefix="harness-method-")
-    _folders.append(folder)
-    archive.extractall(folder.name, members)  # which leaves out what would lead out of the folder
-    return Path(folder.name) / _CODE
-
-
-def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name, _FILE_TIME), content, zipfile.ZIP_DEFLATED)

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from harness.chain import Chain, Stop
 from harness.chain.step_candidates import as_candidates, mark_accepted, offered_texts
-from harness.context import Text
 from harness.engine import Completion, Role, Tokenizer
-from harness.methods.method import Method, check_range, parameter
+from harness.methods.method import Method, Text, check_range, parameter
 from harness.problems.problem import Problem
 from harness.prompt_file import Prompts
 from harness.prompts import THINK_END, chain_choice_question

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -21,7 +22,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from harness.problems import hub
 from harness.problems.hub import Row
@@ -31,27 +34,24 @@ Record = dict[str, Any]
 
 # MATH solutions with several boxes usually repeat one answer or box an intermediate step. In eight all boxes together
 # are the answer and in four any one is right. Named by their texts, as copies differ in row order.
-_ALL_BOXES = frozenset(
-    {
-        "847b92c6a1d55221",
-        "0240db7ffa8c3cd8",
-        "c9b61debeac1e634",
-        "681d4a2604471ef5",
-        "7e91dcaf7b7d0512",
-        "e6b9ba681655042e",
-        "e55543f8451c83a7",
-        "6a16dc51efa7d2d7",
-    }
-)
+_ALL_BOXES = frozenset({
+    "847b92c6a1d55221", "0240db7ffa8c3cd8", "c9b61debeac1e634", "681d4a2604471ef5",
+    "7e91dcaf7b7d0512", "e6b9ba681655042e", "e55543f8451c83a7", "6a16dc51efa7d2d7",
+})  # fmt: skip
 _ANY_BOX = frozenset({"e42e4259255b85bb", "a7cf9617c20c7514", "29421c88ce2a48cf", "9fe4fe4f46e6a776"})
 
 
 def gsm8k_record(row: Row) -> Record:
-    """Convert a row; the answer follows `####`, and thousands separators are removed."""
-    _, mark, answer = row["answer"].rpartition("####")
-    if not mark:
-        raise ValueError("no #### in the solution")
-    return {"problem": row["question"], "answer": answer.strip().replace(",", "")}
+    """Convert a row, whose answer is a solution."""
+    return {"problem": row["question"], "answer": behind_hashes(row["answer"])}
+
+
+def behind_hashes(solution: str) -> str:
+    """Return the answer that follows `####`, without thousands separators. Raises ValueError."""
+    _, mark, answer = solution.rpartition("####")
+    if not mark or not answer.strip():
+        raise ValueError("no answer behind #### in the solution")
+    return answer.strip().replace(",", "")
 
 
 def math_record(row: Row) -> Record:
@@ -110,10 +110,18 @@ def olympiadbench_record(row: Row) -> Record:
 
 def integer_answer_record(row: Row) -> Record:
     """Convert a row of AIME or AMC; 027, 27.0 and 27 are the same answer."""
-    text = str(row["answer"]).strip().strip("$").removesuffix("^\\circ")
-    if not float(text).is_integer():
-        raise ValueError(f"the answer {text!r} is not an integer")
-    return {"problem": row["problem"] if "problem" in row else row["question"], "answer": str(int(float(text)))}
+    return {
+        "problem": row["problem"] if "problem" in row else row["question"],
+        "answer": as_integer(str(row["answer"])),
+    }
+
+
+def as_integer(text: str) -> str:
+    """Return the digits of an integer, of 027, 27.0 and $27$ alike. Raises ValueError."""
+    number = float(text.strip("$ ").removesuffix("^\\circ").replace(",", ""))
+    if not number.is_integer() or abs(number) > 1e15:
+        raise ValueError(f"the answer {text[:60]!r} is not an integer")
+    return str(int(number))
 
 
 def gpqa_record(row: Row) -> Record:
@@ -354,23 +362,35 @@ def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Loa
     return Loaded(from_hub_rows(benchmark, rows, seed), source)
 
 
+def json_lines(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield the objects of a JSON Lines file, each with its place, such as `line 3`. Raises BadDataset.
+
+    Lines end at "\\n" only: problem texts contain U+2028.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line.decode("utf-8-sig")) if line.strip() else None
+                if row is not None and not isinstance(row, dict):
+                    raise ValueError("not a JSON object; a line is one, with its fields in braces")
+            except RecursionError as error:
+                raise BadDataset(f"{path}, line {number}: JSON nested too deeply") from error
+            except ValueError as error:
+                raise BadDataset(f"{path}, line {number}: {error}") from error
+            if row is not None:
+                yield f"line {number}", row
+
+
 def read_file(benchmark: Benchmark, path: Path, seed: int = 0) -> list[Problem]:
-    """Read records from a JSON Lines file. Lines end at "\\n" only: problem texts contain U+2028. Raises BadDataset."""
+    """Read records from a JSON Lines file. Raises BadDataset."""
     problems: list[Problem] = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not line.strip():
-            continue
+    for place, record in json_lines(path):
         try:
-            record = json.loads(line.decode())
-            if not isinstance(record, dict):
-                raise ValueError("not a JSON object")
             problem = to_problem(benchmark, len(problems), record, seed)
             if not problem.answer:
                 raise ValueError("the answer is empty")
-        except RecursionError as error:
-            raise BadDataset(f"{path}, line {number}: JSON nested too deeply") from error
         except ValueError as error:
-            raise BadDataset(f"{path}, line {number}: {error}") from error
+            raise BadDataset(f"{path}, {place}: {error}") from error
         problems.append(problem)
     return _checked(benchmark, problems, benchmark.count, str(path))
 
@@ -391,32 +411,85 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> l
     return _checked(benchmark, problems, benchmark.hub_count or benchmark.count, f"{benchmark.hub_id} on the hub")
 
 
-def to_problem(benchmark: Benchmark, index: int, record: Record, seed: int) -> Problem:
+MAX_PROBLEM_CHARACTERS = 1_000_000
+
+
+def printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("holds a control character")
+    return text
+
+
+def _clean(text: str) -> str:
+    if re.search("[\0\ud800-\udfff]", text):
+        raise ValueError("has a NUL character or half of a surrogate pair")
+    return text
+
+
+def _filled(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
+
+
+def _number_as_text(value: object) -> object:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return str(value) if is_number else value
+
+
+def _as_list(value: object) -> object:
+    """Return a list of texts as it stands in CSV, as JSON, and in ARC and its like on the hub, beside its labels."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError("is not a list in JSON") from error
+    return value["text"] if isinstance(value, dict) and "text" in value else value
+
+
+_Text = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_clean)]
+_Label = Annotated[_Text, Field(min_length=1, max_length=200), AfterValidator(printable)]
+_Texts = Annotated[
+    tuple[Annotated[_Text, AfterValidator(_filled), AfterValidator(str.strip)], ...], BeforeValidator(_as_list)
+]
+
+
+class Fields(BaseModel):
+    """What a row says of a problem; `harness.problems.problem.Problem` says what each field is."""
+
+    problem: Annotated[str, Field(max_length=MAX_PROBLEM_CHARACTERS), AfterValidator(_clean), AfterValidator(_filled)]
+    answer: _Text
+    id: _Label | None = None
+    choices: _Texts = ()
+    answers: _Texts = ()
+    alternatives: _Texts = ()
+    level: _Label | None = None
+    subject: _Label | None = None
+    unit: _Label | None = None
+    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+    @classmethod
+    def read(cls, row: Row) -> Fields:
+        """Return the fields of a row; an empty one says nothing. Raises ValueError with one line."""
+        try:
+            return cls.model_validate({n: v for n, v in row.items() if n in REQUIRED or v not in (None, "")})
+        except ValidationError as error:
+            first = error.errors()[0]
+            place, reason = first["loc"][0], first["msg"].removeprefix("Value error, ")
+            raise ValueError(f"{place}: {reason}") from error
+
+
+REQUIRED = ("problem", "answer")
+
+
+def to_problem(benchmark: Benchmark, index: int, record: Row, seed: int) -> Problem:
     """Return a record as a Problem. Raises ValueError for an invalid one."""
-    for field in ("problem", "answer"):
-        if not isinstance(record.get(field), str):
-            raise ValueError(f"no text {field!r}")
-    if not record["problem"].strip():
-        raise ValueError("the problem is empty")
-    identity = str(record.get("id", f"{benchmark.name}/{index}"))
-    answer: str = record["answer"]
-    choices: tuple[str, ...] = ()
+    said = Fields.read(record)
+    identity, answer, choices = said.id or f"{benchmark.name}/{index}", said.answer, said.choices
     if benchmark.kind == "choice":
-        choices, answer = shuffled_choices(_texts(record, "choices"), answer, f"{seed}/{identity}")
-    return Problem(
-        id=identity,
-        dataset=benchmark.name,
-        text=record["problem"],
-        answer=answer,
-        kind=benchmark.kind,
-        answers=_texts(record, "answers"),
-        alternatives=_texts(record, "alternatives"),
-        choices=choices,
-        level=_optional(record, "level"),
-        subject=_optional(record, "subject"),
-        unit=_optional(record, "unit"),
-        tolerance=None if record.get("tolerance") is None else float(record["tolerance"]),
-    )
+        choices, answer = shuffled_choices(choices, answer, f"{seed}/{identity}")
+    read = {"id": identity, "text": said.problem, "answer": answer, "choices": choices}
+    return Problem(dataset=benchmark.name, kind=benchmark.kind, **{**said.model_dump(exclude={"problem"}), **read})
 
 
 def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tuple[str, ...], str]:
@@ -463,18 +536,6 @@ def _checked(benchmark: Benchmark, problems: list[Problem], expected: int, where
     if len({p.id for p in problems}) != len(problems):
         raise BadDataset(f"{where}: two problems have the same id")
     return problems
-
-
-def _texts(record: Record, field: str) -> tuple[str, ...]:
-    value = record.get(field) or []
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise ValueError(f"{field!r} is not a list of texts")
-    return tuple(value)
-
-
-def _optional(record: Record, field: str) -> str | None:
-    value = record.get(field)
-    return None if value is None or value == "" else str(value)
 
 
 def _read_hub(benchmark: Benchmark, tried: Sequence[str]) -> tuple[list[Row], str]:

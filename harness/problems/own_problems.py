@@ -13,31 +13,34 @@ from __future__ import annotations
 
 import csv
 import difflib
-import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.cli.toml_file import read_toml
 from harness.problems import benchmarks, hub
-from harness.problems.benchmarks import DATASETS, LETTERS, BadDataset, DatasetNotFound, shuffled_choices, text_hash
+from harness.problems.benchmarks import (
+    DATASETS,
+    LETTERS,
+    MAX_PROBLEM_CHARACTERS,
+    BadDataset,
+    DatasetNotFound,
+    Fields,
+    shuffled_choices,
+    text_hash,
+)
 from harness.problems.hub import Row
-from harness.problems.problem import Kind, Problem
+from harness.problems.problem import Dataset, DatasetOrigin, Kind, Problem, dataset_hash
 
 MAX_FILE_BYTES = 1 << 30
-MAX_ROWS = 1_000_000
-MAX_LINE_BYTES = 8 << 20
-_ROWS_AT_A_TIME = 1024
-
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-"""What a field of a row may hold."""
+MAX_ANSWER_CHARACTERS = 2_000
+"""What the grader reads of an answer (grading.bounds)."""
 Rows = Iterator[tuple[str, Row]]
 """Each row with its place in words, such as `line 3`."""
 
@@ -51,16 +54,13 @@ def read_rows(path: Path) -> Rows:
     try:
         if (size := path.stat().st_size) > MAX_FILE_BYTES:
             raise BadDataset(f"{path}: {size >> 20} MiB; at most {MAX_FILE_BYTES >> 20} MiB are read")
-        for number, row in enumerate(_READERS[path.suffix.lower()](path)):
-            if number >= MAX_ROWS:
-                raise BadDataset(f"{path}: more than {MAX_ROWS:,} rows")
-            yield row
+        yield from _READERS[path.suffix.lower()](path)
     except OSError as error:
         raise BadDataset(f"{path}: cannot be read: {error.strerror or _error_line(error)}") from error
 
 
 def check_file(path: Path) -> None:
-    """Raise BadDataset where a path is not that of a file that `read` knows."""
+    """Raise BadDataset where a path is not that of a file that `read_rows` knows."""
     if path.suffix.lower() not in SUFFIXES:
         raise BadDataset(f"{path}: not a known kind of file; valid: {', '.join(SUFFIXES)}")
     check_exists(path)
@@ -75,67 +75,21 @@ def check_exists(path: Path) -> None:
         raise BadDataset(f"{shown}: no such file; a run begun with it keeps its problems: give --dataset RUN/spec.json")
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a text file with their places. Lines end at "\\n" only: problem texts contain U+2028."""
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            place = f"line {number}"
-            if len(line) > MAX_LINE_BYTES:
-                raise BadDataset(f"{path}, {place}: longer than {MAX_LINE_BYTES >> 20} MiB")
-            if b"\0" in line:
-                raise BadDataset(f"{path}, {place}: has a NUL byte, so it is not text")
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise BadDataset(f"{path}, {place}: not UTF-8 (byte {error.start + 1} of the line)") from error
-            yield place, text
-
-
-def _json_lines(path: Path) -> Rows:
-    for place, line in _lines(path):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except RecursionError as error:
-            raise BadDataset(f"{path}, {place}: JSON nested too deeply") from error
-        except ValueError as error:
-            reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-            raise BadDataset(f"{path}, {place}: not one JSON object ({reason})") from error
-        if not isinstance(row, dict):
-            raise BadDataset(f"{path}, {place}: not a JSON object; a line is one, with its fields in braces")
-        yield place, row
-
-
 def _csv(path: Path) -> Rows:
-    reader = csv.reader((line for _, line in _lines(path)), strict=True)
-    previous_limit = csv.field_size_limit(MAX_LINE_BYTES)
-    header: list[str] | None = None
-    place = "line 1"
-    try:
-        while (cells := next(reader, None)) is not None:
-            if header is None and cells:
-                header = _header(cells)
-            elif header is not None and cells:
-                if len(cells) != len(header):
-                    raise ValueError(f"{len(cells)} cells, but the header has {len(header)}")
-                yield place, dict(zip(header, cells, strict=True))
-            place = f"line {reader.line_num + 1}"
-    except BadDataset:
-        raise
-    except (csv.Error, ValueError) as error:
-        raise BadDataset(f"{path}, {place}: {error}") from error
-    finally:
-        csv.field_size_limit(previous_limit)
-
-
-def _header(cells: Sequence[str]) -> list[str]:
-    names = [cell.strip() for cell in cells]
-    if not all(names) or len(set(names)) != len(names):
-        raise ValueError("the first line names the columns, each once and none empty")
-    return names
+    csv.field_size_limit(MAX_PROBLEM_CHARACTERS)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        try:
+            names = [name.strip() for name in reader.fieldnames or ()]
+            if not all(names) or len(set(names)) != len(names):
+                raise ValueError("the first line names the columns, each once and none empty")
+            reader.fieldnames = names
+            for row in reader:
+                if None in row or None in row.values():
+                    raise ValueError(f"the row has not {len(names)} cells, as the header has")
+                yield f"line {reader.reader.line_num}", row
+        except (csv.Error, ValueError) as error:
+            raise BadDataset(f"{path}, line {reader.reader.line_num}: {error}") from error
 
 
 def _parquet(path: Path) -> Rows:
@@ -146,23 +100,18 @@ def _parquet(path: Path) -> Rows:
         with parquet.ParquetFile(path) as file:
             groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
             if sum(group.total_byte_size for group in groups) > MAX_FILE_BYTES:
-                raise BadDataset(f"{path}: more than {MAX_FILE_BYTES >> 20} MiB once uncompressed")
-            number = 0
-            for batch in file.iter_batches(_ROWS_AT_A_TIME):
-                for row in batch.to_pylist():
-                    yield f"row {number}", row
-                    number += 1
+                raise ValueError(f"more than {MAX_FILE_BYTES >> 20} MiB once uncompressed")
+            rows = file.read().to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, BadDataset):
-            raise
         raise BadDataset(f"{path}: not a readable Parquet file: {_error_line(error)}") from error
+    yield from ((f"row {number}", row) for number, row in enumerate(rows))
 
 
 def _error_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-_READERS: Mapping[str, Callable[[Path], Rows]] = {".jsonl": _json_lines, ".csv": _csv, ".parquet": _parquet}
+_READERS: Mapping[str, Callable[[Path], Rows]] = {".jsonl": benchmarks.json_lines, ".csv": _csv, ".parquet": _parquet}
 SUFFIXES = tuple(_READERS)
 
 
@@ -170,9 +119,6 @@ AnswerRule = Literal["text", "integer", "boxed", "hashes", "index-from-0", "inde
 """How the gold answer stands in its column: as a text or a number; as an integer, of which 027 and 27.0 are 27; in the
 last `\\boxed` of a solution; behind `####` at the end of a solution; or as the index of the right option."""
 HUB = "hf:"
-REQUIRED = ("problem", "answer")
-FIELDS = (*REQUIRED, "id", "choices", "answers", "alternatives", "level", "subject", "unit", "tolerance")
-"""What a row may say of a problem; `harness.problems.problem.Problem` says what each is."""
 VALID = f"a file ({', '.join((*SUFFIXES, '.toml'))}) or {HUB}ORG/NAME[:CONFIG][@REVISION]"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
 _HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<config>[\w.,+ -]+))?(?:@(?P<revision>[\w./-]+))?", re.ASCII)
@@ -194,46 +140,36 @@ class HubSource:
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(part for part in parts if part))
 
 
-@dataclass(frozen=True)
-class OwnDataset:
-    """A dataset that is not among the known ones."""
-
-    name: str
-    """The dataset of the run: a short name that is also part of run ids."""
-    source: Path | HubSource
-    columns: Mapping[str, str | list[str]] = field(default_factory=dict)
-    """The column of each field where it has another name; for `choices` also one column for each option."""
-    kind: Kind | None = None
-    """None: a row with choices is of kind `choice`, any other of kind `math`."""
-    answer_rule: AnswerRule = "text"
-    shuffle: bool = False
-    """Whether the options of a problem are put into an order that depends on the seed, as GPQA's are."""
-    count: int | None = None
-    """The number of problems that there must be; None: any."""
-    title: str | None = None
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("holds a control character")
-    return text
-
-
-class _Described(BaseModel):
-    """The keys of a TOML file that describes a dataset."""
+class OwnDataset(BaseModel):
+    """A dataset that is not among the known ones: the keys of a TOML file that describes it, its name and its place."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     file: str | None = None
     hub: str | None = None
     split: str | None = None
-    name: str | None = None
-    title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)] | None = None
+    name: str = ""
+    """The dataset of the run: a short name that is also part of run ids."""
+    title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(benchmarks.printable)] | None = None
     kind: Kind | None = None
+    """None: a row with choices is of kind `choice`, any other of kind `math`."""
     answer_rule: AnswerRule = "text"
     shuffle: bool = False
+    """Whether the options of a problem are put into an order that depends on the seed, as GPQA's are."""
     count: Annotated[int, Field(ge=1)] | None = None
+    """The number of problems that there must be; None: any."""
     columns: dict[str, _COLUMN | list[_COLUMN]] = {}
+    """The column of each field where it has another name; for `choices` also one column for each option."""
+
+    @property
+    def source(self) -> Path | HubSource:
+        """Where the problems are. Raises ValueError where `hub` names no dataset."""
+        if self.hub is None:
+            return Path(str(self.file))
+        match = _HUB_ID.fullmatch(self.hub.removeprefix(HUB))
+        if match is None:
+            raise ValueError(f"--dataset {HUB}{self.hub}: expected ORG/NAME[:CONFIG][@REVISION]")
+        return HubSource(match["id"], match["config"], match["revision"], self.split or "test")
 
 
 def is_own(dataset: str) -> bool:
@@ -247,22 +183,34 @@ def describe(dataset: str, split: str | None = None, columns: Sequence[str] = ()
 
     Flags take precedence over the TOML file.
     """
-    mapped = parse_columns(",".join(columns)) if columns else {}
+    path, label = Path(dataset), f"--dataset {dataset}"
     if dataset.startswith(HUB):
-        source = _hub_source(dataset.removeprefix(HUB), split)
-        return _checked(OwnDataset(source.name, source, mapped))
-    if "://" in dataset:
-        raise ValueError(f"--dataset {dataset}: an address; valid: {VALID}")
-    path = Path(dataset)
-    if path.suffix.lower() == ".toml":
+        described: dict[str, Any] = {"hub": dataset.removeprefix(HUB)}
+    elif path.suffix.lower() == ".toml":
         check_exists(path)
-        return _checked(_of_toml(path, split, mapped))
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"--dataset {dataset}: unknown; valid: {VALID}, or a name of --list datasets")
-    check_file(path)
-    if split is not None:
-        raise ValueError(f"--split {split}: {path} is one file and has no splits; they are for {HUB}ORG/NAME")
-    return _checked(OwnDataset(path.stem, path, mapped))
+        described, label = read_toml(path), str(path)
+    elif "://" not in dataset and path.suffix.lower() in SUFFIXES:
+        described = {"file": path.name}
+    else:
+        raise ValueError(f"{label}: unknown; valid: {VALID}, or a name of --list datasets")
+    try:
+        own = OwnDataset.model_validate({**described, **({"split": split} if split else {})})
+    except ValidationError as error:
+        raise ValueError(f"{label}: {_one_line(error)}") from error
+    if (own.file is None) == (own.hub is None):
+        raise ValueError(f'{label}: say where the problems are: file = "my.jsonl" or hub = "org/name", one of them')
+    _check_columns(own.columns, f"{label}: columns")
+    if own.file is not None:
+        own = own.model_copy(update={"file": str(path.parent / own.file)})
+        check_file(Path(str(own.file)))
+        if own.split:
+            raise ValueError(
+                f"--split {own.split}: {own.file} is one file and has no splits; they are for {HUB}ORG/NAME"
+            )
+    source = own.source
+    name = source.name if isinstance(source, HubSource) and dataset.startswith(HUB) else path.stem
+    mapped = parse_columns(",".join(columns)) if columns else {}
+    return _checked(own.model_copy(update={"name": own.name or name, "columns": {**own.columns, **mapped}}))
 
 
 def parse_columns(text: str) -> dict[str, str | list[str]]:
@@ -280,47 +228,12 @@ def parse_columns(text: str) -> dict[str, str | list[str]]:
     return mapped
 
 
-def _of_toml(path: Path, split: str | None, columns: Mapping[str, str | list[str]]) -> OwnDataset:
-    try:
-        described = _Described.model_validate(read_toml(path))
-    except ValidationError as error:
-        raise ValueError(f"{path}: {_one_line(error)}") from error
-    _check_columns(described.columns, f"{path}: columns")
-    if (described.file is None) == (described.hub is None):
-        raise ValueError(f'{path}: say where the problems are: file = "my.jsonl" or hub = "org/name", one of them')
-    source: Path | HubSource
-    if described.hub is not None:
-        source = _hub_source(described.hub.removeprefix(HUB), split or described.split, f"{path}: hub = ")
-    else:
-        source = path.parent / str(described.file)
-        check_file(source)
-        if given := split or described.split:
-            raise ValueError(f"{path}: split {given}: a file has no splits; they are for hub = ")
-    return OwnDataset(
-        described.name or path.stem,
-        source,
-        {**described.columns, **columns},
-        described.kind,
-        described.answer_rule,
-        described.shuffle,
-        described.count,
-        described.title,
-    )
-
-
 def _one_line(error: ValidationError) -> str:
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"][:2])
     if first["type"] == "extra_forbidden":
-        return f"unknown key {place!r}; valid: {', '.join(_Described.model_fields)}"
+        return f"unknown key {place!r}; valid: {', '.join(OwnDataset.model_fields)}"
     return f"{place}: {first['msg'].removeprefix('Value error, ')}"
-
-
-def _hub_source(text: str, split: str | None, label: str = f"--dataset {HUB}") -> HubSource:
-    match = _HUB_ID.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{label}{text}: expected ORG/NAME[:CONFIG][@REVISION]")
-    return HubSource(match["id"], match["config"], match["revision"], split or "test")
 
 
 def _check_columns(columns: Mapping[str, str | list[str]], label: str) -> None:
@@ -346,26 +259,13 @@ def _checked(own: OwnDataset) -> OwnDataset:
     return own
 
 
-MAX_PROBLEM_CHARACTERS = 1_000_000
-MAX_ANSWER_CHARACTERS = 2_000
-"""What the grader reads of an answer (grading.bounds)."""
-MAX_ID_CHARACTERS = 200
+FIELDS = tuple(Fields.model_fields)
 _MOST_COLUMNS_SHOWN = 20
-_PROBLEM, _OTHER_NAME = "problem", "question"
-"""The field that many datasets have under another name, and that name."""
+_OTHER_NAME = "question"
+"""The name that many datasets have for the field `problem`."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnProblems:
-    problems: list[Problem]
-    source: str
-    """`file <path>`, or `hub <id>@<commit>` with configuration and split."""
-    columns: Mapping[str, str | list[str]]
-    """The column of each field that has another name, that which was found by itself included."""
-    notices: tuple[str, ...] = ()
-
-
-def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
+def load(own: OwnDataset, seed: int = 0) -> Dataset:
     """Return the problems of an own dataset in the order of their rows; `seed` decides the order of shuffled options.
 
     Raises BadDataset with one line that names the place, and DatasetNotFound where the hub cannot be asked.
@@ -382,7 +282,8 @@ def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
     for place, row in chain(first, rows):
         try:
             problem = _problem(own, row, len(problems), seed)
-            for key, name in ((problem.id, "id"), (_content(problem), "problem")):
+            content = text_hash(problem.text), tuple(sorted(problem.choices))
+            for key, name in ((problem.id, "id"), (content, "problem")):
                 if key in seen:
                     raise ValueError(f"the same {name} as {seen[key]}")
                 seen[key] = place
@@ -393,23 +294,18 @@ def load(own: OwnDataset, seed: int = 0) -> OwnProblems:
         raise BadDataset(f"{where}: no problems; a row is one, with the fields problem and answer")
     if own.count is not None and len(problems) != own.count:
         raise BadDataset(f"{where}: {len(problems)} problems, but count = {own.count}")
-    return OwnProblems(problems, source, own.columns, (*notices, *found, *_notices(own, problems)))
+    origin = DatasetOrigin(source, dataset_hash(problems), own.title, own.columns, own.answer_rule, own.shuffle)
+    return Dataset(own.name, problems, source, len(problems), origin, (*notices, *found, *_notices(own, problems)))
 
 
 def _with_found_column(own: OwnDataset, row: Row) -> tuple[OwnDataset, tuple[str, ...]]:
     """Return the dataset with the column of its problems where the first row has that under its other usual name, and
     a note; nobody has to map `question`, and it is never taken where a column `problem` could be meant too.
     """
-    if _PROBLEM in own.columns or _PROBLEM in row or _OTHER_NAME not in row or _OTHER_NAME in own.columns.values():
+    if "problem" in own.columns or "problem" in row or _OTHER_NAME not in row or _OTHER_NAME in own.columns.values():
         return own, ()
-    note = (
-        f"{own.name}: the text of the problem is in the column {_OTHER_NAME} (--columns {_PROBLEM}=COLUMN for another)"
-    )
-    return replace(own, columns={**own.columns, _PROBLEM: _OTHER_NAME}), (note,)
-
-
-def _content(problem: Problem) -> tuple[str, tuple[str, ...]]:
-    return text_hash(problem.text), tuple(sorted(problem.choices))
+    note = f"{own.name}: the text of the problem is in the column {_OTHER_NAME} (--columns problem=COLUMN for another)"
+    return own.model_copy(update={"columns": {**own.columns, "problem": _OTHER_NAME}}), (note,)
 
 
 def _notices(own: OwnDataset, problems: Sequence[Problem]) -> list[str]:
@@ -428,8 +324,6 @@ def _read_hub(source: HubSource) -> tuple[Rows, str, tuple[str, ...]]:
         variable = hub.offline_by(for_datasets=True)
         remedy = f"; {variable} is set: run once without it where the hub answers, or give a file" if variable else ""
         raise DatasetNotFound(f"--dataset: {unavailable}{remedy}") from unavailable
-    if len(rows) > MAX_ROWS:
-        raise BadDataset(f"{source.hub_id} on the hub: {len(rows):,} rows; at most {MAX_ROWS:,} are read")
     notice = f"THE HUB CANNOT BE REACHED: {source.hub_id} is the newest commit in its cache, {commit}."
     numbered = ((f"row {index}", row) for index, row in enumerate(rows))
     return numbered, f"hub {source.hub_id}@{commit}{part}", () if is_wanted else (notice,)
@@ -438,81 +332,45 @@ def _read_hub(source: HubSource) -> tuple[Rows, str, tuple[str, ...]]:
 def _problem(own: OwnDataset, row: Row, index: int, seed: int) -> Problem:
     """Return a row as a Problem. Raises ValueError for an invalid one."""
     values = {name: _value(own, row, name) for name in FIELDS}
-    text = values["problem"]
-    if not isinstance(text, str):
-        raise ValueError(f"{_column(own, 'problem')!r} is {_kind(text)}, not a text")
-    if not text.strip():
-        raise ValueError("the problem is empty")
-    if len(text) > MAX_PROBLEM_CHARACTERS:
-        raise ValueError(f"the problem has {len(text):,} characters; at most {MAX_PROBLEM_CHARACTERS:,}")
-    choices = _texts(own, "choices", values["choices"])
-    is_choice = own.kind == "choice" or (own.kind is None and bool(choices))
-    identity = _short(own, "id", values["id"], f"row/{index}")
-    answer = _answer(own, values["answer"], choices if is_choice else ())
+    said = Fields.read(values)
+    is_choice = own.kind == "choice" or (own.kind is None and bool(said.choices))
+    identity, choices = said.id or f"row/{index}", said.choices if is_choice else ()
+    answer = _answer(own, said.answer.strip(), choices)
     if is_choice and own.shuffle:
         choices, answer = shuffled_choices(choices, answer, f"{seed}/{identity}")
-    return Problem(
-        id=identity,
-        dataset=own.name,
-        text=_clean("problem", text),
-        answer=answer,
-        kind="choice" if is_choice else "math",
-        answers=_texts(own, "answers", values["answers"]),
-        alternatives=_texts(own, "alternatives", values["alternatives"]),
-        choices=choices if is_choice else (),
-        level=_short(own, "level", values["level"], "") or None,
-        subject=_short(own, "subject", values["subject"], "") or None,
-        unit=_short(own, "unit", values["unit"], "") or None,
-        tolerance=_tolerance(values["tolerance"]),
-    )
+    read = {"id": identity, "text": said.problem, "answer": answer, "choices": choices}
+    kind: Kind = "choice" if is_choice else "math"
+    return Problem(dataset=own.name, kind=kind, **{**said.model_dump(exclude={"problem"}), **read})
 
 
-def _column(own: OwnDataset, name: str) -> str | Sequence[str]:
-    return own.columns.get(name, name)
-
-
-def _value(own: OwnDataset, row: Row, name: str) -> Json:
+def _value(own: OwnDataset, row: Row, name: str) -> Any:
     """Return what a row says for a field; None where it says nothing."""
-    column = _column(own, name)
-    several = [column] if isinstance(column, str) else list(column)
-    is_needed = name in REQUIRED or name in own.columns
+    column = own.columns.get(name, name)
+    several = [column] if isinstance(column, str) else column
+    is_needed = name in benchmarks.REQUIRED or name in own.columns
     for each in several if is_needed else ():
         if each not in row:
             names = [str(key) for key in row]
             has = ", ".join(names[:_MOST_COLUMNS_SHOWN])[:200] or "none"
             [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
             raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}={close}")
-    if isinstance(column, str):
-        return row.get(column)
-    return [row[each] for each in several]
+    return row.get(column) if isinstance(column, str) else [row[each] for each in several]
 
 
-def _answer(own: OwnDataset, value: Json, choices: Sequence[str]) -> str:
+def _answer(own: OwnDataset, answer: str, choices: Sequence[str]) -> str:
     """Return the gold answer by the dataset's rule: for choices the letter of the right option."""
-    if isinstance(value, list):
-        raise ValueError(
-            f"{_column(own, 'answer')!r} is a list, not a text or a number; parts that are all required go into "
-            "answers too, further right answers into alternatives"
-        )
-    answer = _text(own, "answer", value).strip()
     if not answer:
         raise ValueError("the answer is empty")
     if own.answer_rule == "hashes":
-        _, mark, answer = (part.strip() for part in answer.rpartition("####"))
-        if not (mark and answer):
-            raise ValueError("no answer behind #### in the solution")
-        answer = answer.replace(",", "")
+        answer = benchmarks.behind_hashes(answer)
     elif own.answer_rule == "boxed":
-        boxed = [box for box in benchmarks.boxes(answer) if box.strip()]
-        if not boxed:
+        answer = next((box for box in reversed(benchmarks.boxes(answer)) if box), "")
+        if not answer:
             raise ValueError("no \\boxed in the solution")
-        answer = boxed[-1].strip()
     elif own.answer_rule == "integer":
-        answer = _integer(answer)
+        answer = benchmarks.as_integer(answer)
     if len(answer) > MAX_ANSWER_CHARACTERS:
-        rules = (
-            "; for a solution, answer_rule in a TOML file may be hashes or boxed" if own.answer_rule == "text" else ""
-        )
+        rules = "; answer_rule in a TOML file reads solutions: hashes or boxed" if own.answer_rule == "text" else ""
         raise ValueError(f"the answer has {len(answer):,} characters; at most {MAX_ANSWER_CHARACTERS:,}{rules}")
     if choices or own.kind == "choice":
         return _letter(own, answer, choices)
@@ -521,99 +379,18 @@ def _answer(own: OwnDataset, value: Json, choices: Sequence[str]) -> str:
     return answer
 
 
-def _integer(answer: str) -> str:
-    text = answer.strip("$ ").replace(",", "")
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not number.is_integer() or abs(number) > 1e15:
-        raise ValueError(f"the answer {answer[:60]!r} is not an integer")
-    return str(int(number))
-
-
 def _letter(own: OwnDataset, answer: str, choices: Sequence[str]) -> str:
     """Return the letter of the right option, which the answer names by letter, index or text."""
     letters = LETTERS[: len(choices)]
-    if not 2 <= len(choices) <= len(LETTERS):
-        raise ValueError(f"{len(choices)} choices; there must be 2 to {len(LETTERS)}")
-    if len(set(choices)) != len(choices):
-        raise ValueError("two choices are the same")
+    if not 2 <= len(choices) <= len(LETTERS) or len(set(choices)) != len(choices):
+        raise ValueError(f"{len(choices)} choices; there must be 2 to {len(LETTERS)}, all different")
     if own.answer_rule.startswith("index"):
-        index = int(answer) - int(own.answer_rule[-1]) if answer.isascii() and answer.isdigit() else -1
-        if not 0 <= index < len(choices):
-            raise ValueError(f"the answer {answer[:60]!r} is not the index of one of {len(choices)} choices")
-        return letters[index]
-    named = {letters.index(answer)} if len(answer) == 1 and answer in letters else set[int]()
-    named |= {index for index, choice in enumerate(choices) if choice.strip() == answer}
+        names = [str(index + int(own.answer_rule[-1])) for index in range(len(choices))]
+        named = {index for index, name in enumerate(names) if name == answer}
+    else:
+        named = {i for i, choice in enumerate(choices) if answer in (letters[i], choice)}
     if len(named) != 1:
         problem = "could be several options" if named else "is no option"
         rules = "; answer_rule in a TOML file may be index-from-0 or index-from-1" if answer.isdigit() else ""
         raise ValueError(f"the answer {answer[:60]!r} {problem}: give the letter ({letters}) or the text{rules}")
     return letters[named.pop()]
-
-
-def _texts(own: OwnDataset, name: str, value: Json) -> tuple[str, ...]:
-    """Return a list of texts; a CSV file has it as JSON."""
-    if value is None or value == "":
-        return ()
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{_column(own, name)!r} is not a list in JSON") from error
-    if isinstance(value, dict) and isinstance(value.get("text"), list):  # as ARC and its like have it on the hub
-        value = value["text"]
-    if not isinstance(value, list):
-        raise ValueError(f"{_column(own, name)!r} is {_kind(value)}, not a list of texts")
-    texts = tuple(_text(own, name, item).strip() for item in value)
-    if not all(texts):
-        raise ValueError(f"{name}: an item is empty")
-    if sum(map(len, texts)) > MAX_PROBLEM_CHARACTERS:
-        raise ValueError(f"{name}: more than {MAX_PROBLEM_CHARACTERS:,} characters")
-    return texts
-
-
-def _short(own: OwnDataset, name: str, value: Json, default: str) -> str:
-    """Return a short printable text; `default` where there is none."""
-    if value is None or value == "":
-        return default
-    text = _text(own, name, value)
-    if len(text) > MAX_ID_CHARACTERS or not text.isprintable() or (name == "id" and not text.strip()):
-        raise ValueError(f"the {name} is not a printable text of at most {MAX_ID_CHARACTERS} characters")
-    return text
-
-
-def _tolerance(value: Json) -> float | None:
-    if value is None or value == "":
-        return None
-    try:
-        tolerance = float(value)  # type: ignore[arg-type] # a list or a table raises TypeError
-    except (TypeError, ValueError):
-        tolerance = -1.0
-    if isinstance(value, bool) or not 0 <= tolerance < math.inf:
-        raise ValueError("the tolerance is not a number of at least 0")
-    return tolerance
-
-
-def _text(own: OwnDataset, name: str, value: Json) -> str:
-    """Return a text, or a number as text."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not isinstance(value, str) and not is_number:
-        raise ValueError(f"{_column(own, name)!r} is {_kind(value)}, not a text or a number")
-    return _clean(name, str(value))
-
-
-def _clean(name: str, text: str) -> str:
-    if re.search("[\0\ud800-\udfff]", text):
-        raise ValueError(f"the {name} has a NUL character or half of a surrogate pair")
-    return text
-
-
-def _kind(value: Json) -> str:
-    """Return what a value is, in words."""
-    if value is None:
-        return "empty"
-    if isinstance(value, float) and not math.isfinite(value):
-        return "not a finite number"
-    return f"of the type {type(value).__name__}"

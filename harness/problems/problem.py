@@ -73,6 +73,23 @@ class DatasetOrigin:
     """Whether the order of options depends on the seed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The problems of a dataset, the name that runs have it under, and its source."""
+
+    name: str
+    problems: list[Problem]
+    source: str
+    size: int
+    """The number of its problems; more than `problems` has where a run that left some out is read."""
+    origin: DatasetOrigin | None = None
+    """Where an own dataset is from; None: one of the known names."""
+    notices: tuple[str, ...] = ()
+    """Warnings for the user, one line each."""
+    is_training: bool = False
+    """Whether it is training data, so that no number of a run on it is a result."""
+
+
 def dataset_hash(problems: list[Problem]) -> str:
     """Return 16 hex digits over the contents of the problems in their order."""
     return hashlib.sha256("".join(p.content_hash for p in problems).encode()).hexdigest()[:16]

@@ -5,9 +5,7 @@ The problems of a run are in its folder: `--dataset RUN/spec.json` goes on with 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from harness.plural import did_you_mean
 from harness.problems import benchmarks, own_problems
 from harness.problems.benchmarks import BadDataset
+from harness.problems.problem import Dataset as Dataset
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 
 SPEC, PROBLEMS = "spec.json", "problems.parquet"
-MAX_SPEC_BYTES = 1 << 20
 _PROBLEMS = TypeAdapter(list[Problem])
 
 
@@ -32,23 +30,6 @@ class _Spec(BaseModel):
     dataset_hash: str
     dataset_size: Annotated[int, Field(ge=1)]
     dataset_origin: DatasetOrigin | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """The problems of a dataset, the name that runs have it under, and its source."""
-
-    name: str
-    problems: list[Problem]
-    source: str
-    size: int
-    """The number of its problems; more than `problems` has where a run that left some out is read."""
-    origin: DatasetOrigin | None = None
-    """Where an own dataset is from; None: one of the known names."""
-    notices: tuple[str, ...] = ()
-    """Warnings for the user, one line each."""
-    is_training: bool = False
-    """Whether it is training data, so that no number of a run on it is a result."""
 
 
 def check(dataset: str, split: str | None = None, columns: Sequence[str] = ()) -> None:
@@ -90,11 +71,7 @@ def load(
     if is_run(dataset):
         return _load_run(Path(dataset))
     if own_problems.is_own(dataset):
-        own = own_problems.describe(dataset, split, columns)
-        loaded = own_problems.load(own, seed)
-        content = dataset_hash(loaded.problems)
-        origin = DatasetOrigin(loaded.source, content, own.title, loaded.columns, own.answer_rule, own.shuffle)
-        return Dataset(own.name, loaded.problems, loaded.source, len(loaded.problems), origin, loaded.notices)
+        return own_problems.load(own_problems.describe(dataset, split, columns), seed)
     known = benchmarks.load_recorded(dataset, data_dir, seed)
     return Dataset(dataset, known.problems, known.source, len(known.problems), is_training=_trains(dataset))
 
@@ -115,18 +92,10 @@ def _load_run(path: Path) -> Dataset:
 
 def _read_spec(path: Path) -> _Spec:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_SPEC_BYTES + 1)
-        if len(content) > MAX_SPEC_BYTES:
-            raise BadDataset(f"{path}: larger than {MAX_SPEC_BYTES >> 20} MiB")
-        return _Spec.model_validate(json.loads(content))
+        return _Spec.model_validate_json(path.read_bytes())
     except OSError as error:
         raise BadDataset(f"{path}: cannot be read: {error.strerror}") from error
-    except RecursionError as error:
-        raise BadDataset(f"{path}: JSON nested too deeply") from error
-    except ValueError as error:
-        if isinstance(error, BadDataset):
-            raise
+    except ValidationError as error:
         raise BadDataset(f"{path}: not the specification of a run") from error
 
 

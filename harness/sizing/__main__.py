@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.cli.command import FurtherOption, OneLineErrors
-from harness.context import context_to_open, required_context_tokens
 from harness.engine import Role
 from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_time
 from harness.methods import build
+from harness.methods.method import context_to_open, required_context_tokens
 from harness.methods.references import FORMS, resolve
 from harness.problems import benchmarks, own_problems, sources
 from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, describe_cards

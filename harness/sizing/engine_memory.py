@@ -240,7 +240,7 @@ _LOGIT_BYTES_LATER = 8
 """Bytes per logit outside of the profile: its sampler may skip top-p and log-probabilities (a note in
 vllm/v1/worker/gpu/model_runner.py, _dummy_sampler_run), which copy the logits in four bytes."""
 _ADAPTER_SLOTS = 2
-"""Slots of harness.engines.vllm_process, each with room for the largest rank."""
+"""Slots of harness.engines.vllm, each with room for the largest rank."""
 
 
 @dataclass(frozen=True, slots=True)

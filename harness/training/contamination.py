@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +48,7 @@ def check(
     `accepts_test_questions`: those that SCoT's program trains on are counted; any other one is refused all the same.
     """
     accepted: dict[str, int] = {}
-    own = {text_hash(problem.text): problem.id for problem in problems}
+    own = {_key(problem): problem.id for problem in problems}
     compared, missing_benchmarks = [], []
     for benchmark in benchmarks.DATASETS.values():
         if benchmark.training or benchmark.part_of:
@@ -62,7 +61,7 @@ def check(
         compared.append(benchmark.name)
         if accepts_test_questions and benchmark.name in _accepted_spans():
             first, end = _accepted_spans()[benchmark.name]
-            accepted[benchmark.name] = sum(text_hash(p.text) in own for p in theirs[first:end])
+            accepted[benchmark.name] = sum(_key(p) in own for p in theirs[first:end])
             theirs = [*theirs[:first], *theirs[end:]]
         _refuse_shared(own, benchmark.name, theirs)
     return Checked(tuple(compared), tuple(missing_benchmarks), {name: n for name, n in accepted.items() if n})
@@ -73,13 +72,12 @@ def _accepted_spans() -> Mapping[str, tuple[int, int]]:
     return {name: (first, end) for name, first, end in spans if not benchmarks.DATASETS[name].training}
 
 
-def text_hash(text: str) -> str:
-    """Return 16 hex digits over a question's words, ignoring whitespace and case."""
-    return hashlib.sha256(" ".join(text.split()).casefold().encode()).hexdigest()[:16]
+def _key(problem: Problem) -> str:
+    return benchmarks.text_hash(problem.text.casefold())
 
 
 def _refuse_shared(own: dict[str, str], name: str, theirs: Iterable[Problem]) -> None:
-    shared = [(own[text_hash(p.text)], p.id) for p in theirs if text_hash(p.text) in own]
+    shared = [(own[_key(p)], p.id) for p in theirs if _key(p) in own]
     if shared:
         raise TestQuestions(
             f"{len(shared)} training problems are test questions of {name} ({shared[0][0]} is {shared[0][1]}): "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import click
 
@@ -18,7 +18,7 @@ from harness.settings.layers import launch_from
 from harness.settings.method_options import parsed_flags
 from harness.settings.roles import flattened
 from harness.training import hyperparameters
-from harness.training.hyperparameters import Preset, Settings, Task
+from harness.training.hyperparameters import Settings, Task
 
 DATASET = "gsm8k-train"
 _PROBLEMS: Mapping[Task, tuple[int, int]] = {"align": (1500, 0), "select": (500, 1500)}
@@ -27,7 +27,6 @@ questions that the draft was not aligned on. The paper does not say whether its 
 authors' program they are."""
 _OF_PROGRAM: Mapping[Task, tuple[int, int]] = {"align": (1500, 0), "select": (500, 0)}
 """The same of SCoT's program, whose 500 are the first of its 1,500."""
-_Command = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,6 @@ class TrainingRequest:
     """What a training is asked to do: where its data comes from, its models, its settings and its output."""
 
     task: Task
-    run: Path | None
-    """Run folder with the data; None: it is made by a launch."""
     draft: str | None
     target: str | None
     output: Path
@@ -46,14 +43,16 @@ class TrainingRequest:
     num_problems: int
     num_skipped: int
     """Problems before the first one that is used."""
+    data_flags: Mapping[str, Any]
+    """Flags of the launch that makes the data, those of the preset and on top those typed behind `--`."""
+    run: Path | None
+    """Run folder with the data; None: it is made by a launch."""
     runs: Path
     """Folder for the run folder of the data."""
     data_dir: Path | None
-    accepts_test_questions: bool
+    accept_test_questions: bool
     """Whether the test questions that SCoT's program trains on may be trained on."""
     dry_run: bool
-    data_flags: Mapping[str, Any]
-    """Flags of the launch that makes the data, those of the preset and on top those typed behind `--`."""
 
     def data_launch(self) -> Launch:
         """Return the launch that makes the data. Raises BadLaunch."""
@@ -78,28 +77,25 @@ def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
     Raises ValueError, also where the output folder holds something else, and click.UsageError where the words behind
     `--` are not flags of harness.launch.
     """
-    preset = hyperparameters.preset(values["preset"], task)
-    changes = {name: values[name] for name in hyperparameters.fields() if values[name] is not None}
+    preset = hyperparameters.presets()[values["preset"]] if values["preset"] else {}
     output: Path = values["output"]
     if output.exists() and not (output.is_dir() and ((output / "training").is_dir() or not any(output.iterdir()))):
         raise ValueError(f"--output {output} exists and has no training in it: give another folder")
-    dataset = values["dataset"] or preset.dataset or DATASET
+    dataset = values["dataset"] or preset.get("dataset", DATASET)
     num_problems, num_skipped = default_span(task, dataset)
+    data_flags = {**flattened(preset.get(task, {}).get("data", {})), **parsed_flags(values["launch_flags"])}
+    changes = {f.name: values[f.name] for f in dataclasses.fields(Settings) if values[f.name] is not None}
     return TrainingRequest(
         task=task,
-        run=values["run"],
-        draft=values["draft"] or preset.draft,
-        target=values["target"] or preset.target,
+        draft=values["draft"] or preset.get("draft"),
+        target=values["target"] or preset.get("target"),
         output=output,
-        settings=dataclasses.replace(preset.settings, **changes),
+        settings=hyperparameters.settings(task, preset, changes),
         dataset=dataset,
         num_problems=num_problems if values["problems"] is None else values["problems"],
         num_skipped=num_skipped if values["skip"] is None else values["skip"],
-        runs=values["runs"],
-        data_dir=values["data_dir"],
-        accepts_test_questions=values["accept_test_questions"],
-        dry_run=values["dry_run"],
-        data_flags=_data_flags(preset, values["launch_flags"]),
+        data_flags=data_flags,
+        **{name: values[name] for name in ("run", "runs", "data_dir", "accept_test_questions", "dry_run")},
     )
 
 
@@ -112,78 +108,60 @@ def default_span(task: Task, dataset: str) -> tuple[int, int]:
     return round(share * number), round(share * skipped)
 
 
-def _data_flags(preset: Preset, words: tuple[str, ...]) -> dict[str, Any]:
-    return {**flattened(preset.data_flags), **parsed_flags(words)}
-
-
-def training_options(task: Task) -> Callable[[_Command], _Command]:
-    """Return a decorator that adds all flags of one training to a command."""
+def training_options(task: Task) -> list[click.Parameter]:
+    """Return the options and arguments of one training."""
     number, skipped = _PROBLEMS[task]
-    scaled = "; of a smaller dataset, the same share"
-    decorators: tuple[Callable[[_Command], _Command], ...] = (
-        click.option(
-            "--run",
-            type=click.Path(path_type=Path),
-            help="Use the data of this run, a run folder or a run id, instead of new data.",
+    datasets = [benchmark.name for benchmark in benchmarks.DATASETS.values() if benchmark.training]
+    path, scaled = click.Path(path_type=Path), "; of a smaller dataset, the same share"
+    model = "a known name, a Hugging Face id, or a folder."
+    run = "Use the data of this run, a run folder or a run id, instead of new data."
+    accepted = (
+        "Train on the GSM8K test questions 500 to 999 too, as SCoT's program does (gsm8k-scot); the manifest counts "
+        "them."
+    )
+    hints = get_type_hints(Settings)
+    return [
+        click.Option(["--run"], type=path, help=run),
+        click.Option(["--draft"], help=f"Draft model: {model}"),
+        click.Option(["--target"], help=f"Target model: {model}"),
+        click.Option(["--output"], type=path, required=True, help="Folder to write."),
+        click.Option(
+            ["--preset"],
+            type=click.Choice(list(hyperparameters.presets())),
+            help="Models and settings for a machine.",
         ),
-        click.option("--draft", help="Draft model: a known name, a Hugging Face id, or a folder."),
-        click.option("--target", help="Target model: a known name, a Hugging Face id, or a folder."),
-        click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder to write."),
-        click.option(
-            "--preset", type=click.Choice(hyperparameters.preset_names()), help="Models and settings for a machine."
-        ),
-        click.option(
-            "--dataset",
-            type=click.Choice([benchmark.name for benchmark in benchmarks.DATASETS.values() if benchmark.training]),
+        click.Option(
+            ["--dataset"],
+            type=click.Choice(datasets),
             help=f"Training data.  [default: the preset's, else {DATASET}]",
         ),
-        click.option(
-            "--accept-test-questions",
-            cls=FurtherOption,
-            is_flag=True,
-            help="Train on the GSM8K test questions 500 to 999 too, as SCoT's program does (gsm8k-scot); the manifest "
-            "counts them.",
+        FurtherOption(["--accept-test-questions"], is_flag=True, help=accepted),
+        click.Option(
+            ["--problems"], type=click.IntRange(1), help=f"Problems of the dataset.  [default: {number}{scaled}]"
         ),
-        click.option(
-            "--problems", type=click.IntRange(1), help=f"Problems of the dataset.  [default: {number}{scaled}]"
+        FurtherOption(
+            ["--skip"], type=click.IntRange(0), help=f"Problems to skip before them.  [default: {skipped}{scaled}]"
         ),
-        click.option(
-            "--skip",
-            cls=FurtherOption,
-            type=click.IntRange(0),
-            help=f"Problems to skip before them.  [default: {skipped}{scaled}]",
-        ),
-        click.option(
-            "--runs", type=click.Path(path_type=Path), default="runs", show_default=True, help="Folder of run folders."
-        ),
-        click.option(
-            "--data-dir",
-            cls=FurtherOption,
+        click.Option(["--runs"], type=path, default="runs", show_default=True, help="Folder of run folders."),
+        FurtherOption(
+            ["--data-dir"],
             type=click.Path(exists=True, path_type=Path),
             help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
         ),
-        click.option("--dry-run", is_flag=True, help="Print what would be done, and exit."),
-        *(_setting_option(name, value_type, task) for name, value_type in hyperparameters.fields().items()),
-        click.argument("launch_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- LAUNCH_FLAGS…]"),
+        click.Option(["--dry-run"], is_flag=True, help="Print what would be done, and exit."),
+        *(_setting_option(setting, hints[setting.name], task) for setting in dataclasses.fields(Settings)),
+        click.Argument(["launch_flags"], nargs=-1, type=click.UNPROCESSED, metavar="[-- LAUNCH_FLAGS…]"),
+    ]
+
+
+def _setting_option(setting: dataclasses.Field[Any], kind: Any, task: Task) -> click.Option:
+    default, spelled = getattr(hyperparameters.DEFAULTS[task], setting.name), flag(setting.name)
+    if kind is bool:
+        off = f"--no-{spelled.removeprefix('--')}"
+        default, spelled = (spelled if default else off).removeprefix("--"), f"{spelled}/{off}"
+    return FurtherOption(
+        [spelled, setting.name],
+        type=click.Choice(get_args(kind)) if get_args(kind) else kind,
+        default=None,
+        help=f"{setting.metadata['help']}  [default: {default}]",
     )
-
-    def decorate(command: _Command) -> _Command:
-        for decorator in reversed(decorators):
-            command = decorator(command)
-        return command
-
-    return decorate
-
-
-def _setting_option(name: str, value_type: type, task: Task) -> Callable[[_Command], _Command]:
-    default = getattr(hyperparameters.DEFAULTS[task], name)
-    if value_type is bool:
-        default = ("" if default else "no-") + name.replace("_", "-")
-    text = f"{hyperparameters.meaning(name)}  [default: {default}]"
-    if value_type is bool:
-        return click.option(
-            f"{flag(name)}/--no-{name.replace('_', '-')}", name, cls=FurtherOption, default=None, help=text
-        )
-    choices = hyperparameters.choices(name)
-    kind: Any = click.Choice(choices) if choices else value_type
-    return click.option(flag(name), name, cls=FurtherOption, type=kind, default=None, help=text)

@@ -10,9 +10,9 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal
 
-from harness.methods.method import check_range
+from harness.methods.method import check_range, parameter
 
 Task = Literal["align", "select"]
 """align: the draft learns to think as the target does (3.3). select: the target learns to choose a draft (3.4)."""
@@ -22,13 +22,6 @@ MODULES = ("q_proj", "v_proj")
 """Modules that LoRA is added to (section 3.3): the query and value projections of every layer."""
 RANKS = (1, 8, 16, 32, 64, 128)
 """Ranks that vLLM can serve."""
-_T = TypeVar("_T")
-
-
-def _setting(help: str, default: _T) -> _T:  # noqa: A002 - click's word for it
-    """Declare a setting: a field that carries its own documentation."""
-    declared: _T = field(default=default, metadata={"help": help})
-    return declared
 
 
 @dataclass(frozen=True)
@@ -38,27 +31,27 @@ class Settings:
     learning_rate: float = field(
         metadata={"help": "Learning rate of the first step; it decays linearly to 0 (authors' code)."}
     )
-    epochs: int = _setting("Number of epochs (authors' code).", 5)
-    batch: int = _setting("Examples per forward pass (authors' code).", 1)
-    accumulation: int = _setting("Forward passes per optimizer step (authors' code).", 1)
-    rank: int = _setting("Rank of LoRA (section 4.1).", 8)
-    alpha: int = _setting("Scale of LoRA (authors' code).", 32)
-    dropout: float = _setting("Dropout of LoRA (authors' code).", 0.1)
-    gradient_norm: float = _setting("Norm that gradients are clipped to (authors' code).", 1.0)
-    label_loss: LabelLoss = _setting(
-        "Loss of select over the right options: of the most probable one (best, equation 4) or of all (sum).",
+    epochs: int = parameter(5, help="Number of epochs (authors' code).")
+    batch: int = parameter(1, help="Examples per forward pass (authors' code).")
+    accumulation: int = parameter(1, help="Forward passes per optimizer step (authors' code).")
+    rank: int = parameter(8, help="Rank of LoRA (section 4.1).")
+    alpha: int = parameter(32, help="Scale of LoRA (authors' code).")
+    dropout: float = parameter(0.1, help="Dropout of LoRA (authors' code).")
+    gradient_norm: float = parameter(1.0, help="Norm that gradients are clipped to (authors' code).")
+    label_loss: LabelLoss = parameter(
         "best",
+        help="Loss of select over the right options: of the most probable one (best, equation 4) or of all (sum).",
     )
-    max_tokens: int = _setting("Longest example, in tokens; longer ones are left out and counted.", 8192)
-    dtype: Dtype = _setting(
-        "Data type of the frozen weights; auto: bfloat16 on a GPU, float32 on a CPU. LoRA's weights are float32.",
+    max_tokens: int = parameter(8192, help="Longest example, in tokens; longer ones are left out and counted.")
+    dtype: Dtype = parameter(
         "auto",
+        help="Data type of the frozen weights; auto: bfloat16 on a GPU, float32 on a CPU. LoRA's weights are float32.",
     )
-    gradient_checkpointing: bool = _setting(
-        "Recompute each layer's activations in the backward pass instead of storing them, to save memory.", False
+    gradient_checkpointing: bool = parameter(
+        False, help="Recompute each layer's activations in the backward pass instead of storing them, to save memory."
     )
-    save_every: int = _setting("Optimizer steps between checkpoints.", 20)
-    seed: int = _setting("Seed of the initial weights, dropout and the order of the examples.", 0)
+    save_every: int = parameter(20, help="Optimizer steps between checkpoints.")
+    seed: int = parameter(0, help="Seed of the initial weights, dropout and the order of the examples.")
 
     def __post_init__(self) -> None:
         """Raise ValueError with the flag and its valid values."""
@@ -83,55 +76,16 @@ DEFAULTS: Mapping[Task, Settings] = {"align": Settings(5e-5), "select": Settings
 """Learning rates as in the code."""
 
 
-@dataclass(frozen=True)
-class Preset:
-    """Models and settings that belong together."""
+def presets() -> dict[str, dict[str, Any]]:
+    """Return the presets by name: `draft`, `target`, `dataset`, and for each task its settings and `data`.
 
-    draft: str | None
-    target: str | None
-    settings: Settings
-    data_flags: Mapping[str, Any]
-    """Flags of harness.launch for the run that makes the data."""
-    dataset: str | None = None
-    """Training data; None: the default."""
-
-
-def preset_names() -> list[str]:
-    """Return the names of all presets."""
-    return list(_presets())
-
-
-def preset(name: str | None, task: Task) -> Preset:
-    """Return a preset by name; for None, the defaults. Raises ValueError for an unknown name."""
-    if name is None:
-        return Preset(None, None, DEFAULTS[task], {})
-    every = _presets()
-    if name not in every:
-        raise ValueError(f"--preset {name}: unknown; valid: {', '.join(every)}")
-    own = every[name].get(task, {})
-    values = {key.replace("-", "_"): value for key, value in own.items() if key != "data"}
-    settings = dataclasses.replace(DEFAULTS[task], **values)
-    return Preset(
-        every[name].get("draft"), every[name].get("target"), settings, own.get("data", {}), every[name].get("dataset")
-    )
-
-
-def fields() -> dict[str, type]:
-    """Return the type of each setting by name, for flags; the type of a choice is str."""
-    hints = get_type_hints(Settings)
-    return {f.name: str if get_args(hints[f.name]) else hints[f.name] for f in dataclasses.fields(Settings)}
-
-
-def meaning(name: str) -> str:
-    """Return what a setting means, for `--help`."""
-    return str(Settings.__dataclass_fields__[name].metadata["help"])
-
-
-def choices(name: str) -> tuple[str, ...]:
-    """Return the values of a setting that is a choice; empty for other settings."""
-    return get_args(get_type_hints(Settings)[name])
-
-
-def _presets() -> dict[str, dict[str, Any]]:
+    `data`: flags of harness.launch for the run that makes the data.
+    """
     text = resources.files("harness.training").joinpath("presets.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
+
+
+def settings(task: Task, preset: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
+    """Return the settings of a task: those of a preset, and changes on top. Raises ValueError."""
+    own = {key.replace("-", "_"): value for key, value in preset.get(task, {}).items() if key != "data"}
+    return dataclasses.replace(DEFAULTS[task], **{**own, **changes})

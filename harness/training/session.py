@@ -9,9 +9,8 @@ OUTPUT/training.json            the manifest, once the result is complete
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,42 +44,37 @@ class Session:
             raise ValueError(f"{source['run_id']} has no usable examples: {dict(examples.left_out) or 'no samples'}")
         work = self.output / "training"
         work.mkdir(parents=True, exist_ok=True)
-        with self._exclusive(work):
-            finished, content = manifest.find(self.output), as_lines(examples.kept)
-            identity = tuning.identity(self.base, sha256(content), self.settings)
-            say(f"{self.task}: {len(examples.kept)} examples, left out: {dict(examples.left_out) or 'none'}")
-            if finished is not None and finished.identity == identity:
-                say("This training is already finished.")
-                return
-            tuning.refuse_other(work, identity)
-            (work / "data.jsonl").write_bytes(content)
-            adapter = tuning.tune(self.base, examples.kept, self.loss, self.settings, work, identity, say)
-            weights = self._merged(adapter) if self.task == "align" else self._copied(adapter)
-            about = {
-                "sha256": sha256(content),
-                "num_examples": len(examples.kept),
-                "num_tokens": sum(len(example.inputs) for example in examples.kept),
-                "left_out": dict(examples.left_out),
-                **source,
-            }
-            manifest.write(
-                self.output,
-                manifest.Manifest(self.task, identity, weights, asdict(self.base), about, asdict(self.settings)),
-            )
-
-    def _merged(self, adapter: Path) -> str:
-        tuning.merge(self.base, adapter, self.output)
-        return models.folder_fingerprint(self.output)
-
-    def _copied(self, adapter: Path) -> str:
-        for name in (adapters.WEIGHTS, adapters.CONFIG):
-            shutil.copyfile(adapter / name, self.output / name)
-        return adapters.fingerprint(self.output)
-
-    @contextlib.contextmanager
-    def _exclusive(self, work: Path) -> Iterator[None]:
         try:
             with FileLock(work / "lock", timeout=0):
-                yield
+                self._run(examples, source, work, say)
         except Timeout as busy:
             raise ValueError(f"another process is training into {self.output}") from busy
+
+    def _run(self, examples: Examples, source: Mapping[str, Any], work: Path, say: Callable[[str], None]) -> None:
+        finished, content = manifest.find(self.output), as_lines(examples.kept)
+        identity = tuning.identity(self.base, sha256(content), self.settings)
+        say(f"{self.task}: {len(examples.kept)} examples, left out: {dict(examples.left_out) or 'none'}")
+        if finished is not None and finished.identity == identity:
+            say("This training is already finished.")
+            return
+        tuning.refuse_other(work, identity)
+        (work / "data.jsonl").write_bytes(content)
+        adapter = tuning.tune(self.base, examples.kept, self.loss, self.settings, work, identity, say)
+        if self.task == "align":
+            tuning.merge(self.base, adapter, self.output)
+            weights = models.folder_fingerprint(self.output)
+        else:
+            for name in (adapters.WEIGHTS, adapters.CONFIG):
+                shutil.copyfile(adapter / name, self.output / name)
+            weights = adapters.fingerprint(self.output)
+        about = {
+            "sha256": sha256(content),
+            "num_examples": len(examples.kept),
+            "num_tokens": sum(len(example.inputs) for example in examples.kept),
+            "left_out": dict(examples.left_out),
+            **source,
+        }
+        manifest.write(
+            self.output,
+            manifest.Manifest(self.task, identity, weights, asdict(self.base), about, asdict(self.settings)),
+        )

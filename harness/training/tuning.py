@@ -93,7 +93,7 @@ def tune(
         return adapter
     state = _read_checkpoint(checkpoint)
     model = _with_lora(base, settings)
-    training = _Training(model, examples, loss, settings, _Log(work / "log.jsonl", state["step"] if state else 0))
+    training = _Training(model, examples, loss, settings, _shortened(work / "log.jsonl", state["step"] if state else 0))
     if state:
         training.restore(state)
         say(f"resuming after step {training.done} of {len(training.plan)}")
@@ -111,7 +111,7 @@ class _Training:
     """Trained weights and optimizer, and how many steps of the plan are done."""
 
     def __init__(
-        self, model: PeftModel, examples: Sequence[Example], loss: Loss, settings: Settings, log: _Log
+        self, model: PeftModel, examples: Sequence[Example], loss: Loss, settings: Settings, log: Path
     ) -> None:
         import torch
 
@@ -143,10 +143,12 @@ class _Training:
         self._optimizer.step()
         self._optimizer.zero_grad()
         self.done += 1
-        self._log.add(
-            step=self.done, epoch=planned.epoch, loss=total, gradient_norm=norm, learning_rate=rate,
-            examples=len(chosen), tokens=sum(len(e.inputs) for e in chosen), seconds=time.monotonic() - begun,
-        )  # fmt: skip
+        record = {
+            "step": self.done, "epoch": planned.epoch, "loss": total, "gradient_norm": norm, "learning_rate": rate,
+            "examples": len(chosen), "tokens": sum(len(e.inputs) for e in chosen), "seconds": time.monotonic() - begun,
+        }  # fmt: skip
+        with self._log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
         return f"step {self.done} of {len(self.plan)}: loss {total:.4f}"
 
     def _losses(self, chosen: Sequence[Example]) -> Tensor:
@@ -174,18 +176,11 @@ class _Training:
         self.done = state["step"]
 
 
-class _Log:
-    """JSON lines, one per step; on resuming, lines after the checkpoint's step are dropped."""
-
-    def __init__(self, path: Path, done: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        path.write_text("".join(lines[:done]), encoding="utf-8")
-        self._path = path
-
-    def add(self, **record: float) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+def _shortened(log: Path, done: int) -> Path:
+    """Return a log of JSON lines, one per step; on resuming, lines after the checkpoint's step are dropped."""
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
+    log.write_text("".join(lines[:done]), encoding="utf-8")
+    return log
 
 
 def load(base: Base, settings: Settings) -> PreTrainedModel:

@@ -125,31 +125,27 @@ class KnownModel:
     name: str
     hub_id: str
     revision: str | None
-    used_in: tuple[str, ...] = ()
-    """`<method>:<role>` for each paper that uses it."""
-    temperature: float | None = None
-    """The papers' sampling temperature; None for models that no paper uses."""
-    top_p: float | None = None
 
 
 _TABLE = (
-    KnownModel("r1-distill-qwen-1.5b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
-               "ad9f0ae0864d7fbcd1cd905e3c6c5b069cc8b562",
-               ("scot:draft", "speccot:draft", "specreason:draft"), 0.6, 0.95),
-    KnownModel("r1-distill-qwen-32b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B",
-               "711ad2ea6aa40cfca18895e8aca02ab92df1a746", ("scot:target", "speccot:target"), 0.6, 0.95),
-    KnownModel("r1-distill-llama-70b", "deepseek-ai/DeepSeek-R1-Distill-Llama-70B",
-               "b1c0b44b4369b597ad119a196caf79a9c40e141e", ("specreason:target",), 0.6, 0.95),
-    KnownModel("qwq-32b", "Qwen/QwQ-32B",
-               "976055f8c83f394f35dbd3ab09a285a984907bd0", ("speccot:target", "specreason:target"), 0.6, 0.95),
-    KnownModel("qwen2.5-1.5b-instruct", "Qwen/Qwen2.5-1.5B-Instruct",
-               "989aa7980e4cf806f80c7fef2b1adb7bc71aa306", ("speccot:draft",), 0.6),
-    KnownModel("qwen2.5-32b-instruct", "Qwen/Qwen2.5-32B-Instruct",
-               "5ede1c97bbab6ce5cda5812749b4c0bdf79b18dd", ("speccot:target",), 0.6),
-    KnownModel("qwen2.5-coder-0.5b-instruct", "Qwen/Qwen2.5-Coder-0.5B-Instruct",
-               "ea3f2471cf1b1f0db85067f1ef93848e38e88c25"),
-    KnownModel("qwen2.5-coder-1.5b-instruct", "Qwen/Qwen2.5-Coder-1.5B-Instruct",
-               "2e1fd397ee46e1388853d2af2c993145b0f1098a"),
+    KnownModel(
+        "r1-distill-qwen-1.5b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "ad9f0ae0864d7fbcd1cd905e3c6c5b069cc8b562"
+    ),
+    KnownModel(
+        "r1-distill-qwen-32b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "711ad2ea6aa40cfca18895e8aca02ab92df1a746"
+    ),
+    KnownModel(
+        "r1-distill-llama-70b", "deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "b1c0b44b4369b597ad119a196caf79a9c40e141e"
+    ),
+    KnownModel("qwq-32b", "Qwen/QwQ-32B", "976055f8c83f394f35dbd3ab09a285a984907bd0"),
+    KnownModel("qwen2.5-1.5b-instruct", "Qwen/Qwen2.5-1.5B-Instruct", "989aa7980e4cf806f80c7fef2b1adb7bc71aa306"),
+    KnownModel("qwen2.5-32b-instruct", "Qwen/Qwen2.5-32B-Instruct", "5ede1c97bbab6ce5cda5812749b4c0bdf79b18dd"),
+    KnownModel(
+        "qwen2.5-coder-0.5b-instruct", "Qwen/Qwen2.5-Coder-0.5B-Instruct", "ea3f2471cf1b1f0db85067f1ef93848e38e88c25"
+    ),
+    KnownModel(
+        "qwen2.5-coder-1.5b-instruct", "Qwen/Qwen2.5-Coder-1.5B-Instruct", "2e1fd397ee46e1388853d2af2c993145b0f1098a"
+    ),
     # Never read from the hub: the weights are those of the package, 4-bit, see `smollm_folder`.
     KnownModel(SMOLLM, "HuggingFaceTB/SmolLM2-135M-Instruct", None),
 )  # fmt: skip
@@ -374,7 +370,6 @@ def _cached_commit(hub_id: str, reference: str = "main") -> str | None:
 
 _SAFETENSORS, _BIN = "model.safetensors.index.json", "pytorch_model.bin.index.json"
 _OF_A_TRAINER = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
-_NUMBERED = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
 _HEADER_LIMIT = 100 << 20
 """Bytes of the longest header that the safetensors library reads, and of an index."""
 _VOCABULARIES = (
@@ -459,9 +454,10 @@ def weight_files(folder: Path) -> WeightFiles:
             return WeightFiles(damaged=[line])
     else:
         files = [path for path in files if not path.name.startswith("consolidated")] or files
-        files = sorted({*files, *(sibling for path in files for sibling in _siblings(path))})
+    if not files and any(folder.glob("*.gguf")):
+        return WeightFiles(missing="has GGUF weights alone: download *.safetensors, or give a llama-server's address")
     if not files:
-        return WeightFiles(missing=_no_weights(folder))
+        return WeightFiles(missing="has no weights (*.safetensors): download the model again")
     missing = [path.name for path in files if not path.is_file()]
     return WeightFiles(
         files,
@@ -479,22 +475,6 @@ def _indexed(index: Path) -> set[str]:
     if not names or any(Path(name).name != name for name in names):
         raise ValueError("it names no files beside it")
     return names
-
-
-def _no_weights(folder: Path) -> str:
-    if any(folder.glob("*.gguf")):
-        return (
-            "has GGUF weights alone, which no engine here reads: download its *.safetensors, or have llama-server run "
-            "it and give its address"
-        )
-    return "has no weights (*.safetensors): download the model again"
-
-
-def _siblings(path: Path) -> Iterator[Path]:
-    """Return all files of a numbered series such as model-00001-of-00004.safetensors."""
-    if numbered := _NUMBERED.fullmatch(path.name):
-        stem, _, count, ending = numbered.groups()
-        yield from (path.with_name(f"{stem}-{i:05}-of-{count}{ending}") for i in range(1, int(count) + 1))
 
 
 def defect(path: Path) -> str | None:

@@ -297,13 +297,6 @@ class ChatTemplate:
         """Return whether a prompt is another one under other variables. Raises BadTemplate."""
         return self._render(_dialogue(_QUESTIONS[0]), one) != self._render(_dialogue(_QUESTIONS[0]), other)
 
-    def has_default(self, name: str) -> bool:
-        """Return whether a variable that is not given has a value all the same: some date of the template's own."""
-        try:
-            return name in self._asked.values or self.depends_on({}, {name: ""})
-        except BadTemplate:
-            return False
-
     @cached_property
     def _trims(self) -> bool:
         """Whether white space around a question is left out, as the templates of Llama and Gemma do."""

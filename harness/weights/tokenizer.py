@@ -79,7 +79,6 @@ class HFTokenizer:
         self.template = _template_text(self._tokenizer)
         """Text of the chat template; None where prompts are a plain dialogue."""
         self._today = date.fromisoformat(asked.date)
-        self._has_own_date = True
         self._chat = self._chat_template(asked)
         self._reply: Reply | BadTemplate = self._replies(asked)
         self._thinking = templates.CANONICAL if isinstance(self._reply, BadTemplate) else self._reply.tags
@@ -145,7 +144,7 @@ class HFTokenizer:
     @property
     def prompt_date(self) -> str | None:
         """The day that prompts hold as today's; None where they hold none. Raises BadTemplate."""
-        if self._chat is None or not self._chat.depends_on(self._dated(self._today), self._dated(_ANOTHER_DAY)):
+        if self._chat is None or not self._chat.depends_on({}, {"strftime_now": _ANOTHER_DAY.strftime}):
             return None
         return self._today.isoformat()
 
@@ -178,14 +177,11 @@ class HFTokenizer:
         return list(self._backend.encode(self.native(text), add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._canonical(str(self._backend.decode(list(ids), skip_special_tokens=False)))
+        return self._thinking.canonical(str(self._backend.decode(list(ids), skip_special_tokens=False)))
 
     def native(self, text: str) -> str:
         """Return text as the model itself writes it: with its own tags around thoughts."""
-        return text if self._thinking is templates.CANONICAL else self._thinking.native(text)
-
-    def _canonical(self, text: str) -> str:
-        return text if self._thinking is templates.CANONICAL else self._thinking.canonical(text)
+        return self._thinking.native(text)
 
     def num_unfinished(self, ids: Sequence[int]) -> int:
         return engine.num_unfinished([self._bytes(i) for i in ids[-engine.LOOKED_AT :]])
@@ -199,12 +195,12 @@ class HFTokenizer:
             raise BadTemplate(NO_SYSTEM)
         else:
             text = f"{self._bos()}User: {question}\n\n"
-        return self._canonical(text + reply.header) + (reply.thought.opening if reply.thought else "")
+        return self._thinking.canonical(text + reply.header) + (reply.thought.opening if reply.thought else "")
 
     def ask_again(self, question: str) -> str:
         reply = self.reply
         text = f"\n\nUser: {question}\n\n" if self._chat is None else self._chat.following(question)
-        return self._canonical(text + reply.header) + (reply.thought.empty if reply.thought else "")
+        return self._thinking.canonical(text + reply.header) + (reply.thought.empty if reply.thought else "")
 
     def _bytes(self, token_id: int) -> bytes:
         """Return the bytes that a token stands for, up to spaces at its ends."""
@@ -218,9 +214,7 @@ class HFTokenizer:
     def _chat_template(self, asked: Conventions) -> ChatTemplate | None:
         """Return the chat template, if any. Raises ValueError for variables that it does not read."""
         if self.template is not None:
-            chat = ChatTemplate(self._render, self.template, asked)
-            self._has_own_date = "date_string" not in chat.readable or chat.has_default("date_string")
-            return chat
+            return ChatTemplate(self._render, self.template, asked)
         if asked.variables:
             raise ValueError("it has no chat template, so that no variable of one can be set")
         return None
@@ -255,7 +249,7 @@ class HFTokenizer:
     def _render(self, messages: Messages, is_open: bool, variables: Mapping[str, object]) -> str:
         from jinja2 import TemplateError
 
-        given = {**self._dated(self._today), **variables}
+        given = {"strftime_now": self._today.strftime, **variables}
         try:
             rendered = self._tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=is_open, **given
@@ -264,11 +258,6 @@ class HFTokenizer:
             reason = " ".join(str(error).split())[:200]
             raise BadTemplate(f"its chat template cannot be rendered: {reason}") from error
         return str(rendered)
-
-    def _dated(self, today: date) -> dict[str, object]:
-        """Return the variables of a chat template that say what day it is."""
-        own = {} if self._has_own_date else {"date_string": today.strftime("%d %b %Y")}
-        return {"strftime_now": today.strftime, **own}
 
     def _bos(self) -> str:
         ids = self._backend.encode("x", add_special_tokens=True).ids

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from harness.cli.command import Date, OutputFile
+from harness.cli.command import DATE, OutputFile
 from harness.cli.program import typed
 from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RUN, RunCommand, given, run_folder
 from jobs.cli.examples import suite_file
@@ -60,7 +60,7 @@ def launch_suite(
     required=True,
     help="TOML file of launches; an example: python -m jobs example suite.",
 )
-@click.option("--date", "night", type=Date(), help="Date of the night.  [default: today, UTC]")
+@click.option("--date", "night", type=DATE, metavar="YYYY-MM-DD", help="Date of the night.  [default: today, UTC]")
 @click.option("--wait", is_flag=True, help="On Slurm, wait for the verdict and end with its exit code.")
 @click.option(
     "--junit",

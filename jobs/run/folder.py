@@ -8,7 +8,7 @@
     runs/<run_id>/grades/*.parquet   one file per grader version
     runs/<run_id>/candidate_grades/  grades of candidates that are whole chains
     runs/<run_id>/scores/*.parquet   quality of steps and candidates by a process reward model, one file per model
-    runs/<run_id>/probe/points.parquet  the steps of another run that this one probes (jobs.probing)
+    runs/<run_id>/probe/points.parquet  the steps of another run that this one probes (jobs.probe)
     runs/<run_id>/target_logprobs/   the target's log-probability of each step, where it was asked for
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
     runs/<run_id>/retries.jsonl      which failed samples may be retried

@@ -11,14 +11,13 @@ from http import HTTPStatus
 from pathlib import Path
 
 from harness.checks.inputs import WORKERS_MAY, findings
-from harness.context import Text, needs, required_context_tokens
 from harness.engine import Role
 from harness.engines import placement
 from harness.engines.scripted import ByteTokenizer
 from harness.engines.speculation import proposing_roles
 from harness.methods import build
 from harness.methods import defaults as method_defaults
-from harness.methods.method import flag
+from harness.methods.method import Text, flag, needs, required_context_tokens
 from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
@@ -60,7 +59,7 @@ def check_typed(launch: PartialLaunch, typed: Collection[str]) -> None:
 def check_contexts(
     launch: PartialLaunch, spec: RunSpec, problems: Collection[Problem], served: Mapping[Role, int]
 ) -> Iterator[str]:
-    """Yield warnings where a model's context is too short for a prompt and a text behind it (see harness/context.py).
+    """Yield warnings where a model's context is too short for a prompt and a text behind it (see methods.method).
 
     `served`: the contexts of the models on servers, where these say so. Raises ValueError where `--max-context` is too
     short, or where a text that was asked for is longer than a model's context.

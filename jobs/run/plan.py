@@ -216,8 +216,6 @@ def _check_speculation(
     proposes = speculator or (resolved.draft if engine.spec_decode == "draft" else None)
     target, weights = _reference(resolved.target), _reference(proposes) if proposes else None
     speculation.check_pair(engine.spec_decode, target, weights, samples_drafts=engine.spec_sampling == "probabilistic")
-    if engine.spec_decode == "eagle3" and weights and (notice := speculation.other_target_notice(target, weights)):
-        yield notice
     if notice := greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target")):
         yield notice
 

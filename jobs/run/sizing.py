@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from harness.context import context_to_open, required_context_tokens
 from harness.engines.libraries import UNPLANNED
 from harness.environment import accelerator
 from harness.methods import Method, build
+from harness.methods.method import context_to_open, required_context_tokens
 from harness.plural import counted
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Cluster

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from harness.engines import start_log
+from harness.engines import processes
 from harness.plural import counted
 from jobs.run import own_files
 from jobs.run.endings import read_endings
@@ -162,7 +162,7 @@ def phase_of(engine_logs: Iterable[Path], since: float) -> str:
             modified_at = log.stat().st_mtime
         except FileNotFoundError:
             continue
-        if modified_at >= since and (phase := start_log.phase(log)) is not None:
+        if modified_at >= since and (phase := processes.start_phase(log)) is not None:
             written.append((modified_at, phase))
     return max(written)[1] if written else ""
 

@@ -73,9 +73,9 @@ def new_attempt(
                 **_tags(engine),
                 **_where_told(
                     {
-                        "draft_sample_method": getattr(engine, "draft_sample_method", None),
-                        "model_runner": getattr(engine, "model_runner", None),
-                        "server": engine.server_report,
+                        "draft_sample_method": getattr(engine.inner, "draft_sample_method", None),
+                        "model_runner": getattr(engine.inner, "model_runner", None),
+                        "server": getattr(engine.inner, "report", None),
                         "prompt_date": getattr(engine.tokenizer, "prompt_date", None),
                         "visible_devices": settings[role].visible_devices or None,
                     }
@@ -98,7 +98,7 @@ def _device(own_device: str, own: Mapping[Role, EngineSettings], every: Mapping[
 
 def _server_versions(engines: Mapping[Role, LeasedEngine]) -> dict[str, str]:
     """Return kind and version of each role's server, for the list of versions."""
-    reports = {role: report for role, engine in engines.items() if (report := engine.server_report) is not None}
+    reports = {role: report for role, engine in engines.items() if (report := getattr(engine.inner, "report", None))}
     return {f"{role} server": f"{report['kind']} {report['version']}" for role, report in reports.items()}
 
 

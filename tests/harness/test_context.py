@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from harness.context import (
+from harness.engine import Role, Sampling
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.methods import METHODS, build
+from harness.methods.method import (
     BYTES_PER_TOKEN,
     PROMPT_RESERVE_TOKENS,
     context_to_open,
     needs,
     required_context_tokens,
 )
-from harness.engine import Role, Sampling
-from harness.engines.scripted import ByteTokenizer, ScriptedEngine
-from harness.methods import METHODS, build
 from harness.problems.problem import Problem
 from harness.prompts import opening
 from harness.trace import StopReason

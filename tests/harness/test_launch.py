@@ -48,7 +48,7 @@ def _without_cluster(folder: Path) -> Path:
         ((*SPECCOT, *DATASET, "--drafts", "0"), "--drafts must be from 1 to 25, not 0"),
         ((*SPECCOT, *DATASET, "--drafts", "many"), "'many' is not a whole number"),
         ((*SPECCOT, *DATASET, "--target", "qwq32"), "unknown model 'qwq32'; valid: "),
-        ((*SPECCOT, *DATASET, "--samples", "0"), "a whole number of 1 or more"),
+        ((*SPECCOT, *DATASET, "--samples", "0"), "a whole number in the range x>=1"),
         ((*SPECCOT, *DATASET, "--problems", "900", "--engine", "scripted"), "900"),
         ((*SPECCOT, *DATASET, "--preset", "speccot"), "'speccot-qwq'"),
         ((*SPECCOT, *DATASET, "--config", "no.toml"), "no.toml"),

@@ -8,13 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from harness import prompts
-from harness.context import required_context_tokens
 from harness.engines.scripted import ByteTokenizer
 from harness.launch import main
+from harness.methods.method import required_context_tokens
 from harness.problems.problem import Problem
 from harness.prompt_file import (
     BUILT_IN,
-    MAX_FILE_BYTES,
     Piece,
     Published,
     load,
@@ -45,7 +44,6 @@ CHOICE = Problem("demo/1", "demo", "Which is a prime?", "B", "choice", choices=(
         ("[step_choice]\nitem = '{label}'", "step_choice.item: lacks {text}"),
         ("[chain_choice]\nrejection = 'None'", "chain_choice.rejection: lacks {reject}"),
         ("[chain_choice]\nafter = 'x'", "before and after go together"),
-        ("[step_choice]\nclosing = 'ends </think>'", "step_choice.closing: must not contain </think>"),
         (
             "[instruction.thinking]\nmath = '{problem} {options}'",
             "unknown placeholder {options}; valid here: {problem}",
@@ -74,15 +72,13 @@ def test_a_wrong_file_is_refused_in_one_line(text: str, message: str, tmp_path: 
 
 def test_what_is_no_readable_file_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"system = '\xe9'")
-    (tmp_path / "large.toml").write_text("#" * (MAX_FILE_BYTES + 1))
     for name, message in (
         ("no.toml", "no such file"),
-        ("latin.toml", "not UTF-8"),
-        ("large.toml", "larger than 64 KiB"),
+        ("latin.toml", "not a readable TOML file: 'utf-8' codec can't decode"),
     ):
         with pytest.raises(ValueError, match=message):
             load(tmp_path / name)
-    with pytest.raises(ValueError, match="cannot be read: Is a directory"):
+    with pytest.raises(ValueError, match="is a folder, not a TOML file"):
         load(tmp_path)
 
 

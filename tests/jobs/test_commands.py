@@ -186,5 +186,5 @@ def test_every_command_has_a_summary_that_is_not_cut_off() -> None:
 def test_a_date_has_one_form() -> None:
     result = jobs("nightly", "--suite", "x.toml", "--date", "tonight")
     assert result.exit_code == 2
-    assert "tonight is not a date of the form YYYY-MM-DD" in result.stderr
+    assert "'tonight' does not match the format '%Y-%m-%d'" in result.stderr
     assert "YYYY-MM-DD" in jobs("nightly", "--help").output

@@ -122,7 +122,7 @@ def test_a_folder_that_is_no_run_or_was_changed_is_one_line(tmp_path: Path) -> N
     assert plan(launch(folder.spec_path, method="vanilla"), "local").spec == folder.spec()
     spec = json.loads(folder.spec_path.read_text())
     for text, message in (
-        ("[" * 100_000, "JSON nested too deeply"),
+        ("[" * 100_000, "not the specification of a run"),
         ("{}", "not the specification of a run"),
         (json.dumps({**spec, "dataset": "../up"}), "not the specification of a run"),
         (json.dumps({**spec, "dataset_hash": "0" * 16}), "not the problems that the run was made with"),

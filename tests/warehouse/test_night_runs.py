@@ -291,7 +291,7 @@ def test_another_device_is_another_kind_of_night(eight_nights: Path) -> None:
 def test_a_mistake_gets_one_line_and_exit_code_2(eight_nights: Path) -> None:
     for arguments, message in (
         (("--night", "2020-01-01"), "nothing ran in the night of 2020-01-01; the newest nights are: "),
-        (("--night", "soon"), "is not a date of the form YYYY-MM-DD"),
+        (("--night", "soon"), "does not match the format '%Y-%m-%d'"),
         (("--since", "2100-01-01"), "no night"),
     ):
         result = CliRunner().invoke(main, ["--database", str(eight_nights / "w.duckdb"), *arguments])

@@ -15,10 +15,10 @@ import click
 
 from harness import environment
 from harness.cli.command import OneLineErrors, OutputFile
-from harness.context import required_context_tokens
 from harness.engine import Role
 from harness.engines.registry import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
+from harness.methods.method import required_context_tokens
 from harness.problems import benchmarks
 from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
 from harness.weights import models

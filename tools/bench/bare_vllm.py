@@ -18,7 +18,7 @@ class BareVLLM(EngineWrapper):
         super().__init__(engine, role)
         if not isinstance(engine, VLLMEngine):
             raise TypeError(f"the benchmark needs vLLM engines, not {type(engine).__name__}")
-        self._process = engine.process
+        self._vllm = engine
         self._request_numbers = itertools.count()
 
     async def generate_bare(self, prompt: list[int], sampling: Sampling) -> int:
@@ -36,8 +36,8 @@ class BareVLLM(EngineWrapper):
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         output: Any = None
-        assert self._process.llm is not None
-        async for latest in self._process.llm.generate(
+        assert self._vllm.llm is not None
+        async for latest in self._vllm.llm.generate(
             tokens_input(prompt), params, f"bare-{next(self._request_numbers)}"
         ):
             output = latest

@@ -39,7 +39,7 @@ class RecordingEngine(EngineWrapper):
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """See Engine."""
         ids = list(prompt)
-        reply = await self._engine.generate(prompt, sampling)
+        reply = await self.inner.generate(prompt, sampling)
         lengths = [c.num_tokens for c in reply.completions]
         outputs = [c.token_ids for c in reply.completions]
         self._calls.append(RecordedCall(self._role, ids, sampling, outputs, lengths, reply.cached_tokens))
@@ -48,7 +48,7 @@ class RecordingEngine(EngineWrapper):
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """See Engine."""
         ids = list(prompt)
-        reply = await self._engine.choose(prompt, options)
+        reply = await self.inner.choose(prompt, options)
         self._calls.append(RecordedCall(self._role, ids, _VERDICT, [], [1], reply.cached_tokens))
         return reply
 

@@ -12,7 +12,7 @@ from typing import get_args
 
 import click
 
-from harness.cli.command import Date
+from harness.cli.command import DATE
 from warehouse.options import (
     VerdictFormat,
     WarehouseCommand,
@@ -41,13 +41,15 @@ def _date(context: click.Context, parameter: click.Parameter, value: datetime | 
 @database_option("Database of nightly runs.", "warehouse.duckdb in runs/nightly, in runs, or here")
 @click.option(
     "--night",
-    type=Date(),
+    type=DATE,
+    metavar="YYYY-MM-DD",
     callback=_date,
     help="Date of the evening (UTC) of the night to judge.  [default: the newest]",
 )
 @click.option(
     "--since",
-    type=Date(),
+    type=DATE,
+    metavar="YYYY-MM-DD",
     callback=_date,
     help="Ignore nights before this date, for example after an intended change.",
 )

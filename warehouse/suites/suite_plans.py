@@ -19,7 +19,6 @@ from harness.plural import counted
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
 from jobs import launch_plan
-from jobs.engine_plan import planned_starts
 from jobs.preparation import PreparedLaunch
 from jobs.run.forecast import Forecast
 from warehouse.database import DatabaseError, WarehouseError, reader
@@ -72,13 +71,10 @@ def _say(console: Console, line: str, style: str = "") -> None:
     console.print(plain(line, style=style), soft_wrap=not console.is_terminal)
 
 
-def _say_totals(console: Console, total: str, both_ways: Hours, launches: Sequence[Launch]) -> None:
+def _say_totals(console: Console, total: str, both_ways: Hours) -> None:
     _say(console, total)
     if both_ways.alone:
         _say(console, both_ways.as_asked())
-    each, together = planned_starts(launches)
-    if together < each:
-        _say(console, f"Starts of engines on each worker: {together}; {each} if every run started its own.")
 
 
 def print_own_plan(name: str, runs: Sequence[OwnRun], database: Path, console: Console) -> None:
@@ -104,7 +100,7 @@ def print_own_plan(name: str, runs: Sequence[OwnRun], database: Path, console: C
                     line += f"; the database has {recorded[run.run_id]}, with the same models elsewhere"
             _say(console, line)
     total = launch_plan.total_of(left) if left else "Total: nothing is left to run."
-    _say_totals(console, total, both_ways, [run.prepared.launch for run in runs if run.state != "done"])
+    _say_totals(console, total, both_ways)
     if any(cost is None for cost in left):
         _say(console, "Unknown: no run of these settings is in the database; run a few problems first (--scale 5x1).")
 
@@ -173,7 +169,7 @@ def print_published_plan(console: Console, asked: Reproduction, runs: Sequence[S
             flags = plain(f"      {' '.join(layers.arguments(run.plan.flags))}", style="dim")
             console.print(flags, soft_wrap=True)
     total = f"Total: {sum(known):,.1f} GPU-hours" if known else "Total: GPU-hours unknown"
-    _say_totals(console, total, both_ways, printed)
+    _say_totals(console, total, both_ways)
     if any(launch.latency_sample for launch in printed) and "latency_sample" not in asked.overrides:
         _say(console, "--every-sample-alone measures every sample.")
     if left_out:

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from harness.engine import Role
 
@@ -55,12 +55,19 @@ class ServerAddress:
     @classmethod
     def parse(cls, flag: str, text: str) -> ServerAddress:
         """Return the address that `flag` was given. Raises ValueError with one line, which holds no credentials."""
-        split = _split(flag, text.strip())
+        text = text.strip()
+        if len(text) > _MOST_CHARACTERS:
+            raise ValueError(f"{flag}: an address of {len(text)} characters; at most {_MOST_CHARACTERS}, {_VALID}")
+        try:
+            split = urlsplit(text)
+            port = split.port
+        except ValueError:
+            raise ValueError(f"{flag}: not an address of a server; {_VALID}") from None
+        if not split.hostname or port == 0:
+            raise ValueError(f"{flag}: an address without a host, or with port 0; {_VALID}")
         if split.username is not None or split.password is not None or "@" in split.netloc:
-            raise ValueError(
-                f"{flag}: an address with a user name or a password would be recorded; put the key into the "
-                f"environment variable HARNESS_{flag.strip('-').upper()}_API_KEY"
-            )
+            variable = f"HARNESS_{flag.strip('-').upper()}_API_KEY"
+            raise ValueError(f"{flag}: an address with a user name or a password would be recorded; set {variable}")
         if split.query or split.fragment:
             raise ValueError(f"{flag}: an address with ? or # would be recorded with what follows; {_VALID}")
         path = split.path.rstrip("/").removesuffix(_VERSION_PATH).rstrip("/")
@@ -95,17 +102,3 @@ class ServedModel:
     """The model's id at the server."""
     fingerprint: str | None = None
     """What identifies the model, see `harness.engines.served.discovery.fingerprint`; None: it is not checked."""
-
-
-def _split(flag: str, text: str) -> SplitResult:
-    """Return the parts of an address. Raises ValueError with one line that does not repeat the text."""
-    if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"{flag}: an address of {len(text)} characters; at most {_MOST_CHARACTERS}, {_VALID}")
-    try:
-        split = urlsplit(text)
-        port = split.port
-    except ValueError:
-        raise ValueError(f"{flag}: not an address of a server; {_VALID}") from None
-    if not split.hostname or port == 0:
-        raise ValueError(f"{flag}: an address without a host, or with port 0; {_VALID}")
-    return split

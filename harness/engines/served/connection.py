@@ -93,9 +93,7 @@ class Connection:
         is refused only where the control is answered, for then the server works and it is this request that fails.
         """
         try:
-            return await self._tried(
-                "POST", path, orjson.dumps(body), None if control is None else orjson.dumps(control)
-            )
+            return await self._tried("POST", path, orjson.dumps(body), orjson.dumps(control) if control else None)
         except interfaces.BadReply as error:
             raise EngineDied(str(error)) from error
 

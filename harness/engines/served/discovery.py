@@ -16,35 +16,31 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from harness.engine import EngineDied, EngineError, Json, RequestRefused, Role, Sampling, Tokenizer
-from harness.engines.served import interfaces
 from harness.engines.served.address import ServerAddress, api_key
 from harness.engines.served.connection import Connection, NotOffered
 from harness.engines.served.interfaces import (
+    INTERFACES,
     Asked,
     BadReply,
+    Body,
     Interface,
     Judged,
-    LlamaServer,
-    Request,
+    NotFinite,
+    Places,
     ServerKind,
-    SglangServer,
-    VllmServer,
+    count,
+    field,
+    shown,
 )
 from harness.problems import hub
 from harness.weights import models
 from harness.weights.tokenizer import HFTokenizer
 
-INTERFACES: Mapping[ServerKind, Interface] = {
-    interface.kind: interface for interface in (VllmServer(), SglangServer(), LlamaServer())
-}
-_OWNERS: Mapping[str, ServerKind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}
-_OWN_PATHS: Mapping[ServerKind, str] = {"sglang": "/get_model_info", "vllm": "/version", "llama.cpp": "/props"}
-"""Paths that only one kind of server has, for servers behind a program that changes the list of models."""
+_KNOWN_KINDS = "valid: a server of vLLM, SGLang or llama.cpp, which take token ids and give log-probabilities of them"
 PADDED_TOKENS = 4096
 """Rows that a model may have beyond its tokenizer's ids; an id above them is no token."""
 _MODEL_ID = re.compile(r"[^\x00-\x20\x7f]{1,200}")
 _MOST_MODELS_SHOWN = 10
-_MOST_CONTEXT = 1 << 30
 _TEXTS = (
     "Hello, world! 1234567890",
     "Let x = \\frac{3}{4}; then 2x + 1 >= 2.\n\nStep 2: naïve, 你好, 😀.",
@@ -87,40 +83,35 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
     try:
         listed = await connection.get("/v1/models")
     except NotOffered as error:
-        raise ServerUnfit(f"{error}; {_known_kinds()}") from None
-    entries = interfaces.field(listed, "data")
+        raise ServerUnfit(f"{error}; {_KNOWN_KINDS}") from None
+    entries = field(listed, "data")
     cards = [card for card in entries if isinstance(card, dict)] if isinstance(entries, list) else []
     model, card = _chosen(connection, cards, wanted)
     interface = INTERFACES[await _kind(connection, card)]
-    context = _context(interface.context_of(card)) or _context(await _told(connection, interface.context_paths))
-    version, root = await _told(connection, interface.version_paths), _model_id(card.get("root"))
-    return Found(
-        interface.kind,
-        model,
-        root if root != model else None,
-        context,
-        interfaces.shown(version)[:50] if isinstance(version, str) else None,
-    )
+    context = count(interface.context_of(card)) or count(await _told(connection, interface.context_places))
+    told, root = await _told(connection, interface.version_places), _model_id(card.get("root"))
+    version = shown(told)[:50] if isinstance(told, str) else None
+    return Found(interface.kind, model, root if root != model else None, context or None, version)
 
 
-async def check(connection: Connection, found: Found, tokenizer: Tokenizer, vocabulary: int) -> list[str]:
+async def check(connection: Connection, found: Found, tokenizer: HFTokenizer) -> list[str]:
     """Try every kind of request; return what a user should know of the way it is answered, one line each.
 
     Raises ServerUnfit where the server lacks something that methods need, EngineDied where it does not answer.
     """
-    asked = Asked(found.model, vocabulary, "harness-probe")
-    notices = await _check_tokenizer(connection, found, tokenizer, vocabulary)
+    asked, interface = Asked(found.model, tokenizer.num_tokens + PADDED_TOKENS, "harness-probe"), found.interface
+    notices = await _check_tokenizer(connection, found, tokenizer)
     prompt = [*tokenizer.opening, *tokenizer.encode(_QUESTION)]
     try:
-        await _check_writing(connection, found, asked, prompt)
+        request = interface.writing(asked, prompt, Sampling(2, 0.5, 0.9, ("\n\n",), 1), logprobs=0)
+        written = interface.written(await connection.post(interface.path, request), asked, 2)
+        if written.token_ids and not written.logprobs:
+            raise BadReply("it gives no log-probabilities of the tokens that it writes")
         ways = await _check_verdict(connection, found, asked, prompt, tokenizer.encode(_QUESTION))
-    except (RequestRefused, NotOffered, interfaces.BadReply) as error:
+    except (RequestRefused, NotOffered, BadReply) as error:
         raise ServerUnfit(f"{connection.name} cannot be used: {error}") from None
     if ways > 1:
-        notices.append(
-            f"{connection.name} has no log-probabilities of named tokens: verdicts list the most probable tokens, more "
-            "of them until every option is there, which costs time"
-        )
+        notices.append(f"{connection.name} has no log-probabilities of named tokens, so verdicts list many: slower")
     return notices
 
 
@@ -145,36 +136,29 @@ def _chosen(
         if wanted not in named:
             raise ServerUnfit(f"{connection.name} does not serve {wanted!r}; it serves: {names or 'no model'}")
         return wanted, named[wanted]
-    whole = [
-        model for model, card in named.items() if not card.get("parent")
-    ]  # adapters name the model that they change
+    whole = [model for model, card in named.items() if not card.get("parent")]  # the parent of an adapter is its model
     if len(whole) != 1:
-        raise ServerUnfit(
-            f"{connection.name} serves {len(whole)} models; choose one with --{connection.role}.served-model: "
-            f"{names or 'it names none'}"
-        )
+        flag = f"--{connection.role}.served-model: {names or 'it names none'}"
+        raise ServerUnfit(f"{connection.name} serves {len(whole)} models; choose one with {flag}")
     return whole[0], named[whole[0]]
 
 
 async def _kind(connection: Connection, card: Mapping[str, Json]) -> ServerKind:
     owner = card.get("owned_by")
-    if isinstance(owner, str) and owner in _OWNERS:
-        return _OWNERS[owner]
-    for kind, path in _OWN_PATHS.items():
-        if await _told(connection, [(path, ())]) is not None:
-            return kind
-    raise ServerUnfit(f"{connection.name} is of an unknown kind ({interfaces.shown(owner)!r}); {_known_kinds()}")
+    for interface in INTERFACES.values():
+        if interface.owner == owner:
+            return interface.kind
+    for interface in INTERFACES.values():
+        if await _told(connection, [(interface.own_path, ())]) is not None:
+            return interface.kind
+    raise ServerUnfit(f"{connection.name} is of an unknown kind ({shown(owner)!r}); {_KNOWN_KINDS}")
 
 
-def _known_kinds() -> str:
-    return "valid: a server of vLLM, SGLang or llama.cpp, which take token ids and give log-probabilities of them"
-
-
-async def _told(connection: Connection, paths: Sequence[tuple[str, Sequence[str | int]]]) -> Json:
+async def _told(connection: Connection, places: Places) -> Json:
     """Return the first value that lies at one of these places; None where the server tells it at none."""
-    for path, place in paths:
+    for path, place in places:
         try:
-            value = interfaces.field(await connection.get(path), *place)
+            value = field(await connection.get(path), *place)
         except EngineError:  # not offered, or not to this key
             continue
         if value is not None:
@@ -182,55 +166,35 @@ async def _told(connection: Connection, paths: Sequence[tuple[str, Sequence[str 
     return None
 
 
-def _context(value: Json) -> int | None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MOST_CONTEXT:
-        return None
-    return value
-
-
 def _model_id(value: Json) -> str | None:
     return value if isinstance(value, str) and _MODEL_ID.fullmatch(value) else None
 
 
-async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Tokenizer, vocabulary: int) -> list[str]:
+async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Tokenizer) -> list[str]:
     """Compare ids with the server's: its own of a text, or its text of our ids. Raises ServerUnfit."""
     for text in _TEXTS:
         ids = tokenizer.encode(text)
-        own = interfaces.field(
-            await _asked_or_none(connection, found.interface.tokenizing(found.model, text)), "tokens"
-        )
+        own = await _asked_or_none(connection, "/tokenize", found.interface.tokenizing(found.model, text), "tokens")
         if own == ids:
             continue
-        decoded = await _asked_or_none(connection, found.interface.detokenizing(found.model, ids))
-        read = next(
-            (r for key in ("prompt", "content", "text") if (r := interfaces.field(decoded, key)) is not None), None
-        )
+        request = found.interface.detokenizing(found.model, ids)
+        read = await _asked_or_none(connection, "/detokenize", request, "prompt", "content", "text")
         if own is None and read is None:
-            return [
-                f"{connection.name} does not tokenize: that its token ids are those of the tokenizer is not checked"
-            ]
+            return [f"{connection.name} does not tokenize: its token ids are not compared with the tokenizer's"]
         if read != text:
-            shown = interfaces.shown(own if own is not None else read)
-            raise ServerUnfit(
-                f"{connection.name} has another tokenizer: {text[:24]!r} is {ids[:8]} here and {shown[:60]} there; "
-                f"name the right one with --{connection.role}.tokenizer"
-            )
+            there = shown(own if own is not None else read)[:60]
+            differs = f"has another tokenizer: {text[:24]!r} is {ids[:8]} here and {there} there"
+            raise ServerUnfit(f"{connection.name} {differs}; name the right one with --{connection.role}.tokenizer")
     return []
 
 
-async def _asked_or_none(connection: Connection, request: Request) -> Json:
+async def _asked_or_none(connection: Connection, path: str, request: Body, *names: str) -> Json:
+    """Return the first of these fields of a reply; None where there is none, or the server has no such request."""
     try:
-        return await connection.post(request.path, request.body)
+        reply = await connection.post(path, request)
     except (NotOffered, RequestRefused):
         return None
-
-
-async def _check_writing(connection: Connection, found: Found, asked: Asked, prompt: Sequence[int]) -> None:
-    """Raises an EngineError where the server does not continue token ids with token ids."""
-    request = found.interface.writing(asked, prompt, Sampling(2, 0.5, 0.9, ("\n\n",), 1), 0, logprobs=0)
-    written = found.interface.written(await connection.post(request.path, request.body), asked, 2, ("\n\n",))
-    if written.token_ids and not written.logprobs:
-        raise interfaces.BadReply("it gives no log-probabilities of the tokens that it writes")
+    return next((value for name in names if (value := field(reply, name)) is not None), None)
 
 
 async def _check_verdict(
@@ -247,10 +211,7 @@ async def _check_verdict(
     for option in unlikely:
         first, second = of_many.logprobs[option], of_two.logprobs[option]
         if abs(math.exp(first) - math.exp(second)) > _TOLERANCE or abs(first - second) > max(1.0, -0.1 * first):
-            raise interfaces.BadReply(
-                "its log-probabilities are those after the choice is restricted; with vLLM, start it without "
-                "--logprobs-mode or with raw_logprobs"
-            )
+            raise BadReply("its log-probabilities depend on the options; start vLLM with --logprobs-mode raw_logprobs")
     return ways
 
 
@@ -265,18 +226,16 @@ async def judge(
     requests, controls = (interface.judging(asked, ids, options) for ids in (prompt, prompt[:1]))
     for number, (request, control) in enumerate(zip(requests, controls, strict=True), 1):
         try:
-            judged = interface.judged(await connection.post(request.path, request.body, control.body), asked)
+            judged = interface.judged(await connection.post(interface.path, request, control), asked)
         except RequestRefused as refusal:
             if number == 1:
                 raise
-            raise interfaces.BadReply(
-                f"it gives no log-probabilities of the tokens {missing[:5]}; start vLLM with "
-                f"--max-logprobs -1: {refusal}"
-            ) from None
+            lacks = f"it gives no log-probabilities of the tokens {missing[:5]}"
+            raise BadReply(f"{lacks}; start vLLM with --max-logprobs -1: {refusal}") from None
         missing = [option for option in options if option not in judged.logprobs]
         if not missing:
             return number, judged
-    raise interfaces.NotFinite(f"it gives no finite log-probabilities of the tokens {missing[:5]}")
+    raise NotFinite(f"it gives no finite log-probabilities of the tokens {missing[:5]}")
 
 
 _ATTEMPTS, _FIRST_WAIT_SECONDS = 2, 0.2
@@ -297,27 +256,13 @@ class OwnTokenizer:
 
 def find_here(address: ServerAddress, role: Role, wanted: str | None) -> Found:
     """Ask the server of a role what it runs. Raises ValueError with one line, and EngineDied without an answer."""
-
-    async def ask(connection: Connection) -> Found:
-        try:
-            return await find(connection, wanted)
-        except BadReply as error:
-            raise ValueError(str(error)) from None
-
-    return _run(address, role, ask, FIND_SECONDS)
+    return _run(address, role, lambda connection: find(connection, wanted), FIND_SECONDS)
 
 
 def check_here(address: ServerAddress, role: Role, found: Found, own: OwnTokenizer) -> list[str]:
     """Try every kind of request; return what a user should know, one line each. Raises ValueError with one line."""
-
-    async def ask(connection: Connection) -> list[str]:
-        try:
-            return await check(connection, found, own.tokenizer, own.tokenizer.num_tokens + PADDED_TOKENS)
-        except BadReply as error:
-            raise ValueError(str(error)) from None
-
     try:
-        return _run(address, role, ask, CHECK_SECONDS)
+        return _run(address, role, lambda connection: check(connection, found, own.tokenizer), CHECK_SECONDS)
     except EngineDied as error:
         raise ValueError(str(error)) from None
 
@@ -338,13 +283,9 @@ def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -
         except (OSError, ValueError, models.ModelUnavailable) as error:
             reasons.append(" ".join(str(error).split())[:200])
     if named is not None:
-        raise ValueError(
-            f"--{role}.tokenizer {named}: no tokenizer of a known model, a hub id or a folder: {reasons[0]}"
-        )
-    raise ValueError(
-        f"the {role}'s server calls its model {model!r}, and no tokenizer of that name is here: "
-        f"--{role}.tokenizer with a known name, a hub id or a folder"
-    )
+        raise ValueError(f"--{role}.tokenizer {named}: no known model, hub id or folder with a tokenizer: {reasons[0]}")
+    lacks = f"the {role}'s server calls its model {model!r}, and no tokenizer of that name is here"
+    raise ValueError(f"{lacks}: give --{role}.tokenizer a known name, a hub id or a folder")
 
 
 def _run(
@@ -352,7 +293,7 @@ def _run(
 ) -> _T:
     """Run requests to their end in a thread, because the caller may be in an event loop itself, as in a notebook.
 
-    Raises EngineDied where they have not ended after so many seconds.
+    Raises EngineDied where they have not ended after so many seconds, and ValueError for a bad reply.
     """
     key = api_key(role)
 
@@ -366,6 +307,8 @@ def _run(
         try:
             async with asyncio.timeout(limit_seconds):
                 return await ask(connection)
+        except BadReply as error:
+            raise ValueError(str(error)) from None
         except TimeoutError:
             raise EngineDied(f"{connection.name} has not answered within {limit_seconds:g} seconds") from None
         finally:

@@ -16,9 +16,9 @@ those of the model, before any sampler. The whole vocabulary of SmolLM2 (49,152 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from harness.engine import EngineError, Finish, Json, Sampling
 
@@ -89,11 +89,14 @@ def token_ids(values: Json, vocabulary: int, most: int) -> tuple[int, ...]:
     return tuple(values)
 
 
-def count(value: Json, most: int) -> int | None:
-    """Return a number of tokens between 0 and `most`; None where the server sent none."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        return None
-    return min(value, most)
+def count(value: Json) -> int | None:
+    """Return a number of tokens; None where the server sent none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def column(listed: Json, *path: str | int) -> list[Json] | None:
+    """Return what lies at a path in each entry of a list; None where there is no list."""
+    return [field(entry, *path) for entry in listed] if isinstance(listed, list) else None
 
 
 def logprob(value: Json) -> float | None:
@@ -108,12 +111,12 @@ def logprob(value: Json) -> float | None:
     return None if value <= LEAST_LOGPROB else min(0.0, float(value))
 
 
-def token_logprobs(values: Json, most: int) -> tuple[float, ...] | None:
+def token_logprobs(values: Sequence[Json] | None, most: int) -> tuple[float, ...] | None:
     """Return the log-probabilities of the first tokens, at most so many; None where the server did not send them.
 
     Raises BadReply where one of them is no log-probability, and NotFinite where it is not finite.
     """
-    if not isinstance(values, list):
+    if values is None:
         return None
     numbers = [logprob(value) for value in values[:most]]
     finite = tuple(x for x in numbers if x is not None)
@@ -122,26 +125,18 @@ def token_logprobs(values: Json, most: int) -> tuple[float, ...] | None:
     return finite
 
 
-def ranked_logprobs(values: Json, most: int) -> tuple[tuple[float, ...], ...] | None:
-    """Return the log-probabilities of the most probable tokens at the first positions; None where none were sent.
-
-    Raises BadReply where one of them is no log-probability.
-    """
-    if not isinstance(values, list):
-        return None
-    lists = (value if isinstance(value, list) else [] for value in values[:most])
-    return tuple(tuple(x for x in map(logprob, of_token) if x is not None) for of_token in lists)
+def finish_of(reason: Json, matched: Json) -> Finish:
+    """Return why a completion ended. `matched`: the stop string, or anything else. Raises BadReply."""
+    if reason not in ("stop", "length"):
+        raise BadReply(f"the server ended the request with {shown(reason)!r}")
+    return "length" if reason == "length" else "stop" if isinstance(matched, str) else "eos"
 
 
+Ids = Sequence[int]
 ServerKind = Literal["vllm", "sglang", "llama.cpp"]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One POST."""
-
-    path: str
-    body: Mapping[str, Json]
+Body = dict[str, Json]
+Places = Sequence[tuple[str, Sequence[str | int]]]
+"""Paths of a GET, and the place in the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,395 +151,338 @@ class Asked:
     """Requests with different salts share no prefix cache, where the server supports it."""
 
 
+class Reply(NamedTuple):
+    """Where a kind of server writes what belongs to a completion; nothing of it is checked."""
+
+    finish: Finish
+    token_ids: Json
+    logprobs: Sequence[Json] | None
+    ranked: Sequence[Sequence[Json]] | None
+
+
 class Interface(Protocol):
-    """The requests and replies of one kind of server."""
+    """The requests and replies of one kind of server. A request is the body of a POST to `path`."""
 
     kind: ServerKind
-    salts_caches: bool
-    """Whether `Asked.cache_salt` separates the prefix caches of runs."""
-    version_paths: Sequence[tuple[str, Sequence[str | int]]]
-    """Where the server tells its version: paths of a GET, and the place in the reply."""
-    context_paths: Sequence[tuple[str, Sequence[str | int]]]
+    owner: str
+    """Who owns a model in the list of models."""
+    own_path: str
+    """A path that only this kind has, for servers behind a program that changes the list of models."""
+    path: str
+    version_places: Places
+    context_places: Places = ()
     """Where it tells the longest prompt plus completion, beside the list of models."""
+    salts_caches: bool = True
+    """Whether `Asked.cache_salt` separates the prefix caches of runs."""
+    overrun: int = 0
+    """Tokens that it may write beyond the limit."""
 
-    def context_of(self, card: Mapping[str, Json]) -> Json:
-        """Return the longest prompt plus completion from an entry of the list of models; None where it is not there."""
-
-    def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
-    ) -> Request:
-        """Return the request for completion `index` of a `generate`.
+    def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
+        """Return the request for one completion of a `generate`.
 
         `logprobs`: the number of most probable tokens to list beside each token, 0 for its own log-probability alone;
         None for none.
         """
 
-    def written(self, reply: Json, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
-        """Return the completion in a reply. Raises BadReply, also where the server broke it off."""
+    def reply(self, reply: Json) -> Reply:
+        """Return the parts of a completion. Raises BadReply where the server broke it off."""
 
-    def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Request]:
+    def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
         """Return the requests of a `choose` in the order of trying: the next where a reply lacks an option."""
+
+    def named(self, reply: Json) -> Iterable[tuple[Json, Json]] | None:
+        """Return the tokens with a log-probability in the reply to a `choose`; None where there are none."""
+
+    def cached(self, reply: Json) -> Json:
+        """Return the cached prompt tokens."""
+
+    def context_of(self, card: Mapping[str, Json]) -> Json:
+        """Return the longest prompt plus completion from an entry of the list of models; None where it is not there."""
+        return card.get("max_model_len")
+
+    def reading(self, asked: Asked, prompt: Ids, continuation: Ids) -> Body | None:
+        """Return the request of a `log_probabilities`; None: each token is asked for behind those before it."""
+        return None
+
+    def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
+        """Return the log-probabilities of the ids of a prompt from `start` on; fewer where the server sent none."""
+        return ()
+
+    def tokenizing(self, model: str, text: str) -> Body:
+        """Return the request to `/tokenize` for the ids of a text, without any that are added around it."""
+        return {"model": model, "prompt": text, "add_special_tokens": False}
+
+    def detokenizing(self, model: str, ids: Ids) -> Body:
+        """Return the request to `/detokenize` for the text of ids."""
+        return {"model": model, "tokens": list(ids)}
+
+    def written(self, reply: Json, asked: Asked, max_tokens: int) -> Written:
+        """Return the completion in a reply. Raises BadReply, also where the server broke it off."""
+        finish, values, logprobs, ranked = self.reply(reply)
+        ids = token_ids(values, asked.vocabulary, max_tokens + self.overrun)
+        if len(ids) > max_tokens:
+            ids, finish = ids[:max_tokens], "length"
+        lists = [[logprob(value) for value in of_token] for of_token in ranked[: len(ids)]] if ranked else None
+        return Written(
+            *(ids, finish, token_logprobs(logprobs, len(ids)), count(self.cached(reply))),
+            None if lists is None else tuple(tuple(x for x in of_token if x is not None) for of_token in lists),
+        )
 
     def judged(self, reply: Json, asked: Asked) -> Judged:
         """Return the log-probabilities in a reply. Raises BadReply."""
+        found = self.named(reply)
+        if found is None:
+            raise BadReply("the server sent no log-probabilities of named tokens")
+        logprobs = {}
+        for token, value in found:
+            (known,) = token_ids([token], asked.vocabulary, 1)
+            if (number := logprob(value)) is not None:
+                logprobs[known] = number
+        return Judged(logprobs, count(self.cached(reply)))
 
-    def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Request | None:
-        """Return the request of a `log_probabilities`; None where the server has no such request."""
-
-    def read(self, reply: Json, ids: Sequence[int], start: int) -> tuple[float, ...]:
+    def read(self, reply: Json, ids: Ids, start: int) -> tuple[float, ...]:
         """Return the log-probabilities of the ids from `start` on. Raises BadReply."""
-
-    def tokenizing(self, model: str, text: str) -> Request:
-        """Return the request for the ids of a text, without any that are added around it."""
-
-    def detokenizing(self, model: str, ids: Sequence[int]) -> Request:
-        """Return the request for the text of ids."""
+        logprobs = token_logprobs(self.given(reply, ids, start), len(ids))
+        if logprobs is None or len(logprobs) != len(ids) - start:
+            raise BadReply("the server sent no log-probabilities of a prompt")
+        return logprobs
 
 
-_VLLM_PATH = "/v1/completions"
 _VLLM_NUM_LISTED = (20, 1000, -1)
 """Numbers of most probable tokens to request, one after the other, where the server does not take named tokens: one
 before 0.11, or one with token-level speculation. More than 20 need `--max-logprobs`; -1 are all."""
 _ID_PREFIX = "token_id:"
+_DEFAULTS: Mapping[str, Json] = {
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
 
 
-class VllmServer:
-    """vLLM's server."""
+class VllmServer(Interface):
+    """vLLM's server. It reports cached tokens with `--enable-prompt-tokens-details`."""
 
-    kind: ServerKind = "vllm"
-    salts_caches = True
-    version_paths: Sequence[tuple[str, Sequence[str | int]]] = (("/version", ("version",)),)
-    context_paths: Sequence[tuple[str, Sequence[str | int]]] = ()
+    kind = "vllm"
+    owner = "vllm"
+    own_path = "/version"
+    path = "/v1/completions"
+    version_places = (("/version", ("version",)),)
 
-    def context_of(self, card: Mapping[str, Json]) -> Json:
-        return card.get("max_model_len")
-
-    def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
-    ) -> Request:
-        body = {
-            **_vllm_common(asked, prompt),
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "min_p": sampling.min_p,
-            "repetition_penalty": sampling.repetition_penalty,
-            "seed": sampling.seed + index,
-            "stop": list(sampling.stop),
-            "include_stop_str_in_output": True,
-            "skip_special_tokens": False,  # a stop string such as </think> may be one
-            "spaces_between_special_tokens": False,
-        }
-        return Request(_VLLM_PATH, body if logprobs is None else {**body, "logprobs": logprobs})
-
-    def written(self, reply: Json, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
-        choice = field(reply, "choices", 0)
-        reason, stopped = field(choice, "finish_reason"), field(choice, "stop_reason")
-        if reason not in ("stop", "length"):
-            raise BadReply(f"the server ended the request with {shown(reason)!r}")
-        finish: Finish = "length" if reason == "length" else "stop" if isinstance(stopped, str) else "eos"
-        ids = token_ids(field(choice, "token_ids"), asked.vocabulary, max_tokens)
-        logprobs = token_logprobs(field(choice, "logprobs", "token_logprobs"), len(ids))
-        listed = field(choice, "logprobs", "top_logprobs")
-        of_tokens = (
-            [list(top.values()) for top in listed if isinstance(top, dict)] if isinstance(listed, list) else None
+    def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
+        body = self._body(
+            *(asked, prompt, sampling.max_tokens, sampling.temperature),
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            seed=sampling.seed,
+            stop=list(sampling.stop),
+            include_stop_str_in_output=True,
+            skip_special_tokens=False,  # a stop string such as </think> may be one
+            spaces_between_special_tokens=False,
         )
-        return Written(ids, finish, logprobs, _vllm_cached(reply), ranked_logprobs(of_tokens, len(ids)))
+        return body if logprobs is None else {**body, "logprobs": logprobs}
 
-    def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Request]:
-        body = {
-            **_vllm_common(asked, prompt),
-            "max_tokens": 1,
-            "temperature": 0.0,
-            "allowed_token_ids": list(options),
-            "return_tokens_as_token_ids": True,
-        }
-        named = Request(_VLLM_PATH, {**body, "logprobs": 0, "logprob_token_ids": list(options)})
-        return [named, *(Request(_VLLM_PATH, {**body, "logprobs": number}) for number in _VLLM_NUM_LISTED)]
+    def reply(self, reply: Json) -> Reply:
+        choice = field(reply, "choices", 0)
+        ranked = field(choice, "logprobs", "top_logprobs")
+        tops = [list(top.values()) for top in ranked if isinstance(top, dict)] if isinstance(ranked, list) else None
+        logprobs = column(field(choice, "logprobs", "token_logprobs"))
+        finish = finish_of(field(choice, "finish_reason"), field(choice, "stop_reason"))
+        return Reply(finish, field(choice, "token_ids"), logprobs, tops)
 
-    def judged(self, reply: Json, asked: Asked) -> Judged:
+    def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
+        ids = list(options)
+        body = self._body(asked, prompt, 1, 0.0, allowed_token_ids=ids, return_tokens_as_token_ids=True)
+        named: Body = {**body, "logprobs": 0, "logprob_token_ids": ids}
+        return [named, *({**body, "logprobs": number} for number in _VLLM_NUM_LISTED)]
+
+    def named(self, reply: Json) -> Iterable[tuple[Json, Json]] | None:
         listed = field(reply, "choices", 0, "logprobs", "top_logprobs", 0)
-        logprobs = {}
-        for name, value in listed.items() if isinstance(listed, dict) else ():
-            number = name.removeprefix(_ID_PREFIX)
-            if number == name or not (number.isdecimal() and number.isascii() and len(number) < 10):
-                raise BadReply(f"the server names a token {shown(name)!r} instead of by its id")
-            if (given := logprob(value)) is not None:
-                logprobs[int(number)] = given
-        return Judged(logprobs, _vllm_cached(reply))
+        return [(_id_in(name), value) for name, value in listed.items()] if isinstance(listed, dict) else []
 
-    def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Request | None:
+    def cached(self, reply: Json) -> Json:
+        return field(reply, "usage", "prompt_tokens_details", "cached_tokens")
+
+    def reading(self, asked: Asked, prompt: Ids, continuation: Ids) -> Body:
         """vLLM computes such a prompt anew, without its prefix cache."""
-        body = {
-            **_vllm_common(asked, [*prompt, *continuation]),
-            "max_tokens": 1,
-            "temperature": 0.0,
-            "prompt_logprobs": 0,
-        }
-        return Request(_VLLM_PATH, body)
+        return self._body(asked, [*prompt, *continuation], 1, 0.0, prompt_logprobs=0)
 
-    def read(self, reply: Json, ids: Sequence[int], start: int) -> tuple[float, ...]:
+    def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
         listed = field(reply, "choices", 0, "prompt_logprobs")
         if not isinstance(listed, list) or len(listed) != len(ids):
-            raise BadReply("the server sent no log-probabilities of a prompt")
-        values = [field(listed, place, str(ids[place]), "logprob") for place in range(start, len(ids))]
-        return _all(values)
+            return ()
+        return [field(listed[place], str(ids[place]), "logprob") for place in range(start, len(ids))]
 
-    def tokenizing(self, model: str, text: str) -> Request:
-        return Request("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
-
-    def detokenizing(self, model: str, ids: Sequence[int]) -> Request:
-        return Request("/detokenize", {"model": model, "tokens": list(ids)})
-
-
-def _vllm_common(asked: Asked, prompt: Sequence[int]) -> dict[str, Json]:
-    return {
-        "model": asked.model,
-        "prompt": list(prompt),
-        "add_special_tokens": False,
-        "top_k": 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "return_token_ids": True,
-        "cache_salt": asked.cache_salt,
-    }
+    def _body(self, asked: Asked, prompt: Ids, max_tokens: int, temperature: float, **more: Json) -> Body:
+        return {
+            "model": asked.model,
+            "prompt": list(prompt),
+            "add_special_tokens": False,
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_k": 0,
+            "return_token_ids": True,
+            "cache_salt": asked.cache_salt,
+            **_DEFAULTS,
+            **more,
+        }
 
 
-def _vllm_cached(reply: Json) -> int | None:
-    """Return the cached prompt tokens, which the server reports with `--enable-prompt-tokens-details`."""
-    prompt_tokens = count(field(reply, "usage", "prompt_tokens"), 1 << 40)
-    cached = field(reply, "usage", "prompt_tokens_details", "cached_tokens")
-    return count(cached, prompt_tokens or 0)
+def _id_in(name: str) -> int:
+    number = name.removeprefix(_ID_PREFIX)
+    if number == name or not (number.isdecimal() and number.isascii() and len(number) < 10):
+        raise BadReply(f"the server names a token {shown(name)!r} instead of by its id")
+    return int(number)
 
 
-def _all(values: Sequence[Json]) -> tuple[float, ...]:
-    logprobs = token_logprobs(values, len(values))
-    assert logprobs is not None
-    return logprobs
+_ONE_TOKEN: Body = {"max_new_tokens": 1, "temperature": 0.0}
 
 
-_SGLANG_PATH = "/generate"
-
-
-class SglangServer:
+class SglangServer(Interface):
     """SGLang's server."""
 
-    kind: ServerKind = "sglang"
-    salts_caches = True
-    version_paths: Sequence[tuple[str, Sequence[str | int]]] = (
-        ("/server_info", ("version",)),
-        ("/get_server_info", ("version",)),
-    )
-    context_paths: Sequence[tuple[str, Sequence[str | int]]] = (
-        ("/server_info", ("context_length",)),
-        ("/get_server_info", ("context_length",)),
-    )
+    kind = "sglang"
+    owner = "sglang"
+    own_path = "/get_model_info"
+    path = "/generate"
+    version_places = (("/server_info", ("version",)), ("/get_server_info", ("version",)))
+    context_places = (("/server_info", ("context_length",)), ("/get_server_info", ("context_length",)))
 
-    def context_of(self, card: Mapping[str, Json]) -> Json:
-        return card.get("max_model_len")
-
-    def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
-    ) -> Request:
-        settings = {
-            **_SAMPLING,
+    def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
+        settings: Body = {
             "max_new_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k or -1,
             "min_p": sampling.min_p,
             "repetition_penalty": sampling.repetition_penalty,
-            "sampling_seed": sampling.seed + index,
+            "sampling_seed": sampling.seed,
             "stop": list(sampling.stop),
             "no_stop_trim": True,
         }
-        body = {**_sglang_common(asked, prompt), "sampling_params": settings, "return_logprob": logprobs is not None}
-        return Request(_SGLANG_PATH, {**body, "top_logprobs_num": logprobs} if logprobs else body)
+        more: Body = {"top_logprobs_num": logprobs} if logprobs else {}
+        return self._body(asked, prompt, settings, return_logprob=logprobs is not None, **more)
 
-    def written(self, reply: Json, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
-        ended = field(reply, "meta_info", "finish_reason")
-        kind, matched = field(ended, "type"), field(ended, "matched")
-        if kind not in ("stop", "length"):
-            raise BadReply(f"the server ended the request with {shown(ended)!r}")
-        finish: Finish = "length" if kind == "length" else "stop" if isinstance(matched, str) else "eos"
-        ids = token_ids(field(reply, "output_ids"), asked.vocabulary, max_tokens)
-        listed = field(reply, "meta_info", "output_token_logprobs")
-        of_tokens = [field(entry, 0) for entry in listed] if isinstance(listed, list) else None
-        top = field(reply, "meta_info", "output_top_logprobs")
-        tops = [[field(entry, 0) for entry in one or ()] for one in top] if isinstance(top, list) else None
-        logprobs = token_logprobs(of_tokens, len(ids))
-        return Written(ids, finish, logprobs, _sglang_cached(reply), ranked_logprobs(tops, len(ids)))
+    def reply(self, reply: Json) -> Reply:
+        meta = field(reply, "meta_info")
+        ended, ranked = field(meta, "finish_reason"), field(meta, "output_top_logprobs")
+        tops = [column(one, 0) or [] for one in ranked] if isinstance(ranked, list) else None
+        finish = finish_of(field(ended, "type"), field(ended, "matched"))
+        return Reply(finish, field(reply, "output_ids"), column(field(meta, "output_token_logprobs"), 0), tops)
 
-    def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Request]:
-        body = {
-            **_sglang_common(asked, prompt),
-            "sampling_params": {**_SAMPLING, "max_new_tokens": 1, "temperature": 0.0},
-            "return_logprob": True,
-            "token_ids_logprob": list(options),
-        }
-        return [Request(_SGLANG_PATH, body)]
+    def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
+        return [self._body(asked, prompt, _ONE_TOKEN, return_logprob=True, token_ids_logprob=list(options))]
 
-    def judged(self, reply: Json, asked: Asked) -> Judged:
+    def named(self, reply: Json) -> Iterable[tuple[Json, Json]] | None:
         listed = field(reply, "meta_info", "output_token_ids_logprobs", 0)
-        if not isinstance(listed, list):
-            raise BadReply("the server sent no log-probabilities of named tokens")
-        logprobs = {}
-        for entry in listed:
-            (token,) = token_ids([field(entry, 1)], asked.vocabulary, 1)
-            if (given := logprob(field(entry, 0))) is not None:
-                logprobs[token] = given
-        return Judged(logprobs, _sglang_cached(reply))
+        return [(field(one, 1), field(one, 0)) for one in listed] if isinstance(listed, list) else None
 
-    def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Request | None:
-        body = {
-            **_sglang_common(asked, [*prompt, *continuation]),
-            "sampling_params": {**_SAMPLING, "max_new_tokens": 1, "temperature": 0.0},
-            "return_logprob": True,
-            "logprob_start_len": max(0, len(prompt) - 1),
+    def cached(self, reply: Json) -> Json:
+        return field(reply, "meta_info", "cached_tokens")
+
+    def reading(self, asked: Asked, prompt: Ids, continuation: Ids) -> Body:
+        start = max(0, len(prompt) - 1)
+        return self._body(asked, [*prompt, *continuation], _ONE_TOKEN, return_logprob=True, logprob_start_len=start)
+
+    def given(self, reply: Json, ids: Ids, start: int) -> Sequence[Json]:
+        listed = field(reply, "meta_info", "input_token_logprobs")
+        last = listed[start - len(ids) :] if isinstance(listed, list) else []
+        return column(last, 0) or () if column(last, 1) == list(ids[start:]) else ()
+
+    def detokenizing(self, model: str, ids: Ids) -> Body:
+        return {**super().detokenizing(model, ids), "skip_special_tokens": False}
+
+    def _body(self, asked: Asked, prompt: Ids, settings: Body, **more: Json) -> Body:
+        texts: Body = {"skip_special_tokens": False, "spaces_between_special_tokens": False}
+        return {
+            "input_ids": list(prompt),
+            "stream": False,
+            "extra_key": asked.cache_salt,
+            "logprob_start_len": -1,
+            "sampling_params": {"top_k": -1, **_DEFAULTS, **texts, **settings},
+            **more,
         }
-        return Request(_SGLANG_PATH, body)
-
-    def read(self, reply: Json, ids: Sequence[int], start: int) -> tuple[float, ...]:
-        listed, number = field(reply, "meta_info", "input_token_logprobs"), len(ids) - start
-        last = listed[-number:] if isinstance(listed, list) else []
-        if [field(entry, 1) for entry in last] != list(ids[start:]):
-            raise BadReply("the server sent no log-probabilities of a prompt")
-        logprobs = token_logprobs([field(entry, 0) for entry in last], number)
-        assert logprobs is not None
-        return logprobs
-
-    def tokenizing(self, model: str, text: str) -> Request:
-        return Request("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
-
-    def detokenizing(self, model: str, ids: Sequence[int]) -> Request:
-        return Request("/detokenize", {"model": model, "tokens": list(ids), "skip_special_tokens": False})
 
 
-_SAMPLING: Mapping[str, Json] = {
-    "top_k": -1,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "skip_special_tokens": False,
-    "spaces_between_special_tokens": False,
-}
-
-
-def _sglang_common(asked: Asked, prompt: Sequence[int]) -> dict[str, Json]:
-    return {"input_ids": list(prompt), "stream": False, "extra_key": asked.cache_salt, "logprob_start_len": -1}
-
-
-def _sglang_cached(reply: Json) -> int | None:
-    return count(field(reply, "meta_info", "cached_tokens"), 1 << 40)
-
-
-_LLAMA_PATH = "/completion"
 _LLAMA_NUM_LISTED = (64, 2048)
 _SEEDS = 1 << 32
-_OVERRUN = 16
-"""Tokens that it may write beyond the limit to complete a character."""
 
 
-class LlamaServer:
+class LlamaServer(Interface):
     """llama.cpp's server."""
 
-    kind: ServerKind = "llama.cpp"
+    kind = "llama.cpp"
+    owner = "llamacpp"
+    own_path = "/props"
+    path = "/completion"
     salts_caches = False
-    version_paths: Sequence[tuple[str, Sequence[str | int]]] = (("/props", ("build_info",)),)
-    context_paths: Sequence[tuple[str, Sequence[str | int]]] = (("/props", ("default_generation_settings", "n_ctx")),)
+    version_places = (("/props", ("build_info",)),)
+    context_places = (("/props", ("default_generation_settings", "n_ctx")),)
+    overrun = 16  # to complete a character
 
     def context_of(self, card: Mapping[str, Json]) -> Json:
         """A request has the context of one slot."""
         return field(card, "meta", "n_ctx")
 
-    def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
-    ) -> Request:
-        body = {
-            **_llama_common(prompt),
-            "n_predict": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "min_p": sampling.min_p,
-            "repeat_penalty": sampling.repetition_penalty,
+    def writing(self, asked: Asked, prompt: Ids, sampling: Sampling, *, logprobs: int | None) -> Body:
+        body = self._body(
+            *(prompt, sampling.max_tokens, sampling.temperature),
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            repeat_penalty=sampling.repetition_penalty,
             # All tokens so far, as for other engines; a value is a buffer at the server, so none without a penalty.
-            "repeat_last_n": len(prompt) + sampling.max_tokens if sampling.repetition_penalty != 1 else 0,
-            "seed": (sampling.seed + index) % _SEEDS,
-            "stop": list(sampling.stop),
-        }
-        return Request(_LLAMA_PATH, body if logprobs is None else {**body, "n_probs": max(1, logprobs)})
+            repeat_last_n=len(prompt) + sampling.max_tokens if sampling.repetition_penalty != 1 else 0,
+            seed=sampling.seed % _SEEDS,
+            stop=list(sampling.stop),
+        )
+        return body if logprobs is None else {**body, "n_probs": max(1, logprobs)}
 
-    def written(self, reply: Json, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
-        ends: dict[object, Finish] = {"word": "stop", "eos": "eos", "limit": "length"}
-        stop_type = field(reply, "stop_type")
-        if not isinstance(stop_type, str) or stop_type not in ends:
-            raise BadReply(f"the server ended the request with {shown(stop_type)!r}")
-        ids = token_ids(field(reply, "tokens"), asked.vocabulary, max_tokens + _OVERRUN)
-        finish = ends[stop_type] if len(ids) <= max_tokens else "length"
-        ids = ids[:max_tokens]
-        listed = field(reply, "completion_probabilities")
-        of_tokens = [field(token, "logprob") for token in listed] if isinstance(listed, list) else None
-        tops = [_top(token) for token in listed] if isinstance(listed, list) else None
-        logprobs = token_logprobs(of_tokens, len(ids))
-        return Written(ids, finish, logprobs, _llama_cached(reply), ranked_logprobs(tops, len(ids)))
+    def reply(self, reply: Json) -> Reply:
+        listed, why = field(reply, "completion_probabilities"), field(reply, "stop_type")
+        ends: dict[Json, tuple[Json, Json]] = {"word": ("stop", ""), "eos": ("stop", None), "limit": ("length", None)}
+        finish = finish_of(*ends.get(why if isinstance(why, str) else None, (why, None)))
+        tops = [column(top, "logprob") or [] for top in column(listed, "top_logprobs") or ()]
+        return Reply(finish, field(reply, "tokens"), column(listed, "logprob"), tops)
 
-    def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Request]:
-        body = {**_llama_common(prompt), "n_predict": 1, "temperature": 0.0}
+    def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
         numbers = (*(number for number in _LLAMA_NUM_LISTED if number < asked.vocabulary), asked.vocabulary)
-        return [Request(_LLAMA_PATH, {**body, "n_probs": number}) for number in numbers]
+        return [self._body(prompt, 1, 0.0, n_probs=number) for number in numbers]
 
-    def judged(self, reply: Json, asked: Asked) -> Judged:
+    def named(self, reply: Json) -> Iterable[tuple[Json, Json]] | None:
         listed = field(reply, "completion_probabilities", 0, "top_logprobs")
-        if not isinstance(listed, list):
-            raise BadReply("the server sent no log-probabilities")
-        logprobs = {}
-        for entry in listed:
-            (token,) = token_ids([field(entry, "id")], asked.vocabulary, 1)
-            if (given := logprob(field(entry, "logprob"))) is not None:
-                logprobs[token] = given
-        return Judged(logprobs, _llama_cached(reply))
+        return [(field(one, "id"), field(one, "logprob")) for one in listed] if isinstance(listed, list) else None
 
-    def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Request | None:
-        """See Interface: there is none, so that each token is asked for behind those before it."""
-        return None
+    def cached(self, reply: Json) -> Json:
+        return field(reply, "timings", "cache_n")
 
-    def read(self, reply: Json, ids: Sequence[int], start: int) -> tuple[float, ...]:
-        raise BadReply("llama.cpp's server gives no log-probabilities of a prompt")
+    def tokenizing(self, model: str, text: str) -> Body:
+        return {"content": text, "add_special": False, "parse_special": True}
 
-    def tokenizing(self, model: str, text: str) -> Request:
-        return Request("/tokenize", {"content": text, "add_special": False, "parse_special": True})
-
-    def detokenizing(self, model: str, ids: Sequence[int]) -> Request:
-        return Request("/detokenize", {"tokens": list(ids)})
-
-
-def _llama_common(prompt: Sequence[int]) -> dict[str, Json]:
-    """Return what every request says; the samplers are in vLLM's order, the temperature before the nucleus."""
-    return {
-        "prompt": list(prompt),
-        "stream": False,
-        "cache_prompt": True,
-        "return_tokens": True,
-        "samplers": ["penalties", "temperature", "min_p", "top_k", "top_p"],
-        "top_k": 0,
-        "min_p": 0.0,
-        "repeat_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "n_indent": 0,
-        "t_max_predict_ms": 0,
-    }
+    def _body(self, prompt: Ids, max_tokens: int, temperature: float, **more: Json) -> Body:
+        """Return what every request says; the samplers are in vLLM's order, the temperature before the nucleus."""
+        return {
+            "prompt": list(prompt),
+            "stream": False,
+            "cache_prompt": True,
+            "return_tokens": True,
+            "samplers": ["penalties", "temperature", "min_p", "top_k", "top_p"],
+            "n_predict": max_tokens,
+            "temperature": temperature,
+            "top_k": 0,
+            "min_p": 0.0,
+            "repeat_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "n_indent": 0,
+            "t_max_predict_ms": 0,
+            **more,
+        }
 
 
-def _llama_cached(reply: Json) -> int | None:
-    return count(field(reply, "timings", "cache_n"), 1 << 40)
-
-
-def _top(token: Json) -> Sequence[Json]:
-    listed = field(token, "top_logprobs")
-    return [field(entry, "logprob") for entry in listed] if isinstance(listed, list) else []
+INTERFACES: Mapping[ServerKind, Interface] = {
+    interface.kind: interface for interface in (VllmServer(), SglangServer(), LlamaServer())
+}
+"""By kind, in the order of trying `own_path` below."""

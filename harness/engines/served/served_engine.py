@@ -45,12 +45,17 @@ class ServedEngine:
     kv_tokens: int | None = None
     """None: the server admits requests to its cache itself."""
 
-    def __init__(self, role: Role, settings: EngineSettings, connection: Connection, tokenizer: HFTokenizer) -> None:
-        """Nothing is asked yet; see `start`."""
-        self.role, self.settings, self.connection, self.tokenizer = role, settings, connection, tokenizer
+    def __init__(
+        self, role: Role, settings: EngineSettings, connection: Connection, tokenizer: HFTokenizer, found: Found
+    ) -> None:
+        """Raises EngineDied where neither the server nor the settings say how long a context may be."""
+        self.role, self.settings, self.found = role, settings, found
+        self.connection, self.tokenizer = connection, tokenizer
         self.vocabulary = tokenizer.num_tokens + discovery.PADDED_TOKENS
-        self.context_tokens = 0
-        self.found: Found | None = None
+        limits = [limit for limit in (found.context_tokens, settings.max_context) if limit is not None]
+        if not limits:
+            raise EngineDied(f"{connection.name} does not say its longest context: set --max-context")
+        self.context_tokens = min(limits)
         self.reports_cached_tokens: bool | None = None
         """Whether replies say how many prompt tokens were cached; None before the first one."""
         self._salt = secrets.token_hex(8)
@@ -75,33 +80,29 @@ class ServedEngine:
             connection = Connection(address, role, api_key(role), reply_seconds=calls.limit_seconds() or None)
         except (OSError, ValueError) as error:
             raise EngineDied(f"the {role} engine did not start: {error}") from error
-        engine = cls(role, settings, connection, tokenizer)
         try:
-            await engine.connect()
+            return await cls.connected(role, settings, connection, tokenizer)
         except BaseException:
-            await engine.close()
+            await connection.close()
             raise
-        return engine
 
-    async def connect(self) -> None:
+    @classmethod
+    async def connected(
+        cls, role: Role, settings: EngineSettings, connection: Connection, tokenizer: HFTokenizer
+    ) -> ServedEngine:
         """Ask the server what it is and what it can give. Raises EngineDied where that is not what the run needs."""
-        server = self.settings.server
+        server = settings.server
         assert server is not None
         try:
-            found = await discovery.find(self.connection, server.model)
+            found = await discovery.find(connection, server.model)
             if server.kind not in (None, found.kind):
-                raise discovery.ServerUnfit(
-                    f"{self.connection.name} is {found.kind}, and the run began with {server.kind}"
-                )
-            if server.fingerprint not in (None, discovery.fingerprint(found.model, self.tokenizer)):
+                raise discovery.ServerUnfit(f"{connection.name} is {found.kind}, and the run began with {server.kind}")
+            if server.fingerprint not in (None, discovery.fingerprint(found.model, tokenizer)):
                 raise discovery.ServerUnfit(f"the tokenizer of {found.model} has changed since the run was planned")
-            await discovery.check(self.connection, found, self.tokenizer, self.vocabulary)
+            await discovery.check(connection, found, tokenizer)
         except (discovery.ServerUnfit, BadReply) as error:
-            raise EngineDied(f"the {self.role} engine did not start: {error}") from error
-        limits = [limit for limit in (found.context_tokens, self.settings.max_context) if limit is not None]
-        if not limits:
-            raise EngineDied(f"{self.connection.name} does not say its longest context: set --max-context")
-        self.found, self.context_tokens = found, min(limits)
+            raise EngineDied(f"the {role} engine did not start: {error}") from error
+        return cls(role, settings, connection, tokenizer, found)
 
     @property
     def restarts(self) -> int:
@@ -111,13 +112,12 @@ class ServedEngine:
     @property
     def report(self) -> dict[str, Json]:
         """What is known of the server, for the record of an attempt."""
-        found = self.found
         return {
-            "kind": found.kind if found else None,
-            "model": found.model if found else None,
-            "version": (found.version if found else None) or "unknown",
-            "context_tokens": found.context_tokens if found else None,
-            "separates_caches": found is not None and found.interface.salts_caches,
+            "kind": self.found.kind,
+            "model": self.found.model,
+            "version": self.found.version or "unknown",
+            "context_tokens": self.found.context_tokens,
+            "separates_caches": self.found.interface.salts_caches,
         }
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
@@ -131,8 +131,7 @@ class ServedEngine:
         return Generation(completions, len(prompt), cached, clock.timing())
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        if not options or len(set(options)) != len(options):
-            raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+        calls.check_options(options)
         self._room(prompt)
         async with self._calls.clocked() as clock, self._batches.of("named"):
             for attempt in range(1, _VERDICT_ATTEMPTS + 1):
@@ -168,31 +167,28 @@ class ServedEngine:
         """End the connections; the server goes on. May be called more than once."""
         await self.connection.close()
 
-    def _asked(self) -> tuple[Found, Asked]:
-        if self.found is None:
-            raise EngineDied(f"the {self.role} engine was not started")
-        return self.found, Asked(self.found.model, self.vocabulary, self._salt)
+    @property
+    def _asked(self) -> Asked:
+        return Asked(self.found.model, self.vocabulary, self._salt)
 
     def _room(self, prompt: Sequence[int]) -> int:
         """Return how many tokens may follow a prompt. Raises RequestRefused."""
-        room = self.context_tokens - len(prompt)
-        if not prompt or room < 1:
-            raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
+        room = calls.room_behind(prompt, self.context_tokens)
         if not all(0 <= i < self.vocabulary for i in prompt):
             raise RequestRefused(f"a token id outside the vocabulary of {self.vocabulary}")
         return room
 
     async def _write(self, prompt: Sequence[int], sampling: Sampling, index: int) -> Written:
-        found, asked = self._asked()
-        sampling = replace(sampling, stop=tuple(self.tokenizer.native(text) for text in sampling.stop))
+        interface, asked = self.found.interface, self._asked
+        stop = tuple(self.tokenizer.native(text) for text in sampling.stop)
+        sampling = replace(sampling, stop=stop, seed=sampling.seed + index)
         reads_logprobs = self.settings.mean_logprobs or sampling.token_logprobs or sampling.entropies
         listed = NUM_RANKED if sampling.entropies else 0 if reads_logprobs else None
-        request = found.interface.writing(asked, prompt, sampling, index, logprobs=listed)
-        short = replace(sampling, max_tokens=1)
-        control = found.interface.writing(asked, prompt[:1], short, index, logprobs=listed)
-        reply = await self.connection.post(request.path, request.body, control.body)
+        request = interface.writing(asked, prompt, sampling, logprobs=listed)
+        control = interface.writing(asked, prompt[:1], replace(sampling, max_tokens=1), logprobs=listed)
+        reply = await self.connection.post(interface.path, request, control)
         try:
-            written = found.interface.written(reply, asked, sampling.max_tokens, sampling.stop)
+            written = interface.written(reply, asked, sampling.max_tokens)
             if reads_logprobs:
                 return await self._with_all_logprobs(prompt, written)
         except BadReply as error:
@@ -210,18 +206,18 @@ class ServedEngine:
         return replace(written, logprobs=tuple(logprobs), ranked=tuple(ranked))
 
     async def _judge(self, prompt: Sequence[int], options: Sequence[int]) -> Judged:
-        found, asked = self._asked()
-        _, judged = await discovery.judge(self.connection, found.interface, asked, prompt, options)
+        interface, asked = self.found.interface, self._asked
+        _, judged = await discovery.judge(self.connection, interface, asked, prompt, options)
         return judged
 
     async def _read(self, prompt: Sequence[int], continuation: Sequence[int]) -> tuple[float, ...]:
         """Return the log-probabilities of a continuation: in one request, or in one for each of its tokens."""
-        found, asked = self._asked()
-        request = found.interface.reading(asked, prompt, continuation)
-        control = found.interface.reading(asked, prompt[:1], continuation[:1])
+        interface, asked = self.found.interface, self._asked
+        request = interface.reading(asked, prompt, continuation)
+        control = interface.reading(asked, prompt[:1], continuation[:1])
         if request is not None and control is not None:
-            reply = await self.connection.post(request.path, request.body, control.body)
-            return found.interface.read(reply, [*prompt, *continuation], len(prompt))
+            reply = await self.connection.post(interface.path, request, control)
+            return interface.read(reply, [*prompt, *continuation], len(prompt))
         befores = [[*prompt, *continuation[:place]] for place in range(len(continuation))]
         asks = [self._judge(before, [token]) for before, token in zip(befores, continuation, strict=True)]
         judged = await gather_or_cancel(asks)

@@ -9,12 +9,12 @@ import pytest
 
 from harness import prompts
 from harness.chain import Chain, Limits, Stop
+from harness.chain.chain_state import ModelContext
 from harness.chain.step_candidates import as_candidates, offered_texts
-from harness.context import ModelContext, required_context_tokens
 from harness.engine import Completion, Role, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.methods import METHODS
-from harness.methods.method import Method
+from harness.methods.method import Method, required_context_tokens
 from harness.prompt_file import parse
 from harness.prompts import prompt_hash, reward_question, step_choice_question
 from harness.recording import Model
@@ -238,9 +238,9 @@ class PairTokenizer(ByteTokenizer):
 @pytest.mark.parametrize("tokenizer", [ByteTokenizer(), PairTokenizer()])
 def test_the_context_of_whole_steps_ends_at_the_last_blank_line(text: str, tokenizer: ByteTokenizer) -> None:
     author = model(tokenizer)
-    context = ModelContext(author, PROBLEM)
+    context = ModelContext(author.tokenizer, PROBLEM)
     num_prompt = len(context.ids)
-    context.append(tokenizer.encode(text), text, author)
+    context.append(tokenizer.encode(text), text, author.tokenizer)
     whole = text[: text.rindex("\n\n") + 2]
     assert tokenizer.decode(context.whole_steps()[num_prompt:]) == whole
     assert context.open_text == text.removeprefix(whole)
@@ -248,10 +248,10 @@ def test_the_context_of_whole_steps_ends_at_the_last_blank_line(text: str, token
 
 def test_a_blank_line_may_be_split_between_two_pieces() -> None:
     author = model(ByteTokenizer())
-    context = ModelContext(author, PROBLEM)
+    context = ModelContext(author.tokenizer, PROBLEM)
     opening = len(context.ids)
     for piece in ("one\n", "\ntwo", " three"):
-        context.append(author.tokenizer.encode(piece), piece, author)
+        context.append(author.tokenizer.encode(piece), piece, author.tokenizer)
     assert author.tokenizer.decode(context.whole_steps()[opening:]) == "one\n\n"
     assert context.open_text == "two three"
 

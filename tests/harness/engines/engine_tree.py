@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.engines.processes import starting
 from harness.engines.settings import EngineSettings
-from harness.engines.vllm_process import variables
+from harness.engines.vllm import variables
 
 
 def core(pipe: Connection) -> None:

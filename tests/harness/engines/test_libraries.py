@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.engine import Json
-from harness.engines import libraries, vllm_process
+from harness.engines import libraries, vllm
 from harness.engines.libraries import unknown_here, writes_nothing
 from harness.engines.settings import pair_settings
 from harness.weights.models import BUNDLED, pair_folder
@@ -28,7 +28,6 @@ class EngineArgs:
     max_num_seqs: int | None = None
     cpu_offload_gb: float = 0
     enforce_eager: bool = False
-    twice: int = 0
     generation_config: str = "auto"
     backend: Literal["one", "two"] | None = None
     attention_config: AttentionConfig = None
@@ -36,16 +35,6 @@ class EngineArgs:
 
 class AsyncEngineArgs(EngineArgs):
     enable_log_requests: bool = False
-"""
-
-_LIMITS = """
-class SchedulerConfig:
-    max_num_seqs: int = Field(default=DEFAULT, ge=1)
-    cpu_offload_gb: float = Field(default=0, ge=0.5, lt=8)
-    twice: int = Field(default=0, ge=0)
-
-class OtherConfig:
-    twice: int = Field(default=0, ge=9)
 """
 
 
@@ -58,7 +47,6 @@ def an_installed_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         (folder / "__init__.py").write_text("raise RuntimeError('imported')\n")
     (package / "engine" / "arg_utils.py").write_text(_DECLARATIONS)
     (package / "config" / "cache.py").write_text("from typing import Literal\nCacheDType = Literal['auto', 'fp8']\n")
-    (package / "config" / "scheduler.py").write_text(_LIMITS)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
     _forget()
@@ -67,7 +55,7 @@ def an_installed_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def _forget() -> None:
-    for cached in (libraries._declared, libraries.source, libraries._choices_of, libraries._limits):
+    for cached in (libraries._declared, libraries._source, libraries._known):
         cached.cache_clear()
 
 
@@ -84,8 +72,6 @@ def _forget() -> None:
         ("generation_config", 3, "valid: text"),
         ("backend", "three", "valid: one, two"),
         ("overrides", "x", "valid: a JSON object"),
-        ("max_num_seqs", -5, "valid: at least 1"),
-        ("cpu_offload_gb", 8, "valid: at least 0.5 and below 8"),
         ("max_num_seq", 8, "not an argument of this vLLM's engine; did you mean max_num_seqs?"),
     ],
 )
@@ -105,7 +91,7 @@ def test_what_fits_its_declaration_is_accepted() -> None:
         "backend": "two",
     }
     libraries.check("draft", values | {"attention_config": {"backend": "x"}, "overrides": {"a": 1}})
-    libraries.check("draft", {"twice": 1, "enable_log_requests": True, "generation_config": "vllm"})
+    libraries.check("draft", {"enable_log_requests": True, "generation_config": "vllm"})
 
 
 def test_without_vllm_only_what_the_harness_sets_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,15 +107,12 @@ def test_without_vllm_only_what_the_harness_sets_itself_is_refused(monkeypatch: 
 @needs_vllm
 def test_everything_that_the_harness_sets_is_refused_or_may_be_overridden() -> None:
     declared = libraries._declared()
-    assert declared is not None
     assert set(libraries._RESERVED) <= set(declared)
     assert set(libraries.UNPLANNED) <= set(declared)
     for value in ("fp8", "auto"):
         libraries.check("target", {"kv_cache_dtype": value})
     with pytest.raises(ValueError, match="valid: auto, float16, bfloat16, fp8"):
         libraries.check("target", {"kv_cache_dtype": "int3"})
-    with pytest.raises(ValueError, match=r"--target.engine max_num_seqs=-5: valid: at least 1"):
-        libraries.check("target", {"max_num_seqs": -5})
     with pytest.raises(ValueError, match="valid: awq, "):
         libraries.check("target", {"quantization": "nosuch"})
 
@@ -139,9 +122,9 @@ def test_everything_that_the_harness_sets_is_refused_or_may_be_overridden() -> N
 def test_arguments_reach_vllm_before_those_of_the_harness(tiny_models: dict[Any, Path]) -> None:
     settings = pair_settings("vllm", ("target",), dtype="float32", concurrency=4)["target"]
     own = replace(settings, arguments=(("generation_config", '"vllm"'), ("max_num_seqs", "3")))
-    made = vllm_process.engine_arguments(str(tiny_models["target"]), None, own)
+    made = vllm.engine_arguments(str(tiny_models["target"]), None, own)
     assert (made.max_num_seqs, made.generation_config) == (3, "vllm")
-    assert vllm_process.engine_arguments(str(tiny_models["target"]), None, settings).max_num_seqs == 4
+    assert vllm.engine_arguments(str(tiny_models["target"]), None, settings).max_num_seqs == 4
 
 
 OWN_CODE = {"AutoConfig": "configuration_x.XConfig", "AutoModelForCausalLM": "modeling_x.XForCausalLM"}
@@ -221,12 +204,10 @@ def test_an_encoder_is_none_of_the_models_that_write(tmp_path: Path) -> None:
 
 
 def test_nothing_is_unknown_where_no_library_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for known in (libraries._written_with, libraries._model_types, libraries._tokenizer_classes):
-        known.cache_clear()
-    monkeypatch.setattr(libraries, "source", lambda module: None)
+    _forget()
+    monkeypatch.setattr(libraries, "_source", lambda package, *files: "")
     assert unknown_here(folder_of(tmp_path, of("XForCausalLM", "x")), "vllm") is None
-    for known in (libraries._written_with, libraries._model_types, libraries._tokenizer_classes):
-        known.cache_clear()
+    libraries._known.cache_clear()
 
 
 @pytest.mark.parametrize("name", BUNDLED)

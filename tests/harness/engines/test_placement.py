@@ -12,7 +12,7 @@ from harness.engine import Role
 from harness.engines import placement
 from harness.engines.pool import EngineNeed, may_share
 from harness.engines.settings import EngineSettings, pair_settings
-from harness.engines.vllm_process import variables
+from harness.engines.vllm import variables
 from harness.settings.launch_settings import BadLaunch, Launch
 from harness.sizing.card_plan import check_shares
 from tests.harness.cards import card, put_nvidia_smi, put_tool

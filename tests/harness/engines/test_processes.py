@@ -19,7 +19,7 @@ import pytest
 
 from harness.engines import processes
 from harness.engines.settings import EngineSettings
-from harness.engines.vllm_process import variables
+from harness.engines.vllm import variables
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_SECONDS = 10.0

@@ -9,7 +9,7 @@ import pytest
 from harness.engine import Role
 from harness.engines.placement import core_lists
 from harness.engines.settings import EngineSettings, cpu_kv_bytes, pair_settings
-from harness.engines.vllm_process import variables
+from harness.engines.vllm import variables
 
 PAIR: tuple[Role, ...] = ("draft", "target")
 EIGHT = "0,1,2,3,4,5,6,7"

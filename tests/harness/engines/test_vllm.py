@@ -98,7 +98,7 @@ async def test_behind_half_a_character_the_prompts_own_stop_string_ends_nothing(
 
 async def test_an_id_that_the_model_does_not_have_is_refused(draft: VLLMEngine) -> None:
     with pytest.raises(RequestRefused, match="out of vocabulary"):
-        await draft.generate([*PROMPT, draft.process.vocabulary], Sampling(2, n=2))
+        await draft.generate([*PROMPT, draft.vocabulary], Sampling(2, n=2))
     with pytest.raises(RequestRefused, match="out of vocabulary"):
         await draft.choose([-1, *PROMPT], [40, 41])
 
@@ -176,12 +176,12 @@ async def test_tokens_come_with_their_log_probability_and_a_lower_bound_of_their
     [drawn] = (await target.generate(PROMPT, asked)).completions
     [plain] = (await target.generate(PROMPT, Sampling(12, 0.8, seed=4))).completions
     assert (plain.token_ids, plain.token_logprobs, plain.entropies) == (drawn.token_ids, None, None)
-    whole = (await reference.choose(PROMPT, range(target.process.vocabulary))).logprobs
+    whole = (await reference.choose(PROMPT, range(target.vocabulary))).logprobs
     assert drawn.token_logprobs is not None
     assert drawn.entropies is not None
     assert len(drawn.token_logprobs) == len(drawn.entropies) == drawn.num_tokens
     assert drawn.token_logprobs[0] == pytest.approx(whole[drawn.token_ids[0]], abs=1e-3)
-    known = {*sorted(range(target.process.vocabulary), key=whole.__getitem__)[-NUM_RANKED:], drawn.token_ids[0]}
+    known = {*sorted(range(target.vocabulary), key=whole.__getitem__)[-NUM_RANKED:], drawn.token_ids[0]}
     assert drawn.entropies[0] == pytest.approx(entropy_bound([whole[token] for token in known]), abs=1e-3)
 
 
@@ -244,5 +244,5 @@ async def test_a_cancelled_call_frees_its_requests(draft: VLLMEngine) -> None:
     with pytest.raises(asyncio.CancelledError):
         await call
     await asyncio.sleep(0.1)
-    assert draft.process.llm is not None
-    assert draft.process.llm.get_num_unfinished_requests() == 0
+    assert draft.llm is not None
+    assert draft.llm.get_num_unfinished_requests() == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.engine import EngineDied, Role, Sampling
-from harness.engines import calls, vllm_process
+from harness.engines import calls, vllm
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
@@ -42,9 +42,9 @@ async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone_and
     options, sampling = list(range(20, 26)), Sampling(16)
     engine = await VLLMEngine.start(str(tiny_models["target"]), "target", served, tmp_path / "log")
     try:
-        monkeypatch.setattr(vllm_process, "lora_request", lambda _: LoRARequest("bad", 2, str(tmp_path / "none")))
+        monkeypatch.setattr(vllm, "lora_request", lambda _: LoRARequest("bad", 2, str(tmp_path / "none")))
         with pytest.raises(EngineDied, match="cannot serve the adapter"):
-            await engine.process._load_adapter(engine.process.llm)
+            await engine._load_adapter(engine.llm)
         crowd = [engine.generate([i, *PROMPT], Sampling(24, 1.0, seed=i)) for i in range(3, 9)]
         choice, written, _ = await asyncio.gather(
             engine.choose(PROMPT, options), engine.generate(PROMPT, sampling), asyncio.gather(*crowd)
@@ -71,7 +71,7 @@ async def test_a_dead_engine_is_started_once_more_and_answers_and_ends_where_it_
     monkeypatch.setattr(calls, "StallClock", _CountingClock)
     # In the usual way no prompt is split on a CPU, because of requests with seeds. Here these fit into one batch.
     chunks = {"enable_chunked_prefill": True, "max_num_batched_tokens": 128}
-    monkeypatch.setattr(vllm_process, "_batching", lambda *_: chunks)
+    monkeypatch.setattr(vllm, "_batching", lambda *_: chunks)
     prompt, environment, log = PROMPT[:20], dict(os.environ), tmp_path / "log"
     engine = await VLLMEngine.start(str(tiny_models["draft"]), "draft", tiny_settings()["draft"], log)
     try:
@@ -91,8 +91,8 @@ async def test_a_dead_engine_is_started_once_more_and_answers_and_ends_where_it_
         assert all(ids_of(r.completions[0])[:20] == ids_of(before.completions[0])[:20] for r in replies)
         assert not alive(first_processes)
 
-        assert engine.process._stall_clock is not None
-        engine.process._stall_clock._limit = 4.0
+        assert engine._stall_clock is not None
+        engine._stall_clock._limit = 4.0
         second_processes = processes_of(engine)
         call = asyncio.create_task(engine.generate(prompt, Sampling(400, 2.0, n=4)))
         await asyncio.sleep(0.2)

@@ -15,7 +15,7 @@ import pytest
 from harness.engines import vllm_plugin
 from harness.engines.processes import MARK
 from harness.engines.settings import Device, EngineSettings
-from harness.engines.vllm_process import variables
+from harness.engines.vllm import variables
 from harness.weights import models
 from tests.harness import multibyte
 from tests.requirements import require_tool
@@ -178,9 +178,9 @@ CONTINUED = 10
 def own_stream() -> Iterator[None]:
     """Begin with vLLM's own stream, and leave behind what an earlier test has installed."""
     was_installed = is_installed()
-    vllm_plugin.unprime_decode_streams()
+    restore()
     yield
-    vllm_plugin.unprime_decode_streams()
+    restore()
     if was_installed:
         vllm_plugin.prime_decode_streams()
 
@@ -189,6 +189,13 @@ def module() -> Any:
     import tokenizers.decoders
 
     return tokenizers.decoders
+
+
+def restore() -> None:
+    """Undo `prime_decode_streams`."""
+    if vllm_plugin.PrimedStream.original is not None:
+        module().DecodeStream = vllm_plugin.PrimedStream.original
+        vllm_plugin.PrimedStream.original = None
 
 
 def is_installed() -> bool:

@@ -14,11 +14,10 @@ import pytest
 import pytest_asyncio
 
 from harness.engine import EngineDied, Role, Sampling
-from harness.engines import calls, vllm_process
+from harness.engines import calls, vllm
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import DEFAULT_TOKENS, PROPOSERS, DraftSampling, Proposer, Speculation
-from harness.engines.vllm import VLLMEngine
-from harness.engines.vllm_process import engine_arguments, model_runner_of
+from harness.engines.vllm import VLLMEngine, engine_arguments, model_runner_of
 from tests.harness.conftest import save_tiny_model, save_tokenizer
 from tests.harness.engines.heads import EAGLE3_CONFIG, MTP_CONFIG, save_config, target_config
 from tools.bench.instant_core import InstantCore, Script, instant_cores
@@ -172,7 +171,7 @@ async def engine(
 ) -> AsyncIterator[VLLMEngine]:
     """An engine over scripted cores, with a limit of half a second."""
     monkeypatch.setenv(calls.LIMIT, str(LIMIT_SECONDS))
-    monkeypatch.setattr(vllm_process, "_DEATH_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(vllm, "_DEATH_POLL_SECONDS", 0.05)
     monkeypatch.setattr("tools.bench.instant_core.InstantCore", Core)
     monkeypatch.setattr(Core, "started", [])
     settings = EngineSettings(dtype="float32", max_num_seqs=8, enforce_eager=True)
@@ -234,7 +233,7 @@ async def test_a_request_that_meets_the_engine_in_the_moment_of_its_death_does_n
     from vllm.v1.engine.async_llm import AsyncLLM
 
     Core.started[0].is_dead = True
-    llm = engine.process.llm
+    llm = engine.llm
     assert llm is not None
     while not llm.errored:
         await asyncio.sleep(0.01)
@@ -279,7 +278,7 @@ async def test_a_start_has_a_limit_of_its_own(
 ) -> None:
     monkeypatch.setattr("tools.bench.instant_core.InstantCore", Core)
     monkeypatch.setattr(Core, "steps", _silent())
-    monkeypatch.setattr(vllm_process, "START_SECONDS", 1)
+    monkeypatch.setattr(vllm, "START_SECONDS", 1)
     settings = EngineSettings(dtype="float32", max_num_seqs=8, enforce_eager=True)
     with instant_cores(Script([REPLY, REPLY])), pytest.raises(EngineDied, match="first requests within 1 s"):
         await VLLMEngine.start(str(tiny_models["draft"]), "draft", settings, tmp_path / "log")

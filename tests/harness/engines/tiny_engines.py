@@ -23,8 +23,8 @@ def tiny_settings() -> dict[Role, EngineSettings]:
 
 
 def processes_of(engine: VLLMEngine) -> set[psutil.Process]:
-    assert engine.process.processes is not None
-    return engine.process.processes.find()
+    assert engine.processes is not None
+    return engine.processes.find()
 
 
 def alive(processes: set[psutil.Process]) -> list[psutil.Process]:

@@ -9,10 +9,10 @@ import pytest
 
 from harness import train
 from harness.training import flags
-from harness.training.hyperparameters import Task, preset, preset_names
+from harness.training.hyperparameters import Task, presets
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", list(presets()))
 @pytest.mark.parametrize("task", ["align", "select"])
 def test_the_flags_of_a_preset_are_valid(task: Task, name: str, tmp_path: Path) -> None:
     request = requested(task, tmp_path, "--preset", name, "--skip", "3", "--problems", "7", "--", "--limit", "5")
@@ -41,8 +41,3 @@ def requested(task: Task, folder: Path, *words: str) -> flags.TrainingRequest:
     """Return the request of a command line."""
     command = {"align": train.align, "select": train.select}[task]
     return flags.training_request(task, command.make_context(task, ["--output", str(folder), *words]).params)
-
-
-def test_a_preset_that_there_is_not_is_named() -> None:
-    with pytest.raises(ValueError, match=r"--preset none: unknown; valid: r1-32b, cpu"):
-        preset("none", "align")

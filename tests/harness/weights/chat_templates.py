@@ -216,12 +216,6 @@ SENT = (
         "<|bot|><|head|>system<|/head|>\n\nToday Date: 01 Mar 2026<|eot|>" + _LLAMA_USER,
         "<|eot|>" + _LLAMA_USER,
     ),
-    Case(
-        "a date without a value of its own",
-        _LLAMA,
-        "<|bot|><|head|>system<|/head|>\n\nToday Date: 01 Mar 2026<|eot|>" + _LLAMA_USER,
-        "<|eot|>" + _LLAMA_USER,
-    ),
     Case("Granite", GRANITE, _USER + _REPLY, _AGAIN),
     Case(
         "Granite thinking",

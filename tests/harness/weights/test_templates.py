@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import prompts
-from harness.context import ModelContext
+from harness.chain.chain_state import ModelContext
 from harness.engines.served import discovery
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
@@ -260,9 +260,9 @@ def test_a_draft_and_a_target_with_different_tags_read_one_chain(
     canonical: HFTokenizer, magistral: HFTokenizer
 ) -> None:
     draft, target = (Model(_Engine(t), role, new_trace()) for t, role in ((canonical, "draft"), (magistral, "target")))  # type: ignore[arg-type]
-    context = ModelContext(target, PROBLEM)
+    context = ModelContext(target.tokenizer, PROBLEM)
     step = "It is 2.\n</think>\n\n"
-    context.append(canonical.encode(step), step, draft)
+    context.append(canonical.encode(step), step, draft.tokenizer)
     assert magistral.decode(context.ids).endswith(f"<think>\nIt is 2.\n{THINK_END}\n\n".replace("<think>\n", "<think>"))
     assert magistral.encode_template("[/THINK]")[0] in context.ids
 
@@ -272,7 +272,7 @@ def test_two_readings_of_one_vocabulary_do_not_share_ids_of_tags(canonical: HFTo
     assert own.fingerprint == canonical.fingerprint
     reader, author = (Model(_Engine(t), role, new_trace()) for t, role in ((own, "target"), (canonical, "draft")))  # type: ignore[arg-type]
     step = "Yes.</think>"
-    read = ModelContext(reader, PROBLEM).read(canonical.encode(step), step, author)
+    read = ModelContext(reader.tokenizer, PROBLEM).read(canonical.encode(step), step, author.tokenizer)
     assert own._backend.decode(list(read), skip_special_tokens=False) == "Yes.[/T]"
 
 

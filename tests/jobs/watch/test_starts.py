@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from harness.engine import Role
-from harness.engines import start_log
+from harness.engines import processes
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -36,7 +36,7 @@ LOADED = "(Worker pid=2) INFO [default_loader.py:501] Loading weights took 0.01 
 def log_of(run: RunFolder, shard: int, role: Role = "target") -> Path:
     path = run.logs_dir / f"shard-{shard}" / f"{role}.log"
     path.parent.mkdir(exist_ok=True)
-    start_log.begin(path, role)
+    processes.log_start(path, role)
     return path
 
 
@@ -82,7 +82,7 @@ def test_the_progress_line_follows_the_start_of_an_engine_through_its_phases(
     assert at() == "target: capturing CUDA graphs (40 %)"
     add(log, "INFO [core.py:402] init engine (profile, create kv cache, warmup model) took 0.77 s")
     assert at() == "target: first requests of the warm-up"
-    start_log.end(log, "target", is_ready=True)
+    processes.log_end_of_start(log, "target", is_ready=True)
     assert at() == "engines are starting"
     log_of(run, 0, "draft")
     assert at() == "draft: importing vLLM"
@@ -92,9 +92,9 @@ def test_much_output_of_an_engine_does_not_hide_its_start(tmp_path: Path) -> Non
     log = log_of(plan(tmp_path), 0)
     add(log, LOADING, *["a warning of a library"] * 10_000)
     assert log.stat().st_size > 128 << 10
-    assert start_log.phase(log) == "target: loading weights"
-    start_log.end(log, "target", is_ready=True)
-    assert start_log.phase(log) is None
+    assert processes.start_phase(log) == "target: loading weights"
+    processes.log_end_of_start(log, "target", is_ready=True)
+    assert processes.start_phase(log) is None
 
 
 def test_workers_at_different_phases_are_told_apart_by_their_shards(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_workers_at_different_phases_are_told_apart_by_their_shards(tmp_path: Pa
     add(logs[1], LOADING)
     ends = " · target: importing vLLM (2 workers); target: loading weights (1 worker)"
     assert progress_line(follower.poll()).endswith(ends)
-    start_log.end(logs[0], "target", is_ready=True)
-    start_log.end(logs[2], "target", is_ready=True)
+    processes.log_end_of_start(logs[0], "target", is_ready=True)
+    processes.log_end_of_start(logs[2], "target", is_ready=True)
     assert progress_line(follower.poll()).endswith(" · target: loading weights")
     follower.progress.in_flight.add("of another worker")
     assert progress_line(follower.progress).endswith(" · target: loading weights (1 worker)")
@@ -115,7 +115,7 @@ def test_workers_at_different_phases_are_told_apart_by_their_shards(tmp_path: Pa
 def test_a_start_that_failed_was_killed_or_is_of_an_earlier_launch_is_not_waited_for(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=3)
     failed, killed, earlier = (log_of(run, shard) for shard in range(3))
-    start_log.end(failed, "target", is_ready=False)
+    processes.log_end_of_start(failed, "target", is_ready=False)
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
     killed.write_text(killed.read_text().replace(f"process {os.getpid()} on", f"process {ended.pid} on"))
@@ -168,7 +168,7 @@ def test_the_installed_vllm_prints_what_tells_the_phases() -> None:
         for name in ("v1", "model_executor/model_loader", "compilation")
         for path in (root / name).rglob("*.py")
     ]
-    for line in start_log._PHASES:
+    for line in processes.PHASES:
         assert any(line in source for source in sources), line
     assert any("checkpoint shards" in source and "% Completed" in source for source in sources)
 

@@ -54,12 +54,11 @@ def vllm(tokenizer: HFTokenizer) -> Iterator[FakeServer]:
 @contextlib.asynccontextmanager
 async def connected(fake: FakeServer, *, logprobs: bool = True) -> AsyncIterator[ServedEngine]:
     settings = EngineSettings(kind="served", mean_logprobs=logprobs, server=fake.served_model)
-    engine = ServedEngine("target", settings, fake.connection(), fake.tokenizer)
+    link = fake.connection()
     try:
-        await engine.connect()
-        yield engine
+        yield await ServedEngine.connected("target", settings, link, fake.tokenizer)
     finally:
-        await engine.close()
+        await link.close()
 
 
 def in_process(tokenizer: HFTokenizer) -> ScriptedEngine:

@@ -15,7 +15,7 @@ from harness.recording import Model
 from harness.trace import Candidate, Decision, Purpose, Step, StepRole, Verdict
 
 
-class Writing(ChainState):
+class Proposals(ChainState):
     """Requests for text: each is sent in the chain's context, within its limits, with a seed of its own."""
 
     async def propose(
@@ -119,7 +119,8 @@ class Writing(ChainState):
         repeats = bool(self.steps) and is_repeat(step, self.steps[-1])
         if ends.chain or (repeats and self.reasoning and not ends.thought):
             return
-        context = [*self._contexts[model.role].ids, *self._contexts[model.role].read(step.token_ids, step.text, model)]
+        own = self._contexts[model.role]
+        context = [*own.ids, *own.read(step.token_ids, step.text, model.tokenizer)]
         with contextlib.suppress(Stop):
             sampling = self._sampling(model, context, "draft", max_tokens, ahead=[step])
             model.begin(context, sampling, step=len(self.steps) + 1)
