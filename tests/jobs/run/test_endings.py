@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         assert isinstance(engine, ScriptedEngine)
         refused = engine._admit
 
-        def admit(number: int, prompt: list[int], tokens: int) -> None:
-            refused(number, prompt, 0 if switch["on"] and FIRST in engine.tokenizer.decode(prompt) else tokens)
+        def admit(prompt: Sequence[int], tokens: int) -> None:
+            refused(prompt, 0 if switch["on"] and FIRST in engine.tokenizer.decode(prompt) else tokens)
 
         monkeypatch.setattr(engine, "_admit", admit)
         return engine
