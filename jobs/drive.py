@@ -244,9 +244,9 @@ class _Round:
             return
         runs = [prepared.run for prepared in launches]
         parts = [(run, by_shard(run, read_endings(run)).unfinished_shards) for run in runs]
-        most = max(len(shards_left) for _, shards_left in parts)
+        most = max(len(left) for _, left in parts)
         workers = [[(run, [left[number]]) for run, left in parts if number < len(left)] for number in range(most)]
-        jobs = submit_parts_here(runs[0], workers)
+        jobs = submit_parts_here(runs[0], workers) if workers else []  # another launch may have finished them
         if self.lines.is_several:
             follow_several(runs, jobs, self.console)
         else:
