@@ -197,18 +197,12 @@ def _short(text: str | None, characters: int = 60) -> str:
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of texts that may be hostile."""
+    """Print a table."""
     import sys
 
-    from rich import box
-    from rich.table import Table
+    from harness.cli.screen import Column, Screen, Table
 
-    from warehouse.display import plain, print_table
-
-    table = Table(*columns, box=box.SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*(plain(cell) for cell in row))
-    print_table(table, sys.stdout)
+    Screen(sys.stdout).table(Table([Column(name) for name in columns], list(rows)))
 
 
 def _load(folders: Iterable[RunFolder], database: Path) -> None:

@@ -11,18 +11,18 @@ import json
 import socket
 import sys
 from collections.abc import Collection, Container, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness import environment, prompt_file
-from harness.checks.finding import Check, Question, Status
+from harness.checks.finding import Check, Question, Status, proposer_of
 from harness.engine import Role
 from harness.engines import registry, speculation
 from harness.engines.served.address import is_address
-from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
+from harness.engines.speculation import proposing_roles
 from harness.methods import build
 from harness.plural import counted
 from harness.problems import own_problems
@@ -30,6 +30,7 @@ from harness.settings.declaration import flag
 from harness.settings.launch_settings import Cluster, PartialLaunch
 from harness.settings.layers import merged_flags
 from harness.settings.method_options import LaunchCommand
+from harness.settings.roles import ModelSettings
 from harness.weights import adapter, models
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ _MARKS: Mapping[Status, tuple[str, str]] = {
     "failure": ("FAILURE", "bold red"),
 }
 _WIDTH_OF_A_FILE = 160
-_T = TypeVar("_T")
 _COMMON = {"method", "dataset", "draft", "target", "config", "profile"}
 _EXAMPLES = """\b
 Examples:
@@ -120,66 +120,28 @@ def _check_used(launch: PartialLaunch, typed: Collection[str]) -> None:
 def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     """Return what is to be checked for a launch. Raises ValueError with one line."""
     from jobs.preparation import sbatch_options
-    from jobs.run import served
+    from jobs.run import model_settings, served
     from jobs.submission.submit import ControllerSilent, resolve
 
     try:
         cluster = "slurm" if on_node else resolve(launch.cluster)
     except ControllerSilent:  # what is wrong is among the answers
         cluster = "slurm"
-    roles = _roles(launch)
-    servers = served.addresses(launch, roles)
-    return Question(
-        engine="served" if servers and set(roles) <= set(servers) else launch.engine,
-        output=str(launch.output.absolute()),
-        models={role: name for role, name in _models(launch, cluster).items() if role not in servers},
-        servers={role: address.root for role, address in servers.items()},
-        tokenizers=_given({role: _absolute_folder(own.tokenizer) for role, own in launch.roles.items()}),
-        served_models=_given({role: own.served_model for role, own in launch.roles.items()}),
-        tensor_parallel=_given({role: own.tensor_parallel for role, own in launch.roles.items()}),
-        memory=_given({role: own.memory for role, own in launch.roles.items()}),
-        cards={role: own.gpus for role, own in launch.roles.items() if role in roles},
-        selection_adapter=_adapter(launch.target.adapter),
-        speculator=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
-        spec_decode=_proposer(launch),
-        spec_sampling=launch.spec_sampling,
-        spec_tokens=tokens_at_a_time(_proposer(launch), launch.spec_tokens) or 0,
-        **_conventions(launch),
-        temperature=launch.temperature_of("target"),
-        method=launch.method,
-        params=launch.parameters if launch.method else {},
-        prompts=prompt_file.load(launch.prompts).stored if launch.prompts else None,
-        dataset=_absolute_dataset(launch.dataset),
-        split=launch.split,
-        columns=launch.columns,
-        data_dir=str(launch.data_dir.absolute()) if launch.data_dir else None,
-        seed=launch.seed,
-        token_budget=launch.token_budget,
-        max_context=launch.max_context,
-        dtype=launch.dtype,
-        concurrency=launch.concurrency,
-        cluster=cluster,
-        sbatch=sbatch_options(launch),
-        workers_per_task=launch.workers_per_task,
-        tasks=-(-launch.shards // (launch.shards_per_task * launch.workers_per_task)),
-    )
-
-
-def _conventions(launch: PartialLaunch) -> dict[str, Any]:
-    """Return what was asked for each model's prompts. Raises ValueError, also for an argument that no engine gets."""
-    from jobs.run.model_settings import conventions_of, recorded
-
     for role in launch.roles:
-        recorded(launch, role, "vllm" if launch.engine == "auto" else launch.engine)
-    asked = {role: conventions_of(launch, role) for role in launch.roles}
-    return {
-        "templates": {role: own.values for role, own in asked.items() if own.variables},
-        "thinking_tags": _given({role: own.thinking_tags for role, own in asked.items()}),
-    }
-
-
-def _given(values: Mapping[Role, _T | None]) -> dict[Role, _T]:
-    return {role: value for role, value in values.items() if value is not None}
+        model_settings.recorded(launch, role, "vllm" if launch.engine == "auto" else launch.engine)
+    roles = _roles(launch)
+    served.addresses(launch, roles)
+    prompts, sbatch = prompt_file.load(launch.prompts).stored if launch.prompts else None, sbatch_options(launch)
+    data_dir = str(launch.data_dir.absolute()) if launch.data_dir else None
+    named = launch.target.adapter
+    launch = launch.changed(
+        output=launch.output.absolute(),
+        dataset=_absolute_dataset(launch.dataset),
+        data_dir=None,
+        spec_model=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
+        target=replace(launch.target, adapter=adapter.read(named).path if named else None),
+    )
+    return Question(launch, _models(launch, roles, cluster), data_dir, prompts, cluster, sbatch)
 
 
 def _roles(launch: PartialLaunch) -> tuple[Role, ...]:
@@ -187,38 +149,29 @@ def _roles(launch: PartialLaunch) -> tuple[Role, ...]:
     if launch.method is None:
         return tuple(role for role, name in launch.models.items() if name is not None)
     roles = build(launch.method, dict(launch.parameters)).roles
-    return (*roles, *proposing_roles(_proposer(launch), launch.spec_model))
+    return (*roles, *proposing_roles(proposer_of(launch), launch.spec_model))
 
 
-def _models(launch: PartialLaunch, cluster: Cluster) -> Mapping[Role, str]:
+def _models(launch: PartialLaunch, roles: tuple[Role, ...], cluster: Cluster) -> dict[Role, ModelSettings]:
     """Return the models by role: the named ones, and the method's default where one is missing."""
     if not registry.capabilities(launch.engine).runs_models:
         return {}
-    named = {role: _absolute(name) for role, name in launch.models.items() if name is not None}
-    if launch.method is None:
-        return named
-    device = "gpu" if cluster == "slurm" else environment.accelerator()
-    compares = build(launch.method, dict(launch.parameters)).asks_equivalence
-    return models.by_role(launch.method, _roles(launch), named, device, compares=compares).names
+    names = {role: _absolute(name) for role, name in launch.models.items() if name is not None}
+    if launch.method is not None:
+        device = "gpu" if cluster == "slurm" else environment.accelerator()
+        compares = build(launch.method, dict(launch.parameters)).asks_equivalence
+        names = dict(models.by_role(launch.method, roles, names, device, compares=compares).names)
+    own = {role: launch.roles[role] for role in names}
+    tokenizers = {role: told.tokenizer and _absolute_folder(told.tokenizer) for role, told in own.items()}
+    return {
+        role: replace(told, model=names[role], tokenizer=tokenizers[role], dtype=launch.dtype_of(role))
+        for role, told in own.items()
+    }
 
 
-def _proposer(launch: PartialLaunch) -> Proposer | None:
-    """Return who proposes tokens. Raises ValueError where the flags contradict each other."""
-    if launch.method is None and launch.spec_decode is None:
-        return None
-    proposing = proposer(launch.method or "specdecode", launch.spec_decode)
-    check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
-    return proposing
-
-
-def _adapter(folder: str | None) -> str | None:
-    """Return the folder of the selection adapter. Raises ValueError where it is not one."""
-    return adapter.read(folder).path if folder else None
-
-
-def _absolute_folder(name: str | None) -> str | None:
+def _absolute_folder(name: str) -> str:
     """Return a folder as an absolute path, any other name as it is."""
-    folder = None if name is None else models.folder_named(name)
+    folder = models.folder_named(name)
     return name if folder is None else str(folder.absolute())
 
 
@@ -233,13 +186,10 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
 
     `further_names` are valid beside the models' names.
     """
-    if (folder := models.folder_named(name)) is not None:
-        return str(folder.absolute())
-    if is_address(name):
-        return name
-    if name.lower() not in {models.SMOLLM, *models.BUNDLED} and name.lower() not in further_names:
+    is_known = name.lower() in {models.SMOLLM, *models.BUNDLED} or name.lower() in further_names
+    if models.folder_named(name) is None and not is_address(name) and not is_known:
         models.resolve(name)
-    return name
+    return _absolute_folder(name)
 
 
 def _look(question: Question) -> list[Check]:

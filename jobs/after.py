@@ -52,7 +52,7 @@ class WarehouseFailed(RuntimeError):
 @contextmanager
 def _warehouse_errors() -> Iterator[None]:
     from warehouse.database import DatabaseError, WarehouseError
-    from warehouse.formatting import one_line
+    from warehouse.files import one_line
     from warehouse.summary import UnknownRun
 
     try:

@@ -34,7 +34,7 @@ from harness.engines import registry
 from harness.engines.scripted import SCRIPTED_SECONDS
 from harness.gpus import visible_gpus
 from harness.settings.launch_settings import PartialLaunch
-from harness.sizing.run_sizing import ModelFiles
+from harness.sizing.card_plan import ModelFiles
 from harness.weights import models
 from jobs.finished.grading import finished_samples
 from jobs.run.endings import by_shard

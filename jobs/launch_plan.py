@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
+from harness.cli.number_format import hours
 from harness.engines import placement
 from harness.plural import counted
 from jobs.preparation import PreparedLaunch, distinct
@@ -123,11 +124,6 @@ class OverBudget(ValueError):
 def unit(*, has_gpu: bool) -> str:
     """Return what is counted: GPU-hours, or hours of workers that have no GPU."""
     return "GPU-hours" if has_gpu else "worker-hours without a GPU"
-
-
-def hours(number: float) -> str:
-    """Return hours with as many digits as say something."""
-    return f"{number:,.1f}" if number >= 1 else f"{number:.2g}"
 
 
 def is_cost_said(prepared: PreparedLaunch) -> bool:

@@ -50,7 +50,7 @@ _ENDS_REPLY = "eos"
 _METHOD = "vanilla"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _OF_THE_PAIR = (
-    "draft", "reward", "selection", "speculator", "method_source", "preset", "tag",
+    "draft", "reward", "speculator", "method_source", "preset", "tag",
 )  # fmt: skip
 """Fields of a specification that a run of the target alone does not have."""
 _OF_THE_PAIRS_ENGINES = ("spec_decode", "spec_tokens", "spec_sampling", "logprobs")
@@ -389,7 +389,7 @@ def _spec(spec: RunSpec, launch: Launch, name: str, problems: list[Problem], see
     without_pair: dict[str, Any] = dict.fromkeys(_OF_THE_PAIR)
     engine = replace(spec.engine, take_turns=False, **none)
     assert spec.target is not None  # checked by `plan`
-    target = replace(spec.target, settings=replace(spec.target.settings, memory=None))
+    target = replace(spec.target, memory=None, adapter=None)
     return replace(
         spec,
         **without_pair,

@@ -34,5 +34,4 @@ def with_settings(spec: RunSpec, role: Role, **changes: Any) -> RunSpec:
     """The specification with other settings of one of its models."""
     model = spec.models[role]
     assert model is not None
-    told = replace(model, settings=replace(model.settings, **changes))
-    return replace(spec, **{role: told})  # type: ignore[arg-type]
+    return replace(spec, **{role: replace(model, **changes)})  # type: ignore[arg-type]

@@ -90,9 +90,9 @@ def main(paths: tuple[Path, ...], workers: int | None) -> None:
     The exit code is 1 where the machine failed, so that drafts have no grade; the same command grades them.
     """
     from grading import GraderFailed
+    from harness.cli.screen import printable
     from jobs.run import trace_files
     from jobs.run.folder import run_folders
-    from warehouse.display import printable
 
     folders = run_folders(path for path in paths if path.is_dir())
     if not folders:

@@ -34,11 +34,11 @@ from warehouse.files import (
     check_readable,
     copy,
     missing,
+    one_line,
     say_waiting,
     successor,
     write_lock,
 )
-from warehouse.formatting import one_line
 from warehouse.schema import format_digest, tables_sql, views_sql
 
 Connection = duckdb.DuckDBPyConnection

@@ -17,6 +17,7 @@ from typing import Any, get_args
 from harness.engine import Role
 from warehouse.comparison.outcomes import read_outcomes
 from warehouse.database import Connection, WarehouseError, rows
+from warehouse.model_columns import column_of
 from warehouse.statistics.bounded import accuracy
 from warehouse.statistics.intervals import Interval
 
@@ -87,7 +88,7 @@ def export_inspect(connection: Connection, run_id: str, path: Path) -> int:
 def _spec(run: Row) -> Any:
     from inspect_ai import log
 
-    models = {role: run[f"{role}_path"] for role in get_args(Role) if run[f"{role}_name"]}
+    models = {role: run[column_of(role, "path")] for role in get_args(Role) if run[column_of(role, "model")]}
     run_columns = {name: _plain(value) for name, value in run.items() if name != "params"}
     return log.EvalSpec(
         eval_id=run["spec_id"],

@@ -52,8 +52,8 @@ def __getattr__(name: str) -> Any:
 
 def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
     """Print what was loaded and what was left out; return the exit code."""
+    from harness.cli.screen import printable
     from warehouse.database import WarehouseError
-    from warehouse.display import printable
     from warehouse.loading.replacement import (
         RunForbidden,
         describe,

@@ -64,8 +64,8 @@ def usage_errors() -> Iterator[None]:
     except BrokenPipeError:  # the reader of our output has what it wanted, as `head` does; click ends the command
         raise
     except _foreseen() as error:
-        from warehouse.display import printable
-        from warehouse.formatting import one_line
+        from harness.cli.screen import printable
+        from warehouse.files import one_line
 
         raise click.UsageError(printable(one_line(error))) from error
 

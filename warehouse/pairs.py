@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from warehouse.database import Connection, Record, rows
+from warehouse.model_columns import model_columns
 from warehouse.statistics.intervals import Floats
 from warehouse.statistics.ratios import Fractions
 from warehouse.statistics.run_factor import RunFactor, run_factor
@@ -17,14 +18,9 @@ _ALIKE = (
     "concurrency",
     "samples_in_flight",
     "top_p",
-    "target_sampling",
-    "target_template",
-    "target_thinking_tags",
-    "engine_target_arguments",
     "token_budget",
     "engine_kind",
-    "engine_dtype",
-    "engine_target_tensor_parallel",
+    *model_columns("sampling", "template", "thinking_tags", "engine", "dtype", "tensor_parallel", owners=("target",)),
 )
 """Not the temperature: SCoT's baseline is greedy. Not the number of devices that the engines hold: with a draft on a
 device of its own it is one more, which takes nothing from the target, and the target's width is compared."""
@@ -91,14 +87,16 @@ def unlike_baseline(run: Record, baseline: Record, *, across_concurrencies: bool
 
 _NEWEST = 30
 """Runs of one setting that are used, the newest; nights would add up without end."""
-_WORK = """
-    method, params, dataset_hash, samples, draft_fingerprint, target_fingerprint, selection_fingerprint,
-    reward_fingerprint, speculator_fingerprint, engine_dtype, temperature, top_p, draft_sampling, target_sampling,
-    draft_template, target_template, draft_thinking_tags, target_thinking_tags, token_budget,
-    prompt_hash, engine_max_context,
-    engine_draft_tensor_parallel, engine_target_tensor_parallel, engine_draft_memory, engine_target_memory,
-    engine_spec_decode, engine_spec_tokens, engine_spec_sampling, engine_logprobs, engine_take_turns,
-    engine_draft_gpus, engine_target_gpus, engine_draft_arguments, engine_target_arguments
+_MODELS = ", ".join(
+    [
+        *model_columns("fingerprint", owners=("draft", "target", "reward", "speculator")),
+        *model_columns("adapter.fingerprint", "sampling", "template", "thinking_tags"),
+        *model_columns("dtype", "tensor_parallel", "memory", "gpus", "engine"),
+    ]
+)
+_WORK = f"""
+    method, params, dataset_hash, samples, temperature, top_p, token_budget, prompt_hash, engine_max_context,
+    engine_spec_decode, engine_spec_tokens, engine_spec_sampling, engine_logprobs, engine_take_turns, {_MODELS}
 """
 """Columns of `run` in which runs of one setting agree: everything but seed, tag and time."""
 _REPEATED = f"""

@@ -6,21 +6,20 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from harness.cli.number_format import NOTHING, fixed, span
+from harness.cli.screen import Column, Line, Page, Screen, Table
 from harness.plural import counted
 from jobs.arguments import RunName
-from warehouse.display import plain, print_table
 from warehouse.files import WarehouseError
-from warehouse.formatting import NOTHING, fixed, span
 from warehouse.options import WarehouseCommand, database_option, default_database, format_option, wait_option
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from warehouse.database import Connection, Record
 
 RATES = {
@@ -91,16 +90,11 @@ def left_out(probe: Record) -> Iterator[str]:
 
 def table(probe: Record) -> Table:
     """Return the rates as a table: a row for all decisions, for each third of the chain and for each threshold."""
-    shown = Table(box=box.SIMPLE_HEAD)
-    shown.add_column("")
-    for heading in RATES.values():
-        shown.add_column(heading, justify="right")
-    for name, *cells in cells_of(probe["estimates"]):
-        shown.add_row(plain(name), *cells)
-    return shown
+    columns = [Column(""), *(Column(heading, is_right=True) for heading in RATES.values())]
+    return Table(columns, list(_cells(probe["estimates"])))
 
 
-def cells_of(estimates: Sequence[Record]) -> Iterator[tuple[str, ...]]:
+def _cells(estimates: Sequence[Record]) -> Iterator[tuple[str, ...]]:
     """Yield a row of cells for each group of decisions: its name, and the rates in the order of RATES."""
     groups: dict[tuple[str, str], dict[str, Record]] = {}
     for row in estimates:
@@ -129,13 +123,10 @@ def _area(row: Record, name: str) -> str:
     return f"{fixed(row[name], 3)} ({span(row['low_95'], row['high_95'], 3)})"
 
 
-def print_found(probe: Record, console: Console) -> None:
+def print_found(probe: Record, out: IO[str] | Console) -> None:
     """Print a probe's result for people."""
-    for line in lines(probe):
-        console.print(plain(line), soft_wrap=False)
-    print_table(table(probe), console.file)
-    for line in (*areas(probe), EXPLAINED):
-        console.print(plain(line), soft_wrap=False)
+    page: Page = [*map(Line, lines(probe)), table(probe), *map(Line, (*areas(probe), EXPLAINED))]
+    Screen(out, is_fitted=True).show(page)
 
 
 @click.command(cls=WarehouseCommand)
@@ -157,7 +148,7 @@ def main(run: str, database: Path | None, output_format: str | None, wait_second
         json.dump(probe, sys.stdout, indent=2)
         print()
     else:
-        print_found(probe, Console(highlight=False))
+        print_found(probe, sys.stdout)
 
 
 if __name__ == "__main__":

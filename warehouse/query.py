@@ -26,7 +26,7 @@ from warehouse.options import (
 )
 
 if TYPE_CHECKING:
-    from warehouse.answer import Answer
+    from harness.cli.screen import Table
     from warehouse.database import Connection
 
 _BY_ENDING: dict[str, QueryFormat] = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".txt": "table"}
@@ -56,16 +56,19 @@ def description(query: Path) -> str:
     return " ".join(line.removeprefix("--").strip() for line in opening)
 
 
-def _listing(connection: Connection) -> Answer:
-    from warehouse.answer import Answer
-
+def _listing(connection: Connection) -> Table:
     queries = [("query", name, description(path)) for name, path in named_queries().items()]
-    return Answer(["kind", "name", "comment"], iter([[*connection.execute(_LIST).fetchall(), *queries]]))
+    return _table(("kind", "name", "comment"), [*connection.execute(_LIST).fetchall(), *queries])
 
 
-def _description(connection: Connection, name: str) -> Answer:
+def _table(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Table:
+    from harness.cli.screen import Column, Table
+
+    return Table([Column(name) for name in names], rows)
+
+
+def _description(connection: Connection, name: str) -> Table:
     """Return the columns of a table or view with type and meaning. Raises WarehouseError for any other name."""
-    from warehouse.answer import Answer
     from warehouse.schema import Column, comment, comments_of_tables
 
     columns = [Column(*row) for row in connection.execute(_COLUMNS).fetchall()]
@@ -74,7 +77,7 @@ def _description(connection: Connection, name: str) -> Answer:
     if not found:
         names = ", ".join(str(entry[1]) for entry in connection.execute(_LIST).fetchall())
         raise WarehouseError(f"no table or view {name!r}; there are: {names}")
-    return Answer(["column", "type", "comment"], iter([found]))
+    return _table(("column", "type", "comment"), found)
 
 
 def _sql(sql: str | None, name: str | None) -> str:
@@ -89,8 +92,9 @@ def _sql(sql: str | None, name: str | None) -> str:
 def _write_parquet(connection: Connection, sql: str, columns: Sequence[str], output: Path) -> None:
     import pyarrow.parquet as pq
 
-    from warehouse.answer import check_statement, distinct, places_of
+    from warehouse.answer import check_statement, places_of
     from warehouse.database import arrow
+    from warehouse.tables import distinct
 
     check_statement(connection, sql)
     table = arrow(connection, sql)
@@ -140,7 +144,7 @@ def main(
     On a terminal, a table is made to fit: numbers are rounded, and columns without room are named below it. In a pipe
     or a file it has every column, tabs between them, and full numbers.
     """
-    from warehouse.answer import answer, write
+    from warehouse.answer import answer, selected, write
     from warehouse.database import reader_for_grader
 
     if [sql is not None, name is not None, is_list, describe is not None].count(True) != 1:
@@ -157,7 +161,7 @@ def main(
         else:
             given = _listing(connection) if is_list else answer(connection, _sql(sql, name))
         if columns:
-            given = given.selected(columns)
+            given = selected(given, columns)
         with complete_output(output) as out:
             write(given, out, chosen, is_wide=is_wide)
 

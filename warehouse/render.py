@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from shlex import quote
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from harness.cli.number_format import NOTHING, number, percent
+from harness.cli.screen import Column, Line, Screen, Table
 from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
 from harness.plural import counted
 from harness.trace import VERDICT_KINDS
-from warehouse.display import plain
-from warehouse.formatting import NOTHING, number, percent
 from warehouse.summary import CodeShare, LatencyAtOne, RunSummary, SpeedUp, SpeedUpAtOne, TokenSpeculation
 
 _BUSY = 1.5
@@ -26,15 +23,10 @@ _NEARLY_FULL = 0.9
 
 def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
     """Print the warnings and the table of each run."""
-    console = console or Console()
+    screen = Screen(console or Console(), is_fitted=True)
+    columns = [Column("", style="bold"), Column("", is_right=False, is_folded=True)]
     for run in summaries:
-        render_warnings([run], console)
-        table = Table(title=plain(run.run_id), box=box.SIMPLE_HEAD, show_header=False, title_justify="left")
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in lines(run):
-            table.add_row(Text(name), plain(value))
-        console.print(table)
+        screen.show([*(Line(line, "bold red") for line in warnings(run)), Table(columns, lines(run), title=run.run_id)])
 
 
 def in_one_line(run: RunSummary) -> str:
@@ -55,8 +47,7 @@ def in_one_line(run: RunSummary) -> str:
 
 def render_warnings(summaries: Sequence[RunSummary], console: Console) -> None:
     """Print the warnings of each run."""
-    for line in (line for run in summaries for line in warnings(run)):
-        console.print(plain(line, style="bold red"), soft_wrap=not console.is_terminal)
+    Screen(console, is_fitted=True).show(Line(line, "bold red") for run in summaries for line in warnings(run))
 
 
 def warnings(run: RunSummary) -> list[str]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.engine import Role
 from warehouse.database import Connection, Record, reader, rows
-from warehouse.loading.convert import settings_in
+from warehouse.model_columns import column_of, model_in
 from warehouse.render import warnings
 from warehouse.statistics.intervals import Interval
 from warehouse.summary import CodeShare, ModelTokens, RunSummary, SpeedUp, summaries
@@ -58,7 +58,7 @@ class RunResults(BaseModel):
     reward: str | None
     """The name of the model that rates steps."""
     models: dict[str, dict[str, Any]]
-    """The settings of each model by its role, as flags call them: what was asked for, and the width that it had."""
+    """Each model by its role, nested as in spec.json: its files, and its settings with the width that it had."""
     tag: str | None
     """What sets the run apart from others of the same settings; of a night its date."""
     seed: int
@@ -233,7 +233,7 @@ def _settings(connection: Connection, run: RunSummary) -> dict[str, object]:
     )
     [settings] = rows(connection, _SETTINGS, query)
     [row] = rows(connection, "SELECT * FROM run WHERE run_id = $run_id", query)
-    models = {role: settings_in(row, role) for role in get_args(Role) if row[f"{role}_name"] is not None}
+    models = {role: model_in(row, role) for role in get_args(Role) if row[column_of(role, "model")] is not None}
     return {**settings, **failed, "models": models}
 
 

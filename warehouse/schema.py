@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from warehouse import model_columns
+
 ESTIMATES_VERSION = 6
 """Of the methods behind the rows of `estimate`, a part of the format of databases. Whoever changes what is stored
 raises it; tests/warehouse/test_estimates.py says when that is necessary."""
@@ -19,6 +21,8 @@ FILLING = ("loading/insert", "loading/insert_totals")
 _FOLDER = Path(__file__).parent / "sql"
 _TABLES = ("run", "trace", "grade", "probe", "target", "totals", "timing", "estimate")
 """Files of tables/."""
+_COLUMNS_OF_MODELS = "    -- columns of models", model_columns.definitions()
+_COMMENTS_OF_MODELS = "-- comments of models", model_columns.comments()
 _VIEWS = (
     "macros", "accuracy", "speculation", "tokens", "speed", "speed_up", "timing", "modelled", "stopwatches",
     "judge", "replay", "drafts", "probe", "flips", "wide", "several", "code", "target",
@@ -33,7 +37,8 @@ def sql_of(name: str) -> str:
 
 def tables_sql() -> str:
     """Return the definition of the tables."""
-    return "\n".join(sql_of(f"tables/{name}") for name in _TABLES)
+    text = "\n".join(sql_of(f"tables/{name}") for name in _TABLES)
+    return text.replace(*_COLUMNS_OF_MODELS, 1).replace(*_COMMENTS_OF_MODELS, 1)
 
 
 def views_sql() -> str:
@@ -59,6 +64,8 @@ _UNIT_BY_NAME = (
     (r"(^|_)tokens(_|$)", "tokens"),
     (r"^num_characters$", "characters"),
     (r"_bytes$", "bytes"),
+    (r"^engine_.*_tensor_parallel$", "count"),
+    (r"^engine_.*_memory$", "0 to 1"),
     (r"^num_", "count"),
     (r"_index$", "from 0"),
     (r"share|rate$|accuracy|pass_at_|maj_at_|probability|_score$|error$|(low|high)_95$|^top_p$", "0 to 1"),

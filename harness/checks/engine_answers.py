@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Literal
+from typing import Literal, cast
 
 import psutil
 
@@ -32,8 +32,8 @@ from harness.engines.speculation import DEFAULT_TOKENS, Proposer, Speculation, u
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
 from harness.recording import Model, recording_models
-from harness.sizing.card_plan import DoesNotFit
-from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
+from harness.settings.roles import DataType, ModelSettings
+from harness.sizing.card_plan import DoesNotFit, ModelFiles, RunSizing, chosen_here
 from harness.trace import Trace
 from harness.weights import models
 
@@ -116,7 +116,7 @@ async def _opened(
     machine: Machine,
     roles: tuple[Role, ...] = ("draft", "target"),
     *,
-    dtype: str = "auto",
+    dtype: DataType = "auto",
     proposing: Proposer | None = None,
 ) -> AsyncIterator[Mapping[Role, Engine]]:
     """Open engines as a run does, with the widths and shares of a run. Raises DoesNotFit, EngineDied, ValueError."""
@@ -129,7 +129,7 @@ async def _opened(
         sample_tokens=dict.fromkeys(roles, _CONTEXT_TOKENS),
         concurrency=_IN_FLIGHT,
         candidates=_CANDIDATES,
-        dtype=dtype,
+        settings={role: ModelSettings(dtype=dtype) for role in roles},
         speculator=speculator,
         speculative_tokens=tokens,
     )
@@ -232,7 +232,7 @@ async def check_verdicts(machine: Machine, *, in_float32: bool = False) -> list[
         raise NotPossible("scripted engines run no model")
     if machine.can.is_reference and machine.device == "cpu":
         raise NotPossible("the reference is this engine")
-    dtype = "float32" if in_float32 else _dtype_of_runs(machine, machine.target)
+    dtype: DataType = "float32" if in_float32 else _dtype_of_runs(machine, machine.target)
     if in_float32 and _dtype_of_runs(machine, machine.target) == "float32":
         raise NotPossible("runs here are in float32, and their verdicts are another check")
     roles: tuple[Role, ...] = ("target",) if in_float32 else ("draft", "target")
@@ -305,14 +305,14 @@ async def _reference(machine: Machine, model: ModelFiles, dtype: str, asked: Seq
         await reference.close()
 
 
-def _dtype_of_runs(machine: Machine, model: ModelFiles) -> str:
+def _dtype_of_runs(machine: Machine, model: ModelFiles) -> DataType:
     from transformers import AutoConfig
 
     chosen = pair_settings(machine.kind, ("target",), device=machine.device)["target"].dtype
     if chosen != "auto":
-        return chosen
+        return cast(DataType, chosen)
     config = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
-    return str(config.get_text_config().dtype).removeprefix("torch.")
+    return cast(DataType, str(config.get_text_config().dtype).removeprefix("torch."))
 
 
 async def check_prefix_cache(machine: Machine) -> list[Measured]:

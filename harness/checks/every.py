@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from harness.checks import hardware, inputs, packages, sizes, storage
+from harness.checks import inputs, machine, storage
 from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.engine import Role
 
@@ -21,11 +21,11 @@ def checks(question: Question, additional: dict[str, Group] | None = None) -> li
     """
     groups: dict[str, Group] = {
         "python": lambda: [ok("python", platform.python_version())],
-        "packages": packages.check_packages,
-        "engine": lambda: packages.check_engine(question),
-        "devices": lambda: hardware.check_devices(question),
-        "driver": lambda: hardware.check_driver(question),
-        "same environment": lambda: hardware.check_same_environment(question),
+        "packages": machine.check_packages,
+        "engine": lambda: machine.check_engine(question),
+        "devices": lambda: machine.check_devices(question),
+        "driver": lambda: machine.check_driver(question),
+        "same environment": lambda: machine.check_same_environment(question),
         "servers": lambda: inputs.check_servers(question),
         "models": lambda: _models(question),
         "speculation": lambda: inputs.check_speculation(question),
@@ -44,19 +44,19 @@ def checks(question: Question, additional: dict[str, Group] | None = None) -> li
 
 def _outcome(name: str, future: Future[list[Check]], question: Question) -> list[Check]:
     if not future.done():
-        return [warning(name, f"not checked within {question.limit_seconds:.0f} s: {packages.SLOW}")]
+        return [warning(name, f"not checked within {question.limit_seconds:.0f} s: {machine.SLOW}")]
     error = future.exception()
     return [failure(name, f"the check itself failed: {error!r}")] if error else future.result()
 
 
 def _models(question: Question) -> Iterator[Check]:
     folders: dict[Role, Path] = {}
-    for role, name in question.models.items():
-        files = inputs.find_model(role, name, question)
-        yield from files.checks
-        if files.folder is not None:
-            folders[role] = files.folder
-    if question.selection_adapter is not None:
-        yield inputs.check_adapter(question.selection_adapter)
-    yield from sizes.check_sizes(question, folders)
+    for role, name in question.named.items():
+        found, folder = inputs.find_model(role, name, question)
+        yield from found
+        if folder is not None:
+            folders[role] = folder
+    if question.launch.target.adapter is not None:
+        yield inputs.check_adapter(question.launch.target.adapter)
+    yield from inputs.check_sizes(question, folders)
     yield from inputs.check_tokenizers(folders, question)

@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.engine import Role
+from harness.engines.served.address import is_address
+from harness.engines.speculation import Proposer, check_flags, proposer
+from harness.methods import Method, build
+from harness.settings.declaration import validated
+from harness.settings.launch_settings import PartialLaunch
+from harness.settings.roles import ModelSettings
 
 Status = Literal["ok", "warning", "failure"]
 
@@ -31,62 +37,18 @@ class Check:
 class Question:
     """The run to check for, as plain data, so that a job on a node can be given the same question."""
 
-    engine: str
-    """`auto`, `vllm`, `transformers`, `scripted`, or `served` where servers run all models."""
-    output: str
-    """Folder of run folders, absolute."""
-    models: Mapping[Role, str]
-    """Names, hub ids or absolute folders of the required models, by role; empty: no models are checked."""
-    tensor_parallel: Mapping[Role, int]
-    """Widths that were asked for; an engine without one gets what its node chooses."""
-    memory: Mapping[Role, float] = field(default_factory=dict)
-    """Memory shares that were asked for."""
-    cards: Mapping[Role, tuple[int, ...] | None] = field(default_factory=dict)
-    """Numbers of the GPUs that an engine was given among the worker's; None or no entry: all."""
-    servers: Mapping[Role, str] = field(default_factory=dict)
-    """Addresses of the servers that run models of the run, which are not in `models`."""
-    tokenizers: Mapping[Role, str] = field(default_factory=dict)
-    """Tokenizers of served models by name, hub id or absolute folder; no entry: that of the model as its server calls
-    it."""
-    served_models: Mapping[Role, str] = field(default_factory=dict)
-    """Models to ask servers for; no entry: the only one."""
-    selection_adapter: str | None = None
-    """Absolute folder of the target's LoRA weights, if any."""
-    speculator: str | None = None
-    """Name, hub id or absolute folder of the weights that propose tokens (`--spec-model`), if any."""
-    spec_decode: str | None = None
-    """Who proposes tokens to the target; None: no token-level speculation."""
-    spec_sampling: str | None = None
-    """`greedy` or `probabilistic`; None: nothing was asked for."""
-    spec_tokens: int = 0
-    """Tokens proposed at a time; 0 without token-level speculation."""
-    templates: Mapping[Role, Mapping[str, Any]] = field(default_factory=dict)
-    """Variables of a model's chat template that were asked for."""
-    thinking_tags: Mapping[Role, str] = field(default_factory=dict)
-    """What opens and closes a model's thoughts, `OPEN,CLOSE` or `none`, where it was asked for."""
-    temperature: float = 0.0
-    method: str | None = None
-    params: Mapping[str, Any] | None = None
+    launch: PartialLaunch
+    """What was asked for. Files and folders are absolute."""
+    models: Mapping[Role, ModelSettings] = field(default_factory=dict)
+    """Settings of the models that the run needs, the method's default where the launch names none; empty: no models
+    are checked."""
+    data_dir: str | None = None
     prompts: str | None = None
     """The wording of `--prompts` as JSON; None: the built-in one."""
-    dataset: str | None = None
-    """A known name, the absolute path of a file, or a dataset of the hub (`hf:`)."""
-    split: str | None = None
-    columns: tuple[str, ...] = ()
-    data_dir: str | None = None
-    seed: int = 0
-    token_budget: int = 8192
-    max_context: int | None = None
-    """Longest prompt plus output that was asked for; None: what prompt and token budget need."""
-    dtype: str = "auto"
-    concurrency: int = 64
-    """Samples in flight per worker."""
     cluster: str = "local"
     """`slurm`, `local` or `debug`."""
-    sbatch: Mapping[str, Any] | None = None
+    sbatch: Mapping[str, Any] = field(default_factory=dict)
     """Options of sbatch."""
-    workers_per_task: int = 1
-    tasks: int = 1
     login_versions: Mapping[str, str] | None = None
     """Versions of Python and packages on the machine that asks a node; None: nothing is compared."""
     on_node: bool = False
@@ -97,6 +59,31 @@ class Question:
     """Time limit of each group of checks; exceeding it is a warning."""
 
     @property
+    def served(self) -> dict[Role, ModelSettings]:
+        """The models that servers run, whose names are addresses."""
+        return {role: own for role, own in self.models.items() if is_address(str(own.model))}
+
+    @property
+    def named(self) -> dict[Role, str]:
+        """Names, hub ids or absolute folders of the models that workers load, by role."""
+        return {role: str(own.model) for role, own in self.models.items() if role not in self.served}
+
+    @property
+    def engine(self) -> str:
+        """`auto`, `vllm`, `transformers`, `scripted`, or `served` where servers run all models."""
+        return "served" if self.models and not self.named else self.launch.engine
+
+    @property
+    def method(self) -> Method | None:
+        """The method with its parameters."""
+        return build(self.launch.method, dict(self.launch.parameters)) if self.launch.method else None
+
+    @property
+    def spec_decode(self) -> Proposer | None:
+        """Who proposes tokens to the target; None: no token-level speculation."""
+        return proposer_of(self.launch)
+
+    @property
     def workers_run_here(self) -> bool:
         """True if workers would run on this machine; False on a login node."""
         return self.on_node or self.cluster != "slurm"
@@ -104,7 +91,7 @@ class Question:
     @property
     def has_own_python(self) -> bool:
         """True if the profile names the Python of the jobs."""
-        return self.cluster == "slurm" and bool((self.sbatch or {}).get("python"))
+        return self.cluster == "slurm" and bool(self.sbatch.get("python"))
 
     @property
     def packages_are_here(self) -> bool:
@@ -113,14 +100,21 @@ class Question:
 
     def to_json(self) -> str:
         """Return the question as JSON."""
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(self), default=str)
 
     @classmethod
     def read(cls, path: Path) -> Question:
         """Read a file with the output of `to_json`."""
-        values = json.loads(path.read_text(encoding="utf-8"))
-        cards = {role: numbers and tuple(numbers) for role, numbers in values.pop("cards").items()}
-        return cls(**values | {"columns": tuple(values.get("columns", ()))}, cards=cards)
+        return validated(cls, json.loads(path.read_text(encoding="utf-8")))
+
+
+def proposer_of(launch: PartialLaunch) -> Proposer | None:
+    """Return who proposes tokens to the target of a launch. Raises ValueError where its flags contradict each other."""
+    if launch.method is None and launch.spec_decode is None:
+        return None
+    proposing = proposer(launch.method or "specdecode", launch.spec_decode)
+    check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
+    return proposing
 
 
 def ok(subject: str, text: str) -> Check:

@@ -7,25 +7,43 @@ weights for it; a dataset has the expected number of problems and the expected h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from harness import environment
+from harness import environment, gpus
 from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.engine import EngineDied, Role
 from harness.engines import libraries, registry, speculation
 from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import (
+    Proposer,
     draft_sampling,
     greedy_drafts_notice,
     unsupported_reason,
 )
+from harness.environment import accelerator
+from harness.methods import Method
+from harness.methods.method import required_context_tokens
 from harness.plural import counted
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import dataset_hash
+from harness.prompt_file import of_stored
+from harness.sizing.card_plan import (
+    DoesNotFit,
+    ModelFiles,
+    NotPlannable,
+    RunSizing,
+    assumed_models,
+    check_flags,
+    demands,
+    engine_line,
+    planned,
+    room_line,
+    short_contexts,
+)
+from harness.sizing.cards import GPU_MEMORY, Card, cards_here, cards_of_worker
 from harness.weights import adapter, models
 from harness.weights.templates import BadTemplate, Conventions
 
@@ -37,31 +55,32 @@ _LONGEST_PROBLEM = 500
 WORKERS_MAY = "the Python of the workers, which is not this one, may know more"
 
 
-@dataclass
-class ModelFiles:
-    """A model's files on this machine, and what the checks of them say."""
-
-    checks: list[Check] = field(default_factory=list)
-    folder: Path | None = None
-    """Folder of the files, complete or not; None if the model is not on this machine."""
+Found = tuple[list[Check], Path | None]
+"""What the checks of a model's files say, and their folder, complete or not; None: it is not on this machine."""
 
 
-def find_model(role: Role, name: str, question: Question) -> ModelFiles:
+def find_model(role: Role, name: str, question: Question) -> Found:
     """Find a model by name, hub id or folder, and check its files. Nothing is downloaded or converted."""
     if (folder := models.folder_named(name)) is not None:
         return _checked(role, name, folder, question)
     if Path(name).is_absolute():
-        return ModelFiles(
-            [failure(role, f"{name} is not on this machine: put it on a filesystem that the nodes share")]
-        )
-    if name.lower() == models.SMOLLM:
-        return _smollm(role, question)
-    if name.lower() in models.BUNDLED:
-        return _bundled(role, name.lower(), question)
+        return [failure(role, f"{name} is not on this machine: put it on a filesystem that the nodes share")], None
+    try:
+        if name.lower() == models.SMOLLM:
+            made = models.smollm_made()
+            if (made / "config.json").is_file():
+                return _checked(role, models.SMOLLM, made, question)
+            models.gguf_file()
+            text = f"{models.SMOLLM} will be converted at the first launch, which takes half a minute"
+            return [warning(role, text)], None
+        if name.lower() in models.BUNDLED:
+            return _checked(role, name.lower(), models.pair_folder(name.lower()), question)
+    except models.ModelUnavailable as unavailable:
+        return [failure(role, str(unavailable))], None
     reference = models.resolve(name)
     folder = models.files_at_hand(reference.path_or_hub_id, reference.revision)
     if folder is None:
-        return ModelFiles([_not_cached(role, reference)])
+        return [_not_cached(role, reference)], None
     return _checked(role, reference.name, folder, question)
 
 
@@ -130,46 +149,18 @@ def findings(
     return Findings(unknown, []) if is_here else Findings([], unknown)
 
 
-def _checked(role: Role, name: str, folder: Path, question: Question) -> ModelFiles:
-    found = findings(folder, _engine(question), is_here=_has_the_workers_packages(question))
+def _checked(role: Role, name: str, folder: Path, question: Question) -> Found:
+    is_here = question.on_node or not (question.has_own_python or question.sbatch.get("setup"))
+    found = findings(folder, registry.resolved(question.engine), is_here=is_here)
     checks = [failure(role, fault) for fault in found.faults]
     checks += [warning(role, f"{doubt}; {WORKERS_MAY}") for doubt in found.doubts]
-    weights = models.weight_files(folder)
     if not found.faults:
-        checks.insert(0, ok(role, f"{name}: {_described(weights)}"))
-    return ModelFiles(checks, folder)
-
-
-def _engine(question: Question) -> str:
-    return registry.resolved(question.engine)
-
-
-def _has_the_workers_packages(question: Question) -> bool:
-    return question.on_node or not (question.has_own_python or (question.sbatch or {}).get("setup"))
+        checks.insert(0, ok(role, f"{name}: {_described(models.weight_files(folder))}"))
+    return checks, folder
 
 
 def _described(weights: models.WeightFiles) -> str:
     return f"{counted(len(weights.files), 'complete weight file')}, {weights.num_bytes / 2**30:.1f} GiB"
-
-
-def _bundled(role: Role, name: str, question: Question) -> ModelFiles:
-    try:
-        return _checked(role, name, models.pair_folder(name), question)
-    except models.ModelUnavailable as unavailable:
-        return ModelFiles([failure(role, str(unavailable))])
-
-
-def _smollm(role: Role, question: Question) -> ModelFiles:
-    folder = models.smollm_made()
-    if (folder / "config.json").is_file():
-        return _checked(role, models.SMOLLM, folder, question)
-    try:
-        models.gguf_file()
-    except models.ModelUnavailable as unavailable:
-        return ModelFiles([failure(role, str(unavailable))])
-    return ModelFiles(
-        [warning(role, f"{models.SMOLLM} will be converted at the first launch, which takes half a minute")]
-    )
 
 
 def _not_cached(role: str, reference: models.ModelRef) -> Check:
@@ -184,71 +175,53 @@ def _not_cached(role: str, reference: models.ModelRef) -> Check:
 
 def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterator[Check]:
     """Check the tokenizer of each model, and whether the two share their vocabulary."""
-    if not folders:
-        return
-    found = {role: _try_tokenizer(role, folder, question) for role, folder in folders.items()}
-    for role in folders:
-        yield _checked_tokenizer(role, found[role], has_variables=bool(question.templates.get(role)))
-    pair = [role for role in folders if role != "reward"]
-    fingerprints = {found[role].get("fingerprint") for role in pair}
-    if len(pair) == 2 and None not in fingerprints:
+    fingerprints = set()
+    for role, folder in folders.items():
+        try:
+            check, fingerprint = _check_tokenizer(role, folder, question)
+        except Exception as problem:  # noqa: BLE001 the library raises bare Exceptions
+            kind = "" if isinstance(problem, BadTemplate) else f"{type(problem).__name__}: "
+            own = f"change --{role}.template, " if question.models[role].template else ""
+            remedy = f"{own}use another model, or download its tokenizer again"
+            check, fingerprint = failure(f"{role} tokenizer", f"{f'{kind}{problem}'[:600]}: {remedy}"), None
+        yield check
+        if role != "reward":
+            fingerprints.add(fingerprint)
+    if {"draft", "target"} <= folders.keys() and None not in fingerprints:
         is_shared = len(fingerprints) == 1
         shared, different = "draft and target share one", "draft and target have different ones: steps pass as text"
         yield ok("vocabularies", shared if is_shared else different)
 
 
-def _checked_tokenizer(role: Role, answer: Mapping[str, Any], *, has_variables: bool) -> Check:
-    if "problem" in answer:
-        own = f"change --{role}.template, " if has_variables else ""
-        remedy = f"{own}use another model, or download its tokenizer again"
-        return failure(f"{role} tokenizer", f"{answer['problem']}: {remedy}")
-    kind = "reasoning model" if answer["thinks"] else "plain model"
-    if tags := answer["unopened_tags"]:
-        kind += f", or it thinks unasked: --{role}.thinking-tags '{','.join(tags)}'"
-    text = f"{kind}; {answer['labels']}"
-    if not answer["has_template"]:
-        remedy = "add its chat_template.jinja if it was trained with another format"
-        return warning(f"{role} tokenizer", f"{text}; no chat template, so it reads a plain dialogue: {remedy}")
-    return ok(f"{role} tokenizer", text)
-
-
-def _try_tokenizer(role: Role, folder: Path, question: Question) -> dict[str, Any]:
-    try:
-        return _properties(role, folder, question)
-    except BadTemplate as problem:
-        return {"problem": f"{problem}"[:600]}
-    except Exception as problem:  # noqa: BLE001 the library raises bare Exceptions
-        return {"problem": f"{type(problem).__name__}: {problem}"[:600]}
-
-
-def _properties(role: Role, folder: Path, question: Question) -> dict[str, Any]:
-    from harness import prompt_file
+def _check_tokenizer(role: Role, folder: Path, question: Question) -> tuple[Check, str]:
+    """Return the check of a tokenizer, and its fingerprint. Raises whatever it raises."""
     from harness.weights.prompt_trial import check_prompts
     from harness.weights.tokenizer import HFTokenizer
 
-    asked = Conventions.of(question.templates.get(role), question.thinking_tags.get(role))
-    tokenizer = HFTokenizer(str(folder), None, asked)
-    wording = prompt_file.of_stored(question.prompts)
-    options = check_prompts(tokenizer, role, question.method, dict(question.params or {}), wording)
+    own, launch = question.models[role], question.launch
+    tokenizer = HFTokenizer(str(folder), None, Conventions.of(own.template, own.thinking_tags))
+    options = check_prompts(tokenizer, role, launch.method, dict(launch.parameters), of_stored(question.prompts))
+    kind = "reasoning model" if tokenizer.thinks else "plain model"
+    if tags := tokenizer.unopened_tags:
+        kind += f", or it thinks unasked: --{role}.thinking-tags '{','.join(tags)}'"
     labels = f"one token for each of {' '.join(options)}" if options else "it gives no verdicts"
-    return {
-        "fingerprint": tokenizer.fingerprint,
-        "thinks": tokenizer.thinks,
-        "unopened_tags": tokenizer.unopened_tags,
-        "labels": labels,
-        "has_template": tokenizer.has_chat_template,
-    }
+    text = f"{kind}; {labels}"
+    if tokenizer.has_chat_template:
+        return ok(f"{role} tokenizer", text), tokenizer.fingerprint
+    remedy = "add its chat_template.jinja if it was trained with another format"
+    line = f"{text}; no chat template, so it reads a plain dialogue: {remedy}"
+    return warning(f"{role} tokenizer", line), tokenizer.fingerprint
 
 
 def check_servers(question: Question) -> Iterator[Check]:
     """Check each role's server: that it can be reached, what it runs, and every kind of request."""
-    for role, text in question.servers.items():
-        address, subject = ServerAddress.parse(f"--{role}", text), f"{role} server"
+    for role, asked in question.served.items():
+        address, subject = ServerAddress.parse(f"--{role}", str(asked.model)), f"{role} server"
         if not question.workers_run_here and address.is_loopback:
             yield warning(subject, f"{address.shown} is this machine only: the jobs look for a server on their nodes")
         try:
-            found = discovery.find_here(address, role, question.served_models.get(role))
-            own = discovery.own_tokenizer(role, found.model, found.root, question.tokenizers.get(role))
+            found = discovery.find_here(address, role, asked.served_model)
+            own = discovery.own_tokenizer(role, found.model, found.root, asked.tokenizer)
             notices = discovery.check_here(address, role, found, own)
         except EngineDied as error:
             where = "" if question.workers_run_here else " from here; --on-node asks from a node"
@@ -285,13 +258,14 @@ those of Qwen2.5-Math's evaluation for the others. A hub copy in another row ord
 def of_question(question: Question) -> sources.Dataset:
     """Return the dataset that is asked about. Raises what `harness.problems.sources.load` raises."""
     folder = Path(question.data_dir) if question.data_dir else None
-    assert question.dataset is not None
-    return sources.load(question.dataset, folder, question.seed, question.split, question.columns)
+    launch = question.launch
+    assert launch.dataset is not None
+    return sources.load(launch.dataset, folder, launch.seed, launch.split, launch.columns)
 
 
 def check_dataset(question: Question) -> Iterator[Check]:
     """Check that the dataset can be read, and its number of problems and hash."""
-    if question.dataset is None:
+    if question.launch.dataset is None:
         return
     try:
         loaded = of_question(question)
@@ -316,33 +290,137 @@ _SPECULATION = "speculation"
 
 def check_speculation(question: Question) -> Iterator[Check]:
     """Check what `--spec-decode` needs; nothing without it."""
-    if question.spec_decode is None:
+    if (proposing := question.spec_decode) is None:
         return
-    is_here = question.packages_are_here
+    is_here, temperature = question.packages_are_here, question.launch.temperature_of("target")
     kind = registry.resolved(question.engine, is_here=is_here)
     device = environment.accelerator() if question.workers_run_here else "gpu"
-    if reason := unsupported_reason(kind, device, question.temperature, question.spec_decode, is_here=is_here):
+    if reason := unsupported_reason(kind, device, temperature, proposing, is_here=is_here):
         yield failure(_SPECULATION, reason)
         return
-    yield from _weights(question)
-    sampling = draft_sampling(question.spec_decode, question.spec_sampling)
-    if notice := greedy_drafts_notice(sampling, question.temperature):
+    yield from _weights(question, proposing)
+    sampling = draft_sampling(proposing, question.launch.spec_sampling)
+    if notice := greedy_drafts_notice(sampling, temperature):
         yield warning(_SPECULATION, notice)
 
 
-def _weights(question: Question) -> Iterator[Check]:
+def _weights(question: Question, proposing: Proposer) -> Iterator[Check]:
     """Check the files of the proposing weights, and that they are for the target, as far as files are at hand."""
-    assert question.spec_decode is not None
-    target = models.resolve(question.models["target"]) if "target" in question.models else None
-    named = question.speculator or (question.models.get("draft") if question.spec_decode == "draft" else None)
+    names, own = question.named, question.launch.spec_model
+    target = models.resolve(names["target"]) if "target" in names else None
+    named = own or (names.get("draft") if proposing == "draft" else None)
     weights = speculation.resolve(named) if named else None
-    if question.speculator is not None and weights is not None:
+    if own is not None and weights is not None:
         yield from check_speculator(weights)
     if target is None:
         return
     try:
-        samples_drafts = question.spec_sampling == "probabilistic"
-        speculation.check_pair(question.spec_decode, target, weights, samples_drafts=samples_drafts)
+        samples_drafts = question.launch.spec_sampling == "probabilistic"
+        speculation.check_pair(proposing, target, weights, samples_drafts=samples_drafts)
     except ValueError as problem:
         yield failure(_SPECULATION, str(problem))
         return
+
+
+_SUBJECT = "memory plan"
+_GIVE = "give --draft.memory, --target.memory and the tensor parallel sizes"
+_PROMPT_TOKENS = 1024
+"""Upper estimate of a prompt where the problems are not at hand."""
+_FEW = 0.25
+"""Share of the samples in flight: where fewer fit at the full token budget, engines are likely to idle."""
+
+
+def check_sizes(question: Question, folders: Mapping[Role, Path]) -> Iterator[Check]:
+    """Check widths, memory shares and caches on the GPUs that the workers would have; nothing for other engines.
+
+    `folders` are those of the models on this machine, by role.
+    """
+    is_planned = question.engine == registry.AUTO or registry.capabilities(question.engine).is_planned
+    method = question.method
+    if not is_planned or method is None or not question.named:
+        return
+    try:
+        yield from _checks(question, _sizing(question, method, folders))
+    except NotPlannable as reason:
+        yield warning(_SUBJECT, f"{reason}; {_GIVE}")
+    except ValueError as reason:  # DoesNotFit among them
+        yield failure(_SUBJECT, str(reason))
+
+
+def _checks(question: Question, sizing: RunSizing) -> Iterator[Check]:
+    if question.workers_run_here:
+        if accelerator() != "gpu":
+            return
+        if cards := cards_here():
+            yield from _planned(sizing, cards)
+        elif gpus.visible_gpus():
+            yield warning(_SUBJECT, f"the driver does not say how much memory the GPUs have; {_GIVE}")
+        return
+    job = cards_of_worker(question.sbatch, question.launch.workers_per_task)
+    check_flags(sizing, None if job is None else job.count)
+    if job is None:
+        yield (ok if question.engine == registry.AUTO else warning)(_SUBJECT, "no GPU is asked for (--gpus-per-node)")
+    elif job.card is None:
+        text = (
+            f"the node decides on {counted(job.count, 'GPU')}; --gpus-per-node h100:4 or --{GPU_MEMORY} 80GB says which"
+        )
+        yield ok(_SUBJECT, text)
+    else:
+        if job.card.is_assumed:
+            yield warning(_SUBJECT, f"{job.card.name} is assumed, the smaller of two cards: --{GPU_MEMORY} says which")
+        yield from _planned(sizing, job.cards(), is_assumed=job.card.is_assumed)
+
+
+def _planned(sizing: RunSizing, cards: Sequence[Card], *, is_assumed: bool = False) -> Iterator[Check]:
+    try:
+        plan = planned(sizing, cards)
+    except DoesNotFit as reason:
+        yield (warning if is_assumed else failure)(_SUBJECT, str(reason))
+        return
+    for engine in plan.engines.values():
+        yield ok(f"memory of the {engine.name}", engine_line(engine))
+    _, text = room_line(plan, sizing.concurrency, demands(sizing))
+    fits = plan.num_samples >= max(1, _FEW * sizing.concurrency)
+    yield (ok if fits else warning)("samples that fit", text)
+    yield from (warning("context", line) for line in short_contexts(sizing))
+    if names := ", ".join(assumed_models(sizing)):
+        yield ok(_SUBJECT, f"assumed: the sizes of {names}, whose config.json is not on this machine")
+
+
+def _sizing(question: Question, method: Method, folders: Mapping[Role, Path]) -> RunSizing:
+    launch = question.launch
+    files = {role: _files(name, folders.get(role)) for role, name in question.named.items()}
+    proposes = files.get("draft") if question.spec_decode == "draft" else None
+    if launch.spec_model is not None:
+        reference = speculation.resolve(launch.spec_model)
+        proposes = ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
+    return RunSizing.for_method(
+        method,
+        files,
+        question.models,
+        prompt_tokens=_prompt_tokens(question),
+        token_budget=launch.token_budget,
+        max_context=launch.max_context,
+        concurrency=launch.concurrency,
+        speculator=proposes,
+        speculative_tokens=speculation.tokens_at_a_time(question.spec_decode, launch.spec_tokens) or 0,
+        adapter_rank=adapter.read(launch.target.adapter).served_rank if launch.target.adapter else 0,
+    )
+
+
+def _files(name: str, folder: Path | None) -> ModelFiles:
+    """Return where a model's files are, or would be; nothing is downloaded or converted."""
+    if folder is not None or Path(name).is_absolute() or name.lower() == models.SMOLLM:
+        return ModelFiles(name, str(folder or name))
+    reference = models.resolve(name)
+    return ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
+
+
+def _prompt_tokens(question: Question) -> int:
+    if question.launch.dataset is None:
+        return _PROMPT_TOKENS
+    try:
+        problems = of_question(question).problems
+    except (benchmarks.DatasetNotFound, ValueError, OSError):
+        return _PROMPT_TOKENS  # the check of the dataset says why
+    return required_context_tokens(problems, 0, 0, of_stored(question.prompts))

@@ -47,7 +47,7 @@ except Timeout:
 
 def check_storage(question: Question) -> Iterator[Check]:
     """Check the output folder, with temporary files that are removed again."""
-    output = Path(question.output)
+    output = question.launch.output
     folder = _nearest_existing(output)
     try:
         trial = Path(tempfile.mkdtemp(prefix=".doctor-", dir=folder))

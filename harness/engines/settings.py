@@ -13,6 +13,7 @@ from harness.engines.placement import CONCURRENCY_TO_SPLIT, Placement, core_list
 from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
+from harness.settings.roles import ModelSettings
 from harness.sizing.engine_memory import BATCHED_TOKENS
 from harness.weights.adapter import Adapter
 from harness.weights.templates import NO_CONVENTIONS, Conventions
@@ -87,7 +88,7 @@ def pair_settings(
     max_context: int | None = None,
     tensor_parallel: Mapping[Role, int] | None = None,
     memory: Mapping[Role, float | None] | None = None,
-    cards: Placement | None = None,
+    models: Mapping[Role, ModelSettings] | None = None,
     concurrency: int = 64,
     candidates: int = 1,
     target_candidates: int = 1,
@@ -103,13 +104,14 @@ def pair_settings(
     `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU; harness.sizing chooses shares and
     widths on GPUs. `candidates` is the number of completions of one sample that the draft writes in parallel,
     `target_candidates` that of the target beside it. `adapter` is for the target's verdicts. Engines that take turns
-    share all cores; `small` are the roles of models that may need one only (`small_models`). `cards` are the numbers of
-    each engine's cards. `kv_bytes` is the size of both KV caches together on a CPU (None: by the memory that is free
-    now). Raises ValueError where the shares of engines on the same cards add up to more than 1, or this worker lacks a
-    card.
+    share all cores; `small` are the roles of models that may need one only (`small_models`). `models` have the numbers
+    of each engine's cards, and its data type where that is not `dtype`. `kv_bytes` is the size of both KV caches
+    together on a CPU (None: by the memory that is free now). Raises ValueError where the shares of engines on the same
+    cards add up to more than 1, or this worker lacks a card.
     """
     device = device or accelerator()
-    placed: Placement = {role: (cards or {}).get(role) for role in roles}
+    own = {role: (models or {}).get(role) or ModelSettings() for role in roles}
+    placed: Placement = {role: own[role].gpus for role in roles}
     names = _device_names(kind, device, placed)
     ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
     one_core = small if concurrency < CONCURRENCY_TO_SPLIT and not take_turns else ()
@@ -131,7 +133,7 @@ def pair_settings(
         common = EngineSettings(
             kind=kind,
             device=device,
-            dtype=dtype,
+            dtype=own[role].dtype or dtype,
             tensor_parallel=ranks[role],
             visible_devices=names[role],
             memory_fraction=shares[role],

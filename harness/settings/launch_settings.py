@@ -32,7 +32,16 @@ from harness.settings.declaration import (
     validated,
     words,
 )
-from harness.settings.roles import DOTTED_NAMES, ROLE_SETTINGS, SAMPLING, ModelSettings, flattened, nested, role_flag
+from harness.settings.roles import (
+    DOTTED_NAMES,
+    ROLE_SETTINGS,
+    SAMPLING,
+    DataType,
+    ModelSettings,
+    flattened,
+    nested,
+    role_flag,
+)
 
 if TYPE_CHECKING:
     EngineChoice = str
@@ -40,7 +49,6 @@ else:
     EngineChoice = Literal[(AUTO, *CHOICES)]
 Proposer = Literal["none", "draft", "ngram", "suffix", "eagle3", "mtp"]
 DraftSampling = Literal["greedy", "probabilistic"]
-DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]
 Cluster = Literal["auto", "slurm", "local", "debug"]
 
 SBATCH: Mapping[str, str] = {
@@ -235,7 +243,9 @@ class PartialLaunch:
             "worker's samples; texts and times stay as they are.",
         ),
     ] = False
-    dtype: Annotated[DataType, Flag("engine", "Data type of the weights; auto: as they are stored.")] = "auto"
+    dtype: Annotated[DataType, Flag("engine", "Data type of the weights of every model; auto: as they are stored.")] = (
+        "auto"
+    )
     max_context: Annotated[
         int | None,
         Ge(16),
@@ -352,6 +362,10 @@ class PartialLaunch:
         asked = {name: getattr(self, name) for name in SAMPLING} | self.roles[role].sampling()
         return {name: value for name, value in asked.items() if value != plain[name]}
 
+    def dtype_of(self, role: Role) -> DataType:
+        """Return the data type of a model's weights."""
+        return self.roles[role].dtype or self.dtype
+
     def temperature_of(self, role: Role) -> float:
         """Return the temperature that a model samples at."""
         own = self.roles[role].temperature
@@ -364,13 +378,15 @@ class PartialLaunch:
         Hyper-parameters stand among them, or by name in the table `parameters`. Raises BadLaunch.
         """
         from harness.methods.parameters import parameter_names
+        from harness.methods.references import resolve
 
         try:
             values = {
                 name: from_toml(value)
                 for name, value in flattened({n: v for n, v in flags.items() if v is not None}).items()
             }
-            parameters = own_parameters(values)
+            named = values.get("method")
+            parameters = own_parameters(values, None if named is None else resolve(str(named)))
         except ValueError as error:
             raise BadLaunch(str(error)) from error
         declared = settings_of(Launch)
@@ -436,15 +452,14 @@ RESERVED: Final = frozenset(_reserved())
 """Names that a hyper-parameter may have, but then without a flag of its own: the launcher has one of this name."""
 
 
-def own_parameters(values: dict[str, Any]) -> dict[str, Any]:
-    """Take the hyper-parameters out of flags, whose names have underscores, and return them by name.
+def own_parameters(values: dict[str, Any], method: str | None) -> dict[str, Any]:
+    """Take the hyper-parameters of a method out of flags, whose names have underscores, and return them by name.
 
-    `parameter` holds words NAME=VALUE, `parameters` is a table. Raises ValueError where one is set twice.
+    `parameter` holds words NAME=VALUE, `parameters` is a table. `method`: None, for those of every built-in method.
+    Raises ValueError where one is set twice.
     """
     from harness.methods.parameters import assignments, parameter_names, switch_names
-    from harness.methods.references import resolve
 
-    method = resolve(str(values["method"])) if values.get("method") is not None else None
     given = values.pop("parameters", {})
     if not isinstance(given, Mapping):
         raise ValueError("parameters: expected a table of hyper-parameters by name")

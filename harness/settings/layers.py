@@ -15,9 +15,9 @@ from typing import Any
 
 from harness.cli.toml_file import read_toml
 from harness.plural import did_you_mean
-from harness.settings.declaration import BadLaunch, flag, settings_of
-from harness.settings.launch_settings import RESERVED, SBATCH_NAMES, Launch
-from harness.settings.roles import DOTTED_NAMES, ROLE_SETTINGS, flattened
+from harness.settings.declaration import BadLaunch, flag, from_toml, in_one_line, settings_of, validated
+from harness.settings.launch_settings import SBATCH_NAMES, Launch, PartialLaunch, own_parameters
+from harness.settings.roles import DOTTED_NAMES, ROLE_SETTINGS, flattened, nested, role_flag
 
 
 @cache
@@ -40,7 +40,7 @@ def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) 
 
     By flat name. `further_names`: keys that the file may hold beside the flags of a launch. Raises BadLaunch.
     """
-    from harness.methods.parameters import parameter_names, switch_names
+    from harness.methods.parameters import parameter_names
     from harness.methods.references import resolve
     from harness.sizing.cards import without_replaced
 
@@ -58,26 +58,36 @@ def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) 
             raise BadLaunch(f"--preset {preset}: unknown; valid: {', '.join(presets())}{hint}")
         layers.insert(0, (f"preset {preset}", dict(presets()[preset])))
     reference = method_among(named)
+    parameters: dict[str, Any] = {}
     try:
         method = None if reference is None else resolve(reference)
-        flat_names = set(parameter_names(method)) - RESERVED
-        layers = [(source, _with_parameters_flat(layer, flat_names)) for source, layer in layers]
-        own = _with_parameters_flat(own, flat_names)
+        for layer in (*(layer for _, layer in layers), own):
+            parameters |= own_parameters(layer, method)
     except ValueError as error:
         raise BadLaunch(str(error)) from error
-    valid = {*settings_of(Launch), *ROLE_SETTINGS, *SBATCH_NAMES, *flat_names, "parameter", "parameters"}
-    valid |= {*further_names, *(f"no_{name}" for name in switch_names(method))}
+    valid = {*settings_of(Launch), *ROLE_SETTINGS, *SBATCH_NAMES, *further_names}
     for source, layer in layers:
         for name in layer:
             if name not in valid:
-                hint = did_you_mean(name, {*valid, *DOTTED_NAMES})
+                hint = did_you_mean(name, {*valid, *DOTTED_NAMES, *parameter_names(method), "parameter", "parameters"})
                 raise BadLaunch(f"{source}: unknown key {name!r}{hint}; the keys are the flags without the dashes")
-    every = [*(layer for _, layer in layers), own]
+    if config is not None:
+        _check_values(*layers[-1])
     merged: dict[str, Any] = {}
-    for layer in every:
+    for layer in (*(layer for _, layer in layers), own):
         merged = {**without_replaced(merged, layer), **layer}
-    parameters = {name: value for layer in every for name, value in layer.get("parameters", {}).items()}
     return {**merged, **({"parameters": parameters} if parameters else {})}
+
+
+def _check_values(source: str, layer: Mapping[str, Any]) -> None:
+    """Raise BadLaunch, which names the file, where a value of one is not valid."""
+    from pydantic import ValidationError
+
+    values = {name: from_toml(value) for name, value in layer.items() if name not in SBATCH_NAMES}
+    try:
+        validated(PartialLaunch, nested(values))
+    except ValidationError as error:
+        raise BadLaunch(f"{source}: {in_one_line(error, role_flag)}") from error
 
 
 def launch_from(flags: Mapping[str, Any]) -> Launch:
@@ -127,31 +137,12 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _with_parameters_flat(layer: Mapping[str, Any], flat_names: Collection[str]) -> dict[str, Any]:
-    """Return flags with the values of `--parameter` and of the table `parameters` among them.
-
-    `flat_names`: those that have flags of their own; the others stay in the table. Raises ValueError where one is set
-    twice.
-    """
-    from harness.methods.parameters import assignments
-
-    flat = dict(layer)
-    table = flat.pop("parameters", {})
-    if not isinstance(table, Mapping):
-        raise ValueError("parameters: expected a table of hyper-parameters by name")
-    named: dict[str, Any] = {}
-    given = {str(name).replace("-", "_"): value for name, value in table.items()}
-    for name, value in [*given.items(), *assignments(flat.pop("parameter", ())).items()]:
-        if name in named or (name in flat and name in flat_names):
-            raise ValueError(f"--parameter {name}: set twice")
-        named[name] = value
-    others = {name: value for name, value in named.items() if name not in flat_names}
-    flat |= {name: value for name, value in named.items() if name in flat_names}
-    return {**flat, **({"parameters": others} if others else {})}
-
-
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        return with_files_beside(flattened(read_toml(path, f"--config {path}")), path.parent)
+        content = read_toml(path, f"--config {path}")
     except ValueError as error:
         raise BadLaunch(str(error)) from error
+    try:
+        return with_files_beside(flattened(content), path.parent)
+    except ValueError as error:
+        raise BadLaunch(f"--config {path}: {error}") from error

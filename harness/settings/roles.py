@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Gt, Le
 
@@ -17,6 +17,7 @@ from harness.engine import Role
 from harness.engines import placement
 from harness.settings.declaration import ROLES, Flag, Setting, finite, flag, settings_of, table
 
+DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]
 _PAIR: tuple[Role, ...] = ("draft", "target")
 _CHOSEN = "chosen on the node (see python -m harness.sizing)"
 _MOST_TOKENS = 2**31 - 1
@@ -44,7 +45,10 @@ def _own(name: str) -> Flag:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """What a launch says of one of its models; None, or no entry, where it says nothing."""
+    """What a launch says of one of its models; None, or no entry, where it says nothing.
+
+    A specification has a model's settings as a `jobs.run.spec.ModelSpec`, which is one of these.
+    """
 
     __pydantic_config__ = {"extra": "forbid", "coerce_numbers_to_str": True}  # noqa: RUF012  pydantic reads it
 
@@ -58,6 +62,8 @@ class ModelSettings:
             brief="The {role} model: a name (--list models), org/name, a folder, or a server.",
         ),
     ] = None
+    revision: str | None = None
+    """Commit at the hub, which a launch names behind the id, or which this project pins; None: a folder or a server."""
     tokenizer: Annotated[
         str | None,
         Flag(
@@ -70,6 +76,9 @@ class ModelSettings:
         str | None,
         Flag("models", "Model to ask the {role}'s server for, where it serves several.", default="the only one"),
     ] = None
+    server: str | None = None
+    """Kind of the server that runs it: `vllm`, `sglang`, `llama.cpp`, or `unknown` until a job has asked it; None: the
+    worker starts an engine. Found at the launch. The address is no part of a run (servers.jsonl)."""
     template: Annotated[
         dict[str, Any],
         Flag(
@@ -105,6 +114,10 @@ class ModelSettings:
     top_k: Annotated[int | None, Ge(0), Le(_MOST_TOKENS), _own("top-k")] = None
     min_p: Annotated[float | None, Ge(0), Le(1), _own("min-p")] = None
     repetition_penalty: Annotated[float | None, Gt(0), _own("repetition-penalty")] = None
+    dtype: Annotated[
+        DataType | None,
+        Flag("engine", "Data type of the {role}'s weights; auto: as they are stored.", default="--dtype"),
+    ] = None
     tensor_parallel: Annotated[
         int | None, Ge(1), Flag("engine", "GPUs that the {role} is split over.", default=_CHOSEN)
     ] = None

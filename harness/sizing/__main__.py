@@ -6,7 +6,7 @@ Nothing is loaded and no GPU is needed: the models' configurations and the cards
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -17,21 +17,25 @@ from harness.cli.command import FurtherOption, OneLineErrors
 from harness.engine import Role
 from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_time
 from harness.methods import build
-from harness.methods.method import context_to_open, required_context_tokens
+from harness.methods.method import required_context_tokens
 from harness.methods.references import FORMS, resolve
 from harness.problems import benchmarks, own_problems, sources
-from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, describe_cards
-from harness.sizing.cards import Card, parse_cards
-from harness.sizing.run_sizing import (
+from harness.settings.declaration import ROLES
+from harness.settings.roles import ROLE_SETTINGS, ModelSettings, flat_role_name
+from harness.sizing.card_plan import (
+    DoesNotFit,
     ModelFiles,
+    NotPlannable,
+    Plan,
     RunSizing,
     assumed_models,
     check_flags,
     check_plannable,
-    most_tokens,
+    describe_cards,
     planned,
     short_contexts,
 )
+from harness.sizing.cards import Card, parse_cards
 from harness.weights import models
 
 _TYPES = ("L40S", "A100-40", "A100-80", "H100-80")
@@ -47,6 +51,16 @@ Examples:
   python -m harness.sizing --gpus 4xH100-80 --gpus 8xL40S \\
     --draft r1-distill-qwen-1.5b --target qwq-32b --token-budget 32768
 """
+
+
+def _widths(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the flag of each model's width."""
+    for role in reversed(ROLES):
+        one = ROLE_SETTINGS[flat_role_name(role, "tensor_parallel")]
+        text = f"GPUs that the {'reward model' if role == 'reward' else role} is split over."
+        flags = [one.spelled, *one.aliases, one.name]
+        command = click.option(*flags, cls=FurtherOption, type=click.IntRange(1), help=text)(command)
+    return command
 
 
 @click.command(cls=OneLineErrors, epilog=_EXAMPLES)
@@ -91,30 +105,7 @@ Examples:
 @click.option(
     "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
 )
-@click.option(
-    "--draft.tensor-parallel",
-    "--draft-tensor-parallel",
-    "draft_tensor_parallel",
-    cls=FurtherOption,
-    type=click.IntRange(1),
-    help="GPUs that the draft is split over.",
-)
-@click.option(
-    "--target.tensor-parallel",
-    "--target-tensor-parallel",
-    "target_tensor_parallel",
-    cls=FurtherOption,
-    type=click.IntRange(1),
-    help="GPUs that the target is split over.",
-)
-@click.option(
-    "--reward.tensor-parallel",
-    "--reward-tensor-parallel",
-    "reward_tensor_parallel",
-    cls=FurtherOption,
-    type=click.IntRange(1),
-    help="GPUs that the reward model is split over.",
-)
+@_widths
 def main(
     choices: Sequence[str],
     dataset: str | None,
@@ -159,13 +150,12 @@ def _sizing(
     token_budget: int,
     prompt_tokens: int,
     concurrency: int,
-    draft_tensor_parallel: int | None,
-    target_tensor_parallel: int | None,
-    reward_tensor_parallel: int | None,
+    **asked: int | None,
 ) -> RunSizing:
     method = resolve(method)
     built, proposing = build(method, {}), proposer(method, None)
-    if (reward or reward_tensor_parallel) and "reward" not in built.roles:
+    widths = {role: asked[flat_role_name(role, "tensor_parallel")] for role in ROLES}
+    if (reward or widths["reward"]) and "reward" not in built.roles:
         raise ValueError(f"--reward: {method} does not rate steps with a reward model")
     roles = (*built.roles, *proposing_roles(proposing, None))
     named: dict[Role, str | None] = {"draft": draft, "target": target, "reward": reward}
@@ -177,18 +167,13 @@ def _sizing(
     names = models.by_role(method, roles, named, "gpu").names
     references = {role: models.resolve(name) for role, name in names.items()}
     files = {role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in references.items()}
-    return RunSizing(
-        models={role: files[role] for role in built.roles},
-        context_tokens=context_to_open(built, prompt_tokens, token_budget),
-        sample_tokens=most_tokens(built, prompt_tokens, token_budget),
+    return RunSizing.for_method(
+        built,
+        files,
+        {role: ModelSettings(tensor_parallel=width) for role, width in widths.items()},
+        prompt_tokens=prompt_tokens,
+        token_budget=token_budget,
         concurrency=concurrency,
-        candidates=built.parallel,
-        target_candidates=built.target_parallel,
-        widths={
-            "draft": draft_tensor_parallel,
-            "target": target_tensor_parallel,
-            "reward": reward_tensor_parallel,
-        },
         speculator=files["draft"] if proposing == "draft" else None,
         speculative_tokens=tokens_at_a_time(proposing, None) or 0,
     )

@@ -23,7 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+from harness.cli.toml_file import read_toml
+from harness.engines.speculation import config_at_hand
+from harness.weights import models
 
 Config = Mapping[str, Any]
 """The content of a config.json, or a part of it."""
@@ -65,6 +71,8 @@ class ModelShape:
     """Why the cache's size is not known; None where it is."""
     weights_unknown: str | None = None
     """Why the weights are not known from the configuration; the size of the files still tells them."""
+    is_assumed: bool = False
+    """True where the figures are this project's, because the model's files are not on this machine."""
 
     @property
     def padded_vocabulary(self) -> int:
@@ -210,6 +218,27 @@ def _optional(config: Config, key: str) -> int:
     """Return a size; 0 where there is none. A truth value is no size, and neither is what no model can have."""
     value = config.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST else 0
+
+
+def shape_of(name: str, path_or_hub_id: str, revision: str | None = None) -> ModelShape | None:
+    """Return the shape of a model in a folder or at the hub; None where nothing about it is known here.
+
+    A config.json in the folder or in the hub's cache decides; without one, the figures in `models.toml` are assumed.
+    Raises ValueError, with one line, where the configuration is not valid.
+    """
+    reference = models.ModelRef(name, path_or_hub_id, revision, None)
+    config = config_at_hand(reference)
+    if config is not None:
+        folder = models.files_at_hand(path_or_hub_id, revision)
+        weights = models.weight_files(folder) if folder is not None else models.WeightFiles()
+        return read_shape(name, config, None if weights.missing else weights.num_bytes or None)
+    figures = _figures().get(path_or_hub_id)
+    return None if figures is None else replace(read_shape(name, figures), is_assumed=True)
+
+
+@cache
+def _figures() -> Mapping[str, Config]:
+    return read_toml(Path(__file__).with_name("models.toml"))
 
 
 GIB = 1 << 30

@@ -178,6 +178,7 @@ class _Training:
 
 def _shortened(log: Path, done: int) -> Path:
     """Return a log of JSON lines, one per step; on resuming, lines after the checkpoint's step are dropped."""
+    log.parent.mkdir(parents=True, exist_ok=True)
     lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
     log.write_text("".join(lines[:done]), encoding="utf-8")
     return log

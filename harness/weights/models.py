@@ -454,6 +454,7 @@ def weight_files(folder: Path) -> WeightFiles:
             return WeightFiles(damaged=[line])
     else:
         files = [path for path in files if not path.name.startswith("consolidated")] or files
+        files = sorted({*files, *(sibling for path in files for sibling in _siblings(path))})
     if not files and any(folder.glob("*.gguf")):
         return WeightFiles(missing="has GGUF weights alone: download *.safetensors, or give a llama-server's address")
     if not files:
@@ -475,6 +476,13 @@ def _indexed(index: Path) -> set[str]:
     if not names or any(Path(name).name != name for name in names):
         raise ValueError("it names no files beside it")
     return names
+
+
+def _siblings(path: Path) -> Iterator[Path]:
+    """Return all files of a numbered series such as model-00001-of-00004.safetensors."""
+    if numbered := re.fullmatch(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)", path.name):
+        stem, _, count, ending = numbered.groups()
+        yield from (path.with_name(f"{stem}-{i:05}-of-{count}{ending}") for i in range(1, int(count) + 1))
 
 
 def defect(path: Path) -> str | None:

@@ -7,10 +7,9 @@ of another shape is summed in another order, two nearly equal logits may change 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from harness.cli.permissions import is_forbidden
-from harness.settings.roles import ModelSettings
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from jobs.run.state import finished_records
@@ -75,7 +74,8 @@ def _target(spec: RunSpec, specs: Sequence[RunSpec]) -> object:
     """Return what tells a target's weights from others; of one on a server, whose files nobody sees, the name alone."""
     if spec.target is not None and any(map(has_served_target, specs)):
         return spec.target.name
-    return spec.target and replace(spec.target, settings=ModelSettings())
+    target = spec.target
+    return target and (target.name, target.path, target.revision, target.fingerprint)
 
 
 def has_served_target(spec: RunSpec) -> bool:

@@ -20,7 +20,7 @@ from harness.engine import RequestRefused, Role, Tokenizer, VerdictUnavailable
 from harness.engines.registry import open_engines
 from harness.engines.settings import pair_settings
 from harness.plural import counted
-from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
+from harness.sizing.card_plan import ModelFiles, RunSizing, chosen_here
 from harness.weights.models import ModelRef
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import own_files, trace_files

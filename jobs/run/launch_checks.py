@@ -24,7 +24,7 @@ from harness.problems.problem import Problem
 from harness.prompt_file import demo_prompts
 from harness.settings.launch_settings import PartialLaunch
 from harness.settings.roles import flat_role_name, role_flag
-from harness.sizing.run_sizing import shape_of
+from harness.sizing.engine_memory import shape_of
 from harness.weights import prompt_trial
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate
@@ -33,7 +33,7 @@ from jobs.run.model_settings import local_folder, unused
 from jobs.run.spec import ModelSpec, RunSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
-_OF_A_MODEL = ("model", "gpus", "memory", "tensor_parallel")
+_OF_A_MODEL = ("model", "dtype", "gpus", "memory", "tensor_parallel")
 """Settings of one model that presets, files and suites give to every method alike; typed, they are meant."""
 _HUB_SECONDS = 5.0
 
@@ -232,7 +232,7 @@ def check_taught(spec: RunSpec) -> Iterator[str]:
 
 def _longest(model: ModelSpec) -> int | None:
     known = shape_of(model.name, model.path, model.revision)
-    return None if known is None else known.shape.max_positions
+    return None if known is None else known.max_positions
 
 
 def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from harness.engine import Role
 from harness.engines import libraries, registry
@@ -19,6 +19,8 @@ from jobs.run.spec import ModelSpec
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_A_WRITER = (*SAMPLING, "engine", "template", "thinking_tags")
 """Settings that only a model has that writes; presets, files and suites may give the others to every method alike."""
+_RESOLVED = ("model", "tokenizer", "served_model", "adapter")
+"""Settings that say which files a model has; the specification has these as they were found."""
 
 NO_TEMPLATE = (
     "NO CHAT TEMPLATE: {role} {name} has none, so it reads a plain dialogue (User: …, Assistant: …). If it was trained "
@@ -42,8 +44,8 @@ def unused(launch: PartialLaunch, role: Role) -> str:
     return f"{launch.method}{model} writes with the {other} alone; leave it out"
 
 
-def recorded(launch: PartialLaunch, role: Role, kind: str) -> ModelSettings:
-    """Return what the specification of a run keeps of a model's settings; `kind` is that of its engine.
+def recorded(launch: PartialLaunch, role: Role, kind: str) -> dict[str, Any]:
+    """Return what the specification of a run keeps of a model's settings, by name; `kind` is that of its engine.
 
     Sampling stands there as it comes to, where it is not that of the run. Raises ValueError where an argument is not
     one of vLLM's, as far as this machine can tell, or of another engine.
@@ -52,9 +54,8 @@ def recorded(launch: PartialLaunch, role: Role, kind: str) -> ModelSettings:
     if own.engine and not registry.capabilities(kind).takes_arguments:
         raise ValueError(f"{role_flag(role, 'engine')} {next(iter(own.engine))}: needs --engine vllm, not {kind}")
     libraries.check(role, own.engine)
-    sampling = dict.fromkeys(SAMPLING) | (launch.sampling_of(role) if role in _ROLES else {})
-    names = dict.fromkeys(("model", "tokenizer", "served_model", "adapter"))
-    return replace(own, **names, **sampling)  # type: ignore[arg-type]  # mypy takes each value for each field's
+    kept = {name: value for name, value in own.given().items() if name not in (*_RESOLVED, *SAMPLING)}
+    return {**kept, **(launch.sampling_of(role) if role in _ROLES else {}), "dtype": launch.dtype_of(role)}
 
 
 def conventions_of(launch: PartialLaunch, role: Role) -> Conventions:

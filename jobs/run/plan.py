@@ -24,8 +24,9 @@ from harness.methods import build
 from harness.methods.references import source_of
 from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem, dataset_hash
+from harness.settings.declaration import ROLES
 from harness.settings.launch_settings import Cluster, Launch
-from harness.settings.roles import ModelSettings, role_flag
+from harness.settings.roles import role_flag
 from harness.training import manifest
 from harness.weights import adapter, models
 from jobs.run import model_settings, reward_model, served
@@ -48,9 +49,8 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class _Models:
-    draft: ModelSpec | None
-    target: ModelSpec | None
-    reward: ModelSpec | None
+    specs: Mapping[Role, ModelSpec]
+    """The models that the method has, and one that only proposes tokens; yet without their settings."""
     notices: list[str]
     servers: Mapping[Role, str] = field(default_factory=dict)
     served_contexts: Mapping[Role, int] = field(default_factory=dict)
@@ -75,21 +75,24 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     servers = served.addresses(launch, (*roles, *proposing_roles(launch.spec_decode, launch.spec_model)))
     engine = _engine(launch, cluster, roles, servers, is_here=is_here)
     _check_cards(launch, engine.kind, cluster, roles)
-    settings = {role: model_settings.recorded(launch, role, engine.kind) for role in roles}
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
-    selection = _selection(launch, engine, is_here=is_here)
+    told = {role: model_settings.recorded(launch, role, engine.kind) for role in roles}
+    if selection := _selection(launch, engine, is_here=is_here):
+        told["target"]["adapter"] = selection
     resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)), servers)
+    specs = {role: replace(model, **told.get(role, {})) for role, model in resolved.specs.items()}
+    draft, target, reward = (specs.get(role) for role in ROLES)
     speculator = _model(launch.spec_model, speculation.resolve) if launch.spec_model else None
-    if selection is not None and resolved.target is not None:
-        _check_trained_for(selection, resolved.target)
-    reward_model.check_model(resolved.reward, wording, asks_equivalence=method.asks_equivalence)
+    if selection is not None and target is not None:
+        _check_trained_for(selection, target)
+    reward_model.check_model(reward, wording, asks_equivalence=method.asks_equivalence)
     notices = [
         *dataset.notices,
         *resolved.notices,
-        *model_settings.check_conventions(launch, {"draft": resolved.draft, "target": resolved.target}),
+        *model_settings.check_conventions(launch, {"draft": draft, "target": target}),
         *model_settings.unchecked_notice(launch.roles[role] for role in roles),
-        *_check_speculation(engine, launch, resolved, speculator),
+        *_check_speculation(engine, launch, specs, speculator),
     ]
     if dataset.is_training:
         notices.append(f"TRAINING DATA: {dataset.name} is not a benchmark; no number of this run is a result.")
@@ -105,20 +108,19 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         temperature=launch.temperature,
         top_p=launch.top_p,
         token_budget=launch.token_budget,
-        draft=_with(resolved.draft, settings.get("draft")),
-        target=_with(resolved.target, settings.get("target")),
+        draft=draft,
+        target=target,
         engine=engine,
         concurrency=launch.concurrency,
         prompt_hash=current_prompt_hash(launch.method, launch.parameters, wording),
         preset=launch.preset,
         tag=launch.tag,
         method_source=source_of(launch.method, launch.parameters),
-        selection=selection,
         prompts=wording if wording.changes else None,
         speculator=speculator,
         dataset_origin=dataset.origin,
         prompt_date=datetime.now(UTC).date().isoformat(),
-        reward=_with(resolved.reward, settings.get("reward")),
+        reward=reward,
     )
     if spec.is_greedy and spec.samples > 1:
         notices.append(
@@ -126,11 +128,6 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
             "as one: there is no pass@k, and --samples 1 shows as much."
         )
     return RunPlan(spec, problems, notices, resolved.servers, resolved.served_contexts)
-
-
-def _with(model: ModelSpec | None, settings: ModelSettings | None) -> ModelSpec | None:
-    """Return a model with its settings; one that only proposes tokens has none."""
-    return model if model is None or settings is None else replace(model, settings=settings)
 
 
 def _check_beginnings(launch: Launch, problems: Iterable[Problem]) -> None:
@@ -158,7 +155,6 @@ def _engine(
         )
     return EngineSpec(
         kind=kind,
-        dtype=launch.dtype,
         max_context=launch.max_context,
         spec_decode=proposing,
         spec_tokens=tokens_at_a_time(proposing, launch.spec_tokens),
@@ -185,9 +181,8 @@ def _models(
 ) -> _Models:
     if not registry.capabilities(launch.engine).runs_models:
         name = launch.engine  # stands for the model that there is not
-        of = dict.fromkeys(roles, ModelSpec(name, name, None, name))
         notice = f"{name.upper()} ENGINES: no model runs; the numbers mean nothing."
-        return _Models(of.get("draft"), of.get("target"), of.get("reward"), [notice])
+        return _Models(dict.fromkeys(roles, ModelSpec(model=name, path=name, fingerprint=name)), [notice])
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     compares = build(launch.method, dict(launch.parameters)).asks_equivalence
     chosen = models.by_role(launch.method, roles, launch.models, device, compares=compares)
@@ -196,7 +191,7 @@ def _models(
     notices = [*([chosen.notice] if chosen.notice else []), *(n for one in asked.values() for n in one.notices)]
     addresses = {role: one.address for role, one in asked.items()}
     contexts = {role: one.context_tokens for role, one in asked.items() if one.context_tokens is not None}
-    return _Models(specs.get("draft"), specs.get("target"), specs.get("reward"), notices, addresses, contexts)
+    return _Models(specs, notices, addresses, contexts)
 
 
 def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -> ModelSpec:
@@ -204,17 +199,23 @@ def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -
     reference = (resolve or models.resolve)(name)
     path = reference.path_or_hub_id
     trained_on = manifest.data_hash(Path(path), reference.identity) if reference.fingerprint else None
-    return ModelSpec(reference.name, path, reference.revision, reference.identity, trained_on)
+    return ModelSpec(
+        model=reference.name,
+        path=path,
+        revision=reference.revision,
+        fingerprint=reference.identity,
+        training=trained_on,
+    )
 
 
 def _check_speculation(
-    engine: EngineSpec, launch: Launch, resolved: _Models, speculator: ModelSpec | None
+    engine: EngineSpec, launch: Launch, specs: Mapping[Role, ModelSpec], speculator: ModelSpec | None
 ) -> Iterator[str]:
     """Yield warnings. Raises ValueError where the files at hand show that the weights cannot propose for the target."""
-    if engine.spec_decode is None or resolved.target is None or not engine.can.speculates:
+    if engine.spec_decode is None or "target" not in specs or not engine.can.speculates:
         return
-    proposes = speculator or (resolved.draft if engine.spec_decode == "draft" else None)
-    target, weights = _reference(resolved.target), _reference(proposes) if proposes else None
+    proposes = speculator or (specs.get("draft") if engine.spec_decode == "draft" else None)
+    target, weights = _reference(specs["target"]), _reference(proposes) if proposes else None
     speculation.check_pair(engine.spec_decode, target, weights, samples_drafts=engine.spec_sampling == "probabilistic")
     if notice := greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target")):
         yield notice

@@ -25,7 +25,7 @@ from jobs.run.spec import ModelSpec, RunSpec
 UNKNOWN = "unknown"
 """The kind of a server that could not be reached from where the run was launched."""
 _ROLES: tuple[Role, ...] = get_args(Role)
-_OF_ENGINES = ("tensor_parallel", "memory", "gpus", "engine")
+_OF_ENGINES = ("dtype", "tensor_parallel", "memory", "gpus", "engine")
 """Settings of an engine that the worker starts."""
 
 
@@ -117,7 +117,10 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
     fingerprint = discovery.fingerprint(model, own.tokenizer)
     kind = found.kind if found else UNKNOWN
-    spec = ModelSpec(name, own.source.path_or_hub_id, own.source.revision, fingerprint, server=kind)
+    source = own.source
+    spec = ModelSpec(
+        model=name, path=source.path_or_hub_id, revision=source.revision, fingerprint=fingerprint, server=kind
+    )
     return ServedRole(spec, address.root, notices, found.context_tokens if found else None)
 
 

@@ -8,21 +8,23 @@ from typing import Any
 from harness.engines.libraries import UNPLANNED
 from harness.environment import accelerator
 from harness.methods import Method, build
-from harness.methods.method import context_to_open, required_context_tokens
+from harness.methods.method import required_context_tokens
 from harness.plural import counted
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Cluster
-from harness.sizing.card_plan import DoesNotFit, NotPlannable, Plan, plan_lines
-from harness.sizing.cards import GPU_MEMORY, Option, cards_here, cards_of_worker
-from harness.sizing.run_sizing import (
+from harness.sizing.card_plan import (
+    DoesNotFit,
     ModelFiles,
+    NotPlannable,
+    Plan,
     RunSizing,
     assumed_models,
     check_flags,
     demands,
-    most_tokens,
+    plan_lines,
     planned,
 )
+from harness.sizing.cards import GPU_MEMORY, Option, cards_here, cards_of_worker
 from harness.weights import adapter
 from jobs.run.spec import ModelSpec, RunSpec
 
@@ -32,21 +34,15 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
     engine, problems = spec.engine, list(problems)
     prompt_tokens = required_context_tokens(problems, 0, 0, spec.wording)
     proposes = spec.speculator or (spec.draft if engine.spec_decode == "draft" else None)
-    return RunSizing(
-        models={
-            role: _files(model)
-            for role in method.roles
-            if (model := spec.models[role]) is not None and model.server is None  # a server has its own memory
-        },
-        context_tokens=context_to_open(method, prompt_tokens, spec.token_budget, engine.max_context),
-        sample_tokens=most_tokens(method, prompt_tokens, spec.token_budget),
+    on_workers = {role: model for role, model in spec.models.items() if model is not None and model.server is None}
+    return RunSizing.for_method(
+        method,
+        {role: _files(model) for role, model in on_workers.items()},  # a server has its own memory
+        spec.settings,
+        prompt_tokens=prompt_tokens,
+        token_budget=spec.token_budget,
+        max_context=engine.max_context,
         concurrency=spec.concurrency,
-        candidates=method.parallel,
-        target_candidates=method.target_parallel,
-        dtype=engine.dtype,
-        widths={role: own.tensor_parallel for role, own in spec.settings.items()},
-        shares={role: own.memory for role, own in spec.settings.items()},
-        cards={role: spec.settings[role].gpus for role in method.roles},
         speculator=_files(proposes) if proposes is not None else None,
         speculative_tokens=engine.spec_tokens or 0,
         adapter_rank=adapter.served_rank(spec.selection.rank) if spec.selection is not None else 0,

@@ -25,7 +25,7 @@ from harness.methods.plugins import MethodSource
 from harness.problems.problem import DatasetOrigin, Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.prompts import prompt_hash
-from harness.settings.roles import ModelSettings
+from harness.settings.roles import DataType, ModelSettings
 from harness.weights.templates import Conventions
 from jobs.run.files import FORMAT, check_format
 
@@ -58,28 +58,6 @@ def identity_of(record: DataclassInstance) -> dict[str, object]:
 
 
 @dataclass(frozen=True)
-class ModelSpec:
-    """A model as the run names it and as the nodes find it."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    name: str
-    path: str
-    """A local folder, or a hub id that the nodes' cache holds."""
-    revision: str | None
-    fingerprint: str
-    """Content hash of a local folder's configuration and tokenizer, or hub id and revision."""
-    training: str | None = derived(None)
-    """Hash of the data that it was trained on, where its folder says so (training.json)."""
-    server: str | None = None
-    """Kind of the server that runs it: `vllm`, `sglang`, `llama.cpp`, or `unknown` until a job has asked it; None: the
-    worker starts an engine. `path` is then that of its tokenizer. The address is no part of the run."""
-    settings: ModelSettings = field(default_factory=ModelSettings)
-    """How it draws tokens where it does not by the run's `temperature` and `top_p` alone, how it is talked to, and how
-    its engine is started; without its name, which is above, and with sampling only where that differs."""
-
-
-@dataclass(frozen=True)
 class AdapterSpec:
     """LoRA weights that the target chooses drafts with (SCoT, section 3.4)."""
 
@@ -95,6 +73,31 @@ class AdapterSpec:
     """Hash of the data that it was trained on, where its folder says so."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec(ModelSettings):
+    """The settings of a model as the run has them, and where the nodes find it.
+
+    Sampling stands here only where it is not by the run's `temperature` and `top_p` alone. A model that only proposes
+    tokens has no settings.
+    """
+
+    model: str
+    """Its name."""
+    path: str
+    """A local folder, or a hub id that the nodes' cache holds; of a model on a server, that of its tokenizer."""
+    fingerprint: str
+    """Content hash of a local folder's configuration and tokenizer, or hub id and revision."""
+    training: str | None = derived(None)
+    """Hash of the data that it was trained on, where its folder says so (training.json)."""
+    dtype: DataType = "auto"
+    adapter: AdapterSpec | None = None  # type: ignore[assignment]  # a launch has the folder alone
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.model
+
+
 @dataclass(frozen=True)
 class EngineSpec:
     """How the engines are started; part of the run because speed depends on it."""
@@ -103,7 +106,6 @@ class EngineSpec:
 
     kind: str
     """`vllm`, `transformers` or `scripted`, of the engines that the worker starts; `served` where it starts none."""
-    dtype: str = "auto"
     max_context: int | None = None
     """Longest prompt plus completion; None: as much as prompt and token budget need, within the model's limit."""
     spec_decode: str | None = None
@@ -155,8 +157,6 @@ class RunSpec:
     preset: str | None = None
     tag: str | None = None
     """A label that makes runs distinct that are otherwise equal, such as two nights'; it is part of the seeds."""
-    selection: AdapterSpec | None = None
-    """Adapter of the target for choosing among drafts; None: the target chooses without one."""
     prompts: Prompts | None = derived(None)
     """The whole wording of `--prompts`, so that no worker needs the file; None: the built-in one. In the run id,
     `prompt_hash` stands for it."""
@@ -187,7 +187,12 @@ class RunSpec:
     @property
     def settings(self) -> dict[Role, ModelSettings]:
         """The settings of each model; of one that the method does not have, those of a launch that says nothing."""
-        return {role: model.settings if model else ModelSettings() for role, model in self.models.items()}
+        return {role: model or ModelSettings() for role, model in self.models.items()}
+
+    @property
+    def selection(self) -> AdapterSpec | None:
+        """Adapter of the target for choosing among drafts; None: the target chooses without one."""
+        return self.target.adapter if self.target else None
 
     def conventions(self, role: Role) -> Conventions:
         """Return how a model is talked to, where it is not as its chat template says by itself."""
@@ -281,7 +286,11 @@ class RunSpec:
     def drawn_alike(self) -> RunSpec:
         """The run whose samples this one's are seeded like: an adapter or a reward model judges drafts and has no part
         in writing them, so that with and without it the same drafts are judged."""
-        return replace(self, selection=None, reward=None)
+        return self.without_adapter(reward=None)
+
+    def without_adapter(self, **changes: Any) -> RunSpec:
+        """Return the run without the target's adapter, and with other changes."""
+        return replace(self, **{"target": self.target and replace(self.target, adapter=None)} | changes)
 
     def to_json(self) -> str:
         """The specification as indented JSON."""

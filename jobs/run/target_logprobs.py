@@ -47,7 +47,7 @@ class Scorer:
 
 def scorer_of(target: ModelSpec, spec: RunSpec) -> Scorer:
     """Return the scorer that a target is with a run's engine."""
-    return Scorer(target.name, target.fingerprint, spec.engine.kind, spec.engine.dtype)
+    return Scorer(target.name, target.fingerprint, spec.engine.kind, target.dtype)
 
 
 def write(run: RunFolder, scorer: Scorer, rows: Sequence[Mapping[str, str | int | float | None]]) -> None:

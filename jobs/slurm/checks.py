@@ -50,7 +50,7 @@ def check_slurm(question: Question) -> Iterator[Check]:
     yield ok("slurm", "the controller answers")
     yield _accounting()
     if not question.on_node and question.cluster == "slurm":
-        yield _options(dict(question.sbatch or {}))
+        yield _options(dict(question.sbatch))
 
 
 def _accounting() -> Check:

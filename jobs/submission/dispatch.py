@@ -126,7 +126,7 @@ def _in_common(request: Request) -> object:
     proposing = spec.speculator and (spec.speculator.path, spec.speculator.revision)
     engine = replace(spec.engine, max_context=None)
     settings = [spec.settings[role] for role in sorted(roles)]
-    starts = [(own.tensor_parallel, own.memory, own.gpus, own.engine) for own in settings]
+    starts = [(own.dtype, own.tensor_parallel, own.memory, own.gpus, own.engine) for own in settings]
     resources = [request.run.path.resolve().parent, dict(request.options), request.workers_per_task]
     return [resources, sorted(roles), used, adapter, proposing, engine, starts, spec.concurrency]
 

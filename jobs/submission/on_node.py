@@ -57,12 +57,13 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
     A job that does not answer in time is a failed check that says what is known of the job. `tell` is called with a
     line about progress.
     """
-    is_new_folder = not Path(question.output).exists()
+    output = question.launch.output
+    is_new_folder = not output.exists()
     try:
-        Path(question.output).mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=question.output))
+        output.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=output))
     except OSError as error:
-        return _no_answer(f"{question.output} cannot be written to ({error.strerror})")
+        return _no_answer(f"{output} cannot be written to ({error.strerror})")
     name = f"harness-doctor-{socket.gethostname()}-{os.getpid()}"
     try:
         node_question = replace(
@@ -86,7 +87,7 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         shutil.rmtree(folder, ignore_errors=True)
         if is_new_folder:
             with contextlib.suppress(OSError):  # somebody may use it by now
-                Path(question.output).rmdir()
+                output.rmdir()
 
 
 def check_here(folder: str) -> None:
@@ -96,8 +97,8 @@ def check_here(folder: str) -> None:
     snapshot.require()
     path = Path(folder)
     question = Question.read(path / "question.json")
-    if question.method:
-        codes.load_submitted(question.method)
+    if question.launch.method:
+        codes.load_submitted(question.launch.method)
     checks = every.checks(question, {"slurm": lambda: check_slurm(question), "held lock": lambda: [_check_lock(path)]})
     answer = {
         "hostname": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
@@ -118,10 +119,11 @@ def _check_lock(folder: Path) -> Check:
 
 
 def _parameters(question: Question) -> dict[str, Any]:
-    parameters = profiles.submitit_parameters({**(question.sbatch or {}), "time": _MINUTES})
+    parameters = profiles.submitit_parameters({**question.sbatch, "time": _MINUTES})
     parameters.pop("array_parallelism", None)
     if isinstance(own := parameters.get("python"), PythonCommand):
-        named = [*question.models.values(), question.selection_adapter, question.speculator, question.data_dir]
+        launch = question.launch
+        named = [*question.named.values(), launch.target.adapter, launch.spec_model, question.data_dir]
         parameters["python"] = own.showing([name for name in named if name])
     additional = {name: value for name, value in parameters["additional_parameters"].items() if name != "requeue"}
     return {**parameters, "signal_delay_s": 5, "additional_parameters": additional}

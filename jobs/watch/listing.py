@@ -5,19 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from harness.cli.number_format import duration
+from harness.cli.screen import Column, Screen, Table
 from jobs.run.endings import ShardEndings, by_shard, read_endings
 from jobs.run.files import FileDamaged
 from jobs.run.folder import RunFolder
 from jobs.timing import folder as timings
-from jobs.watch.status_screen import duration
 
-_PIPE_WIDTH = 10_000
 _COLUMNS = ("run", "models", "tag", "state", "samples", "failed", "age")
 
 
@@ -58,16 +55,13 @@ def listed(runs: Iterable[RunFolder]) -> list[ListedRun]:
 def print_runs(runs: Iterable[ListedRun], console: Console) -> None:
     """Print one row for each run; in a pipe no column is cut."""
     rows = [_row(run) for run in runs]
-    table = Table(box=None, pad_edge=False)
-    for name in [name for name in _COLUMNS if any(row[name] for row in rows)]:
-        side: Literal["left", "right"] = "right" if name in {"samples", "failed", "age"} else "left"
+    columns = [
         # A name is to be copied, so the models' are folded instead where not all fits.
-        table.add_column(name, justify=side, overflow="fold", no_wrap=name != "models")
-    for row in rows:
-        table.add_row(*(Text(row[column.header]) for column in table.columns if isinstance(column.header, str)))
-    if not console.is_terminal:
-        table.width = console.measure(table, options=console.options.update(width=_PIPE_WIDTH)).maximum
-    console.print(table, soft_wrap=not console.is_terminal)
+        Column(name, is_right=name in {"samples", "failed", "age"}, is_folded=name == "models")
+        for name in _COLUMNS
+        if any(row[name] for row in rows)
+    ]
+    Screen(console).table(Table(columns, [[row[column.name] for column in columns] for row in rows]))
 
 
 def _row(run: ListedRun) -> dict[str, str]:

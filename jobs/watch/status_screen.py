@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console, Group, JustifyMethod, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
+from harness.cli.number_format import duration
+from harness.cli.screen import Column, Line, Screen, Table
 from harness.plural import counted
 from jobs.watch import failures
 from jobs.watch.progress import Progress, starting_in_words
@@ -16,33 +16,24 @@ from jobs.watch.status import RunStatus, ShardStatus
 _MAX_ROWS = 32
 """With more shards than this, only those that have stopped or make no step are listed."""
 _MAX_LOGS = 3
+_NUM_COUNTS = 3
+"""Columns with numbers, which are the first."""
 
 
-def table(status: RunStatus) -> RenderableType:
-    """Return header lines, and a table of shards."""
-    lines = [Text(line) for line in _header(status)]
+def print_status(status: RunStatus, console: Console) -> None:
+    """Print header lines, a table of shards and the logs of those that have stopped."""
     is_short = len(status.shards) <= _MAX_ROWS
     listed = [s for s in status.shards if is_short or s.state == "stopped" or s.silent_seconds][:_MAX_ROWS]
-    if not listed:
-        return Group(*lines)
-    shards = Table(box=None, pad_edge=False)
-    for column in ("shard", "samples", "failed", "state", "task", "node", "elapsed", "last error or reason"):
-        justify: JustifyMethod = "right" if column in {"shard", "samples", "failed"} else "left"
-        shards.add_column(column, justify=justify, overflow="fold")
-    for shard in listed:
-        shards.add_row(*_row(shard))
-    return Group(*lines, shards, *map(Text, _logs(listed)))
+    names = ("shard", "samples", "failed", "state", "task", "node", "elapsed", "last error or reason")
+    columns = [Column(name, is_right=place < _NUM_COUNTS, is_folded=True) for place, name in enumerate(names)]
+    shards = [Table(columns, [_row(shard) for shard in listed], _logs(listed))] if listed else []
+    Screen(console).show([*map(Line, _header(status)), *shards])
 
 
 def _logs(shards: Sequence[ShardStatus]) -> list[str]:
     """Return lines with the logs of the shards that have stopped."""
     paths = list(dict.fromkeys(shard.log for shard in shards if shard.log))
     return [f"log: {path}" for path in paths[:_MAX_LOGS]]
-
-
-def print_status(status: RunStatus, console: Console) -> None:
-    """Print the status of a run."""
-    console.print(table(status), soft_wrap=True)
 
 
 def _header(status: RunStatus) -> list[str]:
@@ -115,11 +106,3 @@ def progress_line(progress: Progress) -> str:
     elif progress.eta_seconds is None:
         shown.append(f"{len(progress.in_flight)} in flight" if progress.in_flight else "engines are starting")
     return " · ".join(shown)
-
-
-def duration(seconds: float) -> str:
-    """Format a duration as `45 s`, `12 min` or `3 h 20 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

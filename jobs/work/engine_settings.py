@@ -17,8 +17,7 @@ from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
-from harness.sizing.card_plan import DoesNotFit
-from harness.sizing.run_sizing import Chosen, RunSizing, asked_for, chosen_here, small_models
+from harness.sizing.card_plan import Chosen, DoesNotFit, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import adapter, prompt_trial
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder
@@ -81,11 +80,10 @@ def engine_settings(
     settings = pair_settings(
         engine.kind,
         own_roles,
-        dtype=engine.dtype,
         max_context=sizing.context_tokens,
         tensor_parallel=chosen.tensor_parallel,
         memory=chosen.memory,
-        cards={role: own.gpus for role, own in spec.settings.items()},
+        models=spec.settings,
         concurrency=spec.concurrency,
         candidates=method.parallel,
         target_candidates=method.target_parallel,

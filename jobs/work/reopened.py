@@ -31,4 +31,4 @@ async def reopen(
 def without_speculation(spec: RunSpec) -> RunSpec:
     """Return a specification whose target neither speculates on tokens nor has an adapter: it only reads text."""
     engine: EngineSpec = replace(spec.engine, **_NO_SPECULATION)  # type: ignore[arg-type]
-    return replace(spec, engine=engine, speculator=None, selection=None)
+    return spec.without_adapter(engine=engine, speculator=None)

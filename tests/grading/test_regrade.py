@@ -17,7 +17,7 @@ from jobs.run.grades import Change, grade_files
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from tests.warehouse.runs import write_part
 
-MODEL = ModelSpec("m", "m", None, "m")
+MODEL = ModelSpec(model="m", path="m", revision=None, fingerprint="m")
 PROBLEMS = [Problem("toy/0", "toy", "1 + 1?", "2"), Problem("toy/1", "toy", "1 + 2?", "3")]
 
 

@@ -142,7 +142,9 @@ def test_the_draft_of_the_other_rows_never_replaces_the_aligned_one() -> None:
 def test_ours_stands_beside_the_published_value_with_the_reasons(tmp_path: Path) -> None:
     """A run of three problems with other models: shown, and not comparable, because …"""
     params = {**defaults("speccot"), "drafts": 2}
-    small, large = (ModelSpec(name, name, None, f"{name}@r") for name in ("org/small", "org/large"))
+    small, large = (
+        ModelSpec(model=name, path=name, revision=None, fingerprint=f"{name}@r") for name in ("org/small", "org/large")
+    )
     spec = replace(runs.SPEC, dataset="gsm8k", dataset_size=1319, params=params, token_budget=8192, seed=0)
     run = runs.create(tmp_path, replace(spec, engine=EngineSpec("vllm"), draft=small, target=large))
     traces = [runs.speculative(unit, latency=10.0) for unit in runs.planned(run)]

@@ -26,7 +26,7 @@ from jobs.submission.dispatch import Dispatched, Request, dispatch_together
 from jobs.suite import Suite
 from jobs.watch.progress import Follower
 
-SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
+SCRIPTED = ModelSpec(model="scripted", path="scripted", revision=None, fingerprint="scripted")
 ENGINES = EngineSpec("scripted")
 
 
@@ -38,6 +38,7 @@ def plan(
     method: str = "speccot",
     engine: EngineSpec = ENGINES,
     settings: Mapping[Role, ModelSettings] | None = None,
+    dtype: str = "auto",
     temperature: float = 0.6,
     **params: Any,
 ) -> RunFolder:
@@ -54,8 +55,8 @@ def plan(
         temperature=temperature,
         top_p=0.95,
         token_budget=2048,
-        draft=replace(SCRIPTED, settings=(settings or {}).get("draft", ModelSettings())),
-        target=replace(SCRIPTED, settings=(settings or {}).get("target", ModelSettings())),
+        draft=replace(SCRIPTED, **(settings or {}).get("draft", ModelSettings()).given() | {"dtype": dtype}),
+        target=replace(SCRIPTED, **(settings or {}).get("target", ModelSettings()).given() | {"dtype": dtype}),
         engine=engine,
         concurrency=4,
         prompt_hash=current_prompt_hash(method, defaults(method) | params),

@@ -26,7 +26,7 @@ from jobs.run.shards import assign_to_shards
 from jobs.run.spec import RunSpec, units
 from jobs.work.engine_settings import engine_needs
 from jobs.work.worker import run_shard
-from tests.harness.checks.question import QUESTION, problem_texts
+from tests.harness.checks.question import asked, problem_texts
 from tests.harness.weights.chat_templates import MISTRAL, PLAIN, QWEN3, QWEN3_INSTRUCT, REFUSED, V31, Case
 
 _BROKEN = [case for case in REFUSED if case.name in ("no assistant turn", "a thought begun", "the question twice")]
@@ -79,8 +79,8 @@ def test_a_template_that_means_something_else_is_refused_everywhere_in_the_same_
     with pytest.raises(ValueError, match=r"^target own: ") as refused:
         engine_needs(begun, spec, build(spec.method, dict(spec.params)), begun.problems())
     assert str(refused.value) == f"target own: {words}"
-    asked = replace(QUESTION, method="vanilla", params=dict(spec.params))
-    assert words in problem_texts(list(check_tokenizers({"target": folder}, asked)))
+    question = asked({"target": "own"}, method="vanilla", parameters=dict(spec.params))
+    assert words in problem_texts(list(check_tokenizers({"target": folder}, question)))
 
 
 @pytest.mark.parametrize(

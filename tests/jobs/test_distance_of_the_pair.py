@@ -24,7 +24,13 @@ _NUM_PROBLEMS = 20
 
 def bundled(name: str) -> ModelSpec:
     reference = models.resolve(name)
-    return ModelSpec(reference.name, reference.path_or_hub_id, reference.revision, reference.identity)
+    return ModelSpec(
+        dtype="float32",
+        model=reference.name,
+        path=reference.path_or_hub_id,
+        revision=reference.revision,
+        fingerprint=reference.identity,
+    )
 
 
 def finished(where: Path, method: str, params: dict[str, str], model: str, seed: int) -> RunFolder:
@@ -44,7 +50,7 @@ def finished(where: Path, method: str, params: dict[str, str], model: str, seed:
         token_budget=256,
         draft=bundled("demo-draft") if model == "draft" else None,
         target=bundled("demo-target") if model == "target" else None,
-        engine=EngineSpec("transformers", dtype="float32"),
+        engine=EngineSpec("transformers"),
         prompt_hash=current_prompt_hash(method, params),
     )
     run = RunFolder(where / spec.run_id)

@@ -136,7 +136,9 @@ def test_a_model_without_a_system_role_is_named_before_anything_is_queued(templa
     small, large = (tmp_path / name for name in ("small", "large"))
     save_tokenizer(small, template=template)
     save_tokenizer(large, template=_TAKES)
-    lacking, taking = (ModelSpec(path.name, str(path), None, "f") for path in (small, large))
+    lacking, taking = (
+        ModelSpec(model=path.name, path=str(path), revision=None, fingerprint="f") for path in (small, large)
+    )
     vllm = replace(plan(launch(tmp_path), "local").spec, engine=EngineSpec("vllm"), prompts=own)
     with pytest.raises(ValueError, match=r"^--target small: its chat template has no system role"):
         list(check_prompts(launch(tmp_path), replace(vllm, draft=taking, target=lacking)))

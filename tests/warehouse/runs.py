@@ -23,8 +23,8 @@ PROBLEMS = [
     Problem("toy/1", "toy", "2 + 2?", "4", level="easy", subject="sums"),
     Problem("toy/2", "toy", "Which?", "B", kind="choice", choices=("one", "two"), level="hard"),
 ]
-DRAFT = ModelSpec("small", "org/small", "r1", "small@r1")
-TARGET = ModelSpec("large", "org/large", "r1", "large@r1")
+DRAFT = ModelSpec(model="small", path="org/small", revision="r1", fingerprint="small@r1")
+TARGET = ModelSpec(model="large", path="org/large", revision="r1", fingerprint="large@r1")
 SPEC = RunSpec(
     method="speccot",
     params={"drafts": 2, "guidance_tokens": 8},

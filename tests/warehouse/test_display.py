@@ -7,13 +7,12 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from rich import box
-from rich.table import Table
 
+from harness.cli.number_format import NOTHING, fixed, number, p_value, percent, signed, span
+from harness.cli.screen import Cell, Column, Screen, Table
 from warehouse.answer import print_rows, rounded
-from warehouse.display import aligned, latex, markdown, print_table
-from warehouse.formatting import NOTHING, fixed, number, p_value, percent, signed, span
 from warehouse.report.facts import Estimate
+from warehouse.tables import latex_text, markdown, markdown_text, write_csv
 
 _ROWS = [("specreason-664d9e78", "65.00", "51.7 to 77.9"), ("vanilla-baf00f23", "75.00", "62.1 to 87.2")]
 
@@ -35,10 +34,7 @@ def _plain(out: io.StringIO) -> str:
 
 
 def _printed(out: io.StringIO, *columns: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
-    table = Table(*columns, box=box.SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*row)
-    print_table(table, out)
+    Screen(out).table(Table([Column(name) for name in columns], rows))
     return [line.rstrip() for line in _plain(out).splitlines()]
 
 
@@ -68,7 +64,7 @@ def test_a_table_that_does_not_fit_is_one_block_per_row(terminal: Terminal, monk
 
 def test_a_wide_table_without_rows_says_so(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
-    assert _printed(terminal, "a" * 20, "b" * 20, rows=[]) == ["(no rows)"]
+    assert _printed(terminal, "a" * 20, "b" * 20, rows=[]) == ["(no rows)", "a" * 20 + ",", "b" * 20]
 
 
 def test_a_pipe_gets_one_line_per_row_of_any_width(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +85,7 @@ ROWS = [
 def shown(
     monkeypatch: pytest.MonkeyPatch,
     width: int,
-    rows: Sequence[Sequence[object]] = ROWS,
+    rows: Sequence[Sequence[Cell]] = ROWS,
     names: Sequence[str] = NAMES,
     *,
     is_wide: bool = False,
@@ -98,7 +94,7 @@ def shown(
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", str(width))
     out = Terminal()
-    print_rows(names, rows, out, is_wide=is_wide)
+    print_rows(Table([Column(name) for name in names], rows), out, is_wide=is_wide)
     return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()]
 
 
@@ -154,10 +150,16 @@ def test_small_p_values_have_more_decimals(p: float, text: str) -> None:
 
 
 def test_text_is_escaped_and_columns_of_numbers_are_aligned_right() -> None:
-    assert markdown("a_b <i> $x$") == r"a\_b &lt;i&gt; \$x\$"
-    assert latex("−5 % of a_b <i>") == r"\(-\)5 \% of a\_b \textless{}i\textgreater{}"
-    table = aligned(("run", "%"), [("a_b", "75.00"), ("c", "–")], "markdown")
-    assert table.splitlines()[1] == "|:------|------:|"
+    assert markdown_text("a_b <i> $x$") == r"a\_b &lt;i&gt; \$x\$"
+    assert latex_text("−5 % of a_b <i>") == r"\(-\)5 \% of a\_b \textless{}i\textgreater{}"
+    table = Table([Column("run"), Column("%")], [("a_b", "75.00"), ("c", None)])
+    assert markdown([table]).splitlines()[1] == "|:-----|------:|"
+
+
+def test_a_text_that_a_spreadsheet_would_evaluate_is_not_one_in_csv() -> None:
+    out = io.StringIO()
+    write_csv(Table([Column("text"), Column("n")], [("=1+1", -1.5), ("@a", None), ("a=b", 2)]), out)
+    assert out.getvalue() == "text,n\n'=1+1,-1.5\n'@a,\na=b,2\n"
 
 
 def test_an_interval_is_limited_to_possible_values() -> None:

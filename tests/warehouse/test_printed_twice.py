@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from harness.cli.number_format import span
 from tests.warehouse import cells
 from tests.warehouse.made_up_databases import HALF, MADE_UP, Made
 from warehouse import compare, query
 from warehouse.database import Connection, reader, rows
-from warehouse.formatting import span
 from warehouse.load import load_runs
 from warehouse.measures import measure
 from warehouse.nightly.history import read_nights, read_totals

@@ -32,7 +32,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def printed(database: Path, *words: str) -> str:
-    found = CliRunner().invoke(main, [*words, "--database", str(database)])
+    found = CliRunner().invoke(main, [*words, "--database", str(database)], env={"COLUMNS": "80"})
     assert found.exit_code == 0, found.output
     return found.output
 

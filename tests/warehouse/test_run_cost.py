@@ -81,7 +81,7 @@ def test_samples_that_are_timed_one_at_a_time_are_counted_or_said_not_to_be(tmp_
 
 
 SPECCOT = replace(runs.SPEC, engine=EngineSpec("vllm"))
-OTHER = replace(SPECCOT, target=replace(runs.TARGET, name="larger", fingerprint="larger"), seed=1)
+OTHER = replace(SPECCOT, target=replace(runs.TARGET, model="larger", fingerprint="larger"), seed=1)
 TEXTS = [problem.text for problem in runs.PROBLEMS]
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.settings.roles import SAMPLING
 from harness.trace import Call, Candidate, Decision, Step, Verdict
-from jobs.run.spec import Attempt
+from jobs.run.spec import Attempt, ModelSpec
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse import database, schema
@@ -26,6 +27,7 @@ from warehouse.database import (
     writer,
 )
 from warehouse.loading import convert
+from warehouse.model_columns import MODEL_COLUMNS
 
 
 def columns(loaded: Loaded, table: str) -> set[str]:
@@ -90,6 +92,9 @@ def test_every_field_of_a_trace_is_a_column(loaded: Loaded) -> None:
 def test_every_field_of_the_specification_is_a_column(loaded: Loaded) -> None:
     row = convert.run_row(loaded.speculative, loaded.speculative.spec(), convert.utc(0))
     assert set(row) == columns(loaded, "run")
+    held = {column.field.name.partition(".")[0] for column in MODEL_COLUMNS}
+    found_with_the_model = {"tokenizer", "served_model"}
+    assert {f.name for f in fields(ModelSpec)} - {*SAMPLING, *found_with_the_model} == held - {"sampling"}
 
 
 def test_the_t_quantile_is_that_of_the_tables(loaded: Loaded) -> None:

@@ -68,7 +68,7 @@ def test_one_problem_has_no_standard_error(tmp_path: Path) -> None:
 
 
 def test_names_of_models_are_not_markup(tmp_path: Path) -> None:
-    folder = runs.create(tmp_path, replace(runs.SPEC, target=replace(runs.TARGET, name="[red]\x1b[2J")))
+    folder = runs.create(tmp_path, replace(runs.SPEC, target=replace(runs.TARGET, model="[red]\x1b[2J")))
     load_run(folder, tmp_path / "w.duckdb")
     assert "small → [red]\\x1b[2J" in rendered(tmp_path / "w.duckdb", folder.path.name)
 

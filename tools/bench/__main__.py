@@ -20,7 +20,7 @@ from harness.engines.registry import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.methods.method import required_context_tokens
 from harness.problems import benchmarks
-from harness.sizing.run_sizing import ModelFiles, RunSizing, chosen_here
+from harness.sizing.card_plan import ModelFiles, RunSizing, chosen_here
 from harness.weights import models
 from tools.bench import cache, flight, own, single_sample, vanilla, verdict
 from tools.bench.bare_vllm import BareVLLM

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from harness import prompt_file
 from harness.engine import Role
 from harness.engines import placement
 from warehouse.database import Connection, Record, rows
+from warehouse.model_columns import MODEL_COLUMNS, Matter, column_of, model_columns
 
-Matter = Literal["subject", "accuracy", "latency", "accuracy and latency", "note"]
 UNKNOWN = "unknown"
 
 _MANIFESTS = """
@@ -37,26 +36,10 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "method_source": ("source of the method", "note"),
     "method_code": ("code of the method", "subject"),
     "params": ("parameters", "subject"),
-    "draft_name": ("draft", "subject"),
-    "draft_fingerprint": ("draft files", "subject"),
-    "target_name": ("target", "subject"),
-    "target_fingerprint": ("target files", "subject"),
-    "selection_fingerprint": ("selection adapter", "subject"),
-    "reward_name": ("reward model", "subject"),
-    "reward_fingerprint": ("reward model files", "subject"),
+    **{column.name: (column.printed, column.matter) for column in MODEL_COLUMNS if column.printed is not None},
     "engine_kind": ("engine", "accuracy and latency"),
-    "draft_server": ("server of the draft", "accuracy and latency"),
-    "target_server": ("server of the target", "accuracy and latency"),
-    "reward_server": ("server of the reward model", "accuracy and latency"),
-    "engine_dtype": ("number format", "accuracy and latency"),
     "temperature": ("temperature", "accuracy and latency"),
     "top_p": ("top-p", "accuracy and latency"),
-    "draft_sampling": ("sampling of the draft", "accuracy and latency"),
-    "target_sampling": ("sampling of the target", "accuracy and latency"),
-    "draft_template": ("template variables of the draft", "accuracy and latency"),
-    "target_template": ("template variables of the target", "accuracy and latency"),
-    "draft_thinking_tags": ("thinking tags of the draft", "accuracy and latency"),
-    "target_thinking_tags": ("thinking tags of the target", "accuracy and latency"),
     "token_budget": ("token budget", "accuracy and latency"),
     "prompt_hash": ("prompts", "accuracy and latency"),
     "engine_max_context": ("longest context", "accuracy"),
@@ -65,23 +48,10 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "samples": ("samples per problem", "accuracy"),
     "grader_version": ("grader", "accuracy"),
     "concurrency": ("samples in flight", "latency"),
-    "engine_draft_tensor_parallel": ("tensor parallel of the draft", "latency"),
-    "engine_target_tensor_parallel": ("tensor parallel of the target", "latency"),
-    "engine_draft_memory": ("memory share of the draft", "latency"),
-    "engine_target_memory": ("memory share of the target", "latency"),
     "engine_spec_decode": ("token-level speculation", "accuracy and latency"),
     "engine_spec_tokens": ("tokens proposed at a time", "latency"),
     "engine_spec_sampling": ("sampling of proposed tokens", "latency"),
-    "speculator_name": ("model that proposes tokens", "latency"),
-    "speculator_fingerprint": ("files of the model that proposes tokens", "latency"),
     "engine_take_turns": ("engines take turns", "latency"),
-    "engine_draft_arguments": ("engine arguments of the draft", "accuracy and latency"),
-    "engine_target_arguments": ("engine arguments of the target", "accuracy and latency"),
-    "engine_draft_gpus": ("GPUs of the draft", "note"),
-    "engine_target_gpus": ("GPUs of the target", "note"),
-    "engine_reward_tensor_parallel": ("tensor parallel of the reward model", "latency"),
-    "engine_reward_memory": ("memory share of the reward model", "latency"),
-    "engine_reward_gpus": ("GPUs of the reward model", "note"),
     "seed": ("seed", "note"),
     "tag": ("tag", "note"),
     "preset": ("preset", "note"),
@@ -97,16 +67,7 @@ _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
     "git_commit": ("commit", "note"),
     "code_hash": ("code", "note"),  # no more than a note: a night is compared with those before it to judge the code
 }
-_MODEL_BY_COLUMN = {
-    f"engine_{model}_{name}": model
-    for model, names in {
-        "draft": ("tensor_parallel", "memory", "gpus", "arguments"),
-        "target": ("tensor_parallel", "memory", "gpus", "arguments"),
-        "reward": ("tensor_parallel", "memory", "gpus"),
-    }.items()
-    for name in names
-} | {f"{model}_{name}": model for model in ("draft", "target") for name in ("sampling", "template", "thinking_tags")}
-_MODEL_BY_COLUMN |= {f"{model}_server": model for model in ("draft", "target", "reward")}
+_OF_A_MODEL = {column.name: column.owner for column in MODEL_COLUMNS if column.printed and column.is_of_settings}
 """Settings that apply only to runs with that model."""
 _LOGPROBS = "log-probabilities asked for"
 _SHOWN = "candidates as shown to the judge"
@@ -115,6 +76,7 @@ _PLACEMENT = "placement"
 """Whether draft and target share GPUs: which ones they have, by number, affects no time."""
 _OF_TEMPLATE = "of the template"
 """Thinking tags where nothing else was asked for; `none` is a plain model."""
+_TAGS = model_columns("thinking_tags")
 MODEL_RUNNERS = {
     "draft": "vLLM's model runner of the draft",
     "target": "vLLM's model runner of the target",
@@ -128,7 +90,7 @@ never have the same."""
 _SERVERS = ("draft server", "target server", "reward server")
 """Their versions. That a model is not on a server is in the columns of servers."""
 _OPTIONAL_SETTINGS = {
-    _SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN), *_SERVERS,
+    _SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _OF_A_MODEL), *_SERVERS,
     *MODEL_RUNNERS.values(), PROMPT_DATE,
 }  # fmt: skip
 """Settings that not every run has; only runs that have them are compared by them."""
@@ -169,9 +131,9 @@ def _manifest(row: Record) -> Manifest:
     values: dict[str, str] = {}
     matters: dict[str, Matter] = {}
     for column, (name, matter) in _RUN_FIELDS.items():
-        if column in _MODEL_BY_COLUMN and row[f"{_MODEL_BY_COLUMN[column]}_fingerprint"] is None:
+        if column in _OF_A_MODEL and row[column_of(_OF_A_MODEL[column], "fingerprint")] is None:
             continue
-        absent = _OF_TEMPLATE if column.endswith("_thinking_tags") else "none"
+        absent = _OF_TEMPLATE if column in _TAGS else "none"
         values[name], matters[name] = absent if row[column] is None else str(row[column]), matter
     if row["samples_in_flight"] != row["concurrency"]:  # a worker with fewer samples had an emptier engine
         values[_RUN_FIELDS["concurrency"][0]] = f"{row['samples_in_flight']} (at most {row['concurrency']})"
@@ -210,7 +172,7 @@ def wording(row: Record) -> str:
 def _placement(row: Record) -> str:
     """Return in words whether the engines of a run with two models share GPUs."""
     roles: tuple[Role, ...] = ("draft", "target")
-    cards = {role: placement.parse(str(text)) if (text := row[f"engine_{role}_gpus"]) else None for role in roles}
+    cards = {role: placement.parse(str(text)) if (text := row[column_of(role, "gpus")]) else None for role in roles}
     return "on the same GPUs" if placement.shares_a_card("draft", cards) else "each on its own GPUs"
 
 

@@ -16,9 +16,9 @@ from shlex import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.cli.number_format import floored_percent
 from jobs.run.folder_name import meant_by, run_paths
 from warehouse.database import Connection, WarehouseError, columns, rows
-from warehouse.formatting import floored_percent
 from warehouse.statistics.intervals import Counts, Floats
 
 Flags = NDArray[np.bool_]

@@ -13,16 +13,13 @@ from math import sqrt
 from typing import IO, Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from harness.cli.number_format import fixed, signed
+from harness.cli.screen import Column, Line, Screen, Table
 from harness.plural import counted
 from warehouse.comparison.compared_runs import Baseline, Run, choose, read_runs
 from warehouse.comparison.outcomes import Outcomes, Pair, paired, resolve
 from warehouse.database import Connection, WarehouseError, rows
-from warehouse.display import plain, print_item, print_table
-from warehouse.formatting import NOTHING, fixed, number, signed
 from warehouse.render import limited, mixed_code, repeated, scripted
 from warehouse.report.facts import costs
 from warehouse.statistics import bounded, planning
@@ -314,18 +311,12 @@ def write(plans: Sequence[Plan], left_out: Sequence[str], out: IO[str], shape: s
         json.dump({"plans": [_record(plan) for plan in plans], "left_out": list(left_out)}, out, indent=2)
         out.write("\n")
         return
-    console = Console(file=out, highlight=False)
+    screen = Screen(out)
     for plan in plans:
-        console.print(plain(_title(plan), style="bold"), soft_wrap=not console.is_terminal)
-        for line in (*_basis_lines(plan), *_warnings(plan)):
-            print_item(line, console)
-        print_table(_table(plan), out)
-        for line in _conclusions(plan):
-            print_item(line, console)
-        console.print()
-    console.print(plain(_EXPLAINED), soft_wrap=not console.is_terminal)
-    for line in left_out:
-        console.print(plain(f"NOT PLANNED: {line}"), soft_wrap=not console.is_terminal)
+        items = (Line(line, is_item=True) for line in (*_basis_lines(plan), *_warnings(plan)))
+        conclusions = (Line(line, is_item=True) for line in _conclusions(plan))
+        screen.show([Line(_title(plan), style="bold"), *items, _table(plan), *conclusions, Line("")])
+    screen.show(map(Line, (_EXPLAINED, *(f"NOT PLANNED: {line}" for line in left_out))))
 
 
 def _points(value: float) -> str:
@@ -403,22 +394,21 @@ def _warnings(plan: Plan) -> Iterator[str]:
 
 
 def _table(plan: Plan) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
     hours, there = _unit(plan), plan.num_problems
     names = ["k", "problems", "to be safe", hours, "sampling", f"margin at {there}", f"hours at {there}"]
-    for name in names:
-        table.add_column(name, justify="right")
-    for size in plan.sizes:
-        table.add_row(
+    rows = [
+        (
             str(size.k),
             _problems(size.problems),
-            _problems(size.careful_problems) if has_careful(plan.basis) else NOTHING,
-            number(size.hours),
+            _problems(size.careful_problems) if has_careful(plan.basis) else None,
+            size.hours,
             f"{100 * size.share_of_samples:.0f} %",
             fixed(size.margin_there, 1, 100),
-            number(size.hours_there),
+            size.hours_there,
         )
-    return table
+        for size in plan.sizes
+    ]
+    return Table([Column(name, is_right=True) for name in names], rows)
 
 
 def _conclusions(plan: Plan) -> Iterator[str]:

@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, percent, signed, span
+from harness.cli.screen import Column, Table
 from harness.plural import counted
 from warehouse.comparison.compared_runs import Run
 from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.manifests import Difference
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
-from warehouse.formatting import NOTHING, fixed, floored_percent, p_value, percent, signed, span
 from warehouse.labels import labels
 from warehouse.render import fallback
 from warehouse.render import warnings as warnings_of_run
@@ -23,10 +24,12 @@ from warehouse.summary import RunSummary
 
 Cell = str | float | int | bool | None
 HEADERS = (
-    "run", "metric", "n", "%", "95 %", "re-run SE", "difference", "95 % ", "p", "p (Holm)", "non-inferior", "MDE",
-    "speed-up", "95 %  ",
+    "run", "metric", "n", "%", "95 %", "re-run SE", "difference", "95 %", "p", "p (Holm)", "non-inferior", "MDE",
+    "speed-up", "95 %",
 )  # fmt: skip
-"""Columns of the printed table; trailing blanks tell equal names apart."""
+"""Columns of the complete table."""
+_LEAST_NAME_WIDTH = 8
+"""Characters to which the names of runs are wrapped so that their numbers fit on a terminal."""
 UNFINISHED = (
     "Unfinished: a run of the pair lacks samples. The difference, interval, p, MDE and speed-up are valid only if "
     "samples are missing at random, which is rarely the case, because long chains finish last. Whether a run is not "
@@ -104,8 +107,18 @@ def _speed_cells(speed: SpeedRatio | None) -> list[str]:
     return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2)]
 
 
-def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> tuple[list[str], list[list[str]]]:
-    """Return headers and rows of what a person reads first; without other metrics no column names pass@1."""
+def complete_table(comparison: Comparison) -> Table:
+    """Return the table with every column."""
+    short = names(comparison)
+    return Table(_columns(HEADERS), [cells(row, short[row.run.run_id]) for row in comparison.rows])
+
+
+def _columns(headers: Sequence[str]) -> list[Column]:
+    return [Column(headers[0], least=_LEAST_NAME_WIDTH), *map(Column, headers[1:])]
+
+
+def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> Table:
+    """Return what a person reads first; without other metrics no column names pass@1."""
     headers = ["run", "metric", "% (95 %)", "difference (95 %)", "not worse"]
     headers.append("speed-up (95 %)" if has_speed_interval else "speed-up")
     short, table = names(comparison), []
@@ -126,7 +139,7 @@ def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> t
     if all(_metric(row) == "pass@1" for row in comparison.rows):
         headers[2] = "pass@1 % (95 %)"
         headers, table = [headers[0], *headers[2:]], [[row[0], *row[2:]] for row in table]
-    return headers, table
+    return Table(_columns(headers), table)
 
 
 def _metric(row: Row) -> str:
@@ -378,8 +391,8 @@ def regimes(comparison: Comparison) -> list[Regime]:
     return [Regime(name, by_name[name]) for name in (LATENCY, THROUGHPUT)] if len(by_name) > 1 else []
 
 
-def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> tuple[list[str], list[list[str]]]:
-    """Return headers, and a row for each setting with its accuracy over most samples and its speed-up in each regime.
+def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> Table:
+    """Return a row for each setting with its accuracy over most samples and its speed-up in each regime.
 
     A setting is a method with its parameters, models and sampling on one dataset.
     """
@@ -395,10 +408,10 @@ def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> tup
         for name, row, rows in zip(short, largest, settings, strict=True)
     ]
     speeds = [f"speed-up,\n{regime.in_flight} in flight" for regime in found]
-    return ["run", "pass@1 %", "by the\ndraft", "fallback", *speeds], table
+    return Table(_columns(["run", "pass@1 %", "by the\ndraft", "fallback", *speeds]), table, [_regimes_legend(found)])
 
 
-def regimes_legend(found: Sequence[Regime]) -> str:
+def _regimes_legend(found: Sequence[Regime]) -> str:
     """Return how to read `regimes_table`."""
     sizes = {
         f" of {len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}"

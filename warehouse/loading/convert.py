@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
@@ -12,31 +12,14 @@ from typing import get_args
 import pyarrow as pa
 
 from harness.engine import Role
-from harness.engines import placement
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
-from harness.settings.declaration import settings_of
-from harness.settings.roles import ModelSettings
 from jobs.run.folder import RunFolder
-from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
+from jobs.run.spec import Attempt, RunSpec
+from warehouse import model_columns
+from warehouse.model_columns import column_of
 
 Row = dict[str, object]
-_SETTINGS: Mapping[str, str] = {
-    "template": "{role}_template",
-    "thinking_tags": "{role}_thinking_tags",
-    "tensor_parallel": "engine_{role}_tensor_parallel",
-    "memory": "engine_{role}_memory",
-    "gpus": "engine_{role}_gpus",
-    "engine": "engine_{role}_arguments",
-}
-"""The columns of a model's settings, for the roles that have them; `{role}_sampling` has those of sampling together."""
-
-TABLES: tuple[str, ...] = tuple(
-    column.format(role=role)
-    for column in (_SETTINGS["template"], _SETTINGS["engine"], "{role}_sampling")
-    for role in settings_of(ModelSettings)["template"].flag.roles
-)
-"""Columns of `run` that hold a table as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +55,16 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
 
 
 def spec_columns(spec: RunSpec) -> Row:
-    """Return the columns of `run` that follow from the specification: models and engine have prefixed columns."""
-    nested: dict[str, type[ModelSpec | AdapterSpec | EngineSpec]] = {
-        "draft": ModelSpec,
-        "target": ModelSpec,
-        "selection": AdapterSpec,
-        "speculator": ModelSpec,
-        "reward": ModelSpec,
-        "engine": EngineSpec,
-    }
-    left_out = {*nested, "params", "format", "method_source", "dataset_origin"}
-    row: Row = {k: v for k, v in asdict(spec).items() if k not in left_out}
-    for prefix, kind in nested.items():
-        nested_spec = getattr(spec, prefix)
-        names = [field.name for field in fields(kind) if field.name != "settings"]
-        row |= {f"{prefix}_{name}": getattr(nested_spec, name, None) for name in names}
-    for role, settings in spec.settings.items():
-        row |= _settings_columns(role, settings)
+    """Return the columns of `run` that follow from the specification."""
+    left_out = {*get_args(Role), "speculator", "engine", "params", "format", "method_source", "dataset_origin"}
+    row: Row = {name: value for name, value in asdict(spec).items() if name not in left_out}
+    row |= {f"engine_{name}": value for name, value in asdict(spec.engine).items()} | model_columns.stored(spec)
     source = spec.method_source
     installed = f" of {source.distribution}" if source and source.distribution else ""
     return row | {
         "method_source": source and f"{source.reference}{installed}",
         "method_code": source and source.code_hash,
+        "engine_dtype": _dtype(spec),
         "engine_spec_sampling": draft_sampling(spec.engine.spec_decode, spec.engine.spec_sampling),
         "spec_id": spec.run_id,
         "params": json.dumps(dict(spec.params)),
@@ -105,32 +76,11 @@ def spec_columns(spec: RunSpec) -> Row:
     }
 
 
-def _settings_columns(role: Role, settings: ModelSettings) -> Row:
-    """Return the columns of a model's settings, which are declared with `ModelSettings`."""
-    row: Row = {}
-    for name, column in _SETTINGS.items():
-        if role in settings_of(ModelSettings)[name].flag.roles:
-            row[column.format(role=role)] = _stored(getattr(settings, name))
-    if role in settings_of(ModelSettings)["temperature"].flag.roles:
-        row[f"{role}_sampling"] = _stored(settings.sampling())
-    return row
-
-
-def settings_in(row: Mapping[str, object], role: str) -> Row:
-    """Return what a row of `run` says of a model's settings, by the names of `ModelSettings`."""
-    held: Row = dict(json.loads(str(row.get(f"{role}_sampling") or "{}")))
-    for name, column in _SETTINGS.items():
-        key = column.format(role=role)
-        if (value := row.get(key)) is not None:
-            held[name] = json.loads(str(value)) if key in TABLES else value
-    return held
-
-
-def _stored(value: object) -> object:
-    """Return a setting as its column holds it: tables as JSON, numbers of GPUs as a flag has them, nothing as NULL."""
-    if isinstance(value, tuple):
-        return placement.written(value)
-    return (json.dumps(value, sort_keys=True) if value else None) if isinstance(value, dict) else value
+def _dtype(spec: RunSpec) -> str:
+    """Return the data type of a run's models; where they differ, that of each."""
+    by_role = {role: model.dtype for role, model in spec.models.items() if model is not None}
+    several = ", ".join(f"{role} {dtype}" for role, dtype in by_role.items())
+    return several if len(set(by_role.values())) > 1 else next(iter(by_role.values()), "auto")
 
 
 def attempt_row(run_id: str, trace_file: Path, metadata: Mapping[str, str]) -> Row:
@@ -149,8 +99,8 @@ def chosen_widths(run: Row, attempts: Sequence[Row]) -> Row:
     """
     widths: Row = {}
     for role in get_args(Role):
-        column = f"engine_{role}_tensor_parallel"
-        if run[column] is None and (role != "reward" or run["reward_name"] is not None):
+        column = column_of(role, "tensor_parallel")
+        if run[column] is None and (role != "reward" or run[column_of(role, "model")] is not None):
             engines = [json.loads(str(attempt.get("engines") or "{}")).get(role) or {} for attempt in attempts]
             recorded = [width for engine in engines if isinstance(width := engine.get("tensor_parallel"), int)]
             widths[column] = max(recorded, default=1)

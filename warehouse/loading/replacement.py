@@ -12,7 +12,7 @@ from jobs.run.folder import RunDamaged, RunFolder
 from jobs.run.folder import RunForbidden as PlanForbidden
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, WarehouseError, rows, run_tables, transaction
-from warehouse.formatting import one_line
+from warehouse.files import one_line
 from warehouse.loading import convert
 from warehouse.loading.convert import LoadedFile, SkippedFile
 from warehouse.loading.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows

@@ -25,7 +25,7 @@ from jobs.run.own_files import FAILED
 from jobs.run.spec import RunSpec
 from jobs.timing import folder as timings
 from warehouse.database import Connection, DatabaseError, literal
-from warehouse.formatting import one_line
+from warehouse.files import one_line
 from warehouse.loading import convert
 from warehouse.loading.convert import LoadedFile, Row, SkippedFile
 from warehouse.loading.timings import StagedTimings

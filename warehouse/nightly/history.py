@@ -22,6 +22,7 @@ from jobs.run.files import WrongFormat, append_record, read_records
 from jobs.run.locks import Lock
 from warehouse.comparison.manifests import PROMPT_DATE, Manifest, read_manifests
 from warehouse.database import Connection, WarehouseError, reader, rows
+from warehouse.model_columns import SHOWN_COLUMNS, column_of
 from warehouse.nightly.cells import TIMES, Batch, CellNight
 from warehouse.nightly.metrics import (
     CACHE_HITS,
@@ -118,10 +119,9 @@ _SPEED_UPS = """
 SELECT run_id, baseline_run_id, ln(speed_up) AS log_speed_up FROM speed_up ORDER BY run_id, baseline_run_id
 """
 _CELL = ("dataset", "method", "params", "draft_name", "target_name", "temperature", "top_p", "token_budget")
-_OPTIONAL_OF_CELL = {"reward_name": "reward model"} | {
-    f"{prefix}{role}_{table}": f"{role} {table.replace('_', ' ')}"
-    for role in ("draft", "target")
-    for prefix, table in (("", "sampling"), ("", "template"), ("", "thinking_tags"), ("engine_", "arguments"))
+_OPTIONAL_OF_CELL = {column_of("reward", "model"): "reward model"} | {
+    column.name: f"{column.owner} {column.name.partition(f'{column.owner}_')[2].replace('_', ' ')}"
+    for column in SHOWN_COLUMNS
 }
 _INPUTS = ("prompts", "problems")
 _NOT_ENVIRONMENT = (*_INPUTS, "samples per problem")

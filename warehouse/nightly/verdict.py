@@ -9,19 +9,16 @@ from datetime import date
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
+from harness.cli.number_format import NOTHING
+from harness.cli.screen import Column, Line, Page, Screen, Table, printable
 from harness.plural import counted
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
-from warehouse.display import aligned, markdown, plain, print_table, printable
-from warehouse.formatting import NOTHING
 from warehouse.nightly.cells import CellNight
 from warehouse.nightly.history import kept_nights, read_nights
 from warehouse.nightly.judge import CellVerdict, NightVerdict, Verdict, about, replay
 from warehouse.nightly.metrics import METRICS, detectable
 from warehouse.options import VerdictFormat
+from warehouse.tables import markdown
 
 if TYPE_CHECKING:
     from junitparser import TestCase
@@ -76,23 +73,17 @@ def write(verdict: NightVerdict, out: IO[str], output_format: VerdictFormat) -> 
     opening = f"{verdict.verdict}: night of {verdict.night}, {counted(len(verdict.cells), 'cell')}"
     num_unjudged = sum(not cell.is_judged for cell in verdict.cells)
     opening += f", of which {num_unjudged} not judged" if num_unjudged else ""
-    cells = [_cells(cell) for cell in verdict.cells]
     confirm = [f"run again with another seed: {cell.run_id} ({cell.cell})" for cell in verdict.to_confirm]
+    columns = [Column(_HEADERS[0], styles=_STYLES), *map(Column, _HEADERS[1:])]
+    page: Page = [
+        Line(opening, style=_STYLES[verdict.verdict]),
+        Table(columns, [_cells(cell) for cell in verdict.cells]),
+        *(Line(line, is_item=output_format == "markdown") for line in (*confirm, *remarks(verdict))),
+    ]
     if output_format == "markdown":
-        out.write(f"**{markdown(opening)}**\n\n{aligned(_HEADERS, cells, 'markdown')}\n")
-        lines = [*confirm, *remarks(verdict)]
-        out.write("".join(f"\n- {markdown(line)}" for line in lines) + ("\n" if lines else ""))
-        return
-    console = Console(file=out)
-    console.print(plain(opening, style=_STYLES[verdict.verdict]), soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD)
-    for header in _HEADERS:
-        table.add_column(header, overflow="fold")
-    for row in cells:
-        table.add_row(plain(row[0], style=_STYLES[row[0]]), *map(plain, row[1:]))
-    print_table(table, out)
-    for line in (*confirm, *remarks(verdict)):
-        console.print(plain(line), soft_wrap=True)
+        out.write(markdown(page))
+    else:
+        Screen(out).show(page)
 
 
 def remarks(verdict: NightVerdict) -> Iterator[str]:

@@ -78,8 +78,8 @@ def main(
     HTML is a single page with charts, tables and a trace viewer, which works offline. Markdown and LaTeX contain the
     tables only.
     """
+    from harness.cli.screen import printable
     from warehouse.comparison.contrasts import Settings
-    from warehouse.display import printable
     from warehouse.report.page import make_report
     from warehouse.report.paper_charts import check_installed, write_charts
 

@@ -14,7 +14,7 @@ from warehouse.comparison.show import pairing_warnings
 from warehouse.database import Connection, WarehouseError
 from warehouse.report.charts import Dot, Dots, Reference
 from warehouse.report.facts import Estimate, RunFacts
-from warehouse.report.tables import Figure, Section, Table, limited_label
+from warehouse.report.run_tables import Figure, RunTable, Section, limited_label, run_table
 
 _CELLS = slice(show.HEADERS.index("difference"), show.HEADERS.index("MDE") + 1)
 
@@ -56,7 +56,7 @@ def read_differences(
 def section(runs: Sequence[RunFacts], differences: Differences) -> Section:
     """Return the section on differences, empty where no run has a baseline among the others."""
     figures: list[Figure] = []
-    tables: list[Table] = []
+    tables: list[RunTable] = []
     for comparison in differences.comparisons:
         for rows in _over_the_same_problems(runs, comparison):
             name = f"differences-{len(figures) + 1}" if figures else "differences"
@@ -130,7 +130,7 @@ def _baseline(members: Mapping[str, RunFacts], row: Row) -> str:
     return members[row.contrast.baseline].label
 
 
-def _table(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row], reasons: Sequence[str]) -> Table:
+def _table(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row], reasons: Sequence[str]) -> RunTable:
     members = {run.summary.run_id: run for run in runs}
     cells = [
         (
@@ -141,7 +141,7 @@ def _table(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row]
         )
         for row in rows
     ]
-    names = ["not worse" if name == "non-inferior" else name.strip() for name in show.HEADERS[_CELLS]]
+    names = ["not worse" if name == "non-inferior" else name for name in show.HEADERS[_CELLS]]
     names[1] = "95 % interval"
     lines = [
         *reasons,
@@ -152,4 +152,4 @@ def _table(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row]
     caption = " ".join(line if line.endswith(".") else f"{line}." for line in lines)
     caption = caption.replace("Non-inferior:", "Not worse (non-inferior):")
     columns, places = ("run", "baseline", "problems", *names), [members[row.run.run_id].place for row in rows]
-    return Table("differences", "Differences from the baseline", columns, cells, caption, places=places)
+    return run_table("differences", "Differences from the baseline", columns, cells, caption, places=places)

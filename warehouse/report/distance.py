@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
+from harness.cli.number_format import NOTHING, fixed, span
 from harness.plural import counted
 from warehouse.database import Connection, Record, rows
-from warehouse.formatting import NOTHING, fixed, span
 from warehouse.report import queries
 from warehouse.report.facts import RunFacts
 from warehouse.report.queries import behind
-from warehouse.report.tables import Section, Table, limited_label
+from warehouse.report.run_tables import RunTable, Section, limited_label, run_table
 
 _NAT_DIGITS = 4
 _THRESHOLD = "SELECT absurd_nats() AS nats"
@@ -84,7 +84,7 @@ def _alarm(run: RunFacts, runs: Sequence[RunFacts], distances: Distances) -> str
     )
 
 
-def _table(scored: Sequence[RunFacts], runs: Sequence[RunFacts], distances: Distances) -> Table:
+def _table(scored: Sequence[RunFacts], runs: Sequence[RunFacts], distances: Distances) -> RunTable:
     columns = (
         "run", "samples", "nats per token", "95 % interval", "baseline", "problems", "distance", "95 % interval",
         "absurd steps", "per 1,000 tokens",
@@ -116,10 +116,10 @@ def _table(scored: Sequence[RunFacts], runs: Sequence[RunFacts], distances: Dist
         f"{distances.threshold:g} nats or more (--absurd-nats); the target's own chains may have some, too."
     )
     places, statement = [run.place for run in scored], behind(queries.DISTANCE, scored)
-    return Table("distance", "Distance from the target", columns, cells, caption, places, sql=statement)
+    return run_table("distance", "Distance from the target", columns, cells, caption, places, sql=statement)
 
 
-def _absurd_steps(runs: Sequence[RunFacts], distances: Distances) -> Table:
+def _absurd_steps(runs: Sequence[RunFacts], distances: Distances) -> RunTable:
     by_id = {run.summary.run_id: run for run in runs}
     shown = distances.absurd_steps
     total = sum(row["num_absurd_steps"] for row in distances.absurdity.values())
@@ -143,4 +143,4 @@ def _absurd_steps(runs: Sequence[RunFacts], distances: Distances) -> Table:
     )
     statement = behind(queries.ABSURD_STEPS, list(by_id.values())).replace("$nats", f"{distances.threshold:g}")
     places = [by_id[row["run_id"]].place for row in shown]
-    return Table("absurd", "Steps that the target finds absurd", columns, cells, caption, places, sql=statement)
+    return run_table("absurd", "Steps that the target finds absurd", columns, cells, caption, places, sql=statement)

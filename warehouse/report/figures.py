@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from warehouse.formatting import number, percent, span
-from warehouse.report import differences, distance, queries, tables
+from harness.cli.number_format import number, percent, span
+from warehouse.report import differences, distance, queries
+from warehouse.report import run_tables as tables
 from warehouse.report.charts import Bar, Dot, Dots, Point, Scatter, StackedBars
 from warehouse.report.differences import Differences
 from warehouse.report.distance import Distances
 from warehouse.report.facts import RunFacts, over_the_same_problems
 from warehouse.report.queries import behind
-from warehouse.report.tables import Figure, Section
+from warehouse.report.run_tables import Figure, Section
 
 
 def sections(runs: Sequence[RunFacts], compared: Differences, distances: Distances) -> list[Section]:

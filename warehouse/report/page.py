@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Literal
@@ -14,20 +14,21 @@ from typing import Literal
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from harness.cli.screen import Line, printable
 from harness.plural import counted
 from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.outcomes import resolve
 from warehouse.database import WAIT_SECONDS, Connection, reader_for_grader
-from warehouse.display import LATEX_NEEDS, aligned, booktabs, latex, latex_float, markdown, printable
 from warehouse.options import ReportFormat
 from warehouse.report import svg
 from warehouse.report.differences import read_differences
 from warehouse.report.distance import read_distances
 from warehouse.report.facts import RunFacts, dataset_titles, report_facts
 from warehouse.report.figures import sections
+from warehouse.report.run_tables import RunTable, Section, report_warnings
 from warehouse.report.svg import Chart
-from warehouse.report.tables import Section, Table, report_warnings
 from warehouse.report.traces import Chunks, index, pack, pack_traces, read_samples, viewing_order
+from warehouse.tables import LATEX_NEEDS, latex, latex_text, markdown, markdown_text
 
 MAX_MEGABYTES = 19.0
 """Default size limit of the HTML page."""
@@ -205,25 +206,13 @@ def _asset(name: str) -> str:
 TextFormat = Literal["md", "latex"]
 
 
-def document(title: str, warnings: Sequence[str], tables: Sequence[Table], shape: TextFormat) -> str:
+def document(title: str, warnings: Sequence[str], tables: Sequence[RunTable], shape: TextFormat) -> str:
     """Return all tables as one document, with the warnings first."""
     if shape == "md":
-        head = [f"# {markdown(title)}", *(f"**{markdown(line)}**" for line in warnings)]
-        return "\n\n".join([*head, *map(_markdown_table, tables)]) + "\n"
-    head = [f"% {printable(title)}; {LATEX_NEEDS}", *(f"\\textbf{{{latex(line)}}}\n" for line in warnings)]
+        return f"# {markdown_text(title)}\n\n{markdown([*(Line(line, 'bold') for line in warnings), *tables])}"
+    head = [f"% {printable(title)}; {LATEX_NEEDS}", *(f"\\textbf{{{latex_text(line)}}}\n" for line in warnings)]
     return "\n\n".join([*head, *map(_latex_table, tables)]) + "\n"
 
 
-def _markdown_table(table: Table) -> str:
-    grid = aligned(table.columns, table.rows, "markdown", _alignment(table))
-    return f"## {markdown(table.title)}\n\n{grid}\n\n{markdown(table.caption)}"
-
-
-def _latex_table(table: Table) -> str:
-    grid = booktabs(table.columns, table.rows, _alignment(table))
-    return latex_float(f"{table.title}. {table.caption}", table.name, [grid])
-
-
-def _alignment(table: Table) -> list[str]:
-    is_numeric = table.name != "conditions"
-    return ["left", *("right" if is_numeric else "left" for _ in table.columns[1:])]
+def _latex_table(table: RunTable) -> str:
+    return latex([replace(table, title="")], " ".join((f"{table.title}.", *table.notes)), table.name)

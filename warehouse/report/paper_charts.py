@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.cli.screen import printable
 from warehouse.database import WarehouseError
-from warehouse.display import printable
 from warehouse.report import svg
 from warehouse.report.charts import Dots, Scatter, StackedBars
 from warehouse.report.facts import Estimate

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from markupsafe import Markup, escape
 
-from warehouse.formatting import MINUS
+from harness.cli.number_format import MINUS
 
 Attribute = str | float | int
 WIDTH = 1040

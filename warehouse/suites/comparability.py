@@ -22,10 +22,12 @@ from harness.settings.launch_settings import Launch
 from harness.training import manifest
 from harness.weights import adapter, models
 from warehouse.database import Record
+from warehouse.model_columns import column_of
 from warehouse.suites.published_suites import OF_REWARDS, TIMES, Planned, Suite, Unstated
 
 Timed = tuple[int, int, int]
 """How many samples of a run were timed one at a time, were to be timed, and are there."""
+_PAIR: tuple[Role, ...] = ("draft", "target")
 _PROGRAM_DRAFT_TOKENS = 1000
 """Longest draft that SCoT's program learns its selection on."""
 TIMES_ONLY = "for the times: "
@@ -214,8 +216,8 @@ def run_columns(launch: Launch) -> Record:
     proposing = proposer(launch.method, launch.spec_decode)
     roles = {*build(launch.method, dict(launch.parameters)).roles, *proposing_roles(proposing, launch.spec_model)}
     names = {
-        f"{role}_name": models.resolve(name).name if role in roles and name else None
-        for role, name in (("draft", launch.draft.model), ("target", launch.target.model))
+        column_of(role, "model"): models.resolve(name).name if role in roles and (name := launch.models[role]) else None
+        for role in _PAIR
     }
     adapter_path = launch.target.adapter and adapter.read(launch.target.adapter).path
     return {
@@ -261,8 +263,9 @@ def conditions(suite: Suite, paper: Launch, run: Record) -> list[Condition]:
 
 def _models(paper: Launch, run: Record) -> Iterator[Condition]:
     columns = run_columns(paper)
-    for role in ("draft", "target"):
-        yield _compared(role, run[f"{role}_name"] or "none", columns[f"{role}_name"] or "none")
+    for role in _PAIR:
+        column = column_of(role, "model")
+        yield _compared(role, run[column] or "none", columns[column] or "none")
 
 
 def _parameters(paper: Launch, run: Record) -> Iterator[Condition]:
@@ -348,21 +351,21 @@ def _machine(suite: Suite, paper: Launch, run: Record) -> Iterator[Condition]:
         in_flight if run["concurrency"] != paper.concurrency else None,
         times_only=True,
     )
-    for role, theirs in (("draft", paper.draft.tensor_parallel), ("target", paper.target.tensor_parallel)):
-        if run[f"{role}_name"] and theirs is not None:
-            yield _compared(f"{role}-tensor-parallel", run[f"engine_{role}_tensor_parallel"], theirs, times_only=True)
+    for role in _roles(run):
+        if (theirs := paper.roles[role].tensor_parallel) is not None:
+            ours = run[column_of(role, "tensor_parallel")]
+            yield _compared(f"{role}-tensor-parallel", ours, theirs, times_only=True)
     if len(_roles(run)) > 1:
         cards = {role: paper.roles[role].gpus for role in _roles(run)}
         yield _compared("placement", _placed(_cards(run)), _placed(cards), times_only=True)
 
 
 def _roles(run: Record) -> list[Role]:
-    roles: tuple[Role, ...] = ("draft", "target")
-    return [role for role in roles if run[f"{role}_name"]]
+    return [role for role in _PAIR if run[column_of(role, "model")]]
 
 
 def _cards(run: Record) -> dict[Role, tuple[int, ...] | None]:
-    texts = {role: run[f"engine_{role}_gpus"] for role in _roles(run)}
+    texts = {role: run[column_of(role, "gpus")] for role in _roles(run)}
     return {role: placement.parse(text) if text else None for role, text in texts.items()}
 
 

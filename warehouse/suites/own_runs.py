@@ -14,8 +14,8 @@ from jobs.run.spec import RunSpec
 from jobs.timing import folder as timings
 from warehouse.database import Connection, Record, rows
 from warehouse.labels import method_of, told_apart
-from warehouse.loading import convert
 from warehouse.loading.convert import spec_columns
+from warehouse.model_columns import JSON_COLUMNS, MODEL_COLUMNS, model_columns
 
 State = Literal["done", "partly done", "missing"]
 
@@ -170,11 +170,11 @@ SELECT * FROM run WHERE method = $method AND dataset_hash = $hash ORDER BY creat
 """
 _NO_IDENTITY = {
     "spec_id", "prompts", "dataset_source", "dataset_title", "method_source", "method_code",
-    *(f"{model}_{name}" for model in ("draft", "target", "reward", "speculator", "selection")
-      for name in ("path", "training")),
+    *(column.name for column in MODEL_COLUMNS if column.field.name.rpartition(".")[2] in ("path", "training")),
 }  # fmt: skip
 """Columns that are no part of what is run, and where the models lay. A width that the nodes chose is none either."""
-_JSON = {"params", *convert.TABLES}
+_WIDTHS = model_columns("tensor_parallel")
+_JSON = {"params", *JSON_COLUMNS}
 
 
 def recorded_ids(connection: Connection, runs: Sequence[OwnRun]) -> dict[str, str]:
@@ -202,7 +202,7 @@ def _elsewhere(connection: Connection, spec: RunSpec) -> str | None:
     own = {
         name: value
         for name, value in spec_columns(spec).items()
-        if name not in _NO_IDENTITY and not (value is None and name.endswith("_tensor_parallel"))
+        if name not in _NO_IDENTITY and not (value is None and name in _WIDTHS)
     }
     sought = _plain(own)
     return next((str(row["run_id"]) for row in candidates if _plain({name: row[name] for name in own}) == sought), None)

@@ -10,6 +10,7 @@ from shlex import quote
 from rich.console import Console
 
 from harness.cli.program import typed
+from harness.cli.screen import Screen, printable
 from jobs import probe
 from jobs import suite as suites
 from jobs.drive import drive
@@ -17,8 +18,7 @@ from jobs.preparation import PreparedLaunch, prepare
 from warehouse.candidates import grade_candidates
 from warehouse.comparison.show import merged
 from warehouse.database import DatabaseError, WarehouseError, reader, rows
-from warehouse.display import plain, printable
-from warehouse.formatting import one_line
+from warehouse.files import one_line
 from warehouse.labels import labels
 from warehouse.loading.runs import load_run
 from warehouse.options import DATABASE_NAME, TableFormat, complete_output
@@ -162,7 +162,7 @@ def _print_warnings(names: Sequence[str], database: Path, console: Console) -> N
         found = summaries(connection, [name for name in names if name in known])
     short = dict(zip((run.run_id for run in found), labels(found), strict=True))
     for line in merged((f"{run.run_id}: {line}" for run in found for line in warnings(run)), short):
-        console.print(plain(line, style="bold red"), soft_wrap=not console.is_terminal)
+        Screen(console).say(line, "bold red")
 
 
 def _prepared(asked: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLaunch]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from shlex import quote
 
 from harness import prompt_file
+from harness.cli.number_format import NOTHING
 from harness.cli.program import typed
 from harness.plural import counted
 from warehouse import timed_measures
@@ -19,7 +20,7 @@ from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.contrasts import Row as Compared
 from warehouse.comparison.show import warnings
 from warehouse.database import Connection, Record, WarehouseError
-from warehouse.formatting import NOTHING, one_line
+from warehouse.files import one_line
 from warehouse.measures import Measured, measure
 from warehouse.pairs import unlike_baseline
 from warehouse.render import limited, mixed_code, repeated, scripted, unreadable

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
+from harness.cli.number_format import hours
+from harness.cli.screen import Column, Screen, Table, plain
 from harness.plural import counted
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
@@ -22,7 +22,6 @@ from jobs import launch_plan
 from jobs.preparation import PreparedLaunch
 from jobs.run.forecast import Forecast
 from warehouse.database import DatabaseError, WarehouseError, reader
-from warehouse.display import plain
 from warehouse.run_cost import alone, forecast, from_history
 from warehouse.suites import published_costs, published_suites
 from warehouse.suites.comparability import num_problems, run_columns
@@ -55,20 +54,16 @@ class Hours:
 
     def as_asked(self) -> str:
         """Return in a sentence what runs take that have a latency sample, and what they would take without it."""
-        parts = f"{_hours(self.batches)} for the batches and {_hours(self.timing)} for the timing"
+        parts = f"{hours(self.batches)} for the batches and {hours(self.timing)} for the timing"
         saved = 100 * (1 - self.with_sample / self.alone)
         return (
-            f"Latency from a sample of samples: {_hours(self.with_sample)} GPU-hours ({parts}) instead of "
-            f"{_hours(self.alone)} with every sample alone, {abs(saved):.0f} % {'less' if saved >= 0 else 'more'}."
+            f"Latency from a sample of samples: {hours(self.with_sample)} GPU-hours ({parts}) instead of "
+            f"{hours(self.alone)} with every sample alone, {abs(saved):.0f} % {'less' if saved >= 0 else 'more'}."
         )
 
 
-def _hours(hours: float) -> str:
-    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
-
-
 def _say(console: Console, line: str, style: str = "") -> None:
-    console.print(plain(line, style=style), soft_wrap=not console.is_terminal)
+    Screen(console).say(line, style)
 
 
 def _say_totals(console: Console, total: str, both_ways: Hours) -> None:
@@ -263,14 +258,10 @@ def print_costs(overrides: Overrides, aligned: str | None, database: Path, conso
 
     Raises ValueError where an override is not valid for one.
     """
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("suite", "runs", "GPU-hours", "every sample alone", "less"):
-        table.add_column(heading, justify="left" if heading == "suite" else "right")
-    has_untimed = False
-    for row in _costs(overrides, aligned, database):
-        table.add_row(*row)
-        has_untimed = has_untimed or row[-1] == "no times"
-    console.print(table)
+    names = ("suite", "runs", "GPU-hours", "every sample alone", "less")
+    rows = list(_costs(overrides, aligned, database))
+    has_untimed = any(row[-1] == "no times" for row in rows)
+    Screen(console).table(Table([Column(name, is_right=name != "suite") for name in names], rows))
     _say(
         console,
         "Runs that await a model of yours are left out; suites share runs, so all together take less than the sum. "

@@ -5,31 +5,15 @@ On a terminal, and as Markdown, LaTeX and CSV. Nothing in a text acts as markup.
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-from warehouse.display import (
-    LATEX_NEEDS,
-    aligned,
-    booktabs,
-    latex,
-    latex_float,
-    markdown,
-    plain,
-    print_table,
-    printable,
-)  # fmt: skip
-from warehouse.formatting import MINUS, NOTHING
+from harness.cli.number_format import MINUS, NOTHING
+from harness.cli.screen import Column, Line, Page, Screen, Table
 from warehouse.measures import Measured
 from warehouse.options import TableFormat
+from warehouse.tables import LATEX_NEEDS, latex, markdown, write_csv
 
 _COLUMN_NUMBERS = 2
 """Numbers in a row of LaTeX up to which the table fits one column of a two-column paper."""
@@ -96,55 +80,28 @@ class SuiteTable:
     """Whether the cells have published values beside ours."""
 
 
-@dataclass(frozen=True)
-class _Block:
-    """A part of the table as it is shown on a terminal and in Markdown."""
-
-    title: str
-    headers: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
 def write(table: SuiteTable, out: IO[str], shape: TableFormat, *, has_intervals: bool = True) -> None:
     """Write a table; CSV has every number in full with its interval, shares as fractions."""
     if shape == "csv":
-        out.write(_csv(table))
+        write_csv(_values(table), out)
     elif shape == "latex":
         out.write(_latex(table, has_intervals=has_intervals))
     elif shape == "markdown":
-        out.write(_markdown(table, has_intervals=has_intervals))
+        out.write(markdown(_page(table, "; published ", has_intervals=has_intervals)))
     else:
-        _print(table, out, has_intervals=has_intervals)
+        Screen(out).show(_page(table, "\n", has_intervals=has_intervals))
 
 
-def _print(table: SuiteTable, out: IO[str], *, has_intervals: bool) -> None:
-    console = Console(file=out)
-    for line in table.head:
-        console.print(plain(line, style="bold"), soft_wrap=not console.is_terminal)
-    for block in _blocks(table, "\n", has_intervals=has_intervals):
-        if block.title:
-            console.print()
-            console.print(plain(block.title), soft_wrap=not console.is_terminal)
-        grid = Table(box=box.SIMPLE_HEAD)
-        for place, header in enumerate(block.headers):
-            grid.add_column(plain(header, keep="\n"), justify="right" if place else "left", overflow="fold")
-        for row in block.rows:
-            grid.add_row(*(plain(cell, keep="\n") for cell in row))
-        print_table(grid, out)
-    for line in _lines(table, has_intervals=has_intervals):
-        console.print(plain(line), soft_wrap=not console.is_terminal)
+def _page(table: SuiteTable, between: str, *, has_intervals: bool) -> Page:
+    signs = _signs(has_intervals=has_intervals)
+    return [
+        *(Line(line, "bold") for line in table.head),
+        *_blocks(table, between, has_intervals=has_intervals),
+        *map(Line, [*_notes(table), *table.about[:-1], " ".join([*table.about[-1:], *signs])]),
+    ]
 
 
-def _markdown(table: SuiteTable, *, has_intervals: bool) -> str:
-    parts = [f"**{markdown(line)}**" for line in table.head]
-    for block in _blocks(table, "; published ", has_intervals=has_intervals):
-        parts += [f"**{markdown(block.title)}**"] if block.title else []
-        parts.append(aligned(block.headers, block.rows, "markdown", _alignment(block)))
-    lines = "\n".join(f"- {markdown(line)}" for line in _lines(table, has_intervals=has_intervals))
-    return "\n\n".join([*parts, lines]) + "\n"
-
-
-def _blocks(table: SuiteTable, between: str, *, has_intervals: bool) -> list[_Block]:
+def _blocks(table: SuiteTable, between: str, *, has_intervals: bool) -> list[Table]:
     """Return all in one block; with published values a block for each column, or for the only row.
 
     between: what stands between a number of ours and the published one.
@@ -160,14 +117,14 @@ def _blocks(table: SuiteTable, between: str, *, has_intervals: bool) -> list[_Bl
             [row, *(text for column in table.columns for text in numbers(table.cells.get((row, column))))]
             for row in table.rows
         ]
-        return [_Block("", headers, rows)]
+        return [_block("", headers, rows)]
     by_title: dict[str, list[tuple[str, Cell]]] = {}
     for column, heading in table.columns.items():
         for row in table.rows:
             title, label = (row, heading) if len(table.rows) == 1 else (heading, row)
             by_title.setdefault(title, []).append((label, table.cells[row, column]))
     return [
-        _Block(
+        _block(
             title,
             ["", *labels, "comparable"],
             [[label, *numbers(cell), f"{cell.comparable}{_marks(cell)}"] for label, cell in lines],
@@ -176,15 +133,17 @@ def _blocks(table: SuiteTable, between: str, *, has_intervals: bool) -> list[_Bl
     ]
 
 
+def _block(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    columns = [Column(name, is_right=bool(place)) for place, name in enumerate(headers)]
+    return Table(columns, rows, title=title)
+
+
 def _marks(cell: Cell) -> str:
     return "".join(f" [{number}]" for number in cell.notes)
 
 
-def _lines(table: SuiteTable, *, has_intervals: bool) -> list[str]:
-    """Return what stands under the table: the notes, then how to read it."""
-    notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
-    signs = _signs(has_intervals=has_intervals)
-    return [*notes, *table.about[:-1], " ".join([*table.about[-1:], *signs])]
+def _notes(table: SuiteTable) -> list[str]:
+    return [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
 
 
 def _signs(*, has_intervals: bool) -> list[str]:
@@ -221,15 +180,14 @@ def _published(table: SuiteTable, cell: Cell | None, metric: str) -> str:
     return heading.shown(value, max(heading.digits, printed))
 
 
-def _csv(table: SuiteTable) -> str:
+def _values(table: SuiteTable) -> Table:
+    """Return every number in full."""
     names = ["row", "draft", "target"]
     ends = ("", " low_95", " high_95", *([" published"] if table.is_published else []))
     for column in table.columns:
         names += [f"{column} {name}" for name in ("run_id", "num_finished", "num_samples", "num_ungraded")]
         names += [f"{column} {metric}{end}" for metric in table.metrics for end in ends]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([printable(name) for name in names])
+    rows = []
     for row, models in table.rows.items():
         values: list[str | float | None] = [row, *models]
         for column in table.columns:
@@ -240,22 +198,13 @@ def _csv(table: SuiteTable) -> str:
                 number = cell.numbers.get(metric)
                 values += [None] * 3 if number is None else [number.value, number.low, number.high]
                 values += [cell.published.get(metric)] if table.is_published else []
-        writer.writerow([printable(value) if isinstance(value, str) else value for value in values])
-    return text.getvalue()
+        rows.append(values)
+    return Table([Column(name) for name in names], rows)
 
 
 def _latex(table: SuiteTable, *, has_intervals: bool) -> str:
-    blocks, parts = _blocks(table, "; published ", has_intervals=has_intervals), []
-    for block in blocks:
-        parts += [f"\\par\\smallskip\\textbf{{{latex(block.title)}}}\\par"] if block.title else []
-        parts.append(booktabs(block.headers, block.rows, _alignment(block)))
-    notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
-    parts += [f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize {latex(note)}}}" for note in notes]
+    blocks = _blocks(table, "; published ", has_intervals=has_intervals)
     caption = [*(table.head or [f"{table.name}."]), *table.about, *_signs(has_intervals=has_intervals)]
-    label = re.sub("[^A-Za-z0-9]+", "-", table.name).strip("-") or "suite"
-    is_wide = max(len(block.headers) for block in blocks) > _COLUMN_NUMBERS + 1
-    return f"% {LATEX_NEEDS}\n{latex_float(' '.join(caption), label, parts, is_wide=is_wide)}\n"
-
-
-def _alignment(block: _Block) -> list[str]:
-    return ["left", *("right" for _ in block.headers[1:])]
+    is_wide = max(len(block.columns) for block in blocks) > _COLUMN_NUMBERS + 1
+    text = latex(blocks, " ".join(caption), table.name, notes=_notes(table), is_wide=is_wide)
+    return f"% {LATEX_NEEDS}\n{text}\n"

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness import environment
-from harness.checks import hardware
+from harness.checks import machine
 from harness.checks.finding import Check, Probe, Question, Status
 from tests.harness.cards import card, put_nvidia_smi
-from tests.harness.checks.question import QUESTION
+from tests.harness.checks.question import QUESTION, asked
 
 CUDA_13 = {"version": "2.13.0+cu130", "cuda": "13.0", "hip": None, "count": 1, "capability": [8, 0], "problem": None}
 INSTALLED = {"vllm": "0.32.0", "torch": "2.13.0"}
 
 
 @pytest.fixture(autouse=True)
-def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM for CUDA is installed, and torch answers like it does on an A100."""
     monkeypatch.setattr(environment, "installed_version", INSTALLED.get)
-    monkeypatch.setattr(hardware, "probe", lambda *_, **__: Probe(CUDA_13, None))
+    monkeypatch.setattr(machine, "probe", lambda *_, **__: Probe(CUDA_13, None))
     monkeypatch.delenv("VLLM_ENABLE_CUDA_COMPATIBILITY", raising=False)
 
 
 def found(question: Question = QUESTION) -> dict[str, Check]:
-    return {check.subject: check for check in hardware.check_driver(question)}
+    return {check.subject: check for check in machine.check_driver(question)}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +57,7 @@ def test_torch_is_asked_what_it_can_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], status: Status, message: str
 ) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(driver="580.1")])
-    monkeypatch.setattr(hardware, "probe", lambda *_, **__: Probe(CUDA_13 | change, None))
+    monkeypatch.setattr(machine, "probe", lambda *_, **__: Probe(CUDA_13 | change, None))
     check = found()["torch on the gpu"]
     assert (check.status, message in check.text) == (status, True), check.text
 
@@ -69,7 +67,7 @@ def test_a_card_that_serves_one_process_is_named_where_two_engines_would_share_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, is_told: bool
 ) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(driver="580.1", mode="Exclusive_Process")])
-    assert ("compute mode" in found(replace(QUESTION, method=method))) == is_told
+    assert ("compute mode" in found(asked(method=method))) == is_told
 
 
 def test_without_a_gpu_nothing_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,11 +77,10 @@ def test_without_a_gpu_nothing_is_checked(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_node_with_another_environment_is_a_failure() -> None:
-    assert list(hardware.check_same_environment(QUESTION)) == []
-    [same] = hardware.check_same_environment(replace(QUESTION, login_versions=environment.versions()))
+    assert list(machine.check_same_environment(QUESTION)) == []
+    [same] = machine.check_same_environment(asked(login_versions=environment.versions()))
     assert same.status == "ok"
     login = environment.versions() | {"vllm": "0.31.0"}
-    asked = Question(**json.loads(replace(QUESTION, login_versions=login).to_json()))
-    [other] = hardware.check_same_environment(asked)
+    [other] = machine.check_same_environment(asked(login_versions=login))
     assert other.status == "failure"
     assert "vllm 0.32.0 here and 0.31.0 there" in other.text

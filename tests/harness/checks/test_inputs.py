@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +18,7 @@ from harness.engines import speculation as settings
 from harness.settings.launch_settings import PartialLaunch
 from harness.weights import models
 from harness.weights.tokenizer import HFTokenizer
-from tests.harness.checks.question import DEMO, QUESTION, problem_texts, worst_status
+from tests.harness.checks.question import DEMO, QUESTION, asked, problem_texts, worst_status
 from tests.harness.conftest import save_tokenizer
 from tests.harness.engines.heads import EAGLE3_CONFIG, save_config, target_config
 from tests.harness.engines.served.fake_server import serving
@@ -84,10 +84,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "GGUF alone": (as_gguf, "has GGUF weights alone"),
     "a shard is something else": (lambda f: (f / SECOND).write_text("<html>Not found</html>" * 9), "not a safetensors"),
-    "numbered shards without their index": (
-        lambda f: remove(f, SECOND, INDEX),
-        "1 of 2 weight files are missing",
-    ),
     "no weights": (lambda f: remove(f, *(p.name for p in f.glob("model*"))), "no weights"),
     "the index is broken": (lambda f: cut(f / INDEX), "not a valid index of weights"),
     "no config.json": (lambda f: (f / "config.json").unlink(), "has no config.json"),
@@ -106,10 +102,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_model_folder_is_a_failure_that_names_what_is_missing(tmp_path: Path, damage: str) -> None:
     folder = write_model(tmp_path / "model")
-    assert worst_status(inputs.find_model("target", str(folder), QUESTION).checks) == "ok"
+    assert worst_status(inputs.find_model("target", str(folder), QUESTION)[0]) == "ok"
     harm, text = DAMAGES[damage]
     harm(folder)
-    checks = inputs.find_model("target", str(folder), QUESTION).checks
+    checks, _ = inputs.find_model("target", str(folder), QUESTION)
     assert worst_status(checks) == "failure"
     assert text in problem_texts(checks)
 
@@ -118,7 +114,7 @@ def test_a_configuration_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     names = ["\x1b[2J" + "X" * 10_000 + "ForMaskedLM"]
     (folder / "config.json").write_text(json.dumps({"model_type": "x", "architectures": names}))
-    [check] = inputs.find_model("target", str(folder), QUESTION).checks
+    [check], _ = inputs.find_model("target", str(folder), QUESTION)
     assert check.status == "failure"
     assert check.text.isprintable()
     assert len(check.text) < 1000
@@ -164,7 +160,7 @@ def test_tokenizers_that_cannot_give_a_verdict_or_cannot_be_loaded_are_failures(
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "tokenizer.json").write_text('{"version": "1.0"}')
     (tmp_path / "broken" / "config.json").write_text('{"model_type": "llama"}')
-    question = replace(QUESTION, method="specreason")
+    question = asked(models=dict.fromkeys(("draft", "target"), "m"), method="specreason")
     checks = list(check_tokenizers({"draft": tmp_path / "broken", "target": tmp_path / "words"}, question))
     assert [(check.subject, check.status) for check in checks] == [
         ("draft tokenizer", "failure"),
@@ -176,7 +172,9 @@ def test_tokenizers_that_cannot_give_a_verdict_or_cannot_be_loaded_are_failures(
 def test_good_tokenizers_are_ok_and_a_different_vocabulary_is_reported(tmp_path: Path) -> None:
     save_tokenizer(tmp_path / "one")
     save_tokenizer(tmp_path / "two", added=("<think>", "</think>"))
-    checks = list(check_tokenizers({"draft": tmp_path / "one", "target": tmp_path / "two"}, QUESTION))
+    checks = list(
+        check_tokenizers({"draft": tmp_path / "one", "target": tmp_path / "two"}, asked({"draft": "m", "target": "m"}))
+    )
     assert worst_status(checks) == "ok"
     assert "0 1 2 3 4 5 6 7 8 9" in checks[1].text
     assert "different" in checks[2].text
@@ -186,14 +184,14 @@ def test_good_tokenizers_are_ok_and_a_different_vocabulary_is_reported(tmp_path:
 
 
 def test_the_bundled_dataset_has_its_recorded_hash() -> None:
-    [check] = inputs.check_dataset(replace(QUESTION, dataset="demo"))
+    [check] = inputs.check_dataset(asked(dataset="demo"))
     assert check.status == "ok"
     assert "40 problems" in check.text
 
 
 def test_a_wrong_count_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "demo.jsonl").write_bytes(b"".join(DEMO.read_bytes().splitlines(keepends=True)[:-1]))
-    [check] = inputs.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
+    [check] = inputs.check_dataset(asked(dataset="demo", data_dir=str(tmp_path)))
     assert check.status == "failure"
     assert "39 problems, demo should have 40" in check.text
 
@@ -202,7 +200,7 @@ def test_a_changed_answer_is_a_warning_with_both_hashes(tmp_path: Path) -> None:
     first, *others = DEMO.read_bytes().splitlines(keepends=True)
     record = {**json.loads(first), "answer": "-1"}
     (tmp_path / "demo.jsonl").write_bytes(json.dumps(record).encode() + b"\n" + b"".join(others))
-    [check] = inputs.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
+    [check] = inputs.check_dataset(asked(dataset="demo", data_dir=str(tmp_path)))
     assert check.status == "warning"
     assert f"not {inputs.KNOWN_HASHES['demo']}" in check.text
 
@@ -210,7 +208,7 @@ def test_a_changed_answer_is_a_warning_with_both_hashes(tmp_path: Path) -> None:
 def test_a_dataset_that_is_nowhere_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    [check] = inputs.check_dataset(replace(QUESTION, dataset="aime25", data_dir=str(tmp_path)))
+    [check] = inputs.check_dataset(asked(dataset="aime25", data_dir=str(tmp_path)))
     assert check.status == "failure"
     assert "--data-dir" in check.text
 
@@ -227,18 +225,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_server_is_asked_what_it_runs_and_tried(folder: Path) -> None:
     with serving("vllm", HFTokenizer(str(folder))) as fake:
-        question = replace(QUESTION, servers={"target": fake.url}, tokenizers={"target": str(folder)})
-        checks = list(check_servers(question))
+        checks = list(check_servers(asked({"target": fake.url}, target_tokenizer=str(folder))))
         assert worst_status(checks) == "ok"
         assert checks[0].text.startswith("vllm 0.32.0 with org/story, a context of 4096 tokens")
-        other = replace(question, served_models={"target": "other"})
+        other = asked({"target": fake.url}, target_served_model="other")
         assert "does not serve 'other'" in problem_texts(list(check_servers(other)))
 
 
 def test_a_server_that_does_not_answer_is_a_failure_here_and_a_warning_on_a_login_node() -> None:
-    question = replace(QUESTION, servers={"target": NOBODY})
-    assert worst_status(list(check_servers(question))) == "failure"
-    there = list(check_servers(replace(question, cluster="slurm")))
+    assert worst_status(list(check_servers(asked({"target": f"{NOBODY}/v1"})))) == "failure"
+    there = list(check_servers(asked({"target": f"{NOBODY}/v1"}, cluster="slurm")))
     assert worst_status(there) == "warning"
     assert "the jobs look for a server on their nodes" in problem_texts(there)
 
@@ -247,8 +243,8 @@ def test_served_models_are_asked_for_and_not_looked_for_on_this_machine() -> Non
     flags = {"method": "specreason", "dataset": "demo", "draft": f"{NOBODY}/v1", "target": f"{NOBODY}/v1"}
     question = question_of(PartialLaunch.from_flags({**flags, "cluster": "local"}), on_node=False)
     assert question.engine == "served"
-    assert question.servers == {"draft": NOBODY, "target": NOBODY}
-    assert not question.models
+    assert {*question.served} == {"draft", "target"}
+    assert not question.named
 
 
 @pytest.fixture
@@ -257,28 +253,28 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(save_config(tmp_path / "target", target_config()))
 
 
-def _checks(target: str, **changes: object) -> list[Check]:
-    question = replace(QUESTION, models={"target": target}, spec_decode="eagle3", **changes)  # type: ignore[arg-type]
+def _checks(target: str, **changes: Any) -> list[Check]:
+    question = asked(models={"target": target}, spec_decode="eagle3", **{"temperature": 0, **changes})
     return list(inputs.check_speculation(question))
 
 
 def test_a_head_with_its_weights_is_ok(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = save_config(tmp_path / "head", EAGLE3_CONFIG)
     write_shard(head / "model.safetensors")
-    assert worst_status(_checks(target, speculator=str(head))) == "ok"
-    assert "GREEDY DRAFTS" in problem_texts(_checks(target, speculator=str(head), temperature=0.6))
+    assert worst_status(_checks(target, spec_model=str(head))) == "ok"
+    assert "GREEDY DRAFTS" in problem_texts(_checks(target, spec_model=str(head), temperature=0.6))
 
 
 def test_missing_weights_and_another_target_are_named(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = save_config(tmp_path / "head", EAGLE3_CONFIG | {"hidden_size": 96})
-    text = problem_texts(_checks(target, speculator=str(head)))
+    text = problem_texts(_checks(target, spec_model=str(head)))
     assert "no weights (*.safetensors)" in text
     assert "with a hidden size of 96" in text
 
 
 def test_suffix_without_its_package_is_a_failure(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_spec", lambda name: None)
-    question = replace(QUESTION, models={"target": target}, spec_decode="suffix")
+    question = asked(models={"target": target}, spec_decode="suffix")
     assert "pip install arctic-inference" in problem_texts(list(inputs.check_speculation(question)))

@@ -7,20 +7,19 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.checks import every, hardware, packages, storage
+from harness.checks import every, machine, storage
 from harness.checks.finding import Check, Status
 from jobs.slurm.checks import check_slurm
 from tests.harness.cards import card, put_nvidia_smi
-from tests.harness.checks.question import QUESTION, ROOT, problem_texts, worst_status
+from tests.harness.checks.question import ROOT, asked, problem_texts, worst_status
 
 
 def storage_checks(output: Path) -> list[Check]:
-    return list(storage.check_storage(replace(QUESTION, output=str(output))))
+    return list(storage.check_storage(asked(output=str(output))))
 
 
 def test_a_good_output_folder_is_ok_and_left_as_it_was(tmp_path: Path) -> None:
@@ -65,7 +64,9 @@ import json, sys
 from dataclasses import asdict
 from harness.checks import storage
 from harness.checks.finding import Question
-print(json.dumps([asdict(check) for check in storage.check_storage(Question("vllm", sys.argv[1], {}, {}))]))
+from harness.settings.launch_settings import PartialLaunch
+launch = PartialLaunch.from_flags({"output": sys.argv[1]})
+print(json.dumps([asdict(check) for check in storage.check_storage(Question(launch))]))
 """
 
 
@@ -109,7 +110,7 @@ def test_a_check_that_breaks_or_hangs_is_reported_and_the_others_complete() -> N
         time.sleep(15)
         return []
 
-    question = replace(QUESTION, engine="scripted", output="/tmp", limit_seconds=10)
+    question = asked(engine="scripted", output="/tmp", limit_seconds=10)
     checks = {check.subject: check for check in every.checks(question, {"one": broken, "other": hanging})}
     assert (checks["one"].status, "surprise" in checks["one"].text) == ("failure", True)
     assert (checks["other"].status, "not checked within 10 s" in checks["other"].text) == ("warning", True)
@@ -121,7 +122,7 @@ def test_a_check_that_breaks_or_hangs_is_reported_and_the_others_complete() -> N
 
 def test_packages_that_are_missing_or_of_another_version_are_failures_with_their_remedy() -> None:
     lines = ["click>=8", "rich<1", "no-such-package-of-ours>=2", 'never-needed; python_version < "3"']
-    checks = list(packages.check_packages(lines))
+    checks = list(machine.check_packages(lines))
     assert [check.status for check in checks] == ["failure", "failure", "ok"]
     assert 'pip install "rich<1"' in checks[0].text
     assert 'not installed: pip install "no-such-package-of-ours>=2"' in checks[1].text
@@ -153,11 +154,7 @@ def test_a_vllm_that_cannot_be_used_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, status: Status, message: str
 ) -> None:
     fake_vllm(tmp_path, monkeypatch, body)
-    checks = [
-        c
-        for c in packages.check_engine(replace(QUESTION, probe_seconds=5))
-        if "imported" in c.text or "lacks" in c.text
-    ]
+    checks = [c for c in machine.check_engine(asked(probe_seconds=5)) if "imported" in c.text or "lacks" in c.text]
     assert (worst_status(checks), message in problem_texts(checks)) == (status, True), checks
 
 
@@ -183,21 +180,21 @@ def test_gpus_are_checked(
     put_nvidia_smi(tmp_path, monkeypatch, [card(i, "NVIDIA H200", 143771, used) for i in range(2)])
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    checks = list(hardware.check_devices(replace(QUESTION, tensor_parallel={"target": ranks})))
+    checks = list(machine.check_devices(asked(models={"target": "m"}, target_tensor_parallel=ranks)))
     assert worst_status(checks) == status
     assert message in problem_texts(checks)
 
 
 def test_a_job_that_requested_gpus_and_sees_none_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    question = replace(QUESTION, on_node=True, sbatch={"gpus-per-node": "2"})
-    assert worst_status(list(hardware.check_devices(question))) == "failure"
+    question = asked(on_node=True, sbatch={"gpus-per-node": "2"})
+    assert worst_status(list(machine.check_devices(question))) == "failure"
 
 
 def test_no_slurm_is_a_failure_only_with_cluster_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    [slurm_check] = check_slurm(replace(QUESTION, cluster="slurm"))
-    [local_check] = check_slurm(replace(QUESTION, cluster="local"))
+    [slurm_check] = check_slurm(asked(cluster="slurm"))
+    [local_check] = check_slurm(asked(cluster="local"))
     assert (slurm_check.status, local_check.status) == ("failure", "ok")
     assert "sbatch" in slurm_check.text
 
@@ -207,6 +204,6 @@ def test_a_controller_that_does_not_answer_is_a_failure(tmp_path: Path, monkeypa
     configuration = tmp_path / "slurm.conf"
     configuration.write_text("ClusterName=none\nSlurmctldHost=localhost\nSlurmctldPort=9\nAuthType=auth/none\n")
     monkeypatch.setenv("SLURM_CONF", str(configuration))
-    [check] = check_slurm(replace(QUESTION, cluster="slurm"))
+    [check] = check_slurm(asked(cluster="slurm"))
     assert check.status == "failure"
     assert "no controller answers" in check.text

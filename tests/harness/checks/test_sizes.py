@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.checks.finding import Check, Question
-from harness.checks.sizes import check_sizes
+from harness.checks.inputs import check_sizes
 from tests.harness.cards import card, put_nvidia_smi
-from tests.harness.checks.question import QUESTION, problem_texts, worst_status
+from tests.harness.checks.question import asked, problem_texts, worst_status
 
-PAIR: Question = replace(
-    QUESTION,
-    models={"draft": "r1-distill-qwen-1.5b", "target": "qwq-32b"},
-    tensor_parallel={},
-    method="speccot",
-    params={},
-    dataset="demo",
-)
+PAIR: dict[str, Any] = {
+    "models": {"draft": "r1-distill-qwen-1.5b", "target": "qwq-32b"}, "method": "speccot", "dataset": "demo"
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -29,14 +23,14 @@ def no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def on_slurm(sbatch: dict[str, Any], **changes: Any) -> list[Check]:
-    return list(check_sizes(replace(PAIR, cluster="slurm", sbatch=sbatch, **changes), {}))
+    return list(check_sizes(asked(**{**PAIR, "cluster": "slurm", "sbatch": sbatch, **changes}), {}))
 
 
 def test_the_plan_of_a_node_has_a_line_for_every_engine_and_the_samples_that_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(i) for i in range(4)])
-    checks = list(check_sizes(PAIR, {}))
+    checks = list(check_sizes(asked(**PAIR), {}))
     assert [check.subject for check in checks] == [
         "memory of the draft", "memory of the target", "samples that fit", "memory plan"
     ]  # fmt: skip
@@ -82,12 +76,12 @@ def test_where_the_cards_are_not_known_the_node_decides(sbatch: dict[str, Any], 
 def test_cards_whose_memory_is_unknown_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card() | {"memory.total": "[Unknown Error]"}])
     assert "does not say how much memory the GPUs have; give --draft.memory" in problem_texts(
-        list(check_sizes(PAIR, {}))
+        list(check_sizes(asked(**PAIR), {}))
     )
 
 
 def test_a_question_to_a_node_keeps_the_cards_of_the_engines(tmp_path: Path) -> None:
-    question = replace(PAIR, cards={"draft": (0,), "target": None})
+    question = asked(**PAIR, draft_gpus="0", target_template={"enable_thinking": False})
     (tmp_path / "question.json").write_text(question.to_json())
     assert Question.read(tmp_path / "question.json") == question
 

@@ -14,10 +14,11 @@ from harness.engines.pool import EngineNeed, may_share
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.vllm import variables
 from harness.settings.launch_settings import BadLaunch, Launch
+from harness.settings.roles import ModelSettings
 from harness.sizing.card_plan import check_shares
 from tests.harness.cards import card, put_nvidia_smi, put_tool
 
-ONE_AND_FOUR = {"draft": (0,), "target": (1, 2, 3, 4)}
+ONE_AND_FOUR: placement.Placement = {"draft": (0,), "target": (1, 2, 3, 4)}
 ROCM = """#!/bin/sh
 echo '{"card0": {"VRAM Total Memory (B)": "1"}, "card1": {"VRAM Total Memory (B)": "1"},
  "card2": {"VRAM Total Memory (B)": "1"}, "card3": {"VRAM Total Memory (B)": "1"}, "system": {}}'
@@ -33,8 +34,12 @@ def uuids(*indices: int) -> tuple[str, ...]:
     return tuple(card(index)["uuid"] for index in indices)
 
 
-def placed(**options: object) -> dict[str, EngineSettings]:
-    return dict(pair_settings("vllm", ("draft", "target"), device="gpu", **options))  # type: ignore[arg-type]
+def on(cards: placement.Placement) -> dict[Role, ModelSettings]:
+    return {role: ModelSettings(gpus=numbers) for role, numbers in cards.items()}
+
+
+def placed(cards: placement.Placement | None = None, **options: object) -> dict[str, EngineSettings]:
+    return dict(pair_settings("vllm", ("draft", "target"), device="gpu", models=on(cards or {}), **options))  # type: ignore[arg-type]
 
 
 def launch(**flags: object) -> Launch:
@@ -95,8 +100,8 @@ def test_a_card_that_the_worker_does_not_have_is_refused(monkeypatch: pytest.Mon
 
 def test_a_node_without_gpus_refuses_named_cards_except_for_scripted_engines() -> None:
     with pytest.raises(ValueError, match="this node has 0 GPUs"):
-        pair_settings("vllm", ("draft", "target"), device="cpu", cards={"draft": (0,), "target": (1,)})
-    scripted = pair_settings("scripted", ("draft", "target"), device="cpu", cards={"draft": (0,), "target": (1,)})
+        pair_settings("vllm", ("draft", "target"), device="cpu", models=on({"draft": (0,), "target": (1,)}))
+    scripted = pair_settings("scripted", ("draft", "target"), device="cpu", models=on({"draft": (0,), "target": (1,)}))
     assert scripted["draft"].visible_devices is None
 
 
@@ -182,10 +187,10 @@ def test_shares_of_three_engines_are_added_up_for_each_card(
 ) -> None:
     monkeypatch.setattr(gpus, "visible_names", lambda: ("a", "b"))
     placed = dict(zip(ROLES, cards, strict=True))
-    settings = pair_settings("vllm", ROLES, device="gpu", cards=placed)
+    settings = pair_settings("vllm", ROLES, device="gpu", models=on(placed))
     assert tuple(settings[role].memory_fraction for role in ROLES) == shares
     halves = dict.fromkeys(ROLES, 0.5)
-    assert pair_settings("vllm", ROLES, device="gpu", cards=placed, memory=halves)
+    assert pair_settings("vllm", ROLES, device="gpu", models=on(placed), memory=halves)
     check_shares({str(role): share for role, share in halves.items()}, {str(r): own for r, own in placed.items()})
     with pytest.raises(ValueError, match="add up to more than 1"):
         pair_settings("vllm", ROLES, device="gpu", memory=halves)

@@ -13,10 +13,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
-from harness.sizing.card_plan import BLOCK_TOKENS, Demand, DoesNotFit, NotPlannable, Plan, choose, fits
+from harness.sizing.card_plan import (
+    BLOCK_TOKENS,
+    Demand,
+    DoesNotFit,
+    ModelFiles,
+    NotPlannable,
+    Plan,
+    RunSizing,
+    choose,
+    fits,
+    small_models,
+)
 from harness.sizing.cards import Card, card, known_card, parse_cards
 from harness.sizing.engine_memory import GIB
-from harness.sizing.run_sizing import ModelFiles, RunSizing, small_models
 from harness.weights.models import pair_folder
 from tests.harness.sizing.shapes import LLAMA_3_8B, QWEN3_1_7B, QWEN3_8B, QWQ_32B, R1_1_5B, R1_7B, demand
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.sizing.engine_memory import read_shape
-from harness.sizing.run_sizing import shape_of
+from harness.sizing.engine_memory import read_shape, shape_of
 from tests.harness.sizing.shapes import LLAMA_3_8B, QWEN3_1_7B, QWEN3_8B, QWQ_32B, R1_1_5B, R1_7B, shape
 
 GIB = 1 << 30
@@ -118,15 +117,15 @@ def test_the_files_of_a_quantized_model_decide(tmp_path: Path) -> None:
     known = shape_of("awq", a_folder(tmp_path, config, one=10 * GIB, two=9 * GIB))
     assert known is not None
     assert not known.is_assumed
-    assert known.shape.weight_bytes(1) == pytest.approx(19 * GIB, rel=0.001)
-    assert known.shape.weight_bytes(2) == pytest.approx(9.5 * GIB, rel=0.01)
+    assert known.weight_bytes(1) == pytest.approx(19 * GIB, rel=0.001)
+    assert known.weight_bytes(2) == pytest.approx(9.5 * GIB, rel=0.01)
 
 
 def test_the_same_weights_in_a_consolidated_file_count_once(tmp_path: Path) -> None:
     names = {"model": 4 * GIB, "consolidated": 4 * GIB}
     known = shape_of("twice", a_folder(tmp_path, R1_1_5B, **names))
     assert known is not None
-    assert known.shape.file_bytes == 4 * GIB
+    assert known.file_bytes == 4 * GIB
 
 
 def test_figures_of_a_known_model_are_called_assumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ def test_figures_of_a_known_model_are_called_assumed(monkeypatch: pytest.MonkeyP
     known = shape_of("qwq-32b", "Qwen/QwQ-32B", "main")
     assert known is not None
     assert known.is_assumed
-    assert known.shape.heads == 40
+    assert known.heads == 40
     assert shape_of("unknown", "nobody/nothing") is None
 
 
@@ -145,7 +144,7 @@ def test_the_configuration_in_the_cache_decides(monkeypatch: pytest.MonkeyPatch,
     a_folder(snapshot, {**QWQ_32B, "num_hidden_layers": 3})
     known = shape_of("qwq-32b", "Qwen/QwQ-32B", "abc")
     assert known is not None
-    assert (known.shape.layers, known.is_assumed) == (3, False)
+    assert (known.layers, known.is_assumed) == (3, False)
 
 
 def test_the_bundled_pair_is_known() -> None:
@@ -153,8 +152,8 @@ def test_the_bundled_pair_is_known() -> None:
     for name in ("draft", "target"):
         known = shape_of(name, str(folder / name))
         assert known is not None
-        assert known.shape.kv_unknown is None
-        assert known.shape.file_bytes == pytest.approx(2 * known.shape.parameters(1), rel=0.1)
+        assert known.kv_unknown is None
+        assert known.file_bytes == pytest.approx(2 * known.parameters(1), rel=0.1)
 
 
 MIXTURE = {

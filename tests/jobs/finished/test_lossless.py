@@ -88,7 +88,7 @@ def test_a_target_on_a_server_is_compared_by_name_and_that_is_said(
     told_as(served)
     said = f"not compared: the weights of the target of {run.path.name}, which a server runs"
     assert lossless(run, baseline) == (0, f"{said}\n8 samples in both runs: 8 identical, token by token\n")
-    told_as(replace(served, name="another"))
+    told_as(replace(served, model="another"))
     code, output = lossless(run, baseline)
     assert code == 2
     assert "differ in target" in output

@@ -111,7 +111,7 @@ def test_a_run_that_cannot_be_scored_is_named_and_the_others_are_scored_and_load
         file.unlink()
     spec = target.spec()
     assert spec.target is not None
-    another = target_logprobs.scorer_of(replace(spec.target, name="other", fingerprint="other"), spec)
+    another = target_logprobs.scorer_of(replace(spec.target, model="other", fingerprint="other"), spec)
     target_logprobs.write(target, another, [])
     [other] = _files(target)
     (tmp_path / "runs" / "warehouse.duckdb").unlink()

@@ -100,7 +100,7 @@ def test_a_run_without_a_target_is_read_by_that_of_another_run(tmp_path: Path) -
 def test_a_second_target_is_refused(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
-    scorer = target_logprobs.scorer_of(replace(SCRIPTED, name="other", fingerprint="other"), run.spec())
+    scorer = target_logprobs.scorer_of(replace(SCRIPTED, model="other", fingerprint="other"), run.spec())
     target_logprobs.write(run, scorer, [])
     code, output = jobs("target-logprobs", str(run.path))
     assert code == 2
@@ -135,7 +135,7 @@ def test_a_target_that_is_gone_and_one_that_does_not_start_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = plan(tmp_path / "made", samples=1)
-    spec = replace(made.spec(), target=replace(SCRIPTED, name="mine", path=str(tmp_path / "gone")))
+    spec = replace(made.spec(), target=replace(SCRIPTED, model="mine", path=str(tmp_path / "gone")))
     run = RunFolder(tmp_path / spec.run_id)
     run.create(spec, made.problems(), made.shards())
     code, output = jobs("target-logprobs", str(run.path))

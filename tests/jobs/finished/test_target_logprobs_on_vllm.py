@@ -79,7 +79,7 @@ async def read(tmp_path_factory: pytest.TempPathFactory, vllm_pair: VLLMPair) ->
         token_budget=256,
         draft=bundled("demo-draft"),
         target=bundled("demo-target"),
-        engine=EngineSpec("vllm", dtype="float32", max_context=512),
+        engine=EngineSpec("vllm", max_context=512),
         prompt_hash=current_prompt_hash("speccot", _PARAMS),
         concurrency=8,
     )

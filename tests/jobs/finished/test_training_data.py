@@ -15,6 +15,7 @@ from jobs.work.seeds import seed_of
 from tests.harness.conftest import save_tiny_model
 from tests.harness.training import folders
 from tests.jobs.runs import plan
+from tests.shared import with_settings
 from warehouse.candidates import grade_candidates
 
 
@@ -46,7 +47,7 @@ def test_drafts_are_read_as_they_were_offered_with_their_grades(tiny_models: dic
 def test_with_a_selection_adapter_the_same_drafts_are_drawn(tmp_path: Path) -> None:
     run = plan(tmp_path, method="scot")
     spec, problems = run.spec(), {problem.id: problem for problem in run.problems()}
-    tuned = replace(spec, selection=AdapterSpec("selector", "/selector", "f" * 16, 8))
+    tuned = with_settings(spec, "target", adapter=AdapterSpec("selector", "/selector", "f" * 16, 8))
     seeds = [
         [seed_of(s, unit, problems[unit.problem_id]) for unit in units(s, run.problems())]
         for s in (spec, tuned, replace(tuned, seed=1))

@@ -145,7 +145,7 @@ def test_a_run_whose_target_is_gone_is_refused_before_anything_is_written(
     probed: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     spec = probed.spec()
-    gone = replace(spec, target=replace(SCRIPTED, name="mine", path=str(tmp_path / "gone")))
+    gone = replace(spec, target=replace(SCRIPTED, model="mine", path=str(tmp_path / "gone")))
     monkeypatch.setattr(RunFolder, "spec", lambda self: gone)
     found = probe(probed, "--points", "5")
     assert found.exit_code == 2

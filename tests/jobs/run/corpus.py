@@ -12,7 +12,7 @@ from jobs.run import submissions, trace_files
 from jobs.run.files import append_record
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, trace_from_dict
-from jobs.run.spec import Attempt, EngineSpec
+from jobs.run.spec import Attempt
 from jobs.run.submissions import SharedJob, Submission
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
@@ -41,7 +41,7 @@ def corpus(folder: Path) -> Corpus:
 
 
 def _made(folder: Path, dtype: str) -> RunFolder:
-    run = plan(folder, samples=2, shards=2, engine=EngineSpec("scripted", dtype=dtype))
+    run = plan(folder, samples=2, shards=2, dtype=dtype)
     for shard in (0, 1):
         run_shard(str(run.path), shard)
     _interrupt(run, run.trace_files()[1])

@@ -18,7 +18,6 @@ from jobs.run import submissions, trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.files import FileDamaged, with_checksum
 from jobs.run.folder import RunDamaged, RunFolder
-from jobs.run.spec import EngineSpec
 from jobs.run.state import read_state
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
@@ -101,7 +100,7 @@ def test_a_part_of_another_run_with_the_same_samples_is_named_and_not_counted(
 ) -> None:
     """Runs that differ in their engines alone have the same sample ids, but not the same results."""
     run = plan(tmp_path, samples=2, shards=2)
-    other = finished(tmp_path, engine=EngineSpec("scripted", dtype="float16"))
+    other = finished(tmp_path, dtype="float16")
     assert planned_ids(other) == planned_ids(run)
     stranger = run.trace_files_dir / other.trace_files()[0].name
     stranger.write_bytes(other.trace_files()[0].read_bytes())

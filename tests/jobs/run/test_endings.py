@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         assert isinstance(engine, ScriptedEngine)
         refused = engine._admit
 
-        def admit(prompt: Sequence[int], tokens: int) -> None:
+        def admit(prompt: list[int], tokens: int) -> None:
             refused(prompt, 0 if switch["on"] and FIRST in engine.tokenizer.decode(prompt) else tokens)
 
         monkeypatch.setattr(engine, "_admit", admit)

@@ -24,9 +24,13 @@ COMMAND = [word for name, value in FLAGS.items() for word in (f"--{name}", value
 
 
 def spec(tmp_path: Path, draft: str | None = "demo-draft", target: str = "demo-target", **changes: Any) -> RunSpec:
-    drawn = None if draft is None else ModelSpec(draft, "/d", None, "d")
+    drawn = None if draft is None else ModelSpec(model=draft, path="/d", revision=None, fingerprint="d")
     return replace(
-        plan(tmp_path / "any").spec(), draft=drawn, target=ModelSpec(target, "/t", None, "t"), reward=None, **changes
+        plan(tmp_path / "any").spec(),
+        draft=drawn,
+        target=ModelSpec(model=target, path="/t", revision=None, fingerprint="t"),
+        reward=None,
+        **changes,
     )
 
 
@@ -38,7 +42,7 @@ def test_the_name_says_dataset_method_and_models(tmp_path: Path) -> None:
         "demo-vanilla-demo-target",
         "demo-vanilla-demo-draft",
     ]
-    rated = replace(both, reward=ModelSpec("org/judge", "/r", None, "r"))
+    rated = replace(both, reward=ModelSpec(model="org/judge", path="/r", revision=None, fingerprint="r"))
     assert folder_name(rated) == f"demo-speccot-demo-draft_demo-target_judge-{rated.digest}"
 
 

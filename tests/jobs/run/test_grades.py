@@ -24,7 +24,7 @@ from tests.warehouse.runs import write_part
 from warehouse.database import reader
 from warehouse.load import load_run
 
-MODEL = ModelSpec("m", "m", None, "m")
+MODEL = ModelSpec(model="m", path="m", revision=None, fingerprint="m")
 PROBLEMS = [
     Problem("toy/0", "toy", "1 + 1?", "2"),
     Problem("toy/1", "toy", "Solve.", "1,2", answers=("1", "2")),

@@ -136,7 +136,7 @@ def test_without_a_tokenizer_only_what_is_sure_is_refused() -> None:
 def test_the_context_of_a_server_counts_as_that_of_a_model(context: int | None, ends: str) -> None:
     launch = prepared(method="vanilla", draft=None)
     assert launch.plan.spec.target is not None
-    served = replace(launch.plan.spec.target, name="served", server="vllm")
+    served = replace(launch.plan.spec.target, model="served", server="vllm")
     found = check_contexts(
         launch.launch,
         replace(launch.plan.spec, target=served),

@@ -18,6 +18,7 @@ from jobs.run.plan import RunPlan, plan
 from jobs.run.spec import RunSpec
 from tests.shared import with_settings
 from tests.warehouse.runs import PROBLEMS, SPEC
+from warehouse.loading.convert import spec_columns
 
 Planned = Callable[..., RunPlan]
 OFFERED = {"top_k": 20, "repetition_penalty": 1.1}
@@ -130,3 +131,12 @@ def test_conventions_are_recorded_by_model() -> None:
     assert spec.prompt_date is not None
     assert spec.conventions("target") == Conventions(thinking_tags="none", date=spec.prompt_date)
     assert with_settings(SPEC, "draft", template={"a": 1}).conventions("draft").values == {"a": 1}
+
+
+def test_a_data_type_is_that_of_all_models_or_each_models_own() -> None:
+    alike, apart = planned(dtype="float16").spec, planned(dtype="float16", target_dtype="float32").spec
+    assert {model.dtype for model in alike.models.values() if model} == {"float16"}
+    assert RunSpec.from_json(apart.to_json()) == apart
+    row = spec_columns(apart)
+    assert (row["engine_draft_dtype"], row["engine_target_dtype"]) == ("float16", "float32")
+    assert (spec_columns(alike)["engine_dtype"], row["engine_dtype"]) == ("float16", "draft float16, target float32")

@@ -33,7 +33,7 @@ from warehouse.report.facts import report_facts
 from warehouse.report.figures import _tokens
 from warehouse.summary import summaries
 
-REWARD = ModelSpec("r", "/models/r", None, "f" * 16)
+REWARD = ModelSpec(model="r", path="/models/r", revision=None, fingerprint="f" * 16)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def test_a_named_reward_model_is_resolved_like_the_others(tmp_path: Path) -> Non
     spec = plan(_launch(tmp_path, **flags, reward_memory=0.2), "debug").spec
     assert spec.reward is not None
     assert spec.reward.fingerprint == models.folder_fingerprint(folder)
-    assert spec.reward.settings.memory == 0.2
+    assert spec.reward.memory == 0.2
 
 
 def test_a_model_that_cannot_answer_the_question_is_refused_by_name(tmp_path: Path) -> None:

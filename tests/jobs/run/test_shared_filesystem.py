@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from harness.checks import storage
-from harness.checks.finding import Question
 from jobs.run import locks
 from jobs.run.files import is_there, read_records
 from jobs.run.folder import RunFolder
 from jobs.run.state import compact, read_state
 from jobs.work.worker import run_shard
+from tests.harness.checks.question import asked
 from tests.jobs.runs import finished_ids, plan, planned_ids, texts
 
 pytestmark = pytest.mark.needs_tool("compiler")
@@ -196,5 +196,5 @@ def test_locks_that_hold_on_one_node_only_are_a_warning(
     monkeypatch.setattr(storage, "_MOUNTS", table)
     assert storage.locks_of_one_node(tmp_path) == option
     assert storage.is_shared(tmp_path) == (mount.split()[0] != "ext4")
-    [check] = [c for c in storage.check_storage(Question("vllm", str(tmp_path), {}, {})) if c.subject == "file locking"]
+    [check] = [c for c in storage.check_storage(asked(output=str(tmp_path))) if c.subject == "file locking"]
     assert (check.status, option in check.text) == ("warning" if option else "ok", True)

@@ -26,8 +26,8 @@ from tests.jobs.runs import plan
 from tests.shared import with_settings
 from warehouse.loading.convert import chosen_widths, run_row, utc
 
-DRAFT = ModelSpec("r1", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", None, "r1@main")
-TARGET = ModelSpec("qwq", "Qwen/QwQ-32B", None, "qwq@main")
+DRAFT = ModelSpec(model="r1", path="deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", revision=None, fingerprint="r1@main")
+TARGET = ModelSpec(model="qwq", path="Qwen/QwQ-32B", revision=None, fingerprint="qwq@main")
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_what_does_not_fit_on_the_node_is_one_line_before_a_model_loads(
 
 def test_engines_whose_size_is_unknown_get_the_former_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(i, memory=81559) for i in range(4)])
-    unknown = replace(TARGET, path="nobody/nothing", settings=ModelSettings(tensor_parallel=4))
+    unknown = replace(TARGET, path="nobody/nothing", tensor_parallel=4)
     spec = replace(spec_of(tmp_path, EngineSpec("vllm")), target=unknown)
     settings = settings_on_node(spec)
     assert (settings["draft"].memory_fraction, settings["target"].memory_fraction) == (0.12, 0.78)

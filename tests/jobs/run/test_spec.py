@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from harness.settings.roles import ModelSettings
 from jobs.run.spec import EngineSpec, RunSpec, derived, identity_of
 from tests.warehouse.runs import PROBLEMS, SPEC
 
@@ -27,8 +26,8 @@ def test_a_field_at_its_default_and_a_derived_one_are_left_out() -> None:
     "changes",
     [
         {"engine": replace(VLLM.engine, spec_sampling="probabilistic")},
-        {"target": VLLM.target and replace(VLLM.target, settings=ModelSettings(tensor_parallel=2))},
-        {"draft": VLLM.draft and replace(VLLM.draft, settings=ModelSettings(gpus=(0,)))},
+        {"target": VLLM.target and replace(VLLM.target, tensor_parallel=2)},
+        {"draft": VLLM.draft and replace(VLLM.draft, gpus=(0,))},
         {"engine": replace(VLLM.engine, logprobs=True)},
         {"speculator": VLLM.target},
         {"concurrency": 7},
@@ -49,5 +48,5 @@ def test_what_was_found_at_the_launch_is_part_of_no_id() -> None:
 
 
 def test_ids_stay_what_they_are() -> None:
-    assert SPEC.run_id == "toy-speccot-8e841708"
+    assert SPEC.run_id == "toy-speccot-02f5f788"
     assert SPEC.sample_ids(PROBLEMS[0]) == ["dd58fb806064b9d1", "b142cb1bac9fe254"]

@@ -8,13 +8,14 @@ import pytest
 
 from harness.checks.finding import Question
 from jobs.slurm.checks import check_slurm
+from tests.harness.checks.question import asked
 from tests.jobs.slurm.fake import SACCT_DOWN, FakeSlurm
 
 UP = "case $1 in ping) echo 'Slurmctld(primary) at c is UP';; show) echo 'MaxArraySize = 101';; esac"
 
 
 def question(**fields: Any) -> Question:
-    return Question(engine="scripted", output="/runs", models={}, tensor_parallel={}, **{"cluster": "slurm", **fields})
+    return asked(engine="scripted", output="/runs", **{"cluster": "slurm", **fields})
 
 
 def statuses(question: Question) -> dict[str, tuple[str, str]]:
@@ -30,7 +31,7 @@ def cluster(slurm: FakeSlurm) -> FakeSlurm:
 
 def test_a_cluster_that_answers_is_ok(cluster: FakeSlurm) -> None:
     sbatch = {"partition": "gpu", "exclusive": True, "setup": ["x"], "gpu-memory": "80GB"}
-    answers = statuses(question(tasks=100, sbatch=sbatch))
+    answers = statuses(question(sbatch=sbatch))
     assert {status for status, _ in answers.values()} == {"ok"}
     tested = cluster.calls()[-1]
     assert "--test-only --time=240 --partition=gpu --exclusive --wrap=true" in tested

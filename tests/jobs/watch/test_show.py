@@ -9,10 +9,11 @@ import sys
 import pytest
 from rich.console import Console
 
+from harness.cli.number_format import duration
 from jobs.slurm.client import Task
 from jobs.watch.progress import Progress
 from jobs.watch.status import RunStatus, ShardStatus
-from jobs.watch.status_screen import duration, print_status, progress_line
+from jobs.watch.status_screen import print_status, progress_line
 
 
 @pytest.mark.parametrize(

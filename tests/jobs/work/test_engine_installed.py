@@ -75,7 +75,8 @@ def test_the_doctor_leaves_the_packages_of_jobs_to_the_node() -> None:
     assert not {"packages", "installation", "torch companions", "vllm"} & set(found)
     assert found["engine"].status == "ok"
     assert "--on-node" in found["engine"].text
-    node = replace(question, engine="scripted", on_node=True, login_versions={"python": "3.13.1", "vllm": "0.32.0"})
+    scripted = replace(question, launch=question.launch.changed(engine="scripted"))
+    node = replace(scripted, on_node=True, login_versions={"python": "3.13.1", "vllm": "0.32.0"})
     found = {check.subject: check for check in every.checks(node)}
     assert found["packages"].status == "ok"
     assert (found["same environment"].status, sys.executable in found["same environment"].text) == ("ok", True)

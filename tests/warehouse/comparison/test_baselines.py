@@ -15,7 +15,7 @@ from tests.warehouse.test_compare import compare, load, records
 GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)
 BAD = (3, 2, 4, 1, 3, 2, 0, 3, 1, 2, 0, 1)
 DRAFT = replace(cells.VANILLA, params={"model": "draft"}, draft=runs.DRAFT, target=None)
-OTHER_TARGET = replace(cells.VANILLA, target=replace(runs.TARGET, name="huge", fingerprint="huge@r1"))
+OTHER_TARGET = replace(cells.VANILLA, target=replace(runs.TARGET, model="huge", fingerprint="huge@r1"))
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from warehouse.report.distance import read_distances
 from warehouse.report.facts import report_facts
 from warehouse.report.figures import sections
 from warehouse.report.paper_charts import write_charts
-from warehouse.report.tables import Figure
+from warehouse.report.run_tables import Figure
 
 Written = Callable[..., Path]
 

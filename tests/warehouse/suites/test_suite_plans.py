@@ -112,7 +112,7 @@ def test_a_run_with_its_models_in_another_folder_or_named_by_an_earlier_version_
     others = (
         replace(moved, target=replace(planned.spec.target, path="/elsewhere", fingerprint="another")),
         with_settings(moved, "target", top_k=20),
-        replace(moved, engine=replace(moved.engine, dtype="float16")),
+        with_settings(moved, "target", dtype="float16"),
         replace(moved, tag="again"),
         replace(moved, preset="another"),
     )

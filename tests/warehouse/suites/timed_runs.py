@@ -17,7 +17,9 @@ from jobs.timing.draw import Drawn
 from jobs.timing.folder import timing_id
 from tests.warehouse import runs
 
-SMALL, LARGE = (ModelSpec(name, name, None, f"{name}@r") for name in ("org/small", "org/large"))
+SMALL, LARGE = (
+    ModelSpec(model=name, path=name, revision=None, fingerprint=f"{name}@r") for name in ("org/small", "org/large")
+)
 PLAIN = replace(
     runs.SPEC, dataset="gsm8k", dataset_size=1319, token_budget=8192, seed=0, engine=EngineSpec("vllm"),
     draft=None, target=LARGE, method="vanilla", params=defaults("vanilla"), concurrency=64,

@@ -104,7 +104,9 @@ def _phrases(count: int) -> Iterator[tuple[int, str]]:
 
 
 def _write_run(connection: Connection, folder: Path, shape: Shape, problems: list[Problem], seed: int) -> RunFolder:
-    draft, target = (ModelSpec(name, f"synthetic/{name}", None, name) for name in ("draft", "target"))
+    draft, target = (
+        ModelSpec(model=name, path=f"synthetic/{name}", revision=None, fingerprint=name) for name in ("draft", "target")
+    )
     spec = RunSpec(
         method=shape.method,
         params=_params(shape),

@@ -1,4 +1,5 @@
 -- Tables of the warehouse. Derived from run folders: any of it can be deleted and loaded again.
+-- What a run has of each model is generated from warehouse/model_columns.py.
 -- Times are TIMESTAMP in UTC without a zone, durations are seconds, column names are the trace's field names.
 
 CREATE TABLE schema_version (digest VARCHAR NOT NULL);
@@ -24,60 +25,15 @@ CREATE TABLE run (
     temperature DOUBLE NOT NULL,
     top_p DOUBLE NOT NULL,
     token_budget INTEGER NOT NULL,
-    draft_sampling JSON,
-    target_sampling JSON,
-    draft_template JSON,
-    target_template JSON,
-    draft_thinking_tags VARCHAR,
-    target_thinking_tags VARCHAR,
-    draft_name VARCHAR,
-    draft_path VARCHAR,
-    draft_revision VARCHAR,
-    draft_fingerprint VARCHAR,
-    draft_training VARCHAR,
-    draft_server VARCHAR,
-    target_name VARCHAR,
-    target_path VARCHAR,
-    target_revision VARCHAR,
-    target_fingerprint VARCHAR,
-    target_training VARCHAR,
-    target_server VARCHAR,
-    selection_name VARCHAR,
-    selection_path VARCHAR,
-    selection_fingerprint VARCHAR,
-    selection_rank INTEGER,
-    selection_training VARCHAR,
-    speculator_name VARCHAR,
-    speculator_path VARCHAR,
-    speculator_revision VARCHAR,
-    speculator_fingerprint VARCHAR,
-    speculator_training VARCHAR,
-    speculator_server VARCHAR,
-    reward_name VARCHAR,
-    reward_path VARCHAR,
-    reward_revision VARCHAR,
-    reward_fingerprint VARCHAR,
-    reward_training VARCHAR,
-    reward_server VARCHAR,
+    -- columns of models
     engine_kind VARCHAR NOT NULL,
     engine_dtype VARCHAR NOT NULL,
     engine_max_context INTEGER,
-    engine_draft_tensor_parallel INTEGER NOT NULL,
-    engine_target_tensor_parallel INTEGER NOT NULL,
-    engine_draft_memory DOUBLE,
-    engine_target_memory DOUBLE,
     engine_spec_decode VARCHAR,
     engine_spec_tokens INTEGER,
     engine_spec_sampling VARCHAR,
     engine_logprobs BOOLEAN,
     engine_take_turns BOOLEAN NOT NULL,
-    engine_draft_gpus VARCHAR,
-    engine_target_gpus VARCHAR,
-    engine_draft_arguments JSON,
-    engine_target_arguments JSON,
-    engine_reward_gpus VARCHAR,
-    engine_reward_memory DOUBLE,
-    engine_reward_tensor_parallel INTEGER,
     concurrency INTEGER NOT NULL,
     prompt_hash VARCHAR NOT NULL,
     prompts JSON,
@@ -107,61 +63,16 @@ COMMENT ON COLUMN run.samples IS 'Samples per problem (k)';
 COMMENT ON COLUMN run.seed IS 'The run''s seed';
 COMMENT ON COLUMN run.temperature IS 'Sampling temperature';
 COMMENT ON COLUMN run.top_p IS 'Nucleus sampling';
-COMMENT ON COLUMN run.draft_sampling IS 'How the draft drew tokens where it did not by temperature and top_p alone, e.g. {"top_k": 20}; NULL: by these';
-COMMENT ON COLUMN run.target_sampling IS 'How the target drew tokens where it did not by temperature and top_p alone; NULL: by these';
-COMMENT ON COLUMN run.draft_template IS 'Variables of the draft''s chat template (--draft.template); NULL: none';
-COMMENT ON COLUMN run.target_template IS 'Variables of the target''s chat template (--target.template); NULL: none';
-COMMENT ON COLUMN run.draft_thinking_tags IS 'What opens and closes the draft''s thoughts (--draft.thinking-tags), none: a plain model; NULL: what its chat template has';
-COMMENT ON COLUMN run.target_thinking_tags IS 'What opens and closes the target''s thoughts (--target.thinking-tags); NULL: what its chat template has';
+-- comments of models
 COMMENT ON COLUMN run.token_budget IS 'Emitted tokens a sample may have, its final answer included';
-COMMENT ON COLUMN run.draft_name IS 'The small model; NULL where the method has none';
-COMMENT ON COLUMN run.draft_path IS 'Local folder or hub id of the draft model';
-COMMENT ON COLUMN run.draft_revision IS 'Revision of the draft model at the hub';
-COMMENT ON COLUMN run.draft_fingerprint IS 'Content hash, or hub id and revision, of the draft model';
-COMMENT ON COLUMN run.draft_training IS 'Hash of the data that the draft model was trained on (training.json in its folder); NULL: not said';
-COMMENT ON COLUMN run.target_name IS 'The large model; NULL where the method has none';
-COMMENT ON COLUMN run.target_path IS 'Local folder or hub id of the target model';
-COMMENT ON COLUMN run.target_revision IS 'Revision of the target model at the hub';
-COMMENT ON COLUMN run.target_fingerprint IS 'Content hash, or hub id and revision, of the target model';
-COMMENT ON COLUMN run.draft_server IS 'Kind of the server that runs the draft: vllm, sglang, llama.cpp, or unknown where the launch could not reach it; NULL: the worker starts an engine';
-COMMENT ON COLUMN run.target_training IS 'Hash of the data that the target model was trained on; NULL: not said';
-COMMENT ON COLUMN run.selection_name IS 'LoRA weights that the target chose drafts with (SCoT); NULL: it chose as it is';
-COMMENT ON COLUMN run.selection_path IS 'Local folder of these';
-COMMENT ON COLUMN run.selection_fingerprint IS 'Content hash of these';
-COMMENT ON COLUMN run.selection_rank IS 'Rank of these';
-COMMENT ON COLUMN run.target_server IS 'Kind of the server that runs the target; NULL: the worker starts an engine';
-COMMENT ON COLUMN run.selection_training IS 'Hash of the data that these were trained on; NULL: not said';
-COMMENT ON COLUMN run.speculator_name IS 'Weights that proposed tokens in the target''s engine (--spec-model); NULL: the draft, the target''s own layers, or no weights at all';
-COMMENT ON COLUMN run.speculator_path IS 'Local folder or hub id of these';
-COMMENT ON COLUMN run.speculator_revision IS 'Revision of these at the hub';
-COMMENT ON COLUMN run.speculator_fingerprint IS 'Content hash, or hub id and revision, of these';
-COMMENT ON COLUMN run.speculator_training IS 'Hash of the data that these were trained on; NULL: not said';
-COMMENT ON COLUMN run.speculator_server IS 'Always NULL: the weights that propose tokens are in the target''s engine';
-COMMENT ON COLUMN run.reward_name IS 'The model that rates steps; NULL where the method has none';
-COMMENT ON COLUMN run.reward_path IS 'Local folder or hub id of the reward model';
-COMMENT ON COLUMN run.reward_revision IS 'Revision of the reward model at the hub';
-COMMENT ON COLUMN run.reward_fingerprint IS 'Content hash, or hub id and revision, of the reward model';
-COMMENT ON COLUMN run.reward_training IS 'Hash of the data that the reward model was trained on; NULL: not said';
-COMMENT ON COLUMN run.reward_server IS 'Kind of the server that runs the reward model; NULL: the worker starts an engine';
 COMMENT ON COLUMN run.engine_kind IS 'vllm, transformers or scripted; served where servers run all models of the run';
-COMMENT ON COLUMN run.engine_dtype IS 'Number format of the weights';
+COMMENT ON COLUMN run.engine_dtype IS 'Number format of the weights of all models; where they differ, of each';
 COMMENT ON COLUMN run.engine_max_context IS 'Longest prompt plus completion, in tokens; NULL: as needed';
-COMMENT ON COLUMN run.engine_draft_tensor_parallel IS 'Devices that the draft model is split over, as given or as chosen on the node';
-COMMENT ON COLUMN run.engine_target_tensor_parallel IS 'Devices that the target model is split over, as given or as chosen on the node';
-COMMENT ON COLUMN run.engine_draft_memory IS 'Share of device memory that the draft''s engine was given (--draft.memory); NULL: chosen on the node, see attempt.engines';
-COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory that the target''s engine was given (--target.memory); NULL: chosen on the node, see attempt.engines';
 COMMENT ON COLUMN run.engine_spec_decode IS 'Who proposes tokens to the target: draft, ngram, suffix, eagle3 or mtp; NULL: no token-level speculation';
 COMMENT ON COLUMN run.engine_spec_tokens IS 'Tokens proposed at a time';
 COMMENT ON COLUMN run.engine_spec_sampling IS 'How a model draws the tokens that it proposes, greedy or probabilistic; NULL: no model proposes';
 COMMENT ON COLUMN run.engine_logprobs IS 'Whether the mean log-probability of candidates was asked for (--logprobs); NULL: where the method reads it; runs from before there was this choice always asked';
 COMMENT ON COLUMN run.engine_take_turns IS 'Whether draft and target never worked at once';
-COMMENT ON COLUMN run.engine_draft_gpus IS 'GPUs of the draft''s engine, by their numbers among the worker''s; NULL: all';
-COMMENT ON COLUMN run.engine_target_gpus IS 'GPUs of the target''s engine; NULL: all';
-COMMENT ON COLUMN run.engine_draft_arguments IS 'Arguments of vLLM''s engine for the draft (--draft.engine); NULL: none';
-COMMENT ON COLUMN run.engine_target_arguments IS 'Arguments of vLLM''s engine for the target (--target.engine); NULL: none';
-COMMENT ON COLUMN run.engine_reward_gpus IS 'GPUs of the reward model''s engine; NULL: all';
-COMMENT ON COLUMN run.engine_reward_memory IS 'Share of device memory that the reward model''s engine was given (--reward.memory); NULL: chosen on the node, see attempt.engines';
-COMMENT ON COLUMN run.engine_reward_tensor_parallel IS 'Devices that the reward model is split over, as given or as chosen on the node; NULL where the method has none';
 COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
 COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
 COMMENT ON COLUMN run.prompts IS 'The whole wording of a run with --prompts, by key; NULL: the built-in one';

@@ -38,7 +38,7 @@ JOIN run AS baseline ON
     AND run.engine_target_arguments IS NOT DISTINCT FROM baseline.engine_target_arguments
     AND run.token_budget = baseline.token_budget
     AND run.engine_kind = baseline.engine_kind
-    AND run.engine_dtype = baseline.engine_dtype
+    AND run.engine_target_dtype = baseline.engine_target_dtype
     AND run.engine_target_tensor_parallel = baseline.engine_target_tensor_parallel
     -- The runs of a night are tagged with its date (a re-run's tag has a suffix); other nights' machines were as they were.
     AND regexp_extract(coalesce(run.tag, ''), '^\d{4}-\d{2}-\d{2}')

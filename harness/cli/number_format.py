@@ -1,11 +1,6 @@
-"""Numbers, intervals and errors as the text of table cells and messages, in one format everywhere."""
+"""Numbers, intervals and times as the text of table cells and messages, in one format everywhere."""
 
 from __future__ import annotations
-
-import itertools
-import re
-
-from harness.cli import permissions
 
 NOTHING = "–"
 """Cell without a value."""
@@ -51,20 +46,14 @@ def p_value(p: float) -> str:
     return "<0.0001" if p < 0.0001 else f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
 
 
-_NOT_THE_MESSAGE = re.compile(r"LINE \d+:|Stack Trace:")
-"""Beginning of what follows the message of DuckDB's errors: the line of the SQL, or a trace of calls."""
+def duration(seconds: float) -> str:
+    """Return seconds as `45 s`, `12 min` or `3 h 20 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def one_line(error: Exception) -> str:
-    """Return an error's message as one line, with DuckDB's hints but without its quotation of the SQL."""
-    from pydantic import ValidationError
-
-    if isinstance(error, ValidationError):
-        return "; ".join(": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"]))) for e in error.errors())
-    if isinstance(error, OSError) and permissions.is_forbidden(error):
-        return permissions.explained(error)
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    lines = (line.strip() for line in str(error).splitlines())
-    message = itertools.takewhile(lambda line: not _NOT_THE_MESSAGE.match(line), lines)
-    return " ".join(filter(None, message)) or type(error).__name__
+def hours(value: float) -> str:
+    """Return hours with as many digits as say something."""
+    return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"

@@ -1,15 +1,19 @@
-"""The report's tables as text cells, shared by HTML, Markdown and LaTeX, and what its sections are made of."""
+"""The report's tables, shared by HTML, Markdown and LaTeX, and what its sections are made of."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from grading.grade import VERDICTS
+from harness.cli.number_format import NOTHING, fixed, number, span
+from harness.cli.screen import Cell, Column, Table
+from harness.engine import Role
 from warehouse.comparison.manifests import wording
 from warehouse.comparison.show import merged
-from warehouse.formatting import NOTHING, fixed, number, span
+from warehouse.model_columns import SHOWN_COLUMNS, column_of, model_columns
 from warehouse.render import warnings
 from warehouse.report.facts import Estimate, RunFacts, other_problems
 from warehouse.report.svg import Chart
@@ -22,35 +26,49 @@ INTERVAL = (
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table of plain text, which is escaped when it is written. The first column names the row."""
+class RunTable(Table):
+    """A table of the report. The first column names the row."""
 
-    name: str
+    name: str = ""
     """CSS class in the page, and label in LaTeX."""
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    caption: str
     places: Sequence[int] = ()
     """Index in the report of the run that each row is about, whose mark is drawn beside it; empty: none."""
     is_sortable: bool = True
-    """Whether the page lets its rows be sorted."""
+    """Whether the page lets its rows be sorted, and numbers are aligned right."""
     sql: str = ""
     """The statement behind the table, for `warehouse.query`; empty: that of the figure above it, or none."""
     differs: frozenset[int] = frozenset()
     """Indices of the rows that are marked because the runs differ unexpectedly."""
 
 
-Column = tuple[str, Callable[[RunFacts], str]]
+def run_table(
+    name: str,
+    title: str,
+    headers: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    caption: str,
+    places: Sequence[int] = (),
+    *,
+    is_sortable: bool = True,
+    sql: str = "",
+    differs: frozenset[int] = frozenset(),
+) -> RunTable:
+    """Return a table of the report; see `RunTable`."""
+    columns = [Column(header, is_right=bool(place) and is_sortable) for place, header in enumerate(headers)]
+    return RunTable(columns, rows, [caption], title, name, places, is_sortable, sql, differs)
 
 
-def _of_each_run(name: str, title: str, runs: Sequence[RunFacts], columns: Sequence[Column], caption: str) -> Table:
+OfRun = tuple[str, Callable[[RunFacts], Cell]]
+"""A column of a table with a row for each run: its name, and how its cells are read."""
+
+
+def _of_each_run(name: str, title: str, runs: Sequence[RunFacts], columns: Sequence[OfRun], caption: str) -> RunTable:
     """Return a table with a row for each run."""
     cells = [(limited_label(run), *(read(run) for _, read in columns)) for run in runs]
-    return Table(name, title, ("run", *(header for header, _ in columns)), cells, caption, range(len(runs)))
+    return run_table(name, title, ("run", *(header for header, _ in columns)), cells, caption, range(len(runs)))
 
 
-def results(runs: Sequence[RunFacts]) -> Table:
+def results(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of accuracies."""
     graders = "; ".join(sorted({run.summary.grader_version or "none yet" for run in runs}))
     caption = (
@@ -60,7 +78,7 @@ def results(runs: Sequence[RunFacts]) -> Table:
         f"{INTERVAL} Re-run SE: standard error over "
         f"re-runs of the same problems, in percentage points. Grader: {graders}."
     )
-    columns: list[Column] = [
+    columns: list[OfRun] = [
         ("dataset", lambda run: run.summary.dataset),
         ("n × k", _size),
         ("pass@1 %", lambda run: fixed(_value(run.accuracy), 2)),
@@ -83,7 +101,7 @@ def _once_complete(run: RunFacts) -> str:
     return span(s.pass_at_1, s.highest_pass_at_1, 2, 100) if s.result and s.is_unfinished else NOTHING
 
 
-def verdicts(runs: Sequence[RunFacts]) -> Table:
+def verdicts(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of all samples by verdict."""
     columns = [_of_verdict(kind) for kind in VERDICTS]
     columns.append(("sum", lambda run: str(sum(run.summary.verdicts.values()))))
@@ -94,13 +112,13 @@ def verdicts(runs: Sequence[RunFacts]) -> Table:
     return _of_each_run("verdicts", "Verdicts", runs, columns, caption)
 
 
-def _of_verdict(kind: str) -> Column:
+def _of_verdict(kind: str) -> OfRun:
     return kind.replace("_", " "), lambda run: str(run.summary.verdicts.get(kind, 0))
 
 
-def efficiency(runs: Sequence[RunFacts]) -> Table:
+def efficiency(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of fallback rates and tokens."""
-    columns: list[Column] = [
+    columns: list[OfRun] = [
         ("fallback %", lambda run: fixed(_value(run.fallback), 1, 100)),
         ("95 % interval", lambda run: _interval(run.fallback and run.fallback.scaled(100, 1.0), 1)),
         ("decisions", lambda run: str(run.summary.num_decisions or NOTHING)),
@@ -123,9 +141,9 @@ def _emitted_by_draft(run: RunFacts) -> str:
     return fixed(draft.emitted_share if draft else None, 1, 100)
 
 
-def latency(runs: Sequence[RunFacts]) -> Table:
+def latency(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of latencies."""
-    columns: list[Column] = [
+    columns: list[OfRun] = [
         ("in flight", lambda run: str(run.summary.concurrency)),
         ("devices", lambda run: run.conditions["devices"] or NOTHING),
         ("samples timed", lambda run: str(run.summary.num_timed)),
@@ -149,7 +167,7 @@ def _latency_interval(run: RunFacts) -> str:
     return f"{number(clipped.low)} to {number(clipped.high)}" if clipped and clipped.low is not None else NOTHING
 
 
-def speed_ups(runs: Sequence[RunFacts]) -> Table:
+def speed_ups(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of speed-ups over the runs of the target alone that are in the report."""
     names = {run.summary.run_id: run.label for run in runs}
     timed = [(run, r) for run in runs for r in run.summary.speed_ups if r.baseline_run_id in names]
@@ -178,7 +196,7 @@ def speed_ups(runs: Sequence[RunFacts]) -> Table:
         "number in flight are compared."
     )
     places = [run.place for run, _ in timed]
-    return Table("speed-up", "Speed-up over the target alone", columns, rows, caption, places)
+    return run_table("speed-up", "Speed-up over the target alone", columns, rows, caption, places)
 
 
 def _speed_up_cells(ratio: SpeedUp | SpeedUpAtOne) -> tuple[str, str]:
@@ -187,7 +205,7 @@ def _speed_up_cells(ratio: SpeedUp | SpeedUpAtOne) -> tuple[str, str]:
     return fixed(ratio.speed_up, 2), span(ratio.low_95, ratio.high_95, 2) + within
 
 
-def latencies_at_one(runs: Sequence[RunFacts]) -> Table:
+def latencies_at_one(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of the runs with timing samples."""
     names = {run.summary.run_id: run.label for run in runs}
     rows, places = [], []
@@ -222,10 +240,10 @@ def latencies_at_one(runs: Sequence[RunFacts]) -> Table:
         "divided by that of the run, over the problems of both. The intervals cover the choice of the problems and of "
         "the timed samples."
     )
-    return Table("latency-at-one", "Latency, one sample at a time", columns, rows, caption, places)
+    return run_table("latency-at-one", "Latency, one sample at a time", columns, rows, caption, places)
 
 
-def costs(runs: Sequence[RunFacts]) -> Table:
+def costs(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of device time."""
     rows = []
     for run in runs:
@@ -248,7 +266,7 @@ def costs(runs: Sequence[RunFacts]) -> Table:
         "finished no sample, because they leave no record, and time in the scheduler's queue."
     )
     places = [run.place for run in runs for _ in run.costs]
-    return Table("cost", "Cost", columns, rows, caption, places)
+    return run_table("cost", "Cost", columns, rows, caption, places)
 
 
 def report_warnings(runs: Sequence[RunFacts]) -> list[str]:
@@ -301,12 +319,12 @@ class Section:
     """Anchor in the page."""
     title: str
     figures: Sequence[Figure] = field(default=())
-    tables: Sequence[Table] = field(default=())
+    tables: Sequence[RunTable] = field(default=())
     warnings: Sequence[str] = field(default=())
     """Lines for the top of the report."""
 
 
-def conditions(runs: Sequence[RunFacts]) -> Table:
+def conditions(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table with what differs, in a column for each run, and behind it what all runs have in common."""
     different: list[tuple[str, ...]] = []
     common: list[tuple[str, ...]] = []
@@ -331,7 +349,7 @@ def conditions(runs: Sequence[RunFacts]) -> Table:
     )
     columns = ("setting", "all runs", *(run.label for run in runs)) if len(runs) > 1 else ("setting", runs[0].label)
     title = "Settings and environment"
-    return Table("conditions", title, columns, rows, caption, is_sortable=False, differs=frozenset(differs))
+    return run_table("conditions", title, columns, rows, caption, is_sortable=False, differs=frozenset(differs))
 
 
 def _is_marked(name: str, runs: Sequence[RunFacts], cells: Sequence[str]) -> bool:
@@ -342,15 +360,14 @@ def _is_marked(name: str, runs: Sequence[RunFacts], cells: Sequence[str]) -> boo
     return any(len(values - {NOTHING}) > 1 for values in by_method.values())
 
 
-def model(run: RunFacts, role: str) -> str:
+def model(run: RunFacts, role: Role) -> str:
     """Return name and revision of a run's draft or target model."""
-    name, revision = run.conditions[f"{role}_name"], run.conditions[f"{role}_revision"]
+    name, revision = (run.conditions[column] for column in model_columns("model", "revision", owners=(role,)))
     return f"{name} @ {str(revision)[:10]}" if name and revision else name or NOTHING
 
 
 def _tensor_parallel(run: RunFacts) -> str:
-    c = run.conditions
-    return f"{c['engine_draft_tensor_parallel']} / {c['engine_target_tensor_parallel']}"
+    return " / ".join(str(run.conditions[column_of(role, "tensor_parallel")]) for role in ("draft", "target"))
 
 
 def _speculation(run: RunFacts) -> str | None:
@@ -364,6 +381,10 @@ def _speculation(run: RunFacts) -> str | None:
 def _versions(run: RunFacts) -> str:
     versions = [json.loads(text) for text in run.conditions["versions"] or () if text]
     return " | ".join(", ".join(f"{name} {version}" for name, version in packages.items()) for packages in versions)
+
+
+def _of_column(column: str, run: RunFacts) -> object:
+    return run.conditions[column]
 
 
 def _condition(value: object) -> str:
@@ -389,19 +410,12 @@ _CONDITIONS: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("hash of the prompts", lambda r: wording(r.conditions)),
     ("temperature", lambda r: r.conditions["temperature"]),
     ("top-p", lambda r: r.conditions["top_p"]),
-    ("sampling of the draft", lambda r: r.conditions["draft_sampling"]),
-    ("sampling of the target", lambda r: r.conditions["target_sampling"]),
-    ("template variables of the draft", lambda r: r.conditions["draft_template"]),
-    ("template variables of the target", lambda r: r.conditions["target_template"]),
-    ("thinking tags of the draft", lambda r: r.conditions["draft_thinking_tags"]),
-    ("thinking tags of the target", lambda r: r.conditions["target_thinking_tags"]),
-    ("engine arguments of the draft", lambda r: r.conditions["engine_draft_arguments"]),
-    ("engine arguments of the target", lambda r: r.conditions["engine_target_arguments"]),
+    *((str(column.printed), partial(_of_column, column.name)) for column in SHOWN_COLUMNS),
     ("token budget", lambda r: r.conditions["token_budget"]),
     ("seed", lambda r: r.conditions["seed"]),
     ("engine", lambda r: f"{r.conditions['engine_kind']}, {r.conditions['engine_dtype']}"),
     ("tensor parallel, draft / target", _tensor_parallel),
-    ("tensor parallel, reward model", lambda r: r.conditions["engine_reward_tensor_parallel"]),
+    ("tensor parallel, reward model", partial(_of_column, column_of("reward", "tensor_parallel"))),
     ("samples in flight per worker", lambda r: r.summary.concurrency),
     ("engines run", lambda r: "in turns" if r.summary.take_turns else "concurrently"),
     ("token-level speculation", _speculation),

@@ -1,0 +1,254 @@
+"""Tables, and their form on a terminal.
+
+Text of models and of others is hostile: on a terminal it must not move the cursor, change colors or hide anything.
+Every text is escaped where it is written, here and, for files, in `warehouse.tables`; nothing is parsed as markup.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from harness.cli.number_format import NOTHING, number
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+"""Unicode categories shown as escapes: control, format (such as text direction), surrogate, private use, line and
+paragraph separators."""
+_NO_CHARACTERS = {"\ufffe", "\uffff"}
+"""Code points that no document may hold, such as one of XML."""
+NEVER_WRAPPED = 24
+"""Cells of at most this many characters, such as numbers, intervals and names, are not wrapped."""
+_UNLIMITED = 1_000_000
+_GAP = 2
+_NUMBER = re.compile(r"[+−]?[\d.,]+×?|–")
+
+Cell = str | float | None
+"""A text, a number, which is shown with three significant digits, or None, which is shown as a dash."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    is_right: bool | None = None
+    """Whether its cells are aligned right; None: if all of them are numbers."""
+    least: int = NEVER_WRAPPED
+    """Width in characters down to which its cells are wrapped between words on a narrow terminal."""
+    is_folded: bool = False
+    """Whether words may be folded there, too: names that nobody copies."""
+    style: str = ""
+    styles: Mapping[str, str] = field(default_factory=dict)
+    """Styles of cells by their text."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, with lines that tell how to read it."""
+
+    columns: Sequence[Column]
+    rows: Iterable[Sequence[Cell]]
+    """Those of a large answer are read as they are written, once."""
+    notes: Sequence[str] = ()
+    title: str = ""
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The rows as they are shown."""
+        return [[shown(cell) for cell in row] for row in self.rows]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.columns]
+
+    def alignment(self, texts: Sequence[Sequence[str]]) -> list[bool]:
+        """Return for each column whether it is aligned right. texts: the rows as they are shown."""
+        return [
+            bool(texts) and all(_NUMBER.fullmatch(row[place]) for row in texts)
+            if column.is_right is None
+            else column.is_right
+            for place, column in enumerate(self.columns)
+        ]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line above or below a table."""
+
+    text: str
+    style: str = ""
+    """One that is not empty is a heading or a warning."""
+    is_item: bool = False
+
+
+Page = Iterable[Line | Table]
+
+
+def shown(cell: Cell) -> str:
+    """Return a cell as text."""
+    if cell is None:
+        return NOTHING
+    return number(cell) if isinstance(cell, float) else str(cell)
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return a text with visible escapes for all characters that could act on a terminal, except those in `keep`."""
+    return "".join(c if c in keep or not _is_hidden(c) else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in _HIDDEN or character in _NO_CHARACTERS
+
+
+def plain(text: str, style: str = "", keep: str = "") -> Text:
+    """Return `printable` text for rich, which is never parsed as markup."""
+    return Text(printable(text, keep), style=style)
+
+
+def asks_for_width() -> bool:
+    """Return whether the environment says how wide output shall be where there is no terminal."""
+    columns = os.environ.get("COLUMNS", "")
+    return columns.isdecimal() and int(columns) > 0
+
+
+class Screen:
+    """Where lines and tables are printed: fitted to a terminal's width; in a pipe or a file they are whole.
+
+    is_fitted: whether output is fitted in a pipe too, where the environment says how wide (COLUMNS). is_whole: whether
+    it is whole on a terminal too.
+    """
+
+    def __init__(self, out: IO[str] | Console, *, is_fitted: bool = False, is_whole: bool = False) -> None:
+        self._console = out if isinstance(out, Console) else Console(file=out, highlight=False)
+        self._is_fitted = not is_whole and (self._console.is_terminal or (is_fitted and asks_for_width()))
+        self._is_ruled = is_whole or self._console.is_terminal
+
+    def show(self, page: Page) -> None:
+        """Print lines and tables."""
+        for part in page:
+            if isinstance(part, Table):
+                self.table(part)
+            elif part.is_item:
+                self._item(part)
+            else:
+                self.say(part.text, part.style)
+
+    def say(self, line: str, style: str = "") -> None:
+        """Print a line, wrapped between words where a width is kept."""
+        self._console.print(plain(line, style), soft_wrap=not self._is_fitted)
+
+    def _item(self, line: Line) -> None:
+        """Print an indented line; what is wrapped of it is indented further."""
+        room = max(self._console.width - 4, 1) if self._is_fitted else _UNLIMITED
+        for index, part in enumerate(plain(line.text, line.style).wrap(self._console, room)):
+            part.rstrip()
+            self._console.print(plain("    " if index else "  ") + part, soft_wrap=True)
+
+    def table(self, table: Table) -> None:
+        """Print a table with its title and notes; no word of it is cut off, nor folded unless its column allows it.
+
+        In a table too wide for the terminal wide columns are wrapped between words. If it still does not fit, each row
+        is printed as a block with one line per column.
+        """
+        if table.title:
+            self._console.print()
+            self.say(table.title, "bold")
+        texts = table.texts
+        widths, least = self._widths(table, texts)
+        excess = _total(widths) - self._console.width if self._is_fitted else 0
+        if excess > _total(widths) - _total(least):
+            self._blocks(table, texts)
+        else:
+            for _ in range(excess):
+                widest = max((i for i, width in enumerate(widths) if width > least[i]), key=widths.__getitem__)
+                widths[widest] -= 1
+            self._grid(table, texts, widths)
+        for note in table.notes:
+            self.say(note)
+
+    def fitting(self, table: Table) -> list[int]:
+        """Return the places of the columns that fit beside each other, from the left; all where no width is kept."""
+        _, least = self._widths(table, table.texts)
+        kept: list[int] = []
+        for place in range(len(least)):
+            if not self._is_fitted or _total([least[i] for i in (*kept, place)]) <= self._console.width:
+                kept.append(place)
+        return kept
+
+    def _widths(self, table: Table, texts: Sequence[Sequence[str]]) -> tuple[list[int], list[int]]:
+        """Return the widths that the columns need, and those to which they can be made narrower."""
+        widths, least = [], []
+        for place, column in enumerate(table.columns):
+            lines = [line for row in texts for line in printable(row[place], "\n").split("\n")]
+            words = (1,) if column.is_folded else (cell_len(word) for line in lines for word in line.split())
+            widest = max(map(cell_len, lines), default=0)
+            header = printable(column.name, "\n")
+            parts = map(cell_len, re.split(r"(?<=_)|\s+", header))
+            widths.append(max(widest, *map(cell_len, header.split("\n")), 1))
+            least.append(min(widths[-1], max(min(widest, column.least), *parts, *words, 1)))
+        return widths, least
+
+    def _grid(self, table: Table, texts: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
+        grid = Grid(
+            box=box.SIMPLE_HEAD if self._is_ruled else None,  # a divider is one character of the gap
+            padding=(0, _GAP - self._is_ruled, 0, 0),
+            pad_edge=False,
+            show_edge=False,
+            show_header=any(table.names),
+        )
+        sides = table.alignment(texts)
+        for column, width, is_right in zip(table.columns, widths, sides, strict=True):
+            header = Text("\n".join(_broken(printable(column.name, "\n"), width)))
+            grid.add_column(header, justify="right" if is_right else "left", width=width, overflow="fold")
+        for row in texts:
+            grid.add_row(*map(_styled, table.columns, row))
+        options = self._console.options.update(width=max(_total(widths), 1))
+        for segments in self._console.render_lines(grid, options, pad=False):
+            line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
+            line.rstrip()
+            self._console.print(line, soft_wrap=True)
+
+    def _blocks(self, table: Table, texts: Sequence[Sequence[str]]) -> None:
+        names = [printable(name).strip() for name in table.names]
+        margin = max(map(cell_len, names)) + _GAP
+        for row in texts:
+            self._console.print()
+            for column, name, cell in zip(table.columns, names, row, strict=True):
+                lines = _styled(column, cell).wrap(self._console, max(self._console.width - margin, 1)) or [Text()]
+                for index, line in enumerate(lines):
+                    line.rstrip()
+                    blanks = " " * (margin - (0 if index else cell_len(name)))
+                    opening = Text("" if index else name, style="bold") + Text(blanks)
+                    self._console.print(opening + line, soft_wrap=True)
+        self._console.print(plain("" if texts else f"(no rows) {', '.join(names)}"))
+
+
+def _styled(column: Column, cell: str) -> Text:
+    return plain(cell, column.styles.get(cell, column.style), keep="\n")
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _broken(header: str, width: int) -> Iterator[str]:
+    """Yield the lines of a header, which is broken at blanks and behind underscores."""
+    for line in header.split("\n"):
+        room = ""
+        for part in re.findall(r"[^ _]*[ _]?", line):
+            if room and cell_len((room + part).rstrip()) > width:
+                yield room.rstrip()
+                room = ""
+            room += part
+        yield room.rstrip()
