@@ -1,7 +1,7 @@
 """The benchmarks by name, and their problems: from JSON Lines files, from the package (demo), or from the hub.
 
 Every source is first converted to the same record (`problem`, `answer` and optionally `answers`, `alternatives`,
-`choices`, `unit`, `tolerance`, `level`, `subject`), and one function makes a `Problem` of a record.
+`choices`, `unit`, `tolerance`, `level`, `subject`, `family`), and one function makes a `Problem` of a record.
 
 Revisions of hub datasets are full commit ids that several independent public repositories pin. Where none could be
 confirmed, the revision is None: the current state is read, and `Loaded.source` records its commit.
@@ -465,6 +465,7 @@ class Fields(BaseModel):
     alternatives: _Texts = ()
     level: _Label | None = None
     subject: _Label | None = None
+    family: _Label | None = None
     unit: _Label | None = None
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 

@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import ConfigDict
 
 Kind = Literal["math", "choice"]
+_NOT_CONTENT = {"id", "dataset", "level", "subject", "family"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,9 @@ class Problem:
     """Option texts in the order in which the model sees them (A, B, …); only for kind `choice`."""
     level: str | None = None
     subject: str | None = None
+    family: str | None = None
+    """Problems of one template, passage or question share difficulty: intervals count a family as one observation.
+    None: the problem stands alone."""
     unit: str | None = None
     """The unit of the answer, which is not part of its text."""
     tolerance: float | None = None
@@ -47,8 +51,8 @@ class Problem:
 
     @property
     def content_hash(self) -> str:
-        """16 hex digits over everything that a model or a grader sees, so without id, dataset, level and subject."""
-        content = {k: v for k, v in asdict(self).items() if k not in {"id", "dataset", "level", "subject"}}
+        """16 hex digits over everything that a model or a grader sees: id, dataset, level, subject, family left out."""
+        content = {k: v for k, v in asdict(self).items() if k not in _NOT_CONTENT}
         if not self.beginning:  # the benchmarks' hashes are of their problems without one
             del content["beginning"]
         return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]

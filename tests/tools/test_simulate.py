@@ -1,12 +1,32 @@
-"""The simulations' tables in small; their whole ones are in warehouse/statistics/README.md."""
+"""The simulation's table in small; its whole one is in warehouse/statistics/README.md."""
 
 from __future__ import annotations
 
-from tools.simulate import accuracy, intervals
+import re
+from dataclasses import replace
+
+from click.testing import CliRunner
+
+from tools.simulate import error_rates
+from tools.simulate.__main__ import main
 
 
-def test_the_tables_have_a_line_for_everything_counted() -> None:
-    lines = list(intervals.table(4, [(5, 2)]))
-    assert len(lines) == 2 + len(intervals.SHARES) + 2
-    assert {line.count("|") for line in lines} == {3}
-    assert len(list(accuracy.table(2, [5], [1, 2]))) == 2 + 4 * 2
+def test_every_line_has_a_cell_per_size() -> None:
+    lines = [replace(line, sizes=line.sizes[:1], variants=line.variants[:1]) for line in error_rates.lines()]
+    rows = list(error_rates.table(lines, 4))
+    assert len(rows) == len(lines) + 2
+    assert {row.count("|") for row in rows} == {6}
+
+
+def test_the_command_prints_the_lines_that_are_asked_for() -> None:
+    shown = CliRunner().invoke(main, ["--only", "AUROC", "--repetitions", "4"]).output
+    assert shown.count(", k 1, 4 |") == 3
+
+
+def test_intervals_hold_in_families_as_often_as_they_say_and_not_without_them() -> None:
+    """Within a point and four standard errors of so few repetitions."""
+    chosen = [line for line in error_rates.lines() if line.population == "equal families"]
+    for line in chosen:
+        [(used, before)] = error_rates.cells(replace(line, sizes=[20], variants=line.variants[:1]), 300)
+        assert float(re.split("[ –]", used)[0]) > 94 - 4 * 100 * (0.05 * 0.95 / 300) ** 0.5
+        assert float(before) < 90

@@ -14,7 +14,6 @@ from jobs.run import target_logprobs
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from tests.warehouse import runs
-from tools.simulate.distances import _CASES, coverage
 from warehouse.database import reader, rows
 from warehouse.load import load_run
 from warehouse.statistics.intervals import mean_t
@@ -166,9 +165,3 @@ def test_absurd_steps_have_an_address_and_a_threshold_of_choice(tmp_path: Path) 
     with reader(tmp_path / "w.duckdb") as connection:
         connection.execute("SET VARIABLE absurd_nats = 15")
         assert rows(connection, "FROM absurd_step") == []
-
-
-def test_the_interval_covers_the_distance_about_as_often_as_it_says() -> None:
-    covered, below = coverage(30, 4, _CASES[0], repetitions=600)
-    assert 0.92 < covered < 0.98
-    assert below < 0.05

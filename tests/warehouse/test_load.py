@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -228,6 +229,15 @@ def test_hostile_text_is_stored_as_it_is(tmp_path: Path, text: str) -> None:
     report = load_run(folder, database)
     assert (report.skipped, report.num_finished) == ((), 1)
     assert value(database, "SELECT text FROM step WHERE step_index = 1") == text
+
+
+def test_the_family_of_a_problem_is_loaded(tmp_path: Path) -> None:
+    problems = [replace(runs.PROBLEMS[0], family="t3"), *runs.PROBLEMS[1:]]
+    folder, database = runs.create(tmp_path, problems=problems), tmp_path / "w.duckdb"
+    load_run(folder, database)
+    with reader(database) as connection:
+        found = rows(connection, "SELECT family FROM problem ORDER BY problem_index")
+    assert [row["family"] for row in found] == ["t3", None, None]
 
 
 def test_a_plan_with_hostile_text_is_staged_as_it_is(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Simulations behind the tables of warehouse/statistics/README.md and harness/engines/README.md."""
+"""Simulations behind the table of warehouse/statistics/README.md (`python -m tools.simulate`) and others' tables."""

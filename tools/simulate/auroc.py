@@ -2,7 +2,7 @@
 
     python -m tools.simulate.auroc --repetitions 1000
 
-Problems differ as in intervals.py. A rating is higher by LIFT if the sample ends correct; problem, sample and
+Problems differ as in populations.py. A rating is higher by LIFT if the sample ends correct; problem, sample and
 verdict each add noise, and part of the problem's is its difficulty, so that the verdicts of a problem are alike.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import special, stats
 
-from tools.simulate.intervals import ABILITIES, SPREAD, Rng
+from tools.simulate.populations import ABILITIES, SPREAD, Rng
 from warehouse.estimates import insert, judges
 from warehouse.schema import tables_sql, views_sql
 from warehouse.statistics.intervals import Floats

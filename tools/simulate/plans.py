@@ -2,7 +2,7 @@
 
     python -m tools.simulate.plans --repetitions 2000 > plans.md
 
-The populations are those of skew.py; the methods are equally accurate. First, plans from the true variances.
+The populations are those of populations.py; the methods are equally accurate. First, plans from the true variances.
 Then plans from pilots, whose variances are noisy: the power that they really have.
 """
 
@@ -15,10 +15,8 @@ from functools import lru_cache
 import click
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
-from tools.simulate.intervals import SPREAD
-from tools.simulate.skew import POPULATIONS, Population, gain
+from tools.simulate.populations import POPULATIONS, Population
 from warehouse.statistics import bounded, planning
 from warehouse.statistics.planning import Components, Pilot
 
@@ -30,23 +28,10 @@ PILOTS = ((15, 4), (30, 4), (60, 4), (100, 4), (198, 4), (30, 16), (60, 16))
 _MANY = 400_000
 
 
-def chances(population: Population, rng: np.random.Generator, n: int, difference: float) -> list[Floats]:
-    """Return the chances (n,) that the method and the baseline solve each problem."""
-    level = rng.normal(population.level, SPREAD, n)
-    surplus = gain(population, difference)
-    own = special.expit(level + population.method_spread * rng.normal(0, 1, n) + surplus)
-    base = special.expit(level + population.method_spread * rng.normal(0, 1, n))
-    if population.kind == "loops":
-        own = own * (1 - rng.beta(0.15, 0.15 * (1 - population.share) / population.share, n))
-    elif population.share:
-        own = np.where(rng.random(n) < population.share, float(population.kind == "gained"), own)
-    return [own, base]
-
-
 @lru_cache(maxsize=32)
 def truth(name: str) -> Components:
     """Return the true variance components of a population."""
-    own, base = chances(POPULATIONS[name], np.random.default_rng(SEED), _MANY, 0.0)
+    [own], [base] = POPULATIONS[name].chances(np.random.default_rng(SEED), 1, _MANY)
     single = own * (1 - own) + base * (1 - base)
     deviations = own - base - np.mean(own - base)
     thirds = float(np.mean(deviations**3)), 3 * float(np.mean(deviations * single))
@@ -57,8 +42,8 @@ def decided(population: Population, n: int, k: int, margin: float, repetitions: 
     """Return the share of comparisons that show non-inferiority."""
     rng, found = np.random.default_rng([SEED, n, k]), 0
     for _ in range(repetitions):
-        [row] = population.draw(rng, 1, n, k, 0.0)
-        p = bounded.non_inferiority(row, margin)
+        own, base = (rng.binomial(k, p[0]) / k for p in population.chances(rng, 1, n))
+        p = bounded.non_inferiority(own - base, margin)
         found += p is not None and p < 0.025
     return found / repetitions
 
@@ -79,7 +64,7 @@ def from_truth(repetitions: int, names: Sequence[str] = tuple(POPULATIONS)) -> I
 
 def pilot(population: Population, n: int, k: int, rng: np.random.Generator) -> Pilot:
     """Draw a pilot."""
-    correct, samples = [rng.binomial(k, p) for p in chances(population, rng, n, 0.0)], np.full(n, k)
+    correct, samples = [rng.binomial(k, p[0]) for p in population.chances(rng, 1, n)], np.full(n, k)
     return Pilot(correct[0], samples, correct[1], samples)
 
 

@@ -22,13 +22,14 @@ from warehouse.comparison.outcomes import Outcomes, Pair, paired, resolve
 from warehouse.database import Connection, WarehouseError, rows
 from warehouse.render import limited, mixed_code, repeated, scripted
 from warehouse.report.facts import costs
-from warehouse.statistics import bounded, planning
+from warehouse.statistics import planning
 from warehouse.statistics.intervals import Counts
 from warehouse.statistics.planning import (
     ASSURANCE,
     LEAST_GAIN,
     MOST_PROBLEMS,
     MOST_SAMPLES,
+    NOISY_PROBLEMS,
     CannotPlan,
     Components,
     Pilot,
@@ -173,10 +174,6 @@ most 2 % of pilots with skewed differences; with 30 it is up to 14 % of them (si
 warehouse/statistics/README.md)."""
 
 
-NOISY_PROBLEMS = 200
-"""Problems of a pilot below which the careful number of problems is the one to go by (the same simulation)."""
-
-
 @dataclass(frozen=True)
 class Question:
     """What a comparison is to show; margin, power and difference as fractions."""
@@ -230,8 +227,6 @@ class Plan:
     """Samples per problem with which that set is enough; None: with none up to planning.MOST_SAMPLES."""
     power_there: float
     """Power of that set with unlimited samples."""
-    least_problems: int
-    """Without any difference on any problem."""
 
     @property
     def is_pilot_small(self) -> bool:
@@ -241,7 +236,12 @@ class Plan:
     @property
     def is_pilot_noisy(self) -> bool:
         """True where the careful numbers are those to go by."""
-        return self.basis.run is not None and self.basis.num_problems < NOISY_PROBLEMS
+        return has_careful(self.basis) and self.basis.num_problems < NOISY_PROBLEMS
+
+    @property
+    def has_variance(self) -> bool:
+        """False where both runs agree on every problem, from which nothing can be planned."""
+        return bool(self.components.between or self.components.within)
 
     @property
     def cheapest(self) -> Size | None:
@@ -272,7 +272,6 @@ def plan(basis: Basis, question: Question) -> Plan:
         num_problems,
         planning.samples_needed(found, num_problems, *asked),
         planning.power(unlimited, num_problems, question.margin, question.difference),
-        bounded.problems_needed(question.margin),
     )
 
 
@@ -297,11 +296,12 @@ def _size(basis: Basis, question: Question, found: Components, k: int, num_probl
     )
 
 
+_SAFE = f"To be safe: for the upper limit of the pilot's variance ({100 * ASSURANCE:g} %)."
 _EXPLAINED = (
-    "k: samples per problem and method. To be safe: for the upper limit of the pilot's variance "
-    f"({100 * ASSURANCE:g} %). Sampling: what more samples could take off the variance. Margin: the smallest, in "
-    "points, that is shown with this power. Hours: of both methods, as the pilot's samples took them on its devices "
-    "with its samples in flight. Problems count as a sample of problems like these, as in every interval here."
+    "k: samples per problem and method. Sampling: share of the variance that more samples could remove.",
+    "Margin: the smallest, in points, that is shown with this power.",
+    "Hours: of both methods, on the pilot's devices with its samples in flight.",
+    "Problems count as a sample of problems like these.",
 )
 
 
@@ -311,12 +311,18 @@ def write(plans: Sequence[Plan], left_out: Sequence[str], out: IO[str], shape: s
         json.dump({"plans": [_record(plan) for plan in plans], "left_out": list(left_out)}, out, indent=2)
         out.write("\n")
         return
-    screen = Screen(out)
+    screen = Screen(out, is_fitted=True)
     for plan in plans:
         items = (Line(line, is_item=True) for line in (*_basis_lines(plan), *_warnings(plan)))
-        conclusions = (Line(line, is_item=True) for line in _conclusions(plan))
-        screen.show([Line(_title(plan), style="bold"), *items, _table(plan), *conclusions, Line("")])
-    screen.show(map(Line, (_EXPLAINED, *(f"NOT PLANNED: {line}" for line in left_out))))
+        screen.show([Line(_title(plan), style="bold"), *items])
+        if plan.has_variance:
+            screen.show([_table(plan), *(Line(line, is_item=True) for line in _conclusions(plan))])
+        screen.show([Line("")])
+    explained: list[str] = []
+    if any(plan.has_variance for plan in plans):
+        is_safe = any(has_careful(plan.basis) for plan in plans)
+        explained = [_EXPLAINED[0], *([_SAFE] if is_safe else []), *_EXPLAINED[1:]]
+    screen.show(map(Line, (*explained, *(f"NOT PLANNED: {line}" for line in left_out))))
 
 
 def _points(value: float) -> str:
@@ -337,19 +343,17 @@ def _basis_lines(plan: Plan) -> Iterator[str]:
     basis, found = plan.basis, plan.components
     problems = counted(basis.num_problems, "problem")
     if basis.run is None:
-        yield (
-            f"From {basis.baseline.run_id} alone, {problems}. The other method is assumed to have rates like it and a "
-            f"correlation of {plan.question.correlation:g} with it over problems (--correlation): the variance between "
-            "problems follows from that, not from data, and problems that only one of them solves are not foreseen. "
-            "A pilot of both methods replaces the assumption."
-        )
+        yield f"From {basis.baseline.run_id} alone, {problems}."
+        yield f"Assumed: the other method has rates like it, with a correlation of {plan.question.correlation:g}"
+        yield "over problems (--correlation). The variance between problems follows from that, not from data."
+        yield "Problems that only one of them solves are not foreseen; a pilot of both methods shows them."
     else:
         observed = signed(100 * float(basis.pilot.differences.mean()), 2)
-        yield f"From {basis.run.run_id} against {basis.baseline.run_id}, {problems}; observed {observed} points."
+        yield f"From {basis.run.run_id} against {basis.baseline.run_id}."
+        yield f"{problems}; observed difference {observed} points."
     yield (
-        f"Variance of the difference between problems {found.between:.4f} (standard deviation "
-        f"{100 * sqrt(found.between):.1f} points), of single samples within them {found.within:.4f} "
-        f"({100 * sqrt(found.within):.1f} points)."
+        f"Standard deviation of the difference: between problems {100 * sqrt(found.between):.1f} points, "
+        f"of single samples {100 * sqrt(found.within):.1f}."
     )
 
 
@@ -385,22 +389,23 @@ def _warnings(plan: Plan) -> Iterator[str]:
         )
     if plan.is_pilot_small:
         yield (
-            f"SMALL PILOT: the variance of {counted(basis.num_problems, 'problem')} is noisy, and a few problems that "
-            f"a method breaks may not be among them. In simulations plans from fewer than {FEWEST_PROBLEMS} often have "
-            "much less power than asked for. Plan again from a larger pilot."
+            f"SMALL PILOT: {counted(basis.num_problems, 'problem')}. Plans from fewer than {FEWEST_PROBLEMS} often "
+            "have much less power than asked for."
         )
-    if not plan.components.between and not plan.components.within:
-        yield "NO VARIANCE: both runs agree on every problem, so that only the least number of problems is known."
+    if not plan.has_variance:
+        yield "NO VARIANCE: both runs agree on every problem, which plans nothing. Use a larger pilot."
 
 
 def _table(plan: Plan) -> Table:
     hours, there = _unit(plan), plan.num_problems
-    names = ["k", "problems", "to be safe", hours, "sampling", f"margin at {there}", f"hours at {there}"]
+    is_safe = has_careful(plan.basis)
+    safe = ["to be safe"] if is_safe else []
+    names = ["k", "problems", *safe, hours, "sampling", f"margin at {there}", f"hours at {there}"]
     rows = [
         (
             str(size.k),
             _problems(size.problems),
-            _problems(size.careful_problems) if has_careful(plan.basis) else None,
+            *([_problems(size.careful_problems)] if is_safe else []),
             size.hours,
             f"{100 * size.share_of_samples:.0f} %",
             fixed(size.margin_there, 1, 100),
@@ -416,31 +421,24 @@ def _conclusions(plan: Plan) -> Iterator[str]:
     enough = plan.components.enough_samples
     gain = f"lower the standard error by less than {100 * LEAST_GAIN:g} %"
     if enough is None:
-        yield "The pilot shows no variance between problems, so that it does not say where more samples stop helping."
+        yield "The pilot shows no variance between problems: more samples always help."
     else:
-        yield (
-            f"More samples stop helping at {enough} per problem: twice as many {gain}, as 11 % more problems do. With "
-            f"any number of them {_problems(plan.fewest_problems)} problems are needed."
-        )
+        yield f"More samples stop helping at {enough} per problem: twice as many {gain}."
+        yield f"With any number of samples {_problems(plan.fewest_problems)} problems are needed."
     if plan.cheapest is not None:
         yield (
-            f"Where further problems can be had, {plan.cheapest.k} per problem is the cheapest of these: "
-            f"{plan.cheapest.samples:,} samples of both methods together."
+            f"Cheapest where further problems can be had: {plan.cheapest.k} per problem, "
+            f"{plan.cheapest.samples:,} samples of both methods."
         )
     there = counted(plan.num_problems, "problem")
     if plan.samples_there is not None:
         yield f"{there} need {counted(plan.samples_there, 'sample')} each."
     else:
-        yield (
-            f"{there} are too few even with {MOST_SAMPLES:,} samples each: the power is {100 * plan.power_there:.0f} % "
-            "at most. More problems or a larger margin are needed."
-        )
-    yield f"Without any difference on any problem {plan.least_problems} problems would do."
+        power = f"power {100 * plan.power_there:.0f} % at most"
+        yield f"{there} are too few: {power}, even with {MOST_SAMPLES:,} samples each."
     if plan.is_pilot_noisy:
-        yield (
-            f'A pilot of fewer than {NOISY_PROBLEMS} problems is noisy: plan with the column "to be safe". Hours, '
-            "margins and the sentences above are for the variances as the pilot shows them, and may be off by as much."
-        )
+        yield f'A pilot of fewer than {NOISY_PROBLEMS} problems is noisy: plan with the column "to be safe".'
+        yield "Hours and margins are for the variance as the pilot shows it, and may be off by as much."
     if any(cost is None for cost in plan.basis.costs):
         yield "What a sample takes is not known of both methods, so nothing is said of hours."
 
@@ -475,7 +473,6 @@ def _record(plan: Plan) -> dict[str, Any]:
         "problems_there": plan.num_problems,
         "samples_needed_there": plan.samples_there,
         "highest_power_there": plan.power_there,
-        "problems_without_any_difference": plan.least_problems,
         "is_pilot_small": plan.is_pilot_small,
         "warnings": list(_warnings(plan)),
     }

@@ -25,7 +25,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import optimize, special
 
-from warehouse.statistics.intervals import Floats, Interval
+from warehouse.statistics.intervals import Families, Floats, Interval, family_numbers
 
 PSEUDO_WEIGHT = 0.5
 """Weight of the pseudo-problem with the worst or best possible value, in problems."""
@@ -37,12 +37,18 @@ _NEGLIGIBLE = 34.0
 _POINTS = 64
 
 
-def chance_below(values: Floats, value: float, bound: float, weight: float = PSEUDO_WEIGHT) -> float:
+def chance_below(
+    values: Floats, value: float, bound: float, weight: float = PSEUDO_WEIGHT, sizes: Floats | None = None
+) -> float:
     """Return the probability that the randomly weighted mean of values (n,) and the pseudo-problem is at most `value`.
 
-    bound: value of the pseudo-problem. weight: its weight in problems.
+    bound: value of the pseudo-problem. weight: its weight in problems. sizes (n,): of families, whose mean values
+    `values` then are, relative to their mean; the pseudo-problem is a family of mean size.
     """
-    distinct, counts = np.unique(np.append(values, bound) - value, return_counts=True)
+    terms = np.append(values, bound) - value
+    if sizes is not None:
+        terms *= np.append(sizes, 1.0)
+    distinct, counts = np.unique(terms, return_counts=True)
     weights = counts.astype(np.float64)
     weights[np.searchsorted(distinct, bound - value)] += weight - 1
     if distinct[-1] <= 0 or distinct[0] >= 0:
@@ -97,14 +103,19 @@ def bounded_mean(values: Floats, lowest: float, highest: float, level: float = 0
     return Interval(mean, min(ends[0], mean), max(ends[1], mean), error, KIND)
 
 
-def _quantile(values: Floats, bound: float, chance: float, lowest: float, highest: float) -> float:
+def _quantile(
+    values: Floats, bound: float, chance: float, lowest: float, highest: float, sizes: Floats | None = None
+) -> float:
     """Return the value with this chance below it; it lies between `lowest` and `highest`."""
     if highest - lowest < 1e-12:
         return lowest
     margin = 1e-12 * (highest - lowest)
     return float(
         optimize.brentq(
-            lambda value: chance_below(values, value, bound) - chance, lowest + margin, highest - margin, xtol=1e-9
+            lambda value: chance_below(values, value, bound, sizes=sizes) - chance,
+            lowest + margin,
+            highest - margin,
+            xtol=1e-9,
         )
     )
 
@@ -131,6 +142,26 @@ def paired_difference(first: Floats, second: Floats) -> Interval:
     """Return the interval of the mean of first − second, paired by problem; first, second (n,), from 0 to 1."""
     interval = bounded_mean(_clipped(first - second), -1.0, 1.0)
     return replace(interval, estimate=float(np.mean(first - second)))
+
+
+def worst_case(a: Floats, b: Floats, margin: float, family: Families | None = None, level: float = 0.95) -> Interval:
+    """Return the interval of the mean of a − b if single problems, or families, may be lost or gained entirely.
+
+    a, b (n,), from 0 to 1. Its p is one-sided: of the hypothesis that a loses `margin` or more. "Not worse" needs it
+    below (1 − level)/2, which is so exactly if the low end lies above −margin. A single problem has neither.
+    """
+    values, numbers = _clipped(a - b), family_numbers(family)
+    estimate, sizes, families = float(np.mean(a - b)), None, None
+    if numbers is not None:
+        members = np.bincount(numbers)
+        values, sizes, families = np.bincount(numbers, values) / members, members / members.mean(), len(members)
+    if len(values) < 2:
+        return Interval(estimate, None, None, None, "none: one problem", families=families)
+    tail = (1 - level) / 2
+    low = _quantile(values, -1.0, tail, -1.0, float(values.max()), sizes)
+    high = _quantile(values, 1.0, 1 - tail, float(values.min()), 1.0, sizes)
+    p = max(SMALLEST_P, chance_below(values, -margin, -1.0, sizes=sizes))
+    return Interval(estimate, min(low, estimate), max(high, estimate), None, KIND, p=p, families=families)
 
 
 def which_is_better(differences: Floats) -> float:

@@ -1,11 +1,15 @@
-"""Confidence intervals for the mean over problems: one problem is one observation, its samples are averaged first.
+"""Confidence intervals of means over problems: one problem is one observation, its samples are averaged first.
 
-Source: Miller, Adding Error Bars to Evals (arXiv 2411.00640), section 3. Accuracies and differences of two runs, whose
-values have bounds: bounded.py.
+Problems of one family (a template, a passage, parts of a question) share difficulty. The estimate stays the mean over
+problems; its standard error is the delete-one-family jackknife (Efron and Tibshirani, An Introduction to the Bootstrap,
+1993, chapter 11), and the degrees of freedom are Kish's effective number of families less 1, which is their number
+less 1 where they are equally large. Source of clustered errors for evaluations: Miller, Adding Error Bars to Evals
+(arXiv 2411.00640), section 3. README.md has the error rates.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +18,11 @@ from scipy import special
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+Families = Sequence[str | None]
+"""The family of each problem; None: the problem stands alone."""
+FEWEST_FAMILIES = 10
+"""Families below which there is no interval."""
+_LEAST_ERROR = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +37,125 @@ class Interval:
     """Standard error over problems, which covers the choice of problems."""
     kind: str
     """Name of the method, as tables print it."""
-    degrees: int | None = None
+    degrees: float | None = None
     """Degrees of freedom of Student's t, if the interval uses it."""
+    p: float | None = None
+    """Unadjusted p-value of a difference; its function says of which hypothesis."""
+    families: int | None = None
+    """Number of families, where problems share one: the number of independent observations."""
 
 
-def mean_t(values: Floats, level: float = 0.95) -> Interval:
-    """Return Student's t interval of a mean; values (n,), one per problem. A single value has no interval."""
-    n, mean = len(values), float(np.mean(values))
-    if n < 2:
-        return Interval(mean, None, None, None, "none: one problem")
-    error = float(np.std(values, ddof=1)) / n**0.5
-    half = float(special.stdtrit(n - 1, (1 + level) / 2)) * error
-    return Interval(mean, mean - half, mean + half, error, "t", n - 1)
+@dataclass(frozen=True, slots=True)
+class Clustered:
+    """Σx/Σy over problems with its jackknife over families."""
+
+    estimate: float
+    error: float
+    """Standard error; 0 with one family."""
+    degrees: float
+    num_clusters: int
+    """Families, of which a problem that stands alone is one."""
+    largest: float
+    """Share of Σy that the largest family holds."""
+    has_families: bool
+
+    @property
+    def families(self) -> int | None:
+        return self.num_clusters if self.has_families else None
+
+    @property
+    def why_none(self) -> str | None:
+        """Why there is no interval; None where there is one."""
+        if self.has_families and self.num_clusters < FEWEST_FAMILIES:
+            return f"none: {self.num_clusters} families, fewer than {FEWEST_FAMILIES}"
+        return "none: one problem" if self.num_clusters < 2 else None
+
+    def without_interval(self, reason: str) -> Interval:
+        error = self.error if self.num_clusters > 1 else None
+        return Interval(self.estimate, None, None, error, reason, families=self.families)
+
+    def student(self, level: float = 0.95) -> Interval:
+        """Return Student's t interval, whose p is two-sided of the hypothesis that the value is 0."""
+        if reason := self.why_none:
+            return self.without_interval(reason)
+        half = float(special.stdtrit(self.degrees, (1 + level) / 2)) * self.error
+        t = abs(self.estimate) / self.error if self.error > _LEAST_ERROR else np.inf if self.estimate else 0.0
+        p = 2 * float(special.stdtr(self.degrees, -t))
+        low, high = self.estimate - half, self.estimate + half
+        kind = "t, clustered" if self.has_families else "t"
+        return Interval(self.estimate, low, high, self.error, kind, self.degrees, p, self.families)
+
+    def score(self, level: float = 0.95) -> Interval:
+        """Return Wilson's score interval of a share from 0 to 1 with its effective number of observations.
+
+        That number is p(1 − p)/standard error² (Korn and Graubard, Survey Methodology 24, 1998), and the quantile is
+        t's. One more observation with the largest possible variance, p(1 − p), is added to the spread, because few
+        families near 0 or 1 often show none. At 0 and 1 the number is that of families.
+        """
+        if reason := self.why_none:
+            return self.without_interval(reason)
+        p, number = min(1.0, max(0.0, self.estimate)), self.degrees + 1
+        most = p * (1 - p)
+        square = (self.degrees * self.error**2 + most / number) / number
+        low, high = wilson(p, most / square if most else number, float(special.stdtrit(self.degrees, (1 + level) / 2)))
+        kind = f"Wilson, {'clustered' if self.has_families else 'effective number'}"
+        return Interval(self.estimate, low, high, self.error, kind, self.degrees, None, self.families)
+
+
+def family_numbers(family: Families | None) -> Counts | None:
+    """Return the number of each problem's family (n,), from 0; None where no problems share one."""
+    if family is None:
+        return None
+    names = [place if name is None else name for place, name in enumerate(family)]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names]) if len(numbers) < len(names) else None
+
+
+def clustered(x: Floats, y: Floats, family: Families | None = None) -> Clustered:
+    """Return Σx/Σy over problems with its jackknife over families; x, y (n,), no Σy without a family may be 0."""
+    numbers = family_numbers(family)
+    if numbers is not None:
+        x, y = np.bincount(numbers, x).astype(float), np.bincount(numbers, y).astype(float)
+    count, sum_x, sum_y = len(x), float(x.sum()), float(y.sum())
+    estimate, sizes = sum_x / sum_y, y / sum_y
+    if count < 2:
+        error, degrees = 0.0, 0.0
+    elif np.all(y == y[0]):  # the jackknife is then the standard error of the families' means
+        error, degrees = float(np.std(x / y[0], ddof=1)) / count**0.5, count - 1.0
+    else:
+        left = (sum_x - x) / (sum_y - y)
+        error = float(np.sqrt((count - 1) / count * ((left - estimate) ** 2).sum()))
+        degrees = 1 / float((sizes**2).sum()) - 1
+    return Clustered(estimate, error, degrees, count, float(sizes.max()), numbers is not None)
+
+
+def wilson(share: float, size: float, quantile: float) -> tuple[float, float]:
+    """Return the ends of Wilson's score interval (J. Am. Stat. Assoc. 22, 1927) of a share of `size` observations."""
+    square = quantile**2
+    centre = (share + square / 2 / size) / (1 + square / size)
+    half = quantile / (1 + square / size) * float(np.sqrt(share * (1 - share) / size + square / 4 / size**2))
+    return (max(0.0, centre - half) if share > 0 else 0.0), (min(1.0, centre + half) if share < 1 else 1.0)
+
+
+def mean(values: Floats, family: Families | None = None, level: float = 0.95) -> Interval:
+    """Return the interval of an accuracy, pass@k or maj@k; values (n,) from 0 to 1, one per problem.
+
+    Where every value is 0 or 1 and no problems share a family it is Wilson's, also for a single problem; else Wilson's
+    with the effective number of problems. Raises ValueError if a value is out of bounds.
+    """
+    values = np.round(values, 12)
+    if values.min() < 0 or values.max() > 1:
+        raise ValueError("a value is not between 0 and 1")
+    found = clustered(values, np.ones(len(values)), family)
+    if found.has_families or np.any((values > 0) & (values < 1)):
+        return found.score(level)
+    low, high = wilson(found.estimate, len(values), float(special.ndtri((1 + level) / 2)))
+    return Interval(found.estimate, low, high, found.error if len(values) > 1 else None, "Wilson")
+
+
+def mean_t(values: Floats, family: Families | None = None, level: float = 0.95) -> Interval:
+    """Return Student's t interval of a mean without bounds; values (n,), one per problem. A single one has none."""
+    return clustered(values, np.ones(len(values)), family).student(level)
 
 
 def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:

@@ -29,7 +29,7 @@ import numpy as np
 from scipy import optimize, special
 
 from warehouse.statistics.bounded import PSEUDO_WEIGHT
-from warehouse.statistics.intervals import Counts, Floats, Interval
+from warehouse.statistics.intervals import Counts, Families, Floats, Interval, clustered
 
 MOST_PROBLEMS = 1_000_000
 """Above this a plan says that it cannot be had."""
@@ -47,6 +47,9 @@ _WEIGHTS = 1000
 _LEAST_VARIANCE = 0.05
 """Share of V below which the variance that a skewed sample shows is not taken to fall."""
 _TINY = 1e-12
+
+
+POWER = 0.8
 
 
 class CannotPlan(ValueError):
@@ -263,7 +266,34 @@ def detectable_margin(moments: Moments, n: int, target: float, difference: float
     return low if excess(low) >= 0 else float(optimize.brentq(excess, low, high, xtol=1e-6))
 
 
-POWER = 0.8
+NOISY_PROBLEMS = 200
+"""Problems of a pilot below which `plan` takes the upper limit of the variance."""
+
+
+def plan(
+    pilot: Pilot,
+    margin: float,
+    k: int,
+    target: float = POWER,
+    difference: float = 0.0,
+    family: Families | None = None,
+) -> int | None:
+    """Return how many problems with k samples show "not worse" with this power, for problems like the pilot's.
+
+    A pilot of FEWEST_CAREFUL to NOISY_PROBLEMS problems counts with the upper limit of its variance. family (n,): of
+    the pilot's problems; families like these are then what is drawn, and may be lost entirely. None: more than
+    MOST_PROBLEMS.
+    """
+    n = len(pilot.first_samples)
+    moments = pilot.careful(k) if FEWEST_CAREFUL <= n < NOISY_PROBLEMS else pilot.components.moments(k)
+    alone, own = (clustered(pilot.differences, np.ones(n), names) for names in (None, family))
+    if own.has_families and alone.error:
+        members = n / own.num_clusters
+        ratio = (own.error / alone.error) ** 2 / members
+        moments = Moments(moments.variance * ratio, moments.third * ratio**1.5)
+        needed = problems_needed(moments, margin, target, difference)
+        return None if needed is None else ceil(needed * members)
+    return problems_needed(moments, margin, target, difference)
 
 
 def minimum_detectable_effect(difference: Interval, n: int, power: float = POWER) -> float | None:

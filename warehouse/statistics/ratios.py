@@ -9,13 +9,15 @@ together; published speed-ups are ratios of means.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
 
 from warehouse.statistics.bounded import bounded_mean
-from warehouse.statistics.intervals import Floats, Interval
+from warehouse.statistics.intervals import Families, Floats, Interval, clustered, family_numbers
+from warehouse.statistics.run_factor import RunFactor, between_runs, run_factor
 
 RESAMPLES = 9_999
 OUTLYING_RATIO = 5.0
@@ -23,6 +25,118 @@ OUTLYING_RATIO = 5.0
 _CELLS_AT_ONCE = 4_000_000
 _LEAST_SPREAD = 1e-7
 """Standard errors below this are the rounding of products."""
+
+
+@dataclass(frozen=True)
+class SettingRatio:
+    """Times of one setting divided by those of another, over the problems that all their runs timed."""
+
+    geometric_mean: Interval
+    """How much faster a problem is."""
+    of_means: Interval
+    """How much less time all problems take together; published speed-ups are this."""
+    factor: RunFactor | None
+    """The run factor that both intervals cover; None: too few repeats show it, and they hold within these runs."""
+
+
+def ratio(
+    first: Sequence[Floats],
+    second: Sequence[Floats],
+    family: Families | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+) -> SettingRatio:
+    """Return the times of the setting `first` divided by those of `second`, with intervals.
+
+    first, second: an array (n,) for each finished repeat of the setting, of the mean time of each of the same n
+    problems; repeats are averaged in logarithms. The intervals over problems are the symmetric bootstrap-t over
+    families. The run factor is that of these repeats (`run_factor`): with fewer than three repeats of a setting, or two
+    of both, there is none. Raises ValueError if a time is not positive.
+    """
+    if any(np.any(times <= 0) for times in (*first, *second)):
+        raise ValueError("a ratio of times needs positive times")
+    logs = [np.log(np.stack(repeats)) for repeats in (first, second)]
+    own, other = (repeats.mean(axis=0) for repeats in logs)
+    factor, repeats = run_factor(logs), (len(first), len(second))
+    geometric = bootstrap_t(own - other, np.ones(len(own)), family, level, resamples)
+    low, high = (None if end is None else float(np.exp(end)) for end in (geometric.low, geometric.high))
+    geometric = replace(geometric, estimate=float(np.exp(geometric.estimate)), low=low, high=high)
+    of_means = bootstrap_t(np.exp(own), np.exp(other), family, level, resamples, is_log=True)
+    return SettingRatio(
+        between_runs(geometric, factor, level, repeats), between_runs(of_means, factor, level, repeats), factor
+    )
+
+
+def mean_time(
+    repeats: Sequence[Floats], family: Families | None = None, level: float = 0.95, resamples: int = RESAMPLES
+) -> Interval:
+    """Return the mean over problems of a setting's times with its interval; arguments as for `ratio`."""
+    logs = np.log(np.stack(repeats))
+    times = np.exp(logs.mean(axis=0))
+    found = bootstrap_t(times, np.ones(len(times)), family, level, resamples, is_log=True)
+    return between_runs(found, run_factor([logs]), level, (len(repeats),))
+
+
+def bootstrap_t(
+    x: Floats,
+    y: Floats,
+    family: Families | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    *,
+    is_log: bool = False,
+    seed: int = 0,
+) -> Interval:
+    """Return Σx/Σy over problems with its symmetric bootstrap-t interval over families; x, y (n,).
+
+    Source: Hall, On symmetric bootstrap confidence intervals (J. R. Stat. Soc. B 50, 1988), with the standard error of
+    the delta method. is_log: on logarithms, with the standard error of the logarithm; x is then positive. Fewer than 5
+    problems get Student's t. Without any spread there is no interval.
+    """
+    found, numbers = clustered(x, y, family), family_numbers(family)
+    if numbers is not None:
+        x, y = np.bincount(numbers, x).astype(float), np.bincount(numbers, y).astype(float)
+    value, error = (float(part) for part in _value_and_error(_moments(x, y).mean(axis=0), len(x), is_log))
+    kind, quantile = "t", float(special.stdtrit(len(x) - 1, (1 + level) / 2)) if len(x) > 1 else 0.0
+    reason = found.why_none or (None if error > _LEAST_SPREAD else "none: no spread between problems")
+    if reason:
+        return replace(found.without_interval(reason), standard_error=error if len(x) > 1 else None)
+    if len(x) >= 5:
+        values, errors = _resampled(_moments(x, y), is_log, resamples, np.random.default_rng(seed))
+        has_spread = errors > _LEAST_SPREAD
+        quantile = float(np.quantile(np.abs(values - value)[has_spread] / errors[has_spread], level))
+        kind = "bootstrap-t"
+    ends = np.array([value - quantile * error, value + quantile * error])
+    low, high = np.exp(ends) if is_log else ends
+    kind += ", clustered" if found.has_families else ""
+    return Interval(found.estimate, float(low), float(high), error, kind, families=found.families)
+
+
+def _moments(x: Floats, y: Floats) -> Floats:
+    return np.stack([x, y, x * x, x * y, y * y], axis=1)
+
+
+def _resampled(moments: Floats, is_log: bool, resamples: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return value and standard error of each resample of families, (resamples,) both; moments (families, 5).
+
+    A resample is a number of copies of every family, and its means are products of these numbers with the moments.
+    """
+    n, found = len(moments), []
+    batch = max(1, _CELLS_AT_ONCE // n)
+    for start in range(0, resamples, batch):
+        copies = rng.multinomial(n, np.full(n, 1 / n), size=min(batch, resamples - start))
+        found.append(np.stack(_value_and_error(copies @ moments / n, n, is_log)))
+    values, errors = np.concatenate(found, axis=1)
+    return values, errors
+
+
+def _value_and_error(means: Floats, n: int, is_log: bool) -> tuple[Floats, Floats]:
+    """Return Σx/Σy, or its logarithm, with its standard error by the delta method; means (…, 5) of moments over n."""
+    x, y, xx, xy, yy = np.moveaxis(means, -1, 0)
+    by_x, by_y = (1 / x, -1 / y) if is_log else (1 / y, -x / y**2)
+    variance = by_x**2 * (xx - x * x) + 2 * by_x * by_y * (xy - x * y) + by_y**2 * (yy - y * y)
+    value = np.log(x / y) if is_log else x / y
+    return value, np.sqrt(np.maximum(variance, 0.0) / max(1, n - 1))
 
 
 def geometric_mean_ratio(first: Floats, second: Floats, level: float = 0.95) -> Interval:

@@ -6,16 +6,88 @@ a ratio (Cochran, Sampling Techniques, 1977, section 6.4), which for y = 1 is th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from warehouse.statistics import bounded
-from warehouse.statistics.intervals import Floats, Interval
+from warehouse.statistics.intervals import Families, Floats, Interval, clustered
 
 ADDED_WEIGHT = 0.25
 """Weight of each of the two pseudo-problems that `share` adds: one with all of its y in x, one with none."""
+LARGEST_SHARE = 0.1
+"""Share of all decisions above which a single problem, or family, decides a rate, which then has no interval."""
+FEWEST_WRONG, FEWEST_PROBLEMS = 10, 5
+"""Wrong samples, and problems with one, below which there is no AUROC; right ones likewise."""
 _ROUNDING = 1e-12
 """Sums of shares that are 1 may be off by so much."""
+
+
+def rate(
+    x: Floats, y: Floats, family: Families | None = None, level: float = 0.95, *, is_part: bool = True
+) -> Interval:
+    """Return Σx/Σy over problems, as papers define a rate over decisions, with its interval; x, y (n,).
+
+    The standard error is the delete-one-problem (family) jackknife. Where x is a part of y it is Wilson's interval with
+    the effective number of observations, else (is_part false) Student's t. There is none where the largest problem
+    (family) holds more than LARGEST_SHARE of y: it would be that of a few problems. Problems without any y are left
+    out; without any at all the estimate is not a number.
+    """
+    kept = y > 0
+    if not np.any(kept):
+        return Interval(float("nan"), None, None, None, "none: no problem")
+    own = None if family is None else [name for name, is_kept in zip(family, kept, strict=True) if is_kept]
+    found = clustered(x[kept], y[kept], own)
+    if found.largest > LARGEST_SHARE:
+        subject = "family" if found.has_families else "problem"
+        return found.without_interval(f"none: one {subject} holds {100 * found.largest:.0f} %")
+    return found.score(level) if is_part else found.student(level)
+
+
+def auroc(
+    rating: Floats,
+    is_right: NDArray[np.bool_],
+    sample: NDArray[np.int64],
+    problem: NDArray[np.int64],
+    level: float = 0.95,
+) -> Interval:
+    """Return the probability that a decision of a right sample has a higher rating than one of a wrong one.
+
+    All arguments have one element per decision; ties count half. problem: its number, or that of its family. The
+    standard error is the delete-one-problem jackknife, the interval t on the logit with the degrees of freedom that the
+    problems' contributions have (Satterthwaite), because few of them may decide it. With fewer than FEWEST_WRONG wrong
+    samples, or FEWEST_PROBLEMS problems with one, the value is not a number; with so few right ones neither.
+    """
+    for has in (is_right, ~is_right):
+        if len(np.unique(sample[has])) < FEWEST_WRONG or len(np.unique(problem[has])) < FEWEST_PROBLEMS:
+            which = "right" if has is is_right else "wrong"
+            reason = f"none: fewer than {FEWEST_WRONG} {which} samples or {FEWEST_PROBLEMS} problems with one"
+            return Interval(float("nan"), None, None, None, reason)
+    _, numbers = np.unique(problem, return_inverse=True)
+    n, right, wrong = int(numbers.max()) + 1, rating[is_right], rating[~is_right]
+    # Pairs that are won: all, and those that go with each problem as the right or the wrong side, or as both.
+    of_right = np.bincount(numbers[is_right], _below(right, wrong), n)
+    of_wrong = np.bincount(numbers[~is_right], len(right) - _below(wrong, right), n)
+    num_right, num_wrong = np.bincount(numbers[is_right], minlength=n), np.bincount(numbers[~is_right], minlength=n)
+    of_both = np.array([_below(rating[own & is_right], rating[own & ~is_right]).sum() for own in _each(numbers, n)])
+    area = float(of_right.sum()) / (len(right) * len(wrong))
+    left = (of_right.sum() - of_right - of_wrong + of_both) / ((len(right) - num_right) * (len(wrong) - num_wrong))
+    squares = (left - area) ** 2
+    degrees = float(squares.sum() ** 2 / (squares**2).sum()) if squares.any() else 0.0
+    return on_logit(area, float(np.sqrt((n - 1) / n * squares.sum())), degrees, level)
+
+
+def _each(numbers: NDArray[np.int64], n: int) -> Iterator[NDArray[np.bool_]]:
+    return (numbers == number for number in range(n))
+
+
+def _below(ratings: Floats, others: Floats) -> Floats:
+    """Return for each rating how many of the others are below it; equal ones count half."""
+    ordered = np.sort(others)
+    below = np.searchsorted(ordered, ratings, "left") + np.searchsorted(ordered, ratings, "right")
+    return np.asarray(below / 2)
 
 
 def ratio(x: Floats, y: Floats, level: float = 0.95) -> Interval:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,11 @@ def problems(path: Path, text: str | bytes, columns: tuple[str, ...] = (), seed:
 
 def test_a_line_becomes_a_problem_with_all_that_it_says(tmp_path: Path) -> None:
     row = {"problem": "1\u20282", "answer": 7, "id": "q-1", "answers": ["3", 4], "level": 2, "subject": "sums",
-           "unit": "cm", "tolerance": 0.5, "note": "not read"}  # fmt: skip
+           "family": "t3", "unit": "cm", "tolerance": 0.5, "note": "not read"}  # fmt: skip
     [only] = problems(tmp_path / "my.jsonl", json.dumps(row, ensure_ascii=False))
-    assert only == Problem("q-1", "my", "1\u20282", "7", "math", ("3", "4"), level="2", subject="sums", unit="cm",
-                           tolerance=0.5)  # fmt: skip
+    assert only == Problem("q-1", "my", "1\u20282", "7", "math", ("3", "4"), level="2", subject="sums", family="t3",
+                           unit="cm", tolerance=0.5)  # fmt: skip
+    assert only.content_hash == replace(only, id="q-2", level=None, subject=None, family=None).content_hash
 
 
 def test_the_same_problems_in_other_files_and_formats_have_equal_ids_and_contents(tmp_path: Path) -> None:

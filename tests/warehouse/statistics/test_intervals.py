@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.api import OLS
+from statsmodels.stats.proportion import proportion_confint
 
-from tools.simulate.accuracy import before_covers, coverage, covers, draw
-from tools.simulate.intervals import holds
 from warehouse.statistics.bounded import accuracy, bounded_mean
-from warehouse.statistics.intervals import mean_t, rerun_standard_error
+from warehouse.statistics.intervals import clustered, mean, mean_t, rerun_standard_error
 from warehouse.statistics.ratios import geometric_mean_ratio
 
 
@@ -62,20 +62,6 @@ def test_an_accuracy_interval_never_rises_when_an_answer_turns_wrong(n: int, k: 
             former = interval
 
 
-def test_where_a_few_problems_are_never_solved_an_accuracy_interval_holds() -> None:
-    """5 % of 30 problems with 16 samples: 82 % of the intervals used before contained the accuracy."""
-    assert coverage(covers, None, 30, 16, 400) > 0.95
-    assert coverage(before_covers, None, 30, 16, 400) < 0.88
-
-
-def test_the_quick_check_of_the_simulation_agrees_with_the_interval() -> None:
-    rng = np.random.default_rng(3)
-    for value in (0.85, 0.931, 0.99):
-        for _ in range(10):
-            values = draw(rng, None, 30, 4)
-            assert covers(values, value) == holds(accuracy(values), value)
-
-
 def test_an_accuracy_interval_stays_within_0_and_1_and_is_nearly_t_far_from_them() -> None:
     near_one = accuracy(np.array([1.0] * 30 + [0.5]))
     assert near_one.low is not None
@@ -126,3 +112,53 @@ def test_equal_ratios_on_few_problems_do_not_prove_that_no_problem_is_outlying()
     assert few.low is not None
     assert few.low < 1.1
     assert (many.low, many.high) == pytest.approx((1.5, 1.5), rel=0.01)
+
+
+@pytest.mark.parametrize(("correct", "n"), [(1, 1), (3, 10), (12, 12), (0, 30), (29, 30)])
+def test_an_accuracy_of_yes_or_no_answers_has_wilsons_interval(correct: int, n: int) -> None:
+    found = mean(np.array([1.0] * correct + [0.0] * (n - correct)))
+    assert (found.low, found.high) == pytest.approx(proportion_confint(correct, n, method="wilson"), abs=1e-12)
+    assert found.kind == "Wilson"
+
+
+def test_wilsons_interval_with_the_effective_number_is_nearly_t_far_from_0_and_1() -> None:
+    values = np.random.default_rng(2).uniform(0, 1, 400)
+    found, t = mean(values), mean_t(values)
+    assert (found.low, found.high) == pytest.approx((t.low, t.high), abs=0.002)
+    with pytest.raises(ValueError, match="not between 0 and 1"):
+        mean(np.array([0.5, 1.5]))
+
+
+def test_equal_families_have_the_clustered_error_of_statsmodels_and_one_degree_less_than_families() -> None:
+    rng, numbers = np.random.default_rng(1), np.repeat(np.arange(12), 4)
+    values = rng.normal(0, 1, 12)[numbers] + rng.normal(0, 1, 48)
+    expected = OLS(values, np.ones(48)).fit(cov_type="cluster", cov_kwds={"groups": numbers}, use_t=True)
+    found = mean_t(values, [f"family {number}" for number in numbers])
+    assert found.standard_error == pytest.approx(expected.bse[0])
+    assert (found.low, found.high) == pytest.approx(tuple(expected.conf_int()[0]))
+    assert found.estimate == pytest.approx(values.mean())
+    assert (found.families, found.degrees) == (12, 11)
+
+
+def test_unequal_families_leave_the_estimate_and_are_left_out_one_at_a_time() -> None:
+    rng, numbers = np.random.default_rng(2), np.repeat(np.arange(11), np.arange(1, 12))
+    values = rng.uniform(0, 1, 66)
+    found = clustered(values, np.ones(66), [str(number) for number in numbers])
+    left = np.array([values[numbers != number].mean() for number in range(11)])
+    assert found.estimate == pytest.approx(values.mean())
+    assert found.error == pytest.approx((10 / 11 * ((left - values.mean()) ** 2).sum()) ** 0.5)
+    assert found.degrees == pytest.approx(66**2 / (np.arange(1, 12) ** 2).sum() - 1)
+    interval = mean(values, [str(number) for number in numbers])
+    assert interval.low is not None
+    assert interval.high is not None
+    assert interval.low < found.estimate < interval.high
+
+
+def test_problems_without_a_family_stand_alone_and_few_families_have_no_interval() -> None:
+    values = np.random.default_rng(3).uniform(0, 1, 40)
+    assert mean(values, [None] * 40) == mean(values, list("abcdefghijklmnopqrstuvwxyz0123456789ABCD")) == mean(values)
+    assert clustered(values, np.ones(40), ["a", "a", *[None] * 38]).families == 39
+    found = mean_t(values, ["a", "b", "c", "d"] * 10)
+    assert found.estimate == pytest.approx(values.mean())
+    assert (found.low, found.families) == (None, 4)
+    assert found.kind == "none: 4 families, fewer than 10"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tools.simulate import plans
-from tools.simulate.skew import POPULATIONS
+from tools.simulate.populations import POPULATIONS
 from warehouse.statistics import bounded, planning
 from warehouse.statistics.planning import CannotPlan, Components, Moments, Pilot
 
@@ -150,3 +150,17 @@ def test_the_tables_have_a_line_for_every_population() -> None:
     lines = list(plans.from_pilots(2, [SKEWED]))
     assert len(lines) == 4
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_planners_number_is_that_of_the_upper_limit_for_a_noisy_pilot_and_of_families_where_they_are_named() -> (
+    None
+):
+    rng = np.random.default_rng(11)
+    noisy, large = (plans.pilot(POPULATIONS["symmetric, easy"], n, 4, rng) for n in (60, 240))
+    assert planning.plan(noisy, 0.02, 4) == planning.problems_needed(noisy.careful(4), 0.02, 0.8)
+    assert planning.plan(large, 0.02, 4) == planning.problems_needed(large.components.moments(4), 0.02, 0.8)
+    family = [str(place // 4) for place in range(240)]
+    needed, alone = planning.plan(large, 0.02, 4, family=family), planning.plan(large, 0.02, 4)
+    assert needed is not None
+    assert alone is not None
+    assert needed > alone

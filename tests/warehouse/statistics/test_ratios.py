@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from warehouse.statistics.ratios import Fractions, geometric_mean_ratio, mean_of, ratio_of_means
+from warehouse.statistics.intervals import Floats
+from warehouse.statistics.ratios import (
+    Fractions,
+    bootstrap_t,
+    geometric_mean_ratio,
+    mean_of,
+    mean_time,
+    ratio,
+    ratio_of_means,
+)
 
 
 def test_the_ratio_of_means_weighs_problems_by_their_time() -> None:
@@ -86,3 +95,63 @@ def test_a_ratio_of_means_needs_positive_means() -> None:
         ratio_of_means(mean_of(np.array([0.0, 0.0])), mean_of(np.array([1.0, 1.0])))
     with pytest.raises(ValueError, match="positive means"):
         ratio_of_means(mean_of(np.array([-1.0, 3.0])), mean_of(np.array([1.0, 1.0])))
+
+
+def _times(repeats: int, n: int = 60) -> tuple[list[Floats], list[Floats]]:
+    rng = np.random.default_rng(8)
+    alike = np.exp(rng.normal(2, 0.7, n))
+    first = [alike * np.exp(rng.normal(0.3, 0.2, n) + rng.normal(0, 0.1)) for _ in range(repeats)]
+    return first, [alike * np.exp(rng.normal(0, 0.2, n) + rng.normal(0, 0.1)) for _ in range(repeats)]
+
+
+def test_a_ratio_of_single_runs_is_that_of_their_means_and_geometric_means() -> None:
+    [first], [second] = _times(1)
+    found = ratio([first], [second])
+    expected = ratio_of_means(mean_of(first), mean_of(second))
+    assert found.of_means.estimate == pytest.approx(first.mean() / second.mean())
+    assert (found.of_means.low, found.of_means.high) == pytest.approx((expected.low, expected.high), rel=0.005)
+    logs = np.log(first / second)
+    t = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
+    assert found.geometric_mean.estimate == pytest.approx(stats.gmean(first / second))
+    assert (found.geometric_mean.low, found.geometric_mean.high) == pytest.approx(
+        (np.exp(t.low), np.exp(t.high)), rel=0.02
+    )
+    assert found.factor is None
+    assert found.of_means.kind == "bootstrap-t"
+
+
+def test_repeats_are_averaged_in_logarithms_and_three_show_the_run_factor() -> None:
+    first, second = _times(3)
+    found = ratio(first, second)
+    own, other = (np.exp(np.mean(np.log(runs), axis=0)) for runs in (first, second))
+    assert found.of_means.estimate == pytest.approx(own.mean() / other.mean())
+    assert found.factor is not None
+    means = np.array([[np.log(run).mean() for run in runs] for runs in (first, second)])
+    assert found.factor.standard_deviation == pytest.approx((means.var(axis=1, ddof=1).mean()) ** 0.5)
+    within = ratio([own], [other]).of_means
+    half = stats.t(4).ppf(0.975) * found.factor.standard_deviation * (2 / 3) ** 0.5
+    assert found.of_means.high is not None
+    assert np.log(found.of_means.high / within.estimate) == pytest.approx(
+        np.hypot(np.log((within.high or 0) / within.estimate), half)
+    )
+    assert ratio(first[:2], second[:1]).factor is None
+    assert mean_time(first).kind == "bootstrap-t, run factor"
+
+
+def test_the_bootstrap_over_families_has_their_delta_method_error_and_needs_ten_of_them() -> None:
+    rng, numbers = np.random.default_rng(9), np.repeat(np.arange(12), np.arange(1, 13))
+    x, y = np.exp(rng.normal(1, 1, 12))[numbers] * np.exp(rng.normal(0, 0.3, 78)), np.ones(78)
+    found = bootstrap_t(x, y, [str(number) for number in numbers], is_log=True)
+    sums, sizes = np.bincount(numbers, x), np.bincount(numbers)
+    influence = sums / sums.mean() - sizes / sizes.mean()
+    assert found.standard_error == pytest.approx(influence.std(ddof=1) / 12**0.5)
+    assert found.estimate == pytest.approx(x.mean())
+    assert found.families == 12
+    assert bootstrap_t(x, y, ["a", "b"] * 39).kind == "none: 2 families, fewer than 10"
+    assert bootstrap_t(y, y).kind == "none: no spread between problems"
+    assert bootstrap_t(x[:4], y[:4]).kind == "t"
+
+
+def test_times_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="positive times"):
+        ratio([np.array([1.0, 0.0])], [np.array([1.0, 1.0])])

@@ -1,17 +1,13 @@
-"""The run factor from repeated runs, and seeded simulations of speed-ups with one common factor per run."""
+"""The run factor from repeated runs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tools.simulate.speed_ups import coverage
 from warehouse.statistics.intervals import Interval
 from warehouse.statistics.ratios import geometric_mean_ratio
 from warehouse.statistics.run_factor import RunFactor, between_runs, run_factor
-
-REPETITIONS = 200
-ERROR = (0.05 * 0.95 / REPETITIONS) ** 0.5
 
 
 def test_the_run_factor_is_the_spread_of_repeated_runs_pooled_over_settings() -> None:
@@ -43,25 +39,6 @@ def test_the_run_factor_widens_an_interval_and_leaves_the_estimate() -> None:
     )
     without = Interval(2.0, None, None, None, "none: one problem")
     assert between_runs(without, RunFactor(0.1, 3, 4)) == without
-
-
-@pytest.mark.parametrize(("n", "factor"), [(30, 0.12), (198, 0.05)])
-def test_with_a_factor_per_run_the_interval_covers_and_the_one_over_problems_alone_does_not(
-    n: int, factor: float
-) -> None:
-    """Within four standard errors of so few repetitions."""
-    before, without, *repeated = coverage("by 20 %", n, factor, REPETITIONS)
-    assert min(repeated) > 0.95 - 4 * ERROR
-    assert before < 0.75
-    assert without < min(repeated)
-
-
-@pytest.mark.parametrize("name", ["by 20 %, 5 % of problems 5 × as high", "by 20 %, 5 % of problems 1/5 as high"])
-def test_outlying_problems_are_covered(name: str) -> None:
-    """At least 93 % at 30 problems, within three standard errors; the bootstrap has 86 to 87 %."""
-    before, without, *repeated = coverage(name, 30, 0.0, REPETITIONS)
-    assert min(without, *repeated) > 0.93 - 3 * ERROR
-    assert before < 0.91
 
 
 def test_an_outlying_problem_that_was_seen_is_within_the_bounds_of_its_interval() -> None:

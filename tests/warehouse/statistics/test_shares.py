@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
+from tools.simulate.populations import Verdicts
 from warehouse.statistics.bounded import accuracy
 from warehouse.statistics.intervals import mean_t
-from warehouse.statistics.shares import correlation, on_logit, ratio, share
+from warehouse.statistics.shares import auroc, correlation, on_logit, rate, ratio, share
 
 
 def test_with_equal_denominators_a_ratio_is_a_mean_and_a_share_an_accuracy() -> None:
@@ -80,3 +82,48 @@ def test_the_correlation_is_pearsons_and_its_error_the_jackknifes() -> None:
     parts = [np.corrcoef(np.concatenate(steps[:i] + steps[i + 1 :], axis=1))[0, 1] for i in range(9)]
     assert found.standard_error == pytest.approx(np.sqrt(8 * np.var(parts)))
     assert correlation(np.ones((3, 6))) is None
+
+
+def test_a_rate_is_the_sum_over_the_sum_with_problems_left_out_one_at_a_time() -> None:
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 30, 60).astype(float)
+    x = rng.binomial(y.astype(int), 0.3).astype(float)
+    found = rate(x, y)
+    kept = np.flatnonzero(y)
+    left = np.array([(x.sum() - x[one]) / (y.sum() - y[one]) for one in kept])
+    error = ((len(kept) - 1) / len(kept) * ((left - x.sum() / y.sum()) ** 2).sum()) ** 0.5
+    assert (found.estimate, found.standard_error) == pytest.approx((x.sum() / y.sum(), error))
+    tokens = rate(x, y, is_part=False)
+    half = stats.t(y.sum() ** 2 / (y**2).sum() - 1).ppf(0.975) * error
+    assert (tokens.low, tokens.high) == pytest.approx((found.estimate - half, found.estimate + half))
+
+
+def test_a_rate_that_one_problem_or_family_decides_has_no_interval() -> None:
+    x, y = np.full(30, 2.0), np.full(30, 10.0)
+    assert rate(np.append(x, 39.0), np.append(y, 40.0)).kind == "none: one problem holds 12 %"
+    assert rate(x, y, ["a"] * 4 + [None] * 26).kind == "none: one family holds 13 %"
+    assert rate(np.zeros(30), y).high == pytest.approx(stats.t(29).ppf(0.975) ** 2 / (30 + stats.t(29).ppf(0.975) ** 2))
+    assert np.isnan(rate(x * 0, y * 0).estimate)
+
+
+def test_an_auroc_leaves_problems_out_one_at_a_time() -> None:
+    drawn = Verdicts(np.random.default_rng(3), 25, 3, 0.0, (0.0, 0.8))
+    rating, right, problem = drawn.rating, drawn.is_correct, drawn.problem
+
+    def area(kept: NDArray[np.bool_]) -> float:
+        wins = rating[kept & right][:, None] - rating[kept & ~right][None, :]
+        return float(np.mean((np.sign(wins) + 1) / 2))
+
+    found = auroc(rating, right, drawn.sample, problem)
+    left = np.array([area(problem != one) for one in range(25)])
+    assert found.estimate == pytest.approx(area(problem >= 0))
+    assert found.standard_error == pytest.approx((24 / 25 * ((left - found.estimate) ** 2).sum()) ** 0.5)
+
+
+def test_an_auroc_needs_ten_wrong_samples_on_five_problems() -> None:
+    drawn = Verdicts(np.random.default_rng(3), 25, 3, 0.0)
+    rating, right, sample, problem = drawn.rating, drawn.is_correct, drawn.sample, drawn.problem
+    few = right | ~np.isin(sample, np.unique(sample[~right])[:9])
+    assert np.isnan(auroc(rating, few, sample, problem).estimate)
+    clumped = np.where(right, problem, problem % 4)
+    assert auroc(rating, right, sample, clumped).kind.startswith("none: fewer than 10 wrong samples or 5 problems")

@@ -1,0 +1,24 @@
+"""Print the table of error rates: `python -m tools.simulate --repetitions 1000`."""
+
+from __future__ import annotations
+
+import click
+
+from tools.simulate import error_rates
+
+
+@click.command()
+@click.option(
+    "--repetitions", default=1000, show_default=True, help="Data sets per cell; a part of them for slow lines."
+)
+@click.option("--only", default="", help="Lines whose interval or population has this text.")
+def main(repetitions: int, only: str) -> None:
+    """Simulate all intervals and print one Markdown table; the seeds are fixed."""
+    chosen = [line for line in error_rates.lines() if only in f"{line.what}, {line.population}"]
+    for row in error_rates.table(chosen, repetitions):
+        click.echo(row)
+    click.echo(f"\n{error_rates.half_lengths(repetitions)}")
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m tools.simulate")
