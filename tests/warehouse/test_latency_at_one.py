@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.latency import LatencyModel, ModelSpeed, Work
-from jobs.after.grading import finish
+from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.timing import folder

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from grading.grade import VERDICTS
-from harness.cli.number_format import NOTHING, fixed, number, span
+from harness.cli.number_format import NOTHING, cards, fixed, number, span
 from harness.cli.screen import Cell, Column, Table
 from harness.engine import Role
-from warehouse.comparison.manifests import wording
+from warehouse.comparison.manifests import num_cards, wording
 from warehouse.comparison.show import merged
 from warehouse.measures import MEASURES, Measure
 from warehouse.model_columns import SHOWN_COLUMNS, column_of, model_columns
@@ -178,13 +178,14 @@ def _latency_interval(run: RunFacts) -> str:
 def speed_ups(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of speed-ups over the runs of the target alone that are in the report."""
     names = {run.summary.run_id: run.label for run in runs}
+    devices = {run.summary.run_id: num_cards(run.conditions["devices"]) for run in runs}
     timed = [(run, r) for run in runs for r in run.summary.speed_ups if r.baseline_run_id in names]
     rows = [
         (
             limited_label(run),
             names[ratio.baseline_run_id],
             str(ratio.n),
-            *_speed_up_cells(ratio),
+            *_speed_up_cells(ratio, cards(devices[run.summary.run_id], devices[ratio.baseline_run_id])),
             fixed(ratio.rate_ratio, 2),
             fixed(ratio.chain_length_ratio, 2),
             "yes" if ratio.same_versions else "NO",
@@ -207,10 +208,11 @@ def speed_ups(runs: Sequence[RunFacts]) -> RunTable:
     return run_table("speed-up", "Speed-up over the target alone", columns, rows, caption, places)
 
 
-def _speed_up_cells(ratio: SpeedUp | SpeedUpAtOne) -> tuple[str, str]:
-    """Return the ratio, and its interval with what it covers."""
+def _speed_up_cells(ratio: SpeedUp | SpeedUpAtOne, on_cards: str = "") -> tuple[str, str]:
+    """Return the ratio with the cards of both sides where they differ, and its interval with what it covers."""
     within = "" if ratio.run_factor else " within these runs"
-    return fixed(ratio.speed_up, 2), span(ratio.low_95, ratio.high_95, 2) + within
+    told = f" ({on_cards})" if on_cards else ""
+    return fixed(ratio.speed_up, 2) + told, span(ratio.low_95, ratio.high_95, 2) + within
 
 
 def latencies_at_one(runs: Sequence[RunFacts]) -> RunTable:
