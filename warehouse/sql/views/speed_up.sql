@@ -55,7 +55,7 @@ COMMENT ON VIEW comparable_baseline IS 'Runs of the target alone with which the 
 
 CREATE OR REPLACE VIEW speed_up AS
 WITH metric AS (
-    FROM estimate WHERE baseline_run_id IS NOT NULL
+    FROM counted_estimate WHERE baseline_run_id IS NOT NULL
 ), card AS ( -- of a worker; no row without a GPU, or where it is unknown or not the same of all
     SELECT run_id, any_value(num_devices) AS num_cards FROM attempt GROUP BY run_id
     HAVING count(DISTINCT num_devices) = 1 AND NOT bool_or(device = 'cpu' OR contains(device, 'unknown'))

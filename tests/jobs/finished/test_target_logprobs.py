@@ -15,7 +15,7 @@ from harness.engine import EngineDied, Likelihood
 from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from jobs.__main__ import main
-from jobs.after import target_logprobs as scoring
+from jobs.finished import target_logprobs as scoring
 from jobs.run import target_logprobs, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.own_files import counting_records

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.launch import main
-from jobs.after.tracking import split
+from jobs.finished.tracking import split
 
 FLAGS = ("--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--limit", "2", "--samples", "1")
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import main
-from jobs.after.lossless import first_divergence
+from jobs.finished.lossless import first_divergence
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import ModelSpec

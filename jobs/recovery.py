@@ -2,29 +2,96 @@
 
 Nothing polls. The job that gives the verdict starts after all other jobs of the night have ended; what it then finds
 unfinished it submits again, with itself behind it. A run is given up after `recoveries` such rounds, or after two in a
-row in which it neither finished a sample nor accepted a step.
+row in which it neither finished a sample nor accepted a step. Runs whose own jobs died before they were graded are
+graded and loaded by the verdict job, at most twice each: what dies over one run must not take the verdict of the others
+with it.
+
+A verdict job may die anywhere; the next one reads in the night's record what was done.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
+import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
 
 from harness.plural import counted
-from jobs.nights.record import NightRecord
+from jobs import after
 from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
+from jobs.run.files import append_record, read_records
 from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.locks import Lock
 from jobs.run.state import read_state
 from jobs.slurm import client
-from jobs.submission.together import Request, dispatch_together
+from jobs.submission.dispatch import Request, dispatch_together
 from jobs.timing import folder as timings
 from jobs.watch.status import status
 
 _ROUNDS_WITHOUT_PROGRESS = 2
 _SHOWN_SHARDS = 12
+_MOST_GRADINGS = 2
+_WAIT_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class NightRecord:
+    """What happened in a night, as lines of JSON that are appended to `nights/<date>.jsonl`.
+
+    Only what follows the last launch counts: someone who launches a night again asks for it anew.
+    """
+
+    path: Path
+
+    def append(self, what: str, **values: Any) -> None:
+        """Append what happened, durable when this returns."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with Lock(self.path.with_name(".record.lock")):  # NFS lets appends of two machines replace each other
+            append_record(self.path, {"event": what, "at": time.time(), **values})
+
+    def events(self, what: str | None = None) -> list[dict[str, Any]]:
+        """Return what happened since the last launch, that launch included; all of it, or one kind."""
+        latest: list[dict[str, Any]] = []
+        for record in self._every():
+            if record["event"] == "launched":
+                latest = []
+            latest.append(record)
+        return [record for record in latest if what in (None, record["event"])]
+
+    def last(self, what: str) -> dict[str, Any] | None:
+        """Return the last event of a kind since the last launch."""
+        return next(iter(reversed(self.events(what))), None)
+
+    def names(self, what: str) -> dict[int, str]:
+        """Return the names of the run folders, by number of the launch in the suite.
+
+        Those that were `launched`, or those that are `confirming` a suspicion.
+        """
+        event = self.last(what)
+        return {int(number): name for number, name in event["runs"].items()} if event else {}
+
+    @property
+    def requests(self) -> dict[str, Mapping[str, Any]]:
+        """How each run is submitted to Slurm, by name; runs on this machine have none."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for event in (*self.events("launched"), *self.events("confirming")):
+            found |= event["requests"]
+        return found
+
+    def verdict_job(self, jobs: Sequence[str]) -> dict[str, Any] | None:
+        """Return what the last of these verdict jobs waits for, whichever launch of the night submitted it."""
+        of_these = [r for r in self._every() if r["event"] == "verdict job" and r["job"] in jobs]
+        return next(iter(reversed(of_these)), None)
+
+    def _every(self) -> Iterator[dict[str, Any]]:
+        return (record for record in read_records(self.path) if isinstance(record, dict) and "event" in record)
 
 
 @dataclass
@@ -101,6 +168,40 @@ def _submit(requests: Sequence[Request], found: Found) -> None:
         return
     for request, dispatched in zip(requests, done, strict=True):
         found.resumed[request.run.path.name] = dispatched.tasks
+
+
+def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> list[Gap]:
+    """Grade and load every run whose finished samples the warehouse lacks; returns what could not be."""
+    graded = after.num_graded(database, [run.path.name for run in runs])
+    gaps = []
+    for run in runs:
+        try:
+            ended = by_shard(run, read_endings(run)) if run.exists() else None
+        except (RunDamaged, OSError):
+            ended = None  # named among the gaps of recovery
+        if ended is None or sum(ended.finished) <= graded.get(run.path.name, -1):
+            continue
+        tries = sum(event["run"] == run.path.name for event in record.events("grading"))
+        if tries >= _MOST_GRADINGS:
+            why = f"grading or loading it was begun {tries} times and never ended"
+        else:
+            record.append("grading", run=run.path.name)
+            why = _grade(run, database)
+        if why:
+            now = after.num_graded(database, [run.path.name]).get(run.path.name, 0)
+            missing = sum(ended.finished) - max(0, now)
+            gaps.append(Gap(run.path.name, missing, sum(ended.planned), (), why))
+    return gaps
+
+
+def _grade(run: RunFolder, database: Path) -> str:
+    """Grade and load a run; returns what went wrong, empty where nothing did."""
+    try:
+        after.report(run, Console(highlight=False), database, _WAIT_SECONDS)
+    except Exception as error:  # noqa: BLE001 one damaged run must not keep the night from its verdict
+        traceback.print_exc()
+        return f"it could not be graded or loaded: {_one_line(error)}"
+    return ""
 
 
 def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:

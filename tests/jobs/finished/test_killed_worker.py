@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from harness.chain.chain_scores import RewardModel
 from harness.engines.scripted import ScriptedEngine
 from jobs.__main__ import main
-from jobs.after import target_logprobs
-from jobs.after.score import score
+from jobs.finished import target_logprobs
+from jobs.finished.score import score
 from jobs.run import trace_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunDamaged, RunFolder

@@ -22,7 +22,7 @@ from jobs.run.shards import assign_to_shards
 from jobs.run.spec import EngineSpec, RunSpec, current_prompt_hash, units
 from jobs.work.run_part import RunPart
 from tests.conftest import VLLMPair
-from tests.jobs.after.test_target_logprobs import rows_of
+from tests.jobs.finished.test_target_logprobs import rows_of
 from tests.jobs.runs import plan
 from tests.jobs.test_distance_of_the_pair import bundled
 

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from grading import Gold, Grade, Submission, grade
-from jobs.after import warehouse
-from jobs.after.conclude import conclude
-from jobs.after.grading import grade_into
-from jobs.after.missing import missing_after
+from jobs import after
+from jobs.finished.grading import grade_into
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.grades import grade_files, read_grades
@@ -66,8 +64,8 @@ def test_what_was_graded_is_kept_and_the_next_grading_grades_only_the_rest(
     lost = next(gold for gold in golds if golds.count(gold) == 1)
     monkeypatch.setenv("GOLD_OF_DEATH", lost)
     program = (
-        "import sys; from jobs.after.grading import grade_into; from jobs.run.folder import RunFolder\n"
-        "from pathlib import Path; from tests.jobs.after.test_ungraded import killed_at_demo_3\n"
+        "import sys; from jobs.finished.grading import grade_into; from jobs.run.folder import RunFolder\n"
+        "from pathlib import Path; from tests.jobs.finished.test_ungraded import killed_at_demo_3\n"
         "run = RunFolder(Path(sys.argv[1])); grade_into(run.grades_dir, run, 'v', killed_at_demo_3, 2)"
     )
     ended = subprocess.run(
@@ -79,7 +77,7 @@ def test_what_was_graded_is_kept_and_the_next_grading_grades_only_the_rest(
     assert f"python -m jobs finalize {run.path}" in last_line
     assert len(stored(run.grades_dir)) == 14
     assert "grader_timeout" not in stored(run.grades_dir)
-    assert missing_after(run, read_endings(run)) == "2 of 16 samples are not graded"
+    assert after.missing(run, read_endings(run)) == "2 of 16 samples are not graded"
     assert grade_into(run.grades_dir, run, "v", grade, 1) == 2
     assert len(stored(run.grades_dir)) == 16
 
@@ -108,10 +106,10 @@ def test_finalize_without_processes_ends_with_one_line_and_the_next_one_complete
 def test_an_exception_of_the_grader_is_unparsable_and_the_summary_counts_it(run: RunFolder) -> None:
     assert grade_into(run.grades_dir, run, "v", failing, 1) == 16
     assert set(stored(run.grades_dir)) == {"unparsable"}
-    warehouse.load(run)
-    [result] = summary(warehouse.database_of(run), [run.path.name])
+    after.load(run)
+    [result] = summary(after.database_of(run), [run.path.name])
     assert result.grader_exceptions == {"RecursionError": 16}
     assert any("16 answers ended in an exception of the grader" in line for line in warnings(result))
-    conclude(str(run.path))
-    [result] = summary(warehouse.database_of(run), [run.path.name])
+    after.conclude(str(run.path))
+    [result] = summary(after.database_of(run), [run.path.name])
     assert result.grader_exceptions == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grading import grader_version
-from jobs.after.training_data import NotReady, check, graded_drafts, target_chains
+from jobs.finished.training_data import NotReady, check, graded_drafts, target_chains
 from jobs.run.folder import RunFolder
 from jobs.run.spec import AdapterSpec, units
 from jobs.work.seeds import seed_of

@@ -11,11 +11,12 @@ import pytest
 from harness.engine import EngineDied
 from jobs import suite
 from jobs.__main__ import main
-from jobs.after import target_logprobs as scoring
-from jobs.launching import LaunchFailed
+from jobs.drive import LaunchFailed
+from jobs.finished import target_logprobs as scoring
 from jobs.run import target_logprobs, trace_files
 from jobs.run.folder import RunFolder
-from tests.jobs.after.test_target_logprobs import places, scored_places
+from tests.jobs.finished.test_target_logprobs import places, scored_places
+from tests.jobs.runs import launch_suite
 from warehouse.database import reader, rows
 
 SUITE = """
@@ -67,20 +68,20 @@ def test_all_runs_of_a_suite_are_scored_and_loaded_and_the_draft_alone_by_the_ot
 
 def test_the_same_suite_again_scores_and_says_nothing_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path)
-    before = {file: file.read_bytes() for run in suite.launch(suite.read(path), None) for file in _files(run)}
+    before = {file: file.read_bytes() for run in launch_suite(suite.read(path), None) for file in _files(run)}
     capsys.readouterr()
-    runs = suite.launch(suite.read(path), None)
+    runs = launch_suite(suite.read(path), None)
     assert {file: file.read_bytes() for run in runs for file in _files(run)} == before
     assert "log-probabilities" not in capsys.readouterr().out
 
 
 def test_what_killed_workers_have_left_is_scored_after_the_runs(tmp_path: Path) -> None:
     path = written(tmp_path)
-    runs = suite.launch(suite.read(path), None)
+    runs = launch_suite(suite.read(path), None)
     for run in runs:
         for file in _files(run):
             file.unlink()
-    suite.launch(suite.read(path), None)
+    launch_suite(suite.read(path), None)
     assert all(scored_places(run) == places(run) for run in runs)
 
 
@@ -93,19 +94,19 @@ def test_a_target_that_dies_while_it_reads_is_one_line_and_the_same_suite_resume
         raise EngineDied("the target engine did not start: no memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.after.target_logprobs._score_run", dies)
+        patched.setattr("jobs.finished.target_logprobs._score_run", dies)
         with pytest.raises(
             LaunchFailed, match=r"not read finished chains of demo-\S+: the target engine did not start"
         ):
-            suite.launch(chosen, None)
-    assert all(scored_places(run) == places(run) for run in suite.launch(chosen, None))
+            launch_suite(chosen, None)
+    assert all(scored_places(run) == places(run) for run in launch_suite(chosen, None))
 
 
 def test_a_run_that_cannot_be_scored_is_named_and_the_others_are_scored_and_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = written(tmp_path)
-    target, draft, method = suite.launch(suite.read(path), None)
+    target, draft, method = launch_suite(suite.read(path), None)
     for file in (*_files(target), *_files(draft), *_files(method)):
         file.unlink()
     spec = target.spec()
@@ -115,7 +116,7 @@ def test_a_run_that_cannot_be_scored_is_named_and_the_others_are_scored_and_load
     [other] = _files(target)
     (tmp_path / "runs" / "warehouse.duckdb").unlink()
     with pytest.raises(LaunchFailed, match=f"could not read finished chains of {target.path.name}: ") as failed:
-        suite.launch(suite.read(path), None)
+        launch_suite(suite.read(path), None)
     assert "move" in str(failed.value), "it says what to do"
     assert draft.path.name not in str(failed.value)
     assert all(scored_places(run) == places(run) for run in (draft, method))
@@ -123,7 +124,7 @@ def test_a_run_that_cannot_be_scored_is_named_and_the_others_are_scored_and_load
         found = rows(connection, "SELECT DISTINCT run_id FROM distance_from_target")
     assert {row["run_id"] for row in found} >= {draft.path.name, method.path.name}
     other.unlink()
-    assert all(scored_places(run) == places(run) for run in suite.launch(suite.read(path), None))
+    assert all(scored_places(run) == places(run) for run in launch_suite(suite.read(path), None))
 
 
 def test_a_draft_alone_that_a_killed_suite_left_unscored_is_mentioned(
@@ -135,9 +136,9 @@ def test_a_draft_alone_that_a_killed_suite_left_unscored_is_mentioned(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.launching_several._score_targets", killed)
+        patched.setattr("jobs.drive._score_targets", killed)
         with pytest.raises(KeyboardInterrupt):
-            suite.launch(suite.read(path), None)
+            launch_suite(suite.read(path), None)
     _, draft, _ = (prepared.run for prepared in suite.prepare(suite.read(path), None))
     line = scoring.notice(draft)
     assert line is not None
@@ -156,7 +157,7 @@ def test_with_several_targets_the_plan_says_how_to_choose_the_one_that_reads_the
 
 
 def test_a_run_without_a_target_that_is_scored_has_no_notice(tmp_path: Path) -> None:
-    _, draft, _ = suite.launch(suite.read(written(tmp_path)), None)
+    _, draft, _ = launch_suite(suite.read(written(tmp_path)), None)
     assert scoring.notice(draft) is None
     for file in _files(draft):
         file.unlink()
