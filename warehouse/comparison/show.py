@@ -275,8 +275,9 @@ def brief_notes(comparison: Comparison, *, has_speed_interval: bool) -> list[str
     if speeds:
         shared = max(row.run.summary.concurrency for row in comparison.rows)
         lines.append(f"Speed-up: geometric mean over problems{f', {shared} in flight' if shared > 1 else ''}.")
-        if has_speed_interval and not any(speed.factor for speed in speeds):
-            lines[-1] += " Its interval holds within these runs."
+        if has_speed_interval:
+            covers = "covers the run factor" if any(speed.factor for speed in speeds) else "holds within these runs"
+            lines[-1] += f" Its interval {covers}."
     lines += at_one_lines(comparison)
     short = names(comparison)
     affecting = [difference for difference in comparison.differences if difference.matter != "note"]
