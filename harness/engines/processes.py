@@ -162,7 +162,9 @@ def _start_guard() -> None:
 
 
 def _guard(worker: int, entry: bytes) -> None:
-    """Wait for the end of the worker, and kill what is left of its engines."""
+    """Wait for the end of the worker, and kill what is left of its engines: nothing else has such an entry."""
+    if not entry.startswith(f"{MARK}={worker}-".encode()):
+        raise ValueError(f"no entry of the engines of worker {worker}: {entry!r}")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # sent to the worker's whole group; this process ends with the worker
     while os.getppid() == worker:
@@ -178,22 +180,25 @@ def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     """Set variables, and afterwards restore them and every other variable of vLLM's.
 
     vLLM sets some in this process for models of certain kinds (VLLM_USE_DEEP_GEMM_E8M0, VLLM_USE_BREAKABLE_CUDAGRAPH).
-    The engine that starts next would compute in another way than alone.
+    The engine that starts next would compute in another way than alone. Other threads read the environment meanwhile,
+    so a variable that stays set is never unset in between.
     """
 
     def changed() -> list[str]:
         return [name for name in os.environ if name in variables or name.startswith("VLLM_")]
 
     before = {name: os.environ[name] for name in changed()}
-    for name, value in variables.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
     try:
+        for name, value in variables.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
         yield
     finally:
         for name in changed():
-            del os.environ[name]
+            if name not in before:
+                del os.environ[name]
         os.environ.update(before)
 
 
@@ -409,11 +414,13 @@ def start_phase(log: Path) -> str | None:
     None where no engine is starting: it answers, has failed, or its worker is no longer there, as far as this machine
     can tell.
     """
+    import psutil
+
     text = _since_start(log)
     begun = _BEGIN.match(text)
     if begun is None or _END.search(text) is not None:
         return None
-    if begun["host"] == socket.gethostname() and not Path("/proc", begun["pid"]).exists():
+    if begun["host"] == socket.gethostname() and not psutil.pid_exists(int(begun["pid"])):
         return None
     found, since = "importing vLLM", 0
     for line, name in PHASES.items():

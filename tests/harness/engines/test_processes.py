@@ -85,6 +85,32 @@ def test_a_start_leaves_no_variable_of_vllm_to_the_next_engine(tmp_path: Path, m
     assert not {"VLLM_PORT", "VLLM_USE_DEEP_GEMM_E8M0"} & os.environ.keys()
 
 
+def test_a_variable_that_cannot_be_set_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_PORT", "of the user")
+    before = dict(os.environ)
+    with pytest.raises(ValueError, match="null"), processes._environment({"VLLM_PORT": "1", "VLLM_HOST_IP": "\0"}):
+        pass
+    assert dict(os.environ) == before
+
+
+def test_other_threads_see_every_variable_that_stays_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    unset: list[bytes] = []
+    monkeypatch.setenv("TMPDIR", "before")
+    monkeypatch.setattr(os, "unsetenv", unset.append)
+    with processes._environment({"TMPDIR": "/inside"}):
+        assert os.environ["TMPDIR"] == "/inside"
+    assert os.environ["TMPDIR"] == "before"
+    assert unset == []
+
+
+def test_a_guard_refuses_an_entry_that_is_not_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_kill_marked", lambda entry: pytest.fail("it would kill"))
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    for entry in (b"", b"PATH=", b"HARNESS_ENGINE=", b"HARNESS_ENGINE=1-", b"HARNESS_ENGINE=12-"):
+        with pytest.raises(ValueError, match="no entry of the engines of worker 123"):
+            processes._guard(123, entry)
+
+
 _PRINT = "from harness.engines import processes; print(processes.node_variables()[{name!r}], flush=True); input()"
 
 

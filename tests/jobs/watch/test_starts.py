@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -95,6 +96,16 @@ def test_much_output_of_an_engine_does_not_hide_its_start(tmp_path: Path) -> Non
     assert processes.start_phase(log) == "target: loading weights"
     processes.log_end_of_start(log, "target", is_ready=True)
     assert processes.start_phase(log) is None
+
+
+def test_a_worker_is_gone_where_only_a_thread_has_its_number(tmp_path: Path) -> None:
+    log, over = log_of(plan(tmp_path), 0), threading.Event()
+    thread = threading.Thread(target=over.wait, daemon=True)
+    thread.start()
+    log.write_text(log.read_text().replace(f"process {os.getpid()} on", f"process {thread.native_id} on"))
+    assert processes.start_phase(log) is None
+    over.set()
+    thread.join()
 
 
 def test_workers_at_different_phases_are_told_apart_by_their_shards(tmp_path: Path) -> None:
