@@ -41,6 +41,7 @@ PADDED_TOKENS = 4096
 """Rows that a model may have beyond its tokenizer's ids; an id above them is no token."""
 _MODEL_ID = re.compile(r"[^\x00-\x20\x7f]{1,200}")
 _MOST_MODELS_SHOWN = 10
+_MOST_CONTEXT = 1 << 30
 _TEXTS = (
     "Hello, world! 1234567890",
     "Let x = \\frac{3}{4}; then 2x + 1 >= 2.\n\nStep 2: naïve, 你好, 😀.",
@@ -88,10 +89,10 @@ async def find(connection: Connection, wanted: str | None = None) -> Found:
     cards = [card for card in entries if isinstance(card, dict)] if isinstance(entries, list) else []
     model, card = _chosen(connection, cards, wanted)
     interface = INTERFACES[await _kind(connection, card)]
-    context = count(interface.context_of(card)) or count(await _told(connection, interface.context_places))
+    context = _context(interface.context_of(card)) or _context(await _told(connection, interface.context_places))
     told, root = await _told(connection, interface.version_places), _model_id(card.get("root"))
     version = shown(told)[:50] if isinstance(told, str) else None
-    return Found(interface.kind, model, root if root != model else None, context or None, version)
+    return Found(interface.kind, model, root if root != model else None, context, version)
 
 
 async def check(connection: Connection, found: Found, tokenizer: HFTokenizer) -> list[str]:
@@ -164,6 +165,11 @@ async def _told(connection: Connection, places: Places) -> Json:
         if value is not None:
             return value
     return None
+
+
+def _context(value: Json) -> int | None:
+    tokens = count(value)
+    return tokens if tokens and tokens <= _MOST_CONTEXT else None
 
 
 def _model_id(value: Json) -> str | None:

@@ -125,10 +125,13 @@ def token_logprobs(values: Sequence[Json] | None, most: int) -> tuple[float, ...
     return finite
 
 
-def finish_of(reason: Json, matched: Json) -> Finish:
-    """Return why a completion ended. `matched`: the stop string, or anything else. Raises BadReply."""
+def finish_of(reason: Json, matched: Json, told: Json) -> Finish:
+    """Return why a completion ended. Raises BadReply with all that the server told of it.
+
+    `matched`: the stop string, or anything else.
+    """
     if reason not in ("stop", "length"):
-        raise BadReply(f"the server ended the request with {shown(reason)!r}")
+        raise BadReply(f"the server ended the request with {shown(told)!r}")
     return "length" if reason == "length" else "stop" if isinstance(matched, str) else "eos"
 
 
@@ -190,7 +193,7 @@ class Interface(Protocol):
     def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
         """Return the requests of a `choose` in the order of trying: the next where a reply lacks an option."""
 
-    def named(self, reply: Json) -> Iterable[tuple[Json, Json]] | None:
+    def named(self, reply: Json, asked: Asked) -> Iterable[tuple[Json, Json]] | None:
         """Return the tokens with a log-probability in the reply to a `choose`; None where there are none."""
 
     def cached(self, reply: Json) -> Json:
@@ -230,7 +233,7 @@ class Interface(Protocol):
 
     def judged(self, reply: Json, asked: Asked) -> Judged:
         """Return the log-probabilities in a reply. Raises BadReply."""
-        found = self.named(reply)
+        found = self.named(reply, asked)
         if found is None:
             raise BadReply("the server sent no log-probabilities of named tokens")
         logprobs = {}
@@ -289,7 +292,8 @@ class VllmServer(Interface):
         ranked = field(choice, "logprobs", "top_logprobs")
         tops = [list(top.values()) for top in ranked if isinstance(top, dict)] if isinstance(ranked, list) else None
         logprobs = column(field(choice, "logprobs", "token_logprobs"))
-        finish = finish_of(field(choice, "finish_reason"), field(choice, "stop_reason"))
+        reason = field(choice, "finish_reason")
+        finish = finish_of(reason, field(choice, "stop_reason"), reason)
         return Reply(finish, field(choice, "token_ids"), logprobs, tops)
 
     def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
@@ -298,9 +302,11 @@ class VllmServer(Interface):
         named: Body = {**body, "logprobs": 0, "logprob_token_ids": ids}
         return [named, *({**body, "logprobs": number} for number in _VLLM_NUM_LISTED)]
 
-    def named(self, reply: Json) -> Iterable[tuple[Json, Json]] | None:
+    def named(self, reply: Json, asked: Asked) -> Iterable[tuple[Json, Json]] | None:
+        """A list of all tokens also has the rows that pad the model's vocabulary, which are no tokens."""
         listed = field(reply, "choices", 0, "logprobs", "top_logprobs", 0)
-        return [(_id_in(name), value) for name, value in listed.items()] if isinstance(listed, dict) else []
+        by_id = [(_id_in(name), value) for name, value in listed.items()] if isinstance(listed, dict) else []
+        return [(token, value) for token, value in by_id if token < asked.vocabulary]
 
     def cached(self, reply: Json) -> Json:
         return field(reply, "usage", "prompt_tokens_details", "cached_tokens")
@@ -369,13 +375,13 @@ class SglangServer(Interface):
         meta = field(reply, "meta_info")
         ended, ranked = field(meta, "finish_reason"), field(meta, "output_top_logprobs")
         tops = [column(one, 0) or [] for one in ranked] if isinstance(ranked, list) else None
-        finish = finish_of(field(ended, "type"), field(ended, "matched"))
+        finish = finish_of(field(ended, "type"), field(ended, "matched"), ended)
         return Reply(finish, field(reply, "output_ids"), column(field(meta, "output_token_logprobs"), 0), tops)
 
     def judging(self, asked: Asked, prompt: Ids, options: Ids) -> Sequence[Body]:
         return [self._body(asked, prompt, _ONE_TOKEN, return_logprob=True, token_ids_logprob=list(options))]
 
-    def named(self, reply: Json) -> Iterable[tuple[Json, Json]] | None:
+    def named(self, reply: Json, asked: Asked) -> Iterable[tuple[Json, Json]] | None:
         listed = field(reply, "meta_info", "output_token_ids_logprobs", 0)
         return [(field(one, 1), field(one, 0)) for one in listed] if isinstance(listed, list) else None
 
@@ -443,7 +449,7 @@ class LlamaServer(Interface):
     def reply(self, reply: Json) -> Reply:
         listed, why = field(reply, "completion_probabilities"), field(reply, "stop_type")
         ends: dict[Json, tuple[Json, Json]] = {"word": ("stop", ""), "eos": ("stop", None), "limit": ("length", None)}
-        finish = finish_of(*ends.get(why if isinstance(why, str) else None, (why, None)))
+        finish = finish_of(*ends.get(why if isinstance(why, str) else None, (None, None)), why)
         tops = [column(top, "logprob") or [] for top in column(listed, "top_logprobs") or ()]
         return Reply(finish, field(reply, "tokens"), column(listed, "logprob"), tops)
 
@@ -451,7 +457,7 @@ class LlamaServer(Interface):
         numbers = (*(number for number in _LLAMA_NUM_LISTED if number < asked.vocabulary), asked.vocabulary)
         return [self._body(prompt, 1, 0.0, n_probs=number) for number in numbers]
 
-    def named(self, reply: Json) -> Iterable[tuple[Json, Json]] | None:
+    def named(self, reply: Json, asked: Asked) -> Iterable[tuple[Json, Json]] | None:
         listed = field(reply, "completion_probabilities", 0, "top_logprobs")
         return [(field(one, "id"), field(one, "logprob")) for one in listed] if isinstance(listed, list) else None
 
@@ -483,6 +489,6 @@ class LlamaServer(Interface):
 
 
 INTERFACES: Mapping[ServerKind, Interface] = {
-    interface.kind: interface for interface in (VllmServer(), SglangServer(), LlamaServer())
+    interface.kind: interface for interface in (SglangServer(), VllmServer(), LlamaServer())
 }
-"""By kind, in the order of trying `own_path` below."""
+"""By kind, in the order of trying `own_path`: vLLM's is a name that other servers use too."""

@@ -163,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         paths: dict[str, dict[str, Any]] = {
             "/v1/models": {"data": self.fake.models},
-            **({"/version": {"version": "0.32.0"}} if self.fake.kind == "vllm" else {}),
+            **({"/version": {"version": "0.32.0"}} if self.fake.kind in ("vllm", "sglang") else {}),
             **({"/get_model_info": {"is_generation": True}, "/server_info": {"version": "0.5.9"}}
                if self.fake.kind == "sglang" else {}),
             **({"/props": {"build_info": "b1-abc"}} if self.fake.kind == "llama.cpp" else {}),

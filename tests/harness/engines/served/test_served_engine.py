@@ -13,9 +13,10 @@ from typing import Any, cast
 
 import pytest
 
-from harness.engine import EngineDied, EngineError, RequestRefused, Sampling, VerdictUnavailable
+from harness.engine import EngineDied, EngineError, Json, RequestRefused, Sampling, VerdictUnavailable
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine, SimulatedModel
 from harness.engines.served import connection, discovery
+from harness.engines.served.interfaces import INTERFACES, Asked, BadReply, ServerKind
 from harness.engines.served.served_engine import ServedEngine
 from harness.engines.settings import EngineSettings
 from harness.weights.tokenizer import HFTokenizer, verdict_options
@@ -246,6 +247,47 @@ async def test_a_reply_that_cannot_be_true_ends_the_worker(vllm: FakeServer, cha
             await engine.generate([40], Sampling(2))
     assert not isinstance(failed.value, RequestRefused), "it would be recorded as a failed sample"
     assert "\n" not in str(failed.value)
+
+
+ENDS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "sglang",
+        {"output_ids": [1], "meta_info": {"finish_reason": {"type": "abort", "message": "CUDA out of memory"}}},
+        "abort.*CUDA out of memory",
+    ),
+    ("llama.cpp", {"tokens": [1], "stop_type": "stop"}, "'stop'"),
+    ("llama.cpp", {"tokens": [1], "stop_type": "length"}, "'length'"),
+    ("vllm", {"choices": [{"finish_reason": "abort", "token_ids": [1]}]}, "'abort'"),
+]
+
+
+@pytest.mark.parametrize(("kind", "reply", "shown"), ENDS)
+async def test_an_unknown_end_is_shown_with_all_that_the_server_tells_of_it(
+    kind: ServerKind, reply: Json, shown: str
+) -> None:
+    with pytest.raises(BadReply, match=f"the server ended the request with .*{shown}"):
+        INTERFACES[kind].written(reply, Asked("m", 1000, "salt"), 4)
+
+
+async def test_a_list_of_all_tokens_may_have_rows_that_are_no_tokens() -> None:
+    listed = {"token_id:5": -1.0, "token_id:151999": -30.0}
+    reply: Json = {"choices": [{"logprobs": {"top_logprobs": [listed]}}]}
+    assert INTERFACES["vllm"].judged(reply, Asked("m", 1000, "salt")).logprobs == {5: -1.0}
+
+
+async def test_a_server_behind_another_program_is_told_by_its_own_path(fake: FakeServer) -> None:
+    fake.models[0]["owned_by"] = "proxy"
+    link = fake.connection()
+    assert (await discovery.find(link)).kind == fake.kind
+    await link.close()
+
+
+@pytest.mark.parametrize(("told", "tokens"), [(8192, 8192), (1 << 62, None), (0, None), (True, None), ("8192", None)])
+async def test_a_context_that_cannot_be_true_is_none(vllm: FakeServer, told: Json, tokens: int | None) -> None:
+    vllm.models[0]["max_model_len"] = told
+    link = vllm.connection()
+    assert (await discovery.find(link)).context_tokens == tokens
+    await link.close()
 
 
 async def test_garbage_and_floods_are_refused(vllm: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
