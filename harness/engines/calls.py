@@ -108,6 +108,12 @@ def check_options(options: Sequence[int]) -> None:
         raise RequestRefused(f"options must be distinct tokens: {list(options)}")
 
 
+def check_continuation(prompt: Sequence[int], continuation: Sequence[int]) -> None:
+    """Raise RequestRefused where a part of a `log_probabilities` is empty."""
+    if not prompt or not continuation:
+        raise RequestRefused(f"a continuation of {len(continuation)} tokens behind a prompt of {len(prompt)}")
+
+
 def finite(role: Role, options: Sequence[int], logprobs: Sequence[float]) -> tuple[float, ...]:
     """Return the log-probabilities of the options of a `choose`. Raises VerdictUnavailable."""
     if not all(map(math.isfinite, logprobs)):
@@ -255,6 +261,12 @@ class TurnTaking(EngineWrapper):
         """Engine.choose in its turn."""
         async with self._turns.turn(self._role) as waited_seconds:
             reply = await self.inner.choose(prompt, options)
+        return replace(reply, timing=_delayed(reply.timing, waited_seconds))
+
+    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        """Engine.log_probabilities in its turn."""
+        async with self._turns.turn(self._role) as waited_seconds:
+            reply = await self.inner.log_probabilities(prompt, continuation)
         return replace(reply, timing=_delayed(reply.timing, waited_seconds))
 
 

@@ -32,7 +32,7 @@ from harness.engine import (
     Sampling,
     Timing,
 )
-from harness.engines.calls import CallClock
+from harness.engines.calls import CallClock, check_continuation
 from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings
 from harness.weights.templates import Thought
@@ -171,7 +171,8 @@ class ScriptedEngine:
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
         whole = [*prompt, *continuation]
         self.counters.likelihood_calls += 1
-        self._admit(whole if prompt and continuation else [], 1)
+        self._admit(whole, 1)
+        check_continuation(prompt, continuation)
         weights = self._weights(prompt, continuation)
         cached = self._cached(whole)
         timing = await self._served(1)

@@ -110,8 +110,9 @@ class TransformersEngine:
         return Choice(calls.finite(self.role, options, logprobs), len(prompt), 0, clock.timing())
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        calls.check_continuation(prompt, continuation)
         whole = [*prompt, *continuation]
-        self._check(whole if prompt and continuation else [])
+        self._check(whole)
         async with self._calls.clocked() as clock:
             logprobs = await self._in_thread(lambda cancelled: self._read(prompt, continuation, clock), clock)
         return Likelihood(logprobs, len(whole), 0, clock.timing())

@@ -338,8 +338,9 @@ class VLLMEngine(VLLMProcess):
         return Choice(logprobs, len(prompt), output.num_cached_tokens or 0, _timing(clock, [output]))
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        calls.check_continuation(prompt, continuation)
         ids = self._checked([*prompt, *continuation])
-        calls.room_behind(ids if prompt and continuation else [], self.context_tokens)
+        calls.room_behind(ids, self.context_tokens)
         async with self._calls.clocked() as clock:
             # vLLM computes such a prompt anew, without its prefix cache, and writes one token behind it.
             output = await self._request(ids, _one_token(prompt_logprobs=0), _VERDICT_PRIORITY)

@@ -145,8 +145,9 @@ class ServedEngine:
         return Choice(logprobs, len(prompt), self._cached(judged.cached_tokens, prompt), clock.timing())
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        calls.check_continuation(prompt, continuation)
         whole = [*prompt, *continuation]
-        self._room(whole if prompt and continuation else [])
+        self._room(whole)
         async with self._calls.clocked() as clock, self._batches.of("named"):
             try:
                 logprobs = await self._read(prompt, continuation)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from harness.engine import Engine, EngineDied, Generation, Role, Sampling, Timing, VerdictUnavailable
+from harness.engine import (
+    Choice,
+    Engine,
+    EngineDied,
+    Generation,
+    Likelihood,
+    Role,
+    Sampling,
+    Timing,
+    VerdictUnavailable,
+)
 from harness.engines import calls
 from harness.engines.calls import Batches, EngineWrapper, Kind, StallClock, Turns, entropy_bound, taking_turns
 from harness.engines.scripted import ScriptedEngine
@@ -26,16 +37,32 @@ class _Slow(EngineWrapper):
         super().__init__(ScriptedEngine(lambda prompt, sampling: [], lambda prompt, labels: []), role)
         self.at_work, self.seen = at_work, seen
 
-    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+    async def _work(self) -> Timing:
         self.at_work.append(self._role)
         await asyncio.sleep(0.02)
         self.seen.append(tuple(self.at_work))
         self.at_work.remove(self._role)
-        return Generation((), 1, 0, Timing(1000.0, 0.0, 0.01, 0.02, 1))
+        return Timing(1000.0, 0.0, 0.01, 0.02, 1)
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        return Generation((), 1, 0, await self._work())
+
+    async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
+        return Choice((-1.0,), 1, 0, await self._work())
+
+    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        return Likelihood((-1.0,), 2, 0, await self._work())
 
 
-async def _sample(engines: Mapping[Role, Engine], order: tuple[Role, ...]) -> list[Generation]:
-    return [await engines[role].generate([1], Sampling(1)) for role in order]
+_REQUESTS: tuple[Callable[[Engine], Awaitable[Generation | Choice | Likelihood]], ...] = (
+    lambda engine: engine.generate([1], Sampling(1)),
+    lambda engine: engine.choose([1], [2]),
+    lambda engine: engine.log_probabilities([1], [2]),
+)
+
+
+async def _sample(engines: Mapping[Role, Engine], order: tuple[Role, ...]) -> list[Generation | Choice | Likelihood]:
+    return [await ask(engines[role]) for role, ask in zip(order, itertools.cycle(_REQUESTS), strict=False)]
 
 
 async def test_never_two_engines_at_work_and_a_batch_of_one_works_together() -> None:

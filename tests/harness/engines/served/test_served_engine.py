@@ -362,7 +362,7 @@ async def test_a_given_text_has_its_log_probabilities(fake: FakeServer) -> None:
         assert likelihood.prompt_tokens == len(question) + len(given)
         if fake.kind != "llama.cpp":  # there every token is asked for, and a rare one has its own number in this fake
             assert likelihood.token_logprobs == pytest.approx([-0.01 * token for token in given])
-        with pytest.raises(RequestRefused):
+        with pytest.raises(RequestRefused, match="a continuation of 0 tokens"):
             await engine.log_probabilities(question, [])
 
 
