@@ -135,6 +135,13 @@ def entropy_bound(logprobs: Iterable[float]) -> float:
     return -sum(math.exp(x) * x for x in known) - (rest * math.log(rest) if rest > 0 else 0.0)
 
 
+def ranked_entropy(logprobs: Sequence[float], num_ranked: int) -> float:
+    """Return the bound from the `num_ranked` most probable tokens. Raises VerdictUnavailable where some are missing."""
+    if len(logprobs) < num_ranked or not all(map(math.isfinite, logprobs)):
+        raise VerdictUnavailable(f"{len(logprobs)} log-probabilities of a token instead of {num_ranked}")
+    return entropy_bound(logprobs)
+
+
 Kind = Literal["named", "ranked"]
 
 

@@ -30,10 +30,9 @@ from harness.engine import (
     Role,
     Sampling,
     Timing,
-    VerdictUnavailable,
 )
 from harness.engines import calls, processes, vllm_plugin
-from harness.engines.calls import NUM_RANKED, Batches, CallClock, Calls, Kind, entropy_bound, gather_or_cancel
+from harness.engines.calls import NUM_RANKED, Batches, CallClock, Calls, Kind, gather_or_cancel, ranked_entropy
 from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings, batched_tokens
 from harness.engines.speculation import SAMPLING_FIELD, Speculation
@@ -513,13 +512,8 @@ def entropies(output: CompletionOutput, num_ranked: int) -> tuple[float, ...]:
 
     Raises VerdictUnavailable where a position lacks some of the `num_ranked` most probable tokens.
     """
-    bounds = []
-    for ranked in output.logprobs:
-        logprobs = [entry.logprob for entry in ranked.values()]
-        if len(logprobs) < num_ranked or not all(map(math.isfinite, logprobs)):
-            raise VerdictUnavailable(f"{len(logprobs)} log-probabilities of a token instead of {num_ranked}")
-        bounds.append(entropy_bound(logprobs))
-    return tuple(bounds)
+    lists = ([entry.logprob for entry in ranked.values()] for ranked in output.logprobs)
+    return tuple(ranked_entropy(logprobs, num_ranked) for logprobs in lists)
 
 
 def given_logprobs(

@@ -285,12 +285,14 @@ class VllmServer(Interface):
             skip_special_tokens=False,  # a stop string such as </think> may be one
             spaces_between_special_tokens=False,
         )
-        return body if logprobs is None else {**body, "logprobs": logprobs}
+        # Named by their ids: two tokens may have the same text.
+        return body if logprobs is None else {**body, "logprobs": logprobs, "return_tokens_as_token_ids": True}
 
     def reply(self, reply: Json) -> Reply:
         choice = field(reply, "choices", 0)
         ranked = field(choice, "logprobs", "top_logprobs")
-        tops = [list(top.values()) for top in ranked if isinstance(top, dict)] if isinstance(ranked, list) else None
+        rows = ranked if isinstance(ranked, list) else []
+        tops = [list(top.values()) if isinstance(top, dict) else [] for top in rows]
         logprobs = column(field(choice, "logprobs", "token_logprobs"))
         reason = field(choice, "finish_reason")
         finish = finish_of(reason, field(choice, "stop_reason"), reason)

@@ -23,7 +23,7 @@ from harness.engine import (
     VerdictUnavailable,
 )
 from harness.engines import calls
-from harness.engines.calls import NUM_RANKED, Batches, Calls, entropy_bound, gather_or_cancel
+from harness.engines.calls import NUM_RANKED, Batches, Calls, gather_or_cancel, ranked_entropy
 from harness.engines.registry import Capabilities
 from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress, api_key
@@ -227,12 +227,14 @@ class ServedEngine:
     def _completion(self, written: Written, sampling: Sampling) -> Completion:
         ids, number, logprobs = written.token_ids, len(written.token_ids), written.logprobs
         kept = ids[:-1] if written.finish == "eos" else ids
-        ranked = written.ranked if sampling.entropies else None
+        ranked = (written.ranked or ()) if sampling.entropies else None
+        if ranked is not None and len(ranked) != number:
+            raise VerdictUnavailable(f"{len(ranked)} lists of the most probable tokens instead of {number}")
         return Completion(
             *(kept, self.tokenizer.decode(kept), written.finish, number),
             mean_logprob=sum(logprobs) / number if logprobs and self.settings.mean_logprobs else None,
             token_logprobs=logprobs if sampling.token_logprobs else None,
-            entropies=None if ranked is None else tuple(entropy_bound(of_token) for of_token in ranked),
+            entropies=None if ranked is None else tuple(ranked_entropy(of_token, NUM_RANKED) for of_token in ranked),
         )
 
     def _cached(self, cached: int | None, prompt: Sequence[int]) -> int:

@@ -216,6 +216,9 @@ async def test_a_server_that_recovers_before_the_last_look_answers(vllm: FakeSer
         assert engine.restarts == 3, "its sample has no true latency"
 
 
+RANKED: Json = {f"token_id:{number}": -float(number + 1) for number in range(20)}
+
+
 def _with_choice(**changes: Any) -> Any:
     def edit(path: str, reply: dict[str, Any]) -> dict[str, Any]:
         return {**reply, "choices": [{**reply["choices"][0], **changes}]} if "choices" in reply else reply
@@ -351,6 +354,15 @@ async def test_token_log_probabilities_and_entropies_are_those_of_each_token(fak
         assert completion.entropies == pytest.approx([2 * math.log(2)] * completion.num_tokens, abs=1e-3)
         without = (await engine.generate(question, Sampling(12, 0.6, seed=3))).completions[0]
         assert (without.token_logprobs, without.entropies) == (None, None)
+
+
+@pytest.mark.parametrize("listed", [None, [], [{}, {}], [None, RANKED], [RANKED], [RANKED, {"token_id:5": -0.1}]])
+async def test_a_token_without_its_most_probable_tokens_has_no_entropy(vllm: FakeServer, listed: Json) -> None:
+    async with connected(vllm, logprobs=False) as engine:
+        logprobs = {"token_logprobs": [-1.0, -2.0], "top_logprobs": listed}
+        vllm.edits.append(_with_choice(finish_reason="length", token_ids=[1, 2], logprobs=logprobs))
+        with pytest.raises(VerdictUnavailable, match="instead of"):
+            await engine.generate([40], Sampling(2, entropies=True))
 
 
 async def test_a_given_text_has_its_log_probabilities(fake: FakeServer) -> None:
