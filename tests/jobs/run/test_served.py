@@ -226,7 +226,7 @@ def test_a_server_without_named_log_probabilities_has_a_second_way_or_is_refused
         named = ("--method", "vanilla", *COMMON, "--target", fake.url, "--target.tokenizer", str(folder))
         main([*named, "--dry-run", "--output", str(tmp_path)], standalone_mode=False)
         said = capsys.readouterr().out
-        assert "verdicts list the most probable tokens" in said
+        assert "no log-probabilities of named tokens" in said
         assert "target org/story on a server of vllm" in said
         fake.most_listed = 20
         assert "start vLLM with --max-logprobs -1" in refusal(*named)
