@@ -91,10 +91,7 @@ def _usual_engine() -> Engine:
 
 def _for_driver(named: str | None) -> list[str]:
     """Return the requirement on vLLM that a driver makes, and say which build it is. Raises InstallationFailed."""
-    cards = gpus.node_gpus()
-    driver = named or next((card.driver for card in cards if card.vendor == "nvidia" and card.driver), None)
-    if any(card.vendor == "amd" for card in cards) and named is None:
-        raise InstallationFailed("PyPI has vLLM for CUDA alone: install vLLM for ROCm as its documentation says")
+    driver = named or next((card.driver for card in gpus.node_gpus() if card.driver), None)
     if driver is None:
         _say("no driver is visible here; say that of the nodes to be sure: make venv ENGINE=gpu DRIVER=580.65")
         return []

@@ -41,8 +41,7 @@ def check_devices(question: Question) -> Iterator[Check]:
 def _gpus(question: Question) -> Iterator[Check]:
     cards = gpus.visible_gpus()
     if not cards:
-        text = "there is one, but neither nvidia-smi nor rocm-smi lists one that CUDA_VISIBLE_DEVICES admits"
-        yield failure("gpu", f"{text}: run these tools by hand")
+        yield failure("gpu", "there is one, but nvidia-smi lists none that CUDA_VISIBLE_DEVICES admits: run it by hand")
         return
     for card in cards:
         memory = f"{card.memory_bytes >> 20} MiB" if card.memory_bytes else "memory unknown"
@@ -74,7 +73,7 @@ try:
     count, capability = torch.cuda.device_count(), torch.cuda.get_device_capability(0)
 except Exception as error:  # whatever the driver raises is what is reported
     problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda,
                   "count": count, "capability": capability, "problem": problem}))
 """
 
@@ -84,10 +83,9 @@ def check_driver(question: Question) -> Iterator[Check]:
     if environment.accelerator() != "gpu" or not registry.capabilities(question.engine).runs_models:
         return
     cards = gpus.visible_gpus()
-    nvidia = [card for card in cards if card.vendor == "nvidia"]
-    if nvidia:
-        yield _driver(nvidia[0])
-    if any(card.is_exclusive for card in nvidia) and question.launch.method not in ("vanilla", "specdecode"):
+    if cards:
+        yield _driver(cards[0])
+    if any(card.is_exclusive for card in cards) and question.launch.method not in ("vanilla", "specdecode"):
         yield warning(
             "compute mode",
             "Exclusive_Process: a card serves one engine. Give draft and target cards of their own (--draft.gpus, "
@@ -147,7 +145,7 @@ def _torch(question: Question) -> Iterator[Check]:
         yield failure("torch on the gpu", result.problem)
         return
     answer = result.answer
-    built_for = f"CUDA {answer['cuda']}" if answer["cuda"] else f"ROCm {answer['hip']}" if answer["hip"] else "CPUs"
+    built_for = f"CUDA {answer['cuda']}" if answer["cuda"] else "CPUs"
     text = f"torch {answer['version']}, built for {built_for}"
     if answer["problem"] is not None:
         yield failure("torch on the gpu", f"{text}, cannot use it: {answer['problem']}")
