@@ -46,8 +46,8 @@ class Flag:
     metavar: str | None = None
     default: str | None = None
     """The default in words, where the value alone does not say it."""
-    brief: str | None = None
-    """What `--help` says of it, one of the flags that most people use; None: only `--help-all` lists it."""
+    is_common: bool = False
+    """Whether `--help` lists it, as most people use it; otherwise only `--help-all` does."""
     roles: tuple[Role, ...] = ROLES
     """The models that have it, of a model's setting."""
     alias: str | None = None
