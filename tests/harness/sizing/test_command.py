@@ -55,7 +55,7 @@ def test_a_method_and_problems_of_ones_own_are_sized(tmp_path: Path) -> None:
     [
         (("--method", "specot"), "--method specot: unknown; valid: vanilla, "),
         (("--method", "rsd"), "--reward: rsd needs a reward model"),
-        (("--method", "vanilla", "--draft", "qwq-32b"), "--draft qwq-32b: vanilla uses no such model; it uses: target"),
+        (("--method", "vanilla", "--draft", "qwq-32b"), "--draft: vanilla uses no such model; it uses: target"),
         (("--reward", "qwq-32b"), "--reward: speccot does not rate steps with a reward model"),
         (("--dataset", "nosuch"), "--dataset nosuch: unknown; valid: gsm8k, "),
         (("--dataset", "nosuch.jsonl"), "nosuch.jsonl: no such file"),
