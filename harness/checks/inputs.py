@@ -352,9 +352,8 @@ def _planned(sizing: RunSizing, cards: Sequence[Card], *, is_assumed: bool = Fal
         return
     for engine in plan.engines.values():
         yield ok(f"memory of the {engine.name}", engine_line(engine))
-    _, text = room_line(plan, sizing.concurrency, demands(sizing))
     fits = plan.num_samples >= max(1, _FEW * sizing.concurrency)
-    yield (ok if fits else warning)("samples that fit", text)
+    yield (ok if fits else warning)("samples that fit", room_line(plan, sizing.concurrency, demands(sizing)))
     yield from (warning("context", line) for line in short_contexts(sizing))
     if names := ", ".join(assumed_models(sizing)):
         yield ok(_SUBJECT, f"assumed: the sizes of {names}, whose config.json is not on this machine")

@@ -368,24 +368,24 @@ def engine_line(engine: EnginePlan) -> str:
     )
 
 
-def room_line(plan: Plan, concurrency: int, demands: Sequence[Demand]) -> tuple[bool, str]:
-    """Return whether all samples in flight fit at their greatest length, and a line that says how many do.
+def room_line(plan: Plan, concurrency: int, demands: Sequence[Demand]) -> str:
+    """Return a line that says how many of the samples in flight fit at their greatest length.
 
     Fewer fit still run: the worker admits as many as there is room for, and most samples stay below the token budget.
     """
     held = f"{counted(plan.num_samples, 'sample')} at the full token budget at once, {concurrency} in flight"
     where = describe_cards(plan.cards)
     if plan.num_samples >= concurrency:
-        return True, f"{held}, on {where}"
+        return f"{held}, on {where}"
     larger = next_larger(plan.cards, demands, more_than=plan.num_samples)
-    return False, f"{held}, on {where}" + (f"; {larger}" if larger else "")
+    return f"{held}, on {where}" + (f"; {larger}" if larger else "")
 
 
 def plan_lines(plan: Plan, concurrency: int, demands: Sequence[Demand]) -> Iterator[str]:
     """Yield the lines that a dry run prints."""
     for engine in plan.engines.values():
         yield f"{engine.name} {engine_line(engine)}"
-    yield room_line(plan, concurrency, demands)[1]
+    yield room_line(plan, concurrency, demands)
 
 
 _USUAL_CANDIDATES = 5

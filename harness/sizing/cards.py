@@ -256,7 +256,8 @@ def without_replaced(options: Options, typed: Options) -> dict[str, Any]:
 def _asked(sbatch: Options) -> CardType | None:
     """Return the cards of a job; of options for the same cards, those that sbatch goes by."""
     for option in _REQUESTS:
-        asked = _parse(option, sbatch[option]) if sbatch.get(option) else None
+        parse = parse_gres if option in _OF_GRES else parse_type
+        asked = parse(str(sbatch[option])) if sbatch.get(option) else None
         if asked is None:
             continue
         factor = 1
@@ -268,10 +269,6 @@ def _asked(sbatch: Options) -> CardType | None:
     if per_gpu := _number(sbatch, "ntasks-per-gpu"):
         return CardType(-(-(_number(sbatch, "ntasks") or 1) // per_gpu), None)
     return None
-
-
-def _parse(option: str, value: Option) -> CardType | None:
-    return parse_gres(str(value)) if option in _OF_GRES else parse_type(str(value))
 
 
 def _is_of_gpus(option: str, value: Option) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,7 +63,11 @@ def check(
             first, end = _accepted_spans()[benchmark.name]
             accepted[benchmark.name] = sum(_key(p) in own for p in theirs[first:end])
             theirs = [*theirs[:first], *theirs[end:]]
-        _refuse_shared(own, benchmark.name, theirs)
+        if shared := [(own[_key(p)], p.id) for p in theirs if _key(p) in own]:
+            raise TestQuestions(
+                f"{len(shared)} training problems are test questions of {benchmark.name} ({shared[0][0]} is "
+                f"{shared[0][1]}): leave them out with --skip and --problems"
+            )
     return Checked(tuple(compared), tuple(missing_benchmarks), {name: n for name, n in accepted.items() if n})
 
 
@@ -74,12 +78,3 @@ def _accepted_spans() -> Mapping[str, tuple[int, int]]:
 
 def _key(problem: Problem) -> str:
     return benchmarks.text_hash(problem.text.casefold())
-
-
-def _refuse_shared(own: dict[str, str], name: str, theirs: Iterable[Problem]) -> None:
-    shared = [(own[_key(p)], p.id) for p in theirs if _key(p) in own]
-    if shared:
-        raise TestQuestions(
-            f"{len(shared)} training problems are test questions of {name} ({shared[0][0]} is {shared[0][1]}): "
-            "leave them out with --skip and --problems"
-        )
