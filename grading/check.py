@@ -240,7 +240,7 @@ def main(
     or no dataset can be read.
     """
     from harness.problems import benchmarks, sources
-    from jobs.after.grading import gold_of
+    from jobs.finished.grading import gold_of
 
     if not names and (split or columns):
         raise click.UsageError("--split and --columns are for --dataset with a file or a dataset of the hub")

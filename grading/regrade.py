@@ -100,7 +100,7 @@ def main(
 
 def _regrade(run: RunFolder, workers: int | None) -> None:
     from grading import grader_version
-    from jobs.after.grading import finish
+    from jobs.finished.grading import finish
     from jobs.run.grades import find, grade_files, read_grades
 
     graded = finish(run, workers)

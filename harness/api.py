@@ -160,10 +160,11 @@ def results(
 
 
 def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool, is_waiting: bool) -> Run:
-    from jobs import launching, waiting
-    from jobs.after import warehouse
+    from jobs import after
+    from jobs.drive import drive, preview
+    from jobs.preparation import prepare
 
-    prepared = launching.prepare(launch_from(given), flattened(given))
+    prepared = prepare(launch_from(given), flattened(given))
     if console.quiet and prepared.code_notice:
         warnings.warn(prepared.code_notice, stacklevel=4)
     if prepared.cluster == "debug" and _has_running_loop():
@@ -172,12 +173,10 @@ def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool, is_waiti
             "running; leave cluster out, or choose local"
         )
     if is_dry:
-        launching.preview(prepared, console)
+        preview(prepared, console)
     else:
-        launching.start(prepared, console)
-        if is_waiting:
-            waiting.wait([prepared.run], console)
-    return Run(prepared.run.path, warehouse.database_of(prepared.run))
+        drive([[prepared]], console, waits=is_waiting)
+    return Run(prepared.run.path, after.database_of(prepared.run))
 
 
 def _plain(value: Any) -> Any:
@@ -231,8 +230,8 @@ def _has_running_loop() -> bool:
 @contextmanager
 def _errors_in_one_line() -> Iterator[None]:
     """Raise HarnessError in place of what a launch would print as one line."""
-    from jobs.command import launch_errors_in_one_line
-    from jobs.launching import LaunchFailed
+    from jobs.drive import LaunchFailed
+    from jobs.outcome import launch_errors_in_one_line
 
     try:
         with launch_errors_in_one_line():

@@ -20,7 +20,7 @@ _HASHED = (
     "harness",
     "grading",
     "jobs/work",
-    "jobs/after/grading.py",
+    "jobs/finished/grading.py",
     *(f"jobs/run/{name}.py" for name in (
         "endings", "grades", "journal", "own_files", "spec", "state", "trace_files",
     )),

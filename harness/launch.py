@@ -1,6 +1,6 @@
 """`python -m harness.launch`: run one method on one benchmark, on Slurm or on this machine.
 
-A command front: it parses the flags and makes one call. The orchestration is in `jobs.launching`, which is imported
+A command front: it parses the flags and makes one call. The orchestration is in `jobs.drive`, which is imported
 only once the flags are valid, so that `--help` and a mistyped value answer at once.
 """
 
@@ -21,10 +21,7 @@ from harness.settings.launch_settings import Launch
 from harness.settings.method_options import LaunchCommand
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from jobs.outcome import LaunchOutcome
-    from jobs.preparation import PreparedLaunch
     from jobs.run.folder import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets", "prompts", "speculators")
@@ -124,37 +121,28 @@ def _launch(
 ) -> RunFolder:
     from rich.console import Console
 
-    from jobs import launching
-    from jobs.after import tracking
-    from jobs.command import launch_errors_in_one_line
+    from jobs.drive import drive, preview
+    from jobs.finished import tracking
+    from jobs.outcome import launch_errors_in_one_line
+    from jobs.preparation import prepare
 
     console = Console(highlight=False, stderr=as_json)
     with launch_errors_in_one_line():
         if tracker:
             tracking.check(tracker)
-        prepared = launching.prepare(launch, typed)
+        prepared = prepare(launch, typed)
         known.run = prepared.run
         known.notices = [prepared.code_notice] if prepared.code_notice else []
         if tracker and prepared.cluster == "slurm" and not wait:
             raise click.UsageError(f"--tracker {tracker}: on Slurm it needs --wait, which waits for the result")
-        is_ended = _carry_out(prepared, console, is_dry=is_dry, wait=wait)
-        if tracker and is_ended:
+        if is_dry:
+            preview(prepared, console)
+            return prepared.run
+        drive([[prepared]], console, waits=wait)
+        if tracker:
             tracking.send(prepared.run, tracker)
             console.print(f"Sent to {tracker}.")
     return prepared.run
-
-
-def _carry_out(prepared: PreparedLaunch, console: Console, *, is_dry: bool, wait: bool) -> bool:
-    """Return whether the run has ended."""
-    from jobs import launching, waiting
-
-    if is_dry:
-        launching.preview(prepared, console)
-        return False
-    launching.start(prepared, console)
-    if wait:
-        waiting.wait([prepared.run], console)
-    return wait or prepared.cluster != "slurm"
 
 
 def _print_list(what: str) -> None:

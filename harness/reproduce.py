@@ -92,7 +92,7 @@ def main(context: click.Context, /, **values: Any) -> None:
     method and a column for each dataset. Flags of harness.launch override the suite's.
     """
     from jobs.cli.examples import SUITES
-    from jobs.command import launch_errors_in_one_line
+    from jobs.outcome import launch_errors_in_one_line
     from warehouse.suites import published_suites
 
     if values["listing"]:
@@ -121,7 +121,7 @@ def main(context: click.Context, /, **values: Any) -> None:
 def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from jobs.command import launch_errors_in_one_line
+    from jobs.outcome import launch_errors_in_one_line
     from warehouse.suites.suite_plans import print_costs
 
     if values["name"] is not None:

@@ -38,7 +38,7 @@ def main() -> None:
 
 def _command(task: Task, text: str) -> OneLineErrors:
     def train(**values: Any) -> None:
-        from jobs.command import launch_errors_in_one_line
+        from jobs.outcome import launch_errors_in_one_line
 
         if find_spec("peft") is None:
             raise click.UsageError("training needs peft: pip install 'speculative-reasoning-harness[train]'")
@@ -70,7 +70,7 @@ def _align(request: TrainingRequest) -> None:
     from harness.training.session import Session
     from harness.training.training_examples import alignment_examples, chain_loss
     from harness.weights.tokenizer import HFTokenizer
-    from jobs.after.training_data import target_chains
+    from jobs.finished.training_data import target_chains
 
     settings = request.settings
     tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(target.path, target.revision)
@@ -97,7 +97,7 @@ def _select(request: TrainingRequest) -> None:
     from harness.training.session import Session
     from harness.training.training_examples import LOSSES, selection_examples
     from harness.weights.tokenizer import HFTokenizer
-    from jobs.after.training_data import graded_drafts
+    from jobs.finished.training_data import graded_drafts
     from warehouse.candidates import grade_candidates
 
     grade_candidates(run)
@@ -130,7 +130,8 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     from rich.console import Console
 
     from harness.training import contamination
-    from jobs import launching
+    from jobs.drive import drive, preview
+    from jobs.preparation import prepare
     from jobs.run import endings
     from jobs.run.folder import RunFolder
     from jobs.run.folder_name import run_path
@@ -149,11 +150,11 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     contamination.check(chosen, launch.data_dir, accepts_test_questions=accepts)
     _print_plan(request, f"{request.num_problems} problems after skipping {request.num_skipped}")
     console = Console(highlight=False)
-    prepared = launching.prepare(launch)
+    prepared = prepare(launch)
     if request.dry_run:
-        launching.preview(prepared, console)
+        preview(prepared, console)
         return None
-    run = launching.start(prepared, console)
+    [run] = drive([[prepared]], console)
     if unfinished := endings.num_unfinished(run):
         click.echo(f"{unfinished} samples are not finished yet. When they are, run the same command again to train.")
         return None
@@ -166,7 +167,7 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, Mo
     Raises ValueError where it is no training data.
     """
     from harness.training import contamination
-    from jobs.after.training_data import check
+    from jobs.finished.training_data import check
     from jobs.run.state import compact
 
     check(run, request.task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jobs.arguments import RunCommands
-from jobs.cli import examples, launches, nights, probing, results, watch, workers
+from jobs.cli import examples, launches, results, watch, workers
 
 
 @click.group(cls=RunCommands)
@@ -21,11 +21,11 @@ for _command in (
     workers.cancel,
     workers.resume,
     workers.retry_failed,
-    nights.nightly,
+    launches.nightly,
     launches.launch_suite,
     results.lossless,
     results.score,
-    probing.probe,
+    launches.probe,
     results.target_logprob,
     results.finalize,
     examples.example,

@@ -36,7 +36,7 @@ from harness.gpus import visible_gpus
 from harness.settings.launch_settings import PartialLaunch
 from harness.sizing.card_plan import ModelFiles
 from harness.weights import models
-from jobs.after.grading import finished_samples
+from jobs.finished.grading import finished_samples
 from jobs.run.endings import by_shard
 from jobs.run.folder import RunFolder
 from jobs.run.state import read_state

@@ -16,7 +16,7 @@ from grading.grade import Gold
 from harness.cli.program import typed
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
-from jobs.after.grading import gold_of
+from jobs.finished.grading import gold_of
 
 MOST_GRADED = 2_000
 """Golds that a launch grades, spread over the dataset: a second or two; sentences take longer than answers do."""

@@ -1,4 +1,4 @@
-"""What `--json` prints of runs: the outcome of a launch, a suite or a night on one line, and the status of runs."""
+"""How the commands end: errors in one line with an exit code, and with `--json` the outcome on one line."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ import click
 import orjson
 from pydantic import JsonValue
 
+from grading import GraderFailed
 from harness.cli import exit_codes, permissions
-from jobs.after import warehouse
+from harness.engine import EngineDied
+from harness.problems import benchmarks
+from harness.weights import models
+from jobs import after
+from jobs.arguments import file_errors_in_one_line
+from jobs.drive import LaunchFailed
+from jobs.finished.tracking import NotTracked
 from jobs.run.folder import RunFolder
+from jobs.slurm.client import SlurmError, SlurmRejected
 from jobs.watch.listing import listed
 from jobs.watch.status import RunStatus
 
@@ -91,7 +99,7 @@ class NightOutcome:
 
 def _of_run(run: RunFolder) -> dict[str, JsonValue]:
     path = run.path
-    outcome = {"run": str(path), "run_id": path.name, "database": str(warehouse.database_of(run))}
+    outcome = {"run": str(path), "run_id": path.name, "database": str(after.database_of(run))}
     if not run.exists():
         return {**outcome, "state": "not begun"}
     [listing] = [asdict(found) for found in listed([run])]
@@ -149,3 +157,43 @@ def of_status(status: RunStatus, run: RunFolder) -> dict[str, JsonValue]:
         "states": dict(status.states),
         "shards": shards,
     }
+
+
+@contextmanager
+def slurm_errors_in_one_line(submitted: str) -> Iterator[None]:
+    """Turn an error from Slurm into one line that names what was `submitted`, such as "the run".
+
+    The exit code is 2 where sbatch rejected the job as it was asked for, 1 where Slurm failed or did not answer.
+    """
+    try:
+        yield
+    except SlurmRejected as rejection:
+        raise click.UsageError(f"Slurm rejected {submitted}: {rejection}") from rejection
+    except SlurmError as error:
+        raise click.ClickException(f"{submitted} was not submitted, because Slurm failed: {error}") from error
+
+
+@contextmanager
+def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
+    """Turn the errors of planning and starting a launch into one line each.
+
+    The exit code is 2 where the input was wrong, the warehouse cannot be used or sbatch rejected the job; it is 1 where
+    Slurm, workers or the grader failed, or a file cannot be written. An interrupt goes on, with a line on how to
+    resume.
+    """
+    try:
+        with file_errors_in_one_line(), slurm_errors_in_one_line(submitted):
+            yield
+    except KeyboardInterrupt:
+        click.echo("Interrupted. What is finished is kept, and the same command resumes.", err=True)
+        raise
+    except (EngineDied, GraderFailed, LaunchFailed, NotTracked) as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise click.ClickException(str(error)) from error  # of a library that found no files of the model
+    except after.WarehouseFailed as error:  # as the warehouse's own commands do
+        raise click.UsageError(str(error)) from error
+    except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as error:
+        raise click.UsageError(str(error)) from error

@@ -6,7 +6,7 @@ Library code: it raises; only a command exits.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,7 @@ from harness.engines import calls, placement
 from harness.plural import counted
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.cards import Option, cards_of_worker
-from jobs import golds
-from jobs.after import warehouse
+from jobs import after, golds
 from jobs.run import codes, engine_installed, launch_checks, locks
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
@@ -30,7 +29,6 @@ from jobs.slurm import profiles
 from jobs.slurm.python_command import names_own_python
 from jobs.submission.submit import num_cards, resolve
 from jobs.timing import folder as timings
-from jobs.timing import request
 
 NO_TARGET = (
     "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
@@ -54,6 +52,8 @@ class PreparedLaunch:
     """What is to be said of the code that worked on the run before; None where it is this code."""
     target_of: RunFolder | None = None
     """The run whose target reads this one's chains once all have ended; None: its own does, or none is asked to."""
+    write_points: Callable[[], None] | None = None
+    """Writes the points of a probe into its run folder; None: it is no probe."""
 
     @property
     def num_shards(self) -> int:
@@ -68,7 +68,7 @@ class PreparedLaunch:
     @cached_property
     def num_to_time(self) -> int:
         """The number of samples that are still to be timed one at a time; read once."""
-        return request.num_left(self.launch.latency_sample, self.run)
+        return timings.num_left(self.launch.latency_sample, self.run)
 
     @property
     def is_work_left(self) -> bool:
@@ -79,11 +79,16 @@ class PreparedLaunch:
     def forecast(self) -> Forecast | None:
         """What the rest is likely to take; None: nothing tells."""
         own = so_far(self.run, self._num_finished, self.num_left) if self._num_finished and self.num_left else None
-        return warehouse.forecast(self.run, self.launch, self.plan.spec, self.num_left, own, self.num_to_time)
+        return after.forecast(self.run, self.launch, self.plan.spec, self.num_left, own, self.num_to_time)
 
     @cached_property
     def _num_finished(self) -> int:
         return self.run.num_planned() - num_unfinished(self.run, whole=False) if self.run.exists() else 0
+
+
+def distinct(launches: Iterable[PreparedLaunch]) -> list[PreparedLaunch]:
+    """Return launches without those of a run that another one has: the same flags twice are one run."""
+    return list({prepared.run.path: prepared for prepared in launches}.values())
 
 
 def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
@@ -117,13 +122,13 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
             planned.notices.extend(golds.check(launch, planned.problems))
     if launch.target_logprobs and planned.spec.target is None:
         planned.notices.append(NO_TARGET)
-    request.check(launch.latency_sample, planned.spec, run)
+    timings.check_request(launch.latency_sample, planned.spec, run)
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
     prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
-    database = warehouse.database_of(prepared.run)
+    database = after.database_of(prepared.run)
     if database.exists():  # hours of work end in it
-        warehouse.check(database)
+        after.check(database)
     return prepared
 
 

@@ -13,14 +13,14 @@ latency-sample = 100              # its latency with one sample in flight, from 
 
 [[run]]
 method = "speccot"
-drafts = [3, 5]                   # a list: one run for each value (jobs.sweeps)
+drafts = [3, 5]                   # a list: one run for each value; of several lists, for every combination
 row = "SpecCoT"                   # its name in the suite's table (python -m harness.reproduce FILE)
 
 [latency]                         # every run once more, with one sample in flight and these flags
 limit = 12
 
 [probe]                           # what accepted and refused drafts were worth, once the runs are finished
-points = 100                      # see jobs.probing.settings
+points = 100                      # see jobs.probe.ProbeSettings
 
 [nightly]                         # only `jobs nightly` reads this: see NightSettings
 recoveries = 5
@@ -32,33 +32,46 @@ mail-type = "FAIL"
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from shlex import quote
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rich.console import Console
 
+from harness.cli.program import typed
 from harness.cli.toml_file import read_toml
 from harness.methods import defaults
 from harness.methods.parameters import parameter_names
 from harness.methods.references import resolve
 from harness.plural import counted
 from harness.settings import layers
+from harness.settings.declaration import ROLES, settings_of
 from harness.settings.launch_settings import Launch
-from harness.settings.roles import flattened
+from harness.settings.roles import ROLE_SETTINGS, flattened
 from harness.sizing.cards import without_replaced
-from jobs import costs, launching, launching_several, sweeps
-from jobs.preparation import PreparedLaunch
-from jobs.probing import settings as probing
-from jobs.probing.settings import ProbeSettings
-from jobs.run.folder import RunFolder
+from jobs import after, launch_plan, preparation, probe
+from jobs.drive import Schedule, drive
+from jobs.launch_plan import print_plan
+from jobs.outcome import SuiteOutcome
+from jobs.preparation import NO_TARGET, PreparedLaunch, distinct
+from jobs.probe import ProbeSettings
+from jobs.run import submissions
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
+_REPEATED = {
+    "parameter",
+    *(name for name, setting in settings_of(Launch).items() if setting.is_repeated),
+    *(name for name, one in ROLE_SETTINGS.items() if one.setting.is_repeated),
+}
+"""Flags that take several values at once, so that a list of them is one setting."""
+_Table = TypeVar("_Table", bound=BaseModel)
 
 
 class BadSuite(ValueError):
@@ -105,8 +118,8 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
         raise BadSuite(str(error)) from error
     runs, latency = content.pop("run", []), content.pop("latency", None)
     try:
-        nightly = probing.from_table(NightSettings, "nightly", content.pop("nightly", {}))
-        probe = probing.from_table(ProbeSettings, "probe", content.pop("probe")) if "probe" in content else None
+        nightly = _from_table(NightSettings, "nightly", content.pop("nightly", {}))
+        probed = _from_table(ProbeSettings, "probe", content.pop("probe")) if "probe" in content else None
     except ValueError as error:
         raise BadSuite(f"{path}: {error}") from error
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
@@ -131,7 +144,18 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
         output = content["output"] = str(overrides["output"])
     launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
-    return Suite(path.stem, Path(output), requests, nightly, rows, probe)
+    return Suite(path.stem, Path(output), requests, nightly, rows, probed)
+
+
+def _from_table(model: type[_Table], name: str, table: object) -> _Table:
+    """Validate a table of a suite's file. Raises ValueError with one line."""
+    try:
+        return model.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        known = f"; the keys are {', '.join(model.model_fields)}" if first["type"] == "extra_forbidden" else ""
+        raise ValueError(f"[{name}]: {place} {first['input']}: {first['msg']}{known}") from error
 
 
 def _check_latency(path: Path, latency: object) -> None:
@@ -188,8 +212,42 @@ def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator
     if not (row is None or (isinstance(row, str) and row.strip())):
         raise ValueError("row: expected the name of a row of the suite's table")
     own = {name: value for name, value in run.items() if name != "row"}
-    for flags in sweeps.expanded(_flags(common, own)):
+    for flags in _expanded(_flags(common, own)):
         yield row, layers.with_files_beside(flags, folder)
+
+
+def _expanded(flags: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the flags of every run that a table stands for: one for every combination of the values of its lists.
+
+    The first list's values change slowest, and lists in the table `parameters` count too. Raises ValueError for an
+    empty list.
+    """
+    swept, inner = _swept(flags), _parameters(flags)
+    for (name, _), values in swept.items():
+        if not values:
+            raise ValueError(f"{name}: an empty list; valid: a value, or a list of the values to run")
+    for values in itertools.product(*swept.values()):
+        run, own = dict(flags), dict(inner)
+        for (name, is_parameter), value in zip(swept, values, strict=True):
+            (own if is_parameter else run)[name] = value
+        models = {str(role): run.pop(role) for role in ROLES if isinstance(run.get(role), Mapping)}
+        run |= flattened(models)
+        yield {**run, "parameters": own} if any(is_parameter for _, is_parameter in swept) else run
+
+
+def _swept(flags: Mapping[str, Any]) -> dict[tuple[str, bool], Sequence[Any]]:
+    """Return the lists of values by flag, and whether it is one of the table `parameters`."""
+    own = {(name, False): value for name, value in flags.items() if _is_swept(name, value)}
+    return own | {(name, True): value for name, value in _parameters(flags).items() if isinstance(value, list)}
+
+
+def _parameters(flags: Mapping[str, Any]) -> Mapping[str, Any]:
+    parameters = flags.get("parameters")
+    return parameters if isinstance(parameters, Mapping) else {}
+
+
+def _is_swept(name: str, value: object) -> bool:
+    return isinstance(value, list) and name.replace("-", "_") not in _REPEATED
 
 
 def _overridden(flags: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -222,47 +280,98 @@ def prepare(
     """
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
     changes = {**({"tag": tag} if tag else {}), **({"accept_code_change": True} if accept_code_change else {})}
-    prepared = [launching.prepare(request.changed(**changes) if changes else request) for request in launches]
-    return launching_several.assigned_targets(prepared)
+    return _with_assigned_targets([preparation.prepare(request.changed(**changes)) for request in launches])
+
+
+def _with_assigned_targets(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
+    """Let the target of the other launches read the chains of those that ask for it and have none.
+
+    Nothing changes on Slurm, where this process has no GPU, and where the others have several targets or none: their
+    notice says what to do.
+    """
+    targets = {other.plan.spec.target.fingerprint: other.run for other in launches if other.plan.spec.target}
+    if len(targets) != 1:
+        return list(launches)
+    [target_of] = targets.values()
+    return [
+        replace(
+            prepared,
+            launch=prepared.launch.changed(target_logprobs=False),  # its workers have no target
+            plan=replace(prepared.plan, notices=[line for line in prepared.plan.notices if line != NO_TARGET]),
+            target_of=target_of,
+        )
+        if prepared.launch.target_logprobs and prepared.plan.spec.target is None and prepared.cluster != "slurm"
+        else prepared
+        for prepared in launches
+    ]
 
 
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
     """Print what each run of a suite would do, how many samples are left, and what they are likely to take.
 
-    Writes nothing. Raises costs.OverBudget.
+    Writes nothing. Raises launch_plan.OverBudget.
     """
+    launches = distinct(launches)
     for prepared in launches:
-        launching.print_plan(prepared, console, is_preview=True)
+        print_plan(prepared, console, is_preview=True)
         planned = counted(prepared.plan.spec.num_samples, "sample")
         console.print(f"  {prepared.num_left} of {planned} left{_to_time(prepared.num_to_time)}", highlight=False)
     num_left = sum(prepared.num_left for prepared in launches)
     num_samples = counted(sum(prepared.plan.spec.num_samples for prepared in launches), "sample")
     to_time = _to_time(sum(prepared.num_to_time for prepared in launches))
-    console.print(costs.total(launches), soft_wrap=True)
+    console.print(launch_plan.total(launches), soft_wrap=True)
     console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{to_time}")
-    costs.check(launches)
+    launch_plan.check_budget(launches)
 
 
 def _to_time(number: int) -> str:
     return f", {counted(number, 'sample')} to be timed alone" if number else ""
 
 
-def launch(
-    suite: Suite, tag: str | None, only: Sequence[int] | None = None, *, accept_code_change: bool = False
-) -> list[RunFolder]:
-    """Launch every run of a suite, or some by number, under a tag; all are planned before the first is started.
+def rounds(launches: Sequence[PreparedLaunch], settings: ProbeSettings | None, console: Console) -> Schedule:
+    """Return the rounds of a suite: its runs, which are all planned before the first is started, then their probes."""
+    return itertools.chain([launches], probe.rounds(launches, settings, console))
 
-    `accept_code_change`: whether to go on with runs that other code began. Runs that can share engines follow
-    each other. Returns the run folders in the order of the suite.
 
-    Raises what planning and starting a launch raise (see `jobs.launching`).
+def carry_out(
+    known: SuiteOutcome,
+    suite: Suite,
+    tag: str | None,
+    *,
+    is_dry: bool = False,
+    waits: bool = False,
+    accept_code_change: bool = False,
+) -> None:
+    """Launch the runs of a suite, probe them where it asks for it, and compare them, also where a probe fails.
+
+    On Slurm, unless it `waits`, it says how to compare them. `known` is filled as it goes. Raises what planning and
+    driving launches raises (see `jobs.drive`).
     """
-    return start(prepare(suite, tag, only, accept_code_change=accept_code_change))
-
-
-def start(launches: Sequence[PreparedLaunch]) -> list[RunFolder]:
-    """Launch the planned runs of a suite, as `launch` does."""
     console = Console(highlight=False)
-    if any(map(costs.is_said, launches)):
-        console.print(costs.total(launches), soft_wrap=True)
-    return launching_several.start_several(launches, console)
+    launches = distinct(prepare(suite, tag, accept_code_change=accept_code_change))
+    known.runs = [prepared.run for prepared in launches]
+    if is_dry:
+        preview(launches, console)
+        if suite.probe is not None:
+            console.print(probe.in_words(launches, suite.probe), soft_wrap=True)
+        return
+    drive([launches], console, waits=waits)
+    page = suite.output / f"{suite.name}.html"
+    is_ended = waits or not any(submissions.read(run) for run in known.runs)
+    try:
+        drive(probe.rounds(launches, suite.probe, console), console, waits=waits)
+    except Exception:
+        if is_ended:
+            _compare(known, page)
+        raise
+    if is_ended:
+        _compare(known, page)
+        return
+    folders = " ".join(quote(str(run.path)) for run in known.runs)
+    print(f"Once their jobs have ended:\n  {typed('warehouse.compare')} {folders}")
+    print(f"  {typed('warehouse.report')} {folders} -o {quote(str(page))}")
+
+
+def _compare(known: SuiteOutcome, page: Path) -> None:
+    after.compare_and_report(known.runs, page)
+    known.report = page

@@ -33,7 +33,7 @@ FRONTS = {
 COMMANDS = "harness.cli.command"
 """What every command is made with: any package may import it."""
 
-UPWARD = {"harness.api", "jobs.after.warehouse"}
+UPWARD = {"harness.api", "jobs.after"}
 """The calls for Python, which are to a script what the commands are to a shell, and the only module in jobs that
 imports the warehouse. No other module imports upward: a stale entry fails the tests."""
 
@@ -50,8 +50,8 @@ DOORS = {
     "inspect_ai": {"warehouse/inspect_log.py"},
     "junitparser": {"warehouse/nightly/verdict.py"},
     "matplotlib": {"warehouse/report/paper_charts.py"},
-    "mlflow": {"jobs/after/tracking.py"},
-    "wandb": {"jobs/after/tracking.py"},
+    "mlflow": {"jobs/finished/tracking.py"},
+    "wandb": {"jobs/finished/tracking.py"},
     "httpx": {"harness/engines/served/connection.py"},
     "peft": {"harness/training/tuning.py"},
 }

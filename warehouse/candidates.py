@@ -31,7 +31,7 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
     """
     from grading import Submission, Ungraded, grade_many, graded, grader_version
     from harness.prompts import THINK_END
-    from jobs.after.grading import gold_of
+    from jobs.finished.grading import gold_of
     from jobs.run import own_files, trace_files
     from jobs.run.grades import file_name
 

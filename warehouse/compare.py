@@ -48,7 +48,7 @@ def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -
 @click.option("--k", "ks", metavar="K,K…", callback=_ks, help="Add pass@K, and maj@K with --maj.")
 @click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, else all samples]")
 @click.option(
-    "--all", "is_complete", is_flag=True, help="Every column, with tests, MDE and re-run SE, as files always have."
+    "--all", "is_complete", is_flag=True, help="Every column, with tests, MDE and re-run SE, and all that differs."
 )
 @click.option("--force", is_flag=True, help="Compare latency even if hardware or settings differ.")
 @database_option()
@@ -73,7 +73,7 @@ def main(
     """Compare runs, paired by problem. RUN: a run id, a prefix of one, or a run folder.
 
     A table on standard output has what a person reads first: accuracy, difference, whether the run is not worse, and
-    speed-up. Files and the other formats are always complete.
+    speed-up. LaTeX has what a paper prints. --all: every column; the other formats are always complete.
     """
     from warehouse.comparison.contrasts import Settings, compare_runs
     from warehouse.comparison.written import write
@@ -89,7 +89,7 @@ def main(
         wait_seconds=wait_seconds,
     )
     with open_output(output) as out:
-        write(comparison, out, shape, is_brief=output is None and not is_complete)
+        write(comparison, out, shape, is_brief=not is_complete and (output is None or shape == "latex"))
 
 
 if __name__ == "__main__":

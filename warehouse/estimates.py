@@ -1,18 +1,20 @@
-"""The table `estimate`: every estimate of a run, or of a run and a run of the target alone, with its interval.
+"""The tables `estimate` and `interval`: every number of a run, or of a run and a run of the target alone.
 
-`bring_up_to_date` is called at the end of every load. A sample has a result as `comparison.outcomes` says: it is
-finished and graded; an error needs no grade, unless that version has other samples of the run left to grade.
-Speed-ups are paired by problem and by sample: a sample that one run has not finished is left out of the other as
-well, because long chains finish last. Intervals within the two runs are stored beside those that cover the run factor,
-because the factor changes with every run that is repeated.
+`bring_up_to_date` is called at the end of every load. Measures that are ratios of sums over problems are computed as
+warehouse/measures.py says (`of_problems`), the others by the functions here. A sample has a result as
+`comparison.outcomes` says: it is finished and graded; an error needs no grade, unless that version has other samples of
+the run left to grade. Speed-ups are paired by problem and by sample: a sample that one run has not finished is left out
+of the other as well, because long chains finish last. Their intervals within the two runs are stored beside those that
+cover the run factor, because the factor changes with every run that is repeated.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby, pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,45 +23,19 @@ from numpy.typing import NDArray
 from warehouse import latency_at_one
 from warehouse.database import Connection, Record, columns, rows, transaction
 from warehouse.latency_at_one import TimedRun
+from warehouse.measures import MEASURES, Measure, Source
 from warehouse.pairs import run_factors
 from warehouse.statistics import probes
 from warehouse.statistics.bounded import accuracy
 from warehouse.statistics.intervals import Counts, Floats, Interval, mean_t, rerun_standard_error
 from warehouse.statistics.probes import Points
-from warehouse.statistics.ratios import geometric_mean_ratio, mean_of, ratio_of_means
 from warehouse.statistics.run_factor import between_runs
 from warehouse.statistics.samples import maj_at_k, pass_at_k
-from warehouse.statistics.shares import on_logit, share
+from warehouse.statistics.shares import on_logit
 from warehouse.statistics.two_phase import mean_interval
 
-_TYPES = {
-    "k": pa.int32(), "n": pa.int64(), "num_samples": pa.int64(), "estimate": pa.float64(),
-    "standard_error": pa.float64(), "low_95": pa.float64(), "high_95": pa.float64(),
-    "rerun_standard_error": pa.float64(), "run_factor": pa.float64(),
-}  # fmt: skip
-NO_INTERVAL = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """An estimate of a run, or of a run and a run of the target alone; sql/tables/estimate.sql has its fields."""
-
-    run_id: str
-    metric: str
-    n: int
-    estimate: float
-    standard_error: float | None
-    low_95: float | None
-    high_95: float | None
-    interval_kind: str
-    baseline_run_id: str | None = None
-    grader_version: str | None = None
-    k: int | None = None
-    group_kind: str | None = None
-    group_value: str | None = None
-    rerun_standard_error: float | None = None
-    run_factor: float | None = None
-    num_samples: int | None = None
+LIKE_THESE, THESE_PROBLEMS, THESE_RUNS = "like these problems", "these problems", "these runs"
+"""Questions of intervals: the problems are a sample; the same problems again; without what differs between runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,57 +45,121 @@ class Subject:
     run_id: str
     grader_version: str | None = None
     baseline_run_id: str | None = None
+    role: str | None = None
     group_kind: str | None = None
     group_value: str | None = None
 
-    def estimate(
-        self,
-        metric: str,
-        n: int,
-        interval: Interval,
-        *,
-        k: int | None = None,
-        rerun_standard_error: float | None = None,
-        num_samples: int | None = None,
-    ) -> Estimate:
-        """Return the row of an interval over n problems."""
-        return Estimate(
-            self.run_id,
-            metric,
-            n,
-            interval.estimate,
-            interval.standard_error,
-            interval.low,
-            interval.high,
-            interval.kind,
-            self.baseline_run_id,
-            self.grader_version,
-            k,
-            self.group_kind,
-            self.group_value,
-            rerun_standard_error,
-            num_samples=num_samples,
-        )
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its intervals; sql/tables/estimate.sql has its fields."""
+
+    subject: Subject
+    measure: str
+    n: int
+    """Problems that it is over."""
+    interval: Interval
+    k: int | None = None
+    num_samples: int | None = None
+    missing: int | None = None
+    sums: tuple[float, float] | None = None
+    """Σx and Σy, of which it is the ratio."""
+    rerun_standard_error: float | None = None
+    """Over re-runs of the same problems."""
+    is_of_two_runs: bool = False
+    """Whether the interval holds within the two runs, and may have to cover the run factor as well."""
 
 
-_KEY = ("run_id", "baseline_run_id", "grader_version", "metric", "k", "group_kind", "group_value")
-_FORMER = f"""
-DELETE FROM estimate USING new_estimates AS new
-WHERE {" AND ".join(f"estimate.{name} IS NOT DISTINCT FROM new.{name}" for name in _KEY)}
+_KEY = ("run_id", "baseline_run_id", "grader_version", "measure", "role", "k", "group_kind", "group_value")
+_TYPES = (
+    {"k": pa.int32(), "n": pa.int64(), "num_samples": pa.int64(), "missing": pa.int64()}
+    | {name: pa.float64() for name in ("value", "num", "den", "low", "high", "standard_error", "rerun_standard_error")}
+    | {"is_of_two_runs": pa.bool_()}
+)
+_TEXTS = (*(name for name in _KEY if name != "k"), "unit", "method")
+_INSERT = f"""
+CREATE OR REPLACE TEMP TABLE new_estimate AS SELECT hash({", ".join(_KEY)}) AS id, * FROM new_rows;
+INSERT INTO estimate BY NAME SELECT * EXCLUDE (low, high, standard_error, rerun_standard_error, method, is_of_two_runs)
+FROM new_estimate;
+INSERT INTO interval BY NAME
+SELECT id AS estimate, run_id, '{LIKE_THESE}' AS question, low, high, standard_error, method FROM new_estimate
+UNION ALL BY NAME
+SELECT id AS estimate, run_id, '{THESE_RUNS}' AS question, low, high, standard_error, method FROM new_estimate
+WHERE is_of_two_runs
+UNION ALL BY NAME
+SELECT id AS estimate, run_id, '{THESE_PROBLEMS}' AS question, rerun_standard_error AS standard_error,
+    'none: standard error alone' AS method
+FROM new_estimate WHERE rerun_standard_error IS NOT NULL
 """
 
 
-def insert(connection: Connection, estimates: Sequence[Estimate], *, is_replacement: bool = False) -> None:
-    """Add rows to the table. is_replacement: the table may have other values of them, which are deleted."""
+def insert(connection: Connection, estimates: Sequence[Estimate]) -> None:
+    """Add rows to the tables."""
     if not estimates:
         return
-    names = list(Estimate.__dataclass_fields__)
-    schema = pa.schema([(name, _TYPES.get(name, pa.string())) for name in names])
-    connection.register("new_estimates", pa.Table.from_pylist([asdict(row) for row in estimates], schema))
-    if is_replacement:
-        connection.execute(_FORMER)
-    connection.execute("INSERT INTO estimate BY NAME SELECT * FROM new_estimates")
-    connection.unregister("new_estimates")
+    schema = pa.schema([*((name, pa.string()) for name in _TEXTS), *_TYPES.items()])
+    connection.register("new_rows", pa.Table.from_pylist([_row(one) for one in estimates], schema))
+    connection.execute(_INSERT)
+    connection.unregister("new_rows")
+
+
+def _row(one: Estimate) -> dict[str, object]:
+    found, (num, den) = one.interval, one.sums or (None, None)
+    return {
+        **{field.name: getattr(one.subject, field.name) for field in fields(Subject)},
+        **{name: getattr(one, name) for name in ("measure", "n", "k", "num_samples", "missing", "is_of_two_runs")},
+        "unit": MEASURES[one.measure].unit,
+        "value": found.estimate,
+        "num": num,
+        "den": den,
+        "low": found.low,
+        "high": found.high,
+        "standard_error": found.standard_error,
+        "rerun_standard_error": one.rerun_standard_error,
+        "method": found.kind,
+    }
+
+
+def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequence[Measure]) -> Iterator[Estimate]:
+    """Yield the estimates of runs under measures that are Σx/Σy over problems, as far as the runs have the data.
+
+    Runs whose steps were forgotten have no rates; their rows are kept as they were.
+    """
+    by_source: dict[Source, list[Measure]] = defaultdict(list)
+    for measure in measures:
+        for source in (measure.source, *([measure.by_role] if measure.by_role else [])):
+            by_source[source].append(measure)
+    for source, members in by_source.items():
+        keys = ["run_id", *source.keys]
+        values = [
+            f"({sql})::DOUBLE AS {name}{place}"
+            for place, measure in enumerate(members)
+            for name, sql in (("x", measure.x), ("y", measure.y), ("samples", measure.samples or "NULL"))
+        ]
+        sql = (
+            f"SELECT {', '.join([*keys, *values])} FROM {source.sql} "
+            f"WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) ORDER BY {', '.join(keys)}, problem_id"
+        )
+        found = columns(connection, sql, {"run_ids": list(run_ids)})
+        names = list(zip(*(found[key].tolist() for key in keys), strict=True))
+        starts = [place for place, name in enumerate(names) if place == 0 or repr(name) != repr(names[place - 1])]
+        for start, end in pairwise([*starts, len(names)]):
+            of: dict[str, Any] = {
+                key: None if value != value else value for key, value in zip(keys, names[start], strict=True)
+            }
+            subject = Subject(**of, group_kind=source.group)
+            for place, measure in enumerate(members):
+                x, y, samples = (found[f"{name}{place}"][start:end] for name in ("x", "y", "samples"))
+                is_kept = np.isfinite(x) & (y > 0)
+                if is_kept.any():
+                    x, y, samples = x[is_kept], y[is_kept], samples[is_kept]
+                    num_samples = int(samples.sum()) if measure.samples else None
+                    sums = float(x.sum()), float(y.sum())
+                    interval = measure.method(x, y)
+                    yield Estimate(subject, measure.name, len(x), interval, num_samples=num_samples, sums=sums)
+
+
+_STORED = [measure for measure in MEASURES.values() if measure.x is not None and measure.source.is_stored]
 
 
 _RESULT = """
@@ -199,7 +239,7 @@ def _of_version(row: Mapping[str, object]) -> Iterator[Estimate]:
     levels = row["levels"]
     assert isinstance(levels, list)
     for level in sorted(set(levels), key=lambda name: (name is not None, name)):
-        group = Subject(subject.run_id, version, None, "level", level)
+        group = Subject(subject.run_id, version, group_kind="level", group_value=level)
         of_level = counts.at(np.array([name == level for name in levels]))
         yield from _both(group, "accuracy", of_level, spreads=spreads)
     for k in range(1, int(counts.first_results.max()) + 1):
@@ -208,7 +248,7 @@ def _of_version(row: Mapping[str, object]) -> Iterator[Estimate]:
         if k == 1:
             solved = np.asarray(enough.first_right / enough.first_results, dtype=float)
         num_samples = int(enough.first_results.sum())
-        yield subject.estimate("pass_at_k", len(solved), accuracy(solved), k=k, num_samples=num_samples)
+        yield Estimate(subject, "pass_at_k", len(solved), accuracy(solved), k, num_samples)
 
 
 @dataclass(frozen=True)
@@ -248,11 +288,14 @@ def _both(subject: Subject, metric: str, counts: _Counts, *, spreads: bool) -> I
     if whole is None or num_results < total:
         whole = Interval(float(np.mean(counts.correct / counts.samples)), None, None, None, "none: samples are missing")
         of_whole = None
-    yield subject.estimate(metric, len(counts.samples), whole, k=most, rerun_standard_error=of_whole, num_samples=total)
+    yield Estimate(
+        subject, metric, len(counts.samples), whole, most, total, total - num_results, rerun_standard_error=of_whole
+    )
     if result is not None:
-        yield subject.estimate(
-            f"graded_{metric}", len(present.scores), result, k=most, rerun_standard_error=rerun, num_samples=num_results
-        )
+        yield Estimate(
+            subject, f"graded_{metric}", len(present.scores), result, most, num_results, total - num_results,
+            rerun_standard_error=rerun,
+        )  # fmt: skip
 
 
 def _majority(subject: Subject, ballots: Sequence[Mapping[str, object]]) -> Estimate:
@@ -264,7 +307,7 @@ def _majority(subject: Subject, ballots: Sequence[Mapping[str, object]]) -> Esti
         assert isinstance(votes, list)
         assert isinstance(is_right, list)
         scores.append(maj_at_k(votes, is_right, int(str(ballot["abstained"])), k))
-    return subject.estimate("maj_at_k", len(scores), accuracy(np.array(scores)), k=k, num_samples=k * len(scores))
+    return Estimate(subject, "maj_at_k", len(scores), accuracy(np.array(scores)), k, k * len(scores))
 
 
 def _counts(values: object) -> Counts:
@@ -272,76 +315,34 @@ def _counts(values: object) -> Counts:
     return np.array(values, dtype=np.int64)
 
 
-_ACCEPTANCE = """
-WITH problem_sum AS (
-    SELECT run_id, problem_id, step_index, count(*) FILTER (decision_accepted) AS accepted, count(*) AS decisions
-    FROM step JOIN sample USING (run_id, sample_id)
-    WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) AND decision_kind IS NOT NULL
-    GROUP BY GROUPING SETS ((run_id, problem_id), (run_id, problem_id, step_index))
-)
-SELECT run_id, step_index, list(accepted ORDER BY problem_id) AS accepted,
-    list(decisions ORDER BY problem_id) AS decisions
-FROM problem_sum GROUP BY run_id, step_index ORDER BY run_id, step_index NULLS FIRST
-"""
-_LATENCIES = """
-SELECT run_id, list(latency_seconds ORDER BY problem_id) AS seconds, sum(num_samples)::BIGINT AS num_samples
-FROM problem_speed WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY run_id ORDER BY run_id
-"""
 _TIMED = """
 SELECT DISTINCT run_id FROM timing_sample WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) ORDER BY run_id
 """
 
 
-def rates(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
-    """Yield the rows of runs. Runs whose steps were forgotten have no rates; their rows are kept as they were."""
-    parameters: dict[str, object] = {"run_ids": list(run_ids)}
-    for row in rows(connection, _ACCEPTANCE, parameters):
-        yield _rate(row)
-    for row in rows(connection, _LATENCIES, parameters):
-        mean = mean_t(_floats(row["seconds"]))
-        interval = replace(mean, low=None if mean.low is None else max(0.0, mean.low))
-        num_samples = int(str(row["num_samples"]))
-        n = len(_floats(row["seconds"]))
-        yield Subject(str(row["run_id"])).estimate("latency_seconds", n, interval, num_samples=num_samples)
-    for row in rows(connection, _TIMED, parameters):
-        run = latency_at_one.read(connection, str(row["run_id"]))
+def alone(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
+    """Yield the mean latency with one sample in flight of runs with timing samples."""
+    for row in rows(connection, _TIMED, {"run_ids": list(run_ids)}):
+        run = latency_at_one.read(connection, row["run_id"])
         if run is not None:
             found = run.mean()
-            subject, mean = Subject(run.run_id), mean_interval(found)
-            yield subject.estimate(latency_at_one.MEAN, len(found.values.x), mean, num_samples=found.num_samples)
-
-
-def _rate(row: Record) -> Estimate:
-    """Return the fallback rate of a run, or its acceptance rate at a step of the chain."""
-    accepted, decisions = _floats(row["accepted"]), _floats(row["decisions"])
-    if row["step_index"] is None:
-        found = share(decisions - accepted, decisions)
-        return Subject(str(row["run_id"])).estimate("fallback_rate", len(decisions), found)
-    subject = Subject(str(row["run_id"]), None, None, "step", str(row["step_index"]))
-    return subject.estimate("acceptance_rate", len(decisions), share(accepted, decisions))
-
-
-def _floats(values: Sequence[float]) -> Floats:
-    return np.array(values, dtype=np.float64)
+            n, num_samples = len(found.values.x), found.num_samples
+            yield Estimate(Subject(run.run_id), latency_at_one.MEAN, n, mean_interval(found), num_samples=num_samples)
 
 
 _AREAS = """
 FROM auroc_total WHERE auroc IS NOT NULL AND run_id IN (SELECT unnest($run_ids::VARCHAR[]))
 ORDER BY run_id, grader_version, kind
 """
+_AREA = ("auroc", "standard_error", "degrees")
 
 
 def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
     """Yield the rows of runs; auroc_total has the areas, for every grader version."""
     for row in rows(connection, _AREAS, {"run_ids": list(run_ids)}):
-        subject = Subject(str(row["run_id"]), str(row["grader_version"]), None, "kind", str(row["kind"]))
-        area, error, degrees = (_number(row, name) for name in ("auroc", "standard_error", "degrees"))
-        yield subject.estimate("judge_auroc", int(str(row["num_problems"])), on_logit(area, error, degrees))
-
-
-def _number(row: Record, name: str) -> float:
-    """Return a number of a row, which is not a number where there is none."""
-    return float("nan") if row[name] is None else float(str(row[name]))
+        subject = Subject(row["run_id"], row["grader_version"], group_kind="kind", group_value=row["kind"])
+        area, error, degrees = (float("nan") if row[name] is None else row[name] for name in _AREA)
+        yield Estimate(subject, "judge_auroc", row["num_problems"], on_logit(area, error, degrees))
 
 
 _POINTS = """
@@ -373,13 +374,15 @@ def _rows_of(run_id: str, version: str | None, found: Sequence[Mapping[str, obje
     yield from _rates(subject, points)
     area = probes.area(points)
     if np.isfinite(area.estimate):
-        yield subject.estimate("probe_auroc", n, area, num_samples=len(points))
+        yield Estimate(subject, "probe_auroc", n, area, num_samples=len(points))
     for third in sorted({int(one) for one in points.third}):
-        yield from _rates(Subject(run_id, version, None, "third", str(third)), points.where(points.third == third))
+        of_third = replace(subject, group_kind="third", group_value=str(third))
+        yield from _rates(of_third, points.where(points.third == third))
     sign = -1.0 if found[0]["accepts_below"] else 1.0
     for threshold in _thresholds(str(found[0]["kind"]), points):
         accepted = points.rating >= threshold
-        yield from _rates(Subject(run_id, version, None, "threshold", f"{sign * threshold:g}"), points, accepted)
+        at = replace(subject, group_kind="threshold", group_value=f"{sign * threshold:g}")
+        yield from _rates(at, points, accepted)
 
 
 def _rates(subject: Subject, points: Points, accepted: probes.Flags | None = None) -> Iterator[Estimate]:
@@ -388,7 +391,7 @@ def _rates(subject: Subject, points: Points, accepted: probes.Flags | None = Non
     for name in ("false_acceptance", "false_rejection", "loss_of_accepted", "loss_of_refused"):
         interval = getattr(found, name)
         if np.isfinite(interval.estimate):
-            yield subject.estimate(f"probe_{name}", n, interval, num_samples=len(points))
+            yield Estimate(subject, f"probe_{name}", n, interval, num_samples=len(points))
 
 
 def _points(found: Sequence[Mapping[str, object]]) -> Points:
@@ -427,38 +430,35 @@ def of_numbers(ratings: Floats) -> list[float]:
     return sorted({float(f"{threshold:g}") for threshold in np.floor(found * scale + 1e-6) / scale})
 
 
-OWN, DISTANCE = "target_nats_per_token", "distance_from_target"
-"""Metrics: of a run alone, and of a run and its baseline."""
-_OWN = """
-WITH problem_mean AS (
-    SELECT run_id, problem_id, exact_sum(-logprob / num_tokens) / count(*) AS nats, count(*) AS num_samples
-    FROM sample_target_logprob WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY ALL
-)
-SELECT run_id, list(nats ORDER BY problem_id) AS nats, sum(num_samples)::BIGINT AS num_samples
-FROM problem_mean GROUP BY run_id ORDER BY run_id
-"""
-_OUTDATED = f"""
-DELETE FROM estimate WHERE metric = '{DISTANCE}' AND NOT EXISTS (
-    FROM distance_pair AS pair
-    WHERE pair.run_id = estimate.run_id AND pair.baseline_run_id = estimate.baseline_run_id)
-"""
-_PAIRS = "CREATE OR REPLACE TEMP TABLE distance_pair AS SELECT DISTINCT run_id, baseline_run_id FROM distance_baseline"
-_NEW = f"""
-CREATE OR REPLACE TEMP TABLE new_distance AS
-FROM distance_pair ANTI JOIN (SELECT run_id, baseline_run_id FROM estimate WHERE metric = '{DISTANCE}') AS known
+DISTANCE = "distance_from_target"
+_NEW_PAIRS = """
+CREATE OR REPLACE TEMP TABLE pair AS SELECT DISTINCT run_id, baseline_run_id FROM {view};
+DELETE FROM estimate WHERE baseline_run_id IS NOT NULL AND (measure = 'distance_from_target') = (
+    {view!r} = 'distance_baseline') AND (run_id, baseline_run_id) NOT IN (FROM pair);
+DELETE FROM interval WHERE estimate NOT IN (SELECT id FROM estimate);
+CREATE OR REPLACE TEMP TABLE new_pair AS
+FROM pair ANTI JOIN (SELECT run_id, baseline_run_id FROM estimate WHERE measure = {measure!r}) AS known
     USING (run_id, baseline_run_id)
 """
+
+
+def _has_new_pairs(connection: Connection, view: str, measure: str) -> bool:
+    """Delete the estimates of pairs of runs that a view no longer has, and make the table new_pair of those without."""
+    connection.execute(_NEW_PAIRS.format(view=view, measure=measure))
+    return bool(connection.execute("SELECT 1 FROM new_pair LIMIT 1").fetchall())
+
+
 _DIFFERENCES = """
 WITH planned AS (
     SELECT run_id, sample_id, sample_index, problem_id || ' ' || content_hash AS problem
     FROM sample JOIN problem USING (run_id, problem_id)
-    WHERE run_id IN (SELECT run_id FROM new_distance UNION SELECT baseline_run_id FROM new_distance)
+    WHERE run_id IN (SELECT run_id FROM new_pair UNION SELECT baseline_run_id FROM new_pair)
 ), chain AS (
     SELECT planned.*, -logprob / num_tokens AS nats
     FROM planned LEFT JOIN sample_target_logprob USING (run_id, sample_id)
 ), side AS (
-    SELECT *, true AS is_own, run_id AS own_id, baseline_run_id AS other_id FROM new_distance
-    UNION ALL SELECT *, false, baseline_run_id, run_id FROM new_distance
+    SELECT *, true AS is_own, run_id AS own_id, baseline_run_id AS other_id FROM new_pair
+    UNION ALL SELECT *, false, baseline_run_id, run_id FROM new_pair
 ), mean AS (
     SELECT side.run_id, side.baseline_run_id, is_own, chain.problem, exact_sum(nats) / count(*) AS nats
     FROM side JOIN chain ON chain.run_id = side.own_id AND chain.nats IS NOT NULL
@@ -473,42 +473,18 @@ GROUP BY ALL ORDER BY ALL
 """
 
 
-def distances(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
-    """Yield the rows of runs that are scored."""
-    for row in rows(connection, _OWN, {"run_ids": list(run_ids)}):
-        nats = _floats(row["nats"])
-        mean = mean_t(nats)
-        interval = replace(mean, low=None if mean.low is None else max(0.0, mean.low))
-        yield Subject(str(row["run_id"])).estimate(OWN, len(nats), interval, num_samples=int(str(row["num_samples"])))
-
-
 def bring_distances_up_to_date(connection: Connection) -> None:
     """Make the rows of pairs of runs those of the database as it is."""
-    for statement in (_PAIRS, _OUTDATED, _NEW):
-        connection.execute(statement)
-    if connection.execute("SELECT 1 FROM new_distance LIMIT 1").fetchall():
+    if _has_new_pairs(connection, "distance_baseline", DISTANCE):
         insert(connection, [_of_pair(row) for row in rows(connection, _DIFFERENCES)])
 
 
 def _of_pair(row: Record) -> Estimate:
-    differences = _floats(row["differences"])
+    differences = np.array(row["differences"], dtype=np.float64)
     subject = Subject(str(row["run_id"]), baseline_run_id=str(row["baseline_run_id"]))
-    return subject.estimate(DISTANCE, len(differences), mean_t(differences))
+    return Estimate(subject, DISTANCE, len(differences), mean_t(differences))
 
 
-WITHIN = "_within_runs"
-"""Ending of the metrics that do not cover the run factor."""
-_OUTDATED_SPEED_UPS = """
-DELETE FROM estimate WHERE baseline_run_id IS NOT NULL AND metric <> 'distance_from_target' AND NOT EXISTS (
-    FROM comparable AS pair
-    WHERE pair.run_id = estimate.run_id AND pair.baseline_run_id = estimate.baseline_run_id)
-"""
-_COMPARABLE = "CREATE OR REPLACE TEMP TABLE comparable AS SELECT run_id, baseline_run_id FROM comparable_baseline"
-_NEW_SPEED_UPS = """
-CREATE OR REPLACE TEMP TABLE new_pair AS
-FROM comparable ANTI JOIN (SELECT DISTINCT run_id, baseline_run_id FROM estimate WHERE metric = 'speed_up') AS known
-    USING (run_id, baseline_run_id)
-"""
 _TIMES = """
 WITH timed AS (
     SELECT run_id, sample_index, timed_sample.latency_seconds, emitted_tokens,
@@ -538,20 +514,17 @@ FROM (FROM mean WHERE is_own) AS own JOIN (FROM mean WHERE NOT is_own) AS base
 ORDER BY run_id, baseline_run_id, problem
 """
 _WITHIN = f"""
-SELECT own.*, other.run_factor AS former_factor
-FROM estimate AS own JOIN estimate AS other
-    ON (other.run_id, other.baseline_run_id) = (own.run_id, own.baseline_run_id)
-    AND other.metric || '{WITHIN}' = own.metric
-WHERE own.baseline_run_id IS NOT NULL ORDER BY own.run_id, own.baseline_run_id, own.metric
+SELECT id, estimate.run_id, value, low, high, standard_error, method, run_factor AS former_factor
+FROM estimate JOIN interval ON interval.estimate = id WHERE question = '{THESE_RUNS}' ORDER BY id
+"""
+_WIDEN = f"""
+UPDATE interval SET low = $low, high = $high, method = $method WHERE estimate = $id AND question = '{LIKE_THESE}'
 """
 
 
 def bring_speed_ups_up_to_date(connection: Connection) -> None:
     """Make the rows of pairs of runs those of the database as it is."""
-    connection.execute(_COMPARABLE)
-    connection.execute(_OUTDATED_SPEED_UPS)
-    connection.execute(_NEW_SPEED_UPS)
-    if connection.execute("SELECT 1 FROM new_pair LIMIT 1").fetchall():
+    if _has_new_pairs(connection, "comparable_baseline", "speed_up"):
         insert(connection, list(_of_new_pairs(connection)))
         insert(connection, list(_at_one(connection)))
     _widen(connection)
@@ -568,16 +541,16 @@ def _of_new_pairs(connection: Connection) -> Iterator[Estimate]:
             np.asarray(found[name][start:end], dtype=np.float64)
             for name in ("own_seconds", "own_tokens", "base_seconds", "base_tokens")
         )
-        speed_up = geometric_mean_ratio(base_seconds, own_seconds)
-        means = ratio_of_means(mean_of(base_seconds), mean_of(own_seconds))
-        for metric, interval in (("speed_up", speed_up), ("ratio_of_means", means)):
-            yield subject.estimate(metric, end - start, interval)
-            yield subject.estimate(metric + WITHIN, end - start, interval)
-        for metric, logs in (
-            ("rate_ratio", np.log(own_tokens / own_seconds) - np.log(base_tokens / base_seconds)),
-            ("chain_length_ratio", np.log(own_tokens / base_tokens)),
-        ):
-            yield subject.estimate(metric, end - start, _geometric_mean(logs))
+        compared = {
+            "speed_up": (own_seconds, base_seconds),
+            "ratio_of_means": (own_seconds, base_seconds),
+            "rate_ratio": (own_tokens / own_seconds, base_tokens / base_seconds),
+            "chain_length_ratio": (own_tokens, base_tokens),
+        }
+        for name, (own, base) in compared.items():
+            found_ratio = MEASURES[name].compared(own, base)
+            is_of_two_runs = name in ("speed_up", "ratio_of_means")
+            yield Estimate(subject, name, end - start, found_ratio, is_of_two_runs=is_of_two_runs)
 
 
 def _at_one(connection: Connection) -> Iterator[Estimate]:
@@ -591,44 +564,28 @@ def _at_one(connection: Connection) -> Iterator[Estimate]:
         found = latency_at_one.speed_up(own, base) if own and base else None
         if found is not None:
             subject = Subject(names[0], baseline_run_id=names[1])
-            yield subject.estimate(latency_at_one.SPEED_UP, found.n, found.ratio)
-            yield subject.estimate(latency_at_one.SPEED_UP + WITHIN, found.n, found.ratio)
-
-
-def _geometric_mean(logs: Floats) -> Interval:
-    return Interval(float(np.exp(np.mean(logs))), None, None, None, NO_INTERVAL)
+            yield Estimate(subject, latency_at_one.SPEED_UP, found.n, found.ratio, is_of_two_runs=True)
 
 
 def _widen(connection: Connection) -> None:
     """Have the intervals cover the run factors, where these have changed."""
     pairs = rows(connection, _WITHIN)
-    factors = run_factors(connection, sorted({str(row["run_id"]) for row in pairs}))
-    changed = []
+    factors = run_factors(connection, sorted({row["run_id"] for row in pairs}))
     for row in pairs:
-        factor = factors.get(str(row["run_id"]))
-        if row.pop("former_factor") != (factor.standard_deviation if factor else None):
-            within = Estimate(**row)
-            interval = Interval(
-                within.estimate, within.low_95, within.high_95, within.standard_error, within.interval_kind
-            )
-            wide = between_runs(interval, factor)
-            changed.append(
-                replace(
-                    within,
-                    metric=within.metric.removesuffix(WITHIN),
-                    low_95=wide.low,
-                    high_95=wide.high,
-                    interval_kind=wide.kind,
-                    run_factor=factor.standard_deviation if factor else None,
-                )
-            )
-    insert(connection, changed, is_replacement=True)
+        factor = factors.get(row["run_id"])
+        deviation = factor.standard_deviation if factor else None
+        if row["former_factor"] != deviation:
+            within = Interval(row["value"], row["low"], row["high"], row["standard_error"], row["method"])
+            wide = between_runs(within, factor)
+            ends = {"low": wide.low, "high": wide.high, "method": wide.kind}
+            connection.execute(_WIDEN, {"id": row["id"], **ends})
+            connection.execute("UPDATE estimate SET run_factor = ? WHERE id = ?", [deviation, row["id"]])
 
 
 _RUNS_AT_ONCE = 50
 """Runs whose problems are in memory together."""
 _WITHOUT = """
-SELECT run_id FROM run ANTI JOIN (FROM estimate WHERE metric = 'pass_at_1') AS known USING (run_id) ORDER BY run_id
+SELECT run_id FROM run ANTI JOIN (FROM estimate WHERE measure = 'pass_at_1') AS known USING (run_id) ORDER BY run_id
 """
 
 
@@ -646,9 +603,9 @@ def bring_up_to_date(connection: Connection) -> None:
                 [
                     *accuracies(connection, some),
                     *judges(connection, some),
-                    *rates(connection, some),
+                    *of_problems(connection, some, _STORED),
+                    *alone(connection, some),
                     *probed(connection, some),
-                    *distances(connection, some),
                 ],
             )
         bring_speed_ups_up_to_date(connection)

@@ -16,23 +16,22 @@ _RUN = """(
     SELECT score.run_id, score.method, score.dataset, run.draft_name AS draft, run.target_name AS target,
         run.reward_name AS reward, run.params, run.temperature, run.concurrency, score.n, score.k, score.pass_at_1,
         score.standard_error, score.low_95, score.high_95, score.num_not_run, score.num_ungraded, score.limited,
-        fallback.fallback_rate, fallback.num_verdicts, tokens.* EXCLUDE (run_id), tokens_by_draft.emitted_by_draft,
-        latency.mean_seconds AS mean_latency_seconds, latency.median_seconds AS median_latency_seconds,
-        run_conditions.regime, score.grader_version
+        number.fallback_rate, fallback.num_verdicts, number.emitted_tokens AS emitted_tokens_per_sample,
+        number.spent_tokens AS spent_tokens_per_sample, number.critical_path_tokens AS critical_path_tokens_per_sample,
+        number.draft_share AS emitted_by_draft, number.latency_seconds AS mean_latency_seconds,
+        latency.median_seconds AS median_latency_seconds, run_conditions.regime, score.grader_version
     FROM pass_at_1 AS score
     JOIN run USING (run_id)
     JOIN run_conditions USING (run_id)
     LEFT JOIN fallback_rate AS fallback USING (run_id)
     LEFT JOIN latency USING (run_id)
     LEFT JOIN (
-        SELECT run_id, sum(emitted_tokens_per_sample) AS emitted_tokens_per_sample,
-            sum(spent_tokens_per_sample) AS spent_tokens_per_sample,
-            sum(critical_path_tokens_per_sample) AS critical_path_tokens_per_sample
-        FROM token_split GROUP BY run_id
-    ) AS tokens USING (run_id)
-    LEFT JOIN (
-        SELECT run_id, emitted_share AS emitted_by_draft FROM token_split WHERE model = 'draft'
-    ) AS tokens_by_draft USING (run_id)
+        PIVOT (SELECT run_id, metric, estimate FROM counted_estimate
+            WHERE coalesce(role, group_kind, baseline_run_id) IS NULL AND k IS NULL)
+        ON metric IN (
+            'fallback_rate', 'emitted_tokens', 'spent_tokens', 'critical_path_tokens', 'draft_share', 'latency_seconds'
+        ) USING any_value(estimate)
+    ) AS number USING (run_id)
 )"""
 LEVELS: Mapping[str, tuple[str, str]] = {
     "run": (_RUN, "run_id"),

@@ -1,161 +1,344 @@
-"""The measures of a run in the papers' tables, each computed in SQL over the traces, with its interval.
+"""The registry of numbers: what each is called and means, how it is computed, with which interval, and who shows it.
 
-One problem is one observation: its samples are averaged, or their counts are summed, first. A measure is the sum of x
-divided by the sum of y over problems, with the interval of warehouse/statistics/shares.py. Ratios of the latencies of
-two runs are paired by problem and have the intervals of warehouse/statistics/ratios.py.
-
-Times can be taken by any stopwatch of the view `stopwatch` that values problems, by default the measured time.
+A number of a run is either Σx/Σy over its problems, with x and y as SQL over a `Source`, or what a function makes of a
+table of problems (no x; warehouse/estimates.py). Loading stores a row of the table `estimate` for each, and everything
+that shows a number reads these rows. A new measure is an entry here.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-from harness.engines import registry
-from warehouse.database import Connection, Record, columns, rows
-from warehouse.measure_sql import AGAINST, BY_PROBLEM, BY_RUN, CORRELATION, STORED
-from warehouse.pairs import latencies, run_factors
-from warehouse.statistics.intervals import Interval, mean_t
-from warehouse.statistics.ratios import Fractions, geometric_mean_ratio, ratio_of_means
-from warehouse.statistics.run_factor import RunFactor, between_runs
-from warehouse.statistics.shares import correlation, ratio, share
+from warehouse.statistics.bounded import paired_difference
+from warehouse.statistics.intervals import Floats, Interval, mean_t
+from warehouse.statistics.ratios import geometric_mean_ratio, mean_of, ratio_of_means
+from warehouse.statistics.shares import ratio, share
 
-_OF_PAIRS = frozenset({"latency_saved", "latency_saved_seconds", "ratio_of_means", "speed_up"})
-MEASURES = frozenset({*STORED, *BY_PROBLEM, *BY_RUN, *AGAINST, *_OF_PAIRS, "score_reward_correlation"})
-"""Names of all measures."""
-_STORED = """
-SELECT estimate, low_95, high_95, n FROM counted_estimate
-WHERE run_id = $run_id AND metric = $metric AND (k = $k OR $k IS NULL) AND group_kind IS NULL
+Place = Literal["summary", "results", "report", "night"]
+"""Who shows a measure beside the tables of suites, which show what they are asked for: `summary`: as a line of its own;
+`results`: `results.json`; `report`: the table of efficiency; `night`: nights judge it."""
+Method = Callable[[Floats, Floats], Interval]
+"""Makes an interval of x and y, both (n,), one of each problem; every y is positive."""
+
+
+Against = Callable[[Floats, Floats], Interval]
+"""Makes an interval of a run's values and its baseline's, both (n,), one of each problem that both have."""
+
+
+def mean(x: Floats, y: Floats) -> Interval:
+    """Return the mean over problems of x/y, which is not negative."""
+    found = mean_t(x / y)
+    return replace(found, low=None if found.low is None else max(0.0, found.low))
+
+
+def geometric(x: Floats, y: Floats) -> Interval:
+    """Return the geometric mean over problems of x/y; the standard error is that of its logarithm."""
+    found = mean_t(np.log(x / y))
+    low, high = (None if end is None else float(np.exp(end)) for end in (found.low, found.high))
+    return Interval(float(np.exp(found.estimate)), low, high, found.standard_error, found.kind, found.degrees)
+
+
+def _speed_up(own: Floats, base: Floats) -> Interval:
+    return geometric_mean_ratio(base, own)
+
+
+def _ratio_of_means(own: Floats, base: Floats) -> Interval:
+    return ratio_of_means(mean_of(base), mean_of(own))
+
+
+def _geometric_ratio(own: Floats, base: Floats) -> Interval:
+    return Interval(float(np.exp(np.mean(np.log(own) - np.log(base)))), None, None, None, "none")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows that x and y are computed from, one for each run, problem and value of the keys."""
+
+    sql: str
+    """A table, or a SELECT in parentheses, with run_id, problem_id and the keys."""
+    keys: tuple[str, ...] = ()
+    """What tells several rows of a problem apart: grader_version, role, group_value."""
+    group: str | None = None
+    """What group_value is, as `estimate.group_kind` has it."""
+    is_stored: bool = True
+    """False: computed when it is asked for, because few runs have the data."""
+
+
+PROBLEMS = Source("problem_total")
+ROLES = Source(
+    """(
+    SELECT run_id, problem_id, model AS role, num_finished, coalesce(emitted, 0) AS emitted_tokens,
+        coalesce(spent, 0) AS spent_tokens, coalesce(critical_path, 0) AS critical_path_tokens
+    FROM problem_total JOIN (SELECT DISTINCT run_id, model FROM sample_tokens) USING (run_id) LEFT JOIN (
+        SELECT run_id, problem_id, model, sum(emitted_tokens) AS emitted, sum(spent_tokens) AS spent,
+            sum(critical_path_tokens) AS critical_path
+        FROM sample_tokens JOIN sample USING (run_id, sample_id) GROUP BY ALL
+    ) USING (run_id, problem_id, model)
+)""",
+    ("role",),
+)
+PLACES = Source(
+    """(
+    SELECT run_id, problem_id, step_index::VARCHAR AS group_value, count(*) FILTER (decision_accepted) AS accepted,
+        count(*) AS decisions
+    FROM step JOIN sample USING (run_id, sample_id) WHERE decision_kind IS NOT NULL GROUP BY ALL
+)""",
+    ("group_value",),
+    "step",
+)
+GRADED = Source(
+    """(
+    SELECT run_id, problem_id, grader_version, count(*) FILTER (verdict = 'truncated') AS num_truncated,
+        count(*) AS num_graded
+    FROM graded_sample WHERE graded GROUP BY ALL
+)""",
+    ("grader_version",),
+)
+SCORED = Source(
+    """(
+    SELECT run_id, problem_id, exact_sum(-logprob / num_tokens) AS nats, count(*) AS num_samples
+    FROM sample_target_logprob GROUP BY ALL
+)"""
+)
+SELECTED = Source(
+    """(
+    SELECT run_id, problem_id, count(*) FILTER (class = 1) AS some_right, count(*) FILTER (class = 2) AS none_right,
+        count(*) FILTER (class = 1 AND is_right) AS chosen, count(*) FILTER (class = 2 AND is_right) AS rejected
+    FROM sample_selection JOIN sample USING (run_id, sample_id) GROUP BY ALL
+)""",
+    is_stored=False,
+)
+_SHOWN_SCORES = """(
+    FROM candidate_score SEMI JOIN (
+        SELECT run_id, scorer FROM candidate_score GROUP BY run_id, scorer
+        QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY scorer ILIKE '%shepherd%' DESC, scorer) = 1
+    ) AS shown USING (run_id, scorer)
+)"""
+"""The papers' reward model is Math-Shepherd (Wang et al. 2023); without its scores those of another are shown."""
+REWARDS = Source(
+    f"""(
+    SELECT run_id, problem_id, sum(score) AS score, count(*) AS candidates,
+        sum(score) FILTER (accepted) AS accepted_score, count(*) FILTER (accepted) AS accepted_candidates
+    FROM {_SHOWN_SCORES} JOIN candidate USING (run_id, sample_id, step_index, candidate_index)
+    JOIN sample USING (run_id, sample_id) WHERE score IS NOT NULL GROUP BY run_id, problem_id
+)""",
+    is_stored=False,
+)
+_SCORED_WITH_REWARD = f"""
+    FROM {_SHOWN_SCORES} JOIN step USING (run_id, sample_id, step_index) JOIN sample USING (run_id, sample_id)
+    WHERE verdict_kind = 'score' AND isfinite(verdict_score) AND score IS NOT NULL GROUP BY ALL
 """
-_RUNS = """
-SELECT run.*, run_conditions.devices, run_conditions.device_kinds, run_conditions.samples_in_flight,
-    (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason IS NOT NULL) AS num_finished,
-    (SELECT bool_and(try_cast(regexp_extract(problem_id, '(\\d+)$', 1) AS INTEGER) = problem_index)
-        FROM problem WHERE problem.run_id = run.run_id) AS first_problems,
-    (SELECT list(DISTINCT scorer ORDER BY scorer) FROM candidate_score
-        WHERE candidate_score.run_id = run.run_id) AS scorers,
-    reward.num_candidates, reward.num_unscored, reward.why_unscored,
-    (SELECT sum(num_workers) FROM run_throughput WHERE run_id = run.run_id) AS num_workers,
-    (SELECT sum(wall_seconds) FROM run_throughput WHERE run_id = run.run_id) AS wall_seconds,
-    (SELECT max(num_devices) FROM attempt WHERE attempt.run_id = run.run_id
-        AND device NOT IN ('cpu', 'unknown server', 'cpu and unknown server')) AS num_gpus
-FROM run JOIN run_conditions USING (run_id)
-LEFT JOIN (
-    SELECT run_id, count(*) AS num_candidates, count(*) - count(score) AS num_unscored,
-        list(DISTINCT missing ORDER BY missing) FILTER (missing IS NOT NULL) AS why_unscored
-    FROM candidate JOIN sample USING (run_id, sample_id) LEFT JOIN (
-        FROM candidate_score SEMI JOIN (
-            SELECT run_id, scorer FROM candidate_score GROUP BY run_id, scorer
-            QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY scorer ILIKE '%shepherd%' DESC, scorer) = 1
-        ) AS shown USING (run_id, scorer)
-    ) AS scored USING (run_id, sample_id, step_index, candidate_index)
-    WHERE stop_reason <> 'error' GROUP BY run_id
-) AS reward USING (run_id)
-WHERE method = $method AND dataset = $dataset AND engine_kind NOT IN $uncounted
-ORDER BY num_finished DESC, created_at DESC
-"""
+"""Drafts with the target's score (verdict_score) and the reward model's (score)."""
+TENTHS = Source(
+    f"""(
+    SELECT run_id, problem_id, least(floor(10 * score), 9) AS tenth, sum(verdict_score) AS verdict_score,
+        count(*) AS drafts
+    {_SCORED_WITH_REWARD}
+)""",
+    is_stored=False,
+)
+CORRELATED = f"""(
+    SELECT run_id, problem_id, count(*)::DOUBLE AS n, sum(verdict_score) AS x, sum(score) AS y,
+        sum(verdict_score * score) AS xy, sum(verdict_score ** 2) AS xx, sum(score ** 2) AS yy
+    {_SCORED_WITH_REWARD}
+)"""
+"""Sums of the target's scores (x) and the reward model's (y) by problem, for their correlation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A measure of a run with its 95 % interval; None: too few problems, or this measure has no interval."""
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A number that is shown."""
 
-    value: float
-    low: float | None = None
-    high: float | None = None
-    n: int | None = None
-    """Number of problems."""
+    name: str
+    """Name in tables, SQL and JSON."""
+    title: str = ""
+    """Heading where it is shown."""
+    meaning: str
+    """What it is, as a clause."""
+    unit: str = "0 to 1"
+    x: str | None = None
+    """SQL over a row of the source; None: a function computes it."""
+    y: str = "1"
+    """SQL; problems where it is not positive, or x is NULL, are left out."""
+    method: Method = share
+    source: Source = PROBLEMS
+    by_role: Source | None = None
+    """The same by role of the model."""
+    samples: str | None = None
+    """SQL for the samples of a problem that it is over; None: it does not count samples."""
+    against: Against | None = None
+    """Compares a run with its baseline; None: runs are not compared by it."""
+    better: Literal[-1, 0, 1] = 0
+    """1: higher is better; 0: neither is."""
+    shown: frozenset[Place] = frozenset()
+    is_of_times: bool = False
+    """Whether it depends on machine and load."""
+    warns: bool = False
+    """Whether nights report a change for the better, too."""
+    is_graded: bool = False
+    """Whether it depends on grades, so that every grader version has its own."""
 
+    @property
+    def is_percent(self) -> bool:
+        """Whether it is shown in percent."""
+        return self.unit == "0 to 1" and self.method is share
 
-def measure(
-    connection: Connection,
-    name: str,
-    run_id: str,
-    baseline: str | None = None,
-    stopwatch: str = "measured",
-    of_baseline: str | None = None,
-) -> Measured | None:
-    """Return a measure of a run; None if the run lacks the data for it, or if it is not like its baseline.
+    @property
+    def definition(self) -> str:
+        """Σx/Σy as text; empty where a function computes it."""
+        return "" if self.x is None else f"{self.x} / {self.y}"
 
-    `stopwatch` is the definition of latency for the measures of latency, `of_baseline` that of the baseline, where that
-    has another one. Raises KeyError for an unknown name.
-    """
-    if name in _OF_PAIRS:
-        pairs = latencies(connection, run_id, baseline, stopwatch, of_baseline or stopwatch)
-        return None if pairs is None else _of_pairs(name, *pairs, run_factors(connection, [run_id]).get(run_id))
-    if name in STORED:
-        return _stored(connection, run_id, *STORED[name])
-    if name in BY_PROBLEM:
-        sql, unit = BY_PROBLEM[name]
-        return _of_problems(connection, sql.replace("{stopwatch}", stopwatch.replace("'", "")), unit, run_id)
-    if name == "score_reward_correlation":
-        found = columns(connection, CORRELATION, {"run_id": run_id})
-        sums = np.stack([found[key] for key in ("n", "x", "y", "xy", "xx", "yy")], axis=1)
-        return _measured(correlation(sums), 1.0, len(sums)) if len(sums) else None
-    parameters: dict[str, object] = {"run_id": run_id}
-    if name in AGAINST:
-        result = rows(connection, AGAINST[name], {**parameters, "baseline": baseline})
-    else:
-        result = rows(connection, BY_RUN[name], parameters)
-    return Measured(float(str(result[0]["value"]))) if result and result[0]["value"] is not None else None
-
-
-def _stored(connection: Connection, run_id: str, metric: str, k: int | None) -> Measured | None:
-    """Return a share that is stored as a row of `estimate`, in percent."""
-    for row in rows(connection, _STORED, {"run_id": run_id, "metric": metric, "k": k}):
-        low, high = (None if row[name] is None else 100 * float(str(row[name])) for name in ("low_95", "high_95"))
-        return Measured(100 * float(str(row["estimate"])), low, high, int(str(row["n"])))
-    return None
+    def compared(self, own: Floats, base: Floats) -> Interval:
+        """Return how a run differs from its baseline; own, base (n,), one of each problem that both have."""
+        assert self.against is not None, self.name
+        return self.against(own, base)
 
 
-def _of_problems(connection: Connection, sql: str, unit: float, run_id: str) -> Measured | None:
-    """Return Σx/Σy of the problems that the SQL returns; unit: 100 for a share in percent."""
-    sql = f"SELECT x::DOUBLE AS x, y::DOUBLE AS y FROM ({sql}) WHERE x IS NOT NULL ORDER BY problem_id"
-    found = columns(connection, sql, {"run_id": run_id})
-    x, y = np.asarray(found["x"], dtype=np.float64), np.nan_to_num(np.asarray(found["y"], dtype=np.float64))
-    if not y.sum():
-        return None
-    return _measured(share(x, y) if unit == 100 else ratio(x, y), unit, len(x))
+def _shown(*places: Place) -> frozenset[Place]:
+    return frozenset(places)
 
 
-def _of_pairs(name: str, own: Fractions, base: Fractions, factor: RunFactor | None) -> Measured:
-    """Return what the latencies of a run are to those of its baseline.
-
-    `speed_up` and `ratio_of_means` are baseline over run, `latency_saved` is percent of the baseline's mean, and
-    `latency_saved_seconds` is the difference of the means. Ratios cover the run factor where it is known, as the view
-    `speed_up` does.
-    """
-    if name == "latency_saved_seconds":
-        found = mean_t(base.x / base.y - own.x / own.y)
-    elif name == "speed_up":
-        found = between_runs(geometric_mean_ratio(base.x / base.y, own.x / own.y), factor)
-    else:
-        found = between_runs(ratio_of_means(base, own), factor)
-    if name != "latency_saved":
-        return Measured(found.estimate, found.low, found.high, len(own.x))
-    low, high = (None if bound is None else 100 - 100 / bound for bound in (found.low, found.high))
-    return Measured(100 - 100 / found.estimate, low, high, len(own.x))
+def _graded(name: str, meaning: str, title: str = "", *places: Place, better: Literal[-1, 0, 1] = 1) -> Measure:
+    return Measure(
+        name=name, title=title, meaning=meaning, against=paired_difference if better else None, better=better,
+        shown=_shown(*places), is_graded=True, warns=better > 0,
+    )  # fmt: skip
 
 
-def runs_like(connection: Connection, wanted: Record) -> list[dict[str, object]]:
-    """Return the runs with these values in the table `run`, those with the most finished samples first.
-
-    wanted: values by column, with `params` as a dictionary; it must have `method` and `dataset`. Scripted runs, whose
-    numbers are meaningless, are left out. `first_problems`: whether the run has the first problems of its dataset, by
-    the row at the end of their ids.
-    """
-    parameters = {"method": wanted["method"], "dataset": wanted["dataset"], "uncounted": registry.uncounted()}
-    candidates = rows(connection, _RUNS, parameters)
-    runs = [{**row, "params": json.loads(str(row["params"]))} for row in candidates]
-    return [run for run in runs if all(run[name] == value for name, value in wanted.items())]
+def _per_sample(name: str, title: str, meaning: str, x: str, y: str = "num_finished", *places: Place) -> Measure:
+    better: Literal[-1, 0] = -1 if places else 0
+    return Measure(
+        name=name, title=title, meaning=meaning, unit="tokens", x=x, y=y, method=ratio, better=better,
+        shown=_shown(*places), by_role=ROLES if x == name and y == "num_finished" else None,
+    )  # fmt: skip
 
 
-def _measured(found: Interval | None, unit: float, n: int) -> Measured | None:
-    """Return an interval over n problems as a measure in another unit."""
-    if found is None:
-        return None
-    low, high = (None if bound is None else unit * bound for bound in (found.low, found.high))
-    return Measured(unit * found.estimate, low, high, n)
+def _of_pair(
+    name: str, meaning: str, against: Against | None, title: str = "", *places: Place, unit: str = "ratio"
+) -> Measure:
+    return Measure(
+        name=name, title=title, meaning=meaning, unit=unit, against=against, better=1, shown=_shown(*places),
+        is_of_times=True,
+    )  # fmt: skip
+
+
+_ALL = (
+    _graded("pass_at_1", "pass@1 with missing samples as not correct, a lower bound while there are any", "pass@1",
+        "night", "results"),
+    Measure(
+        name="fallback_rate", title="fallback rate", meaning="decisions that rejected all candidates", x="num_refused",
+        y="num_decisions", better=-1, shown=_shown("results", "report", "night"), warns=True,
+    ),
+    Measure(
+        name="draft_share", title="draft's share of tokens", meaning="emitted tokens that the draft wrote",
+        x="draft_tokens", y="emitted_tokens", better=1, shown=_shown("report", "night"), warns=True,
+    ),
+    _per_sample("emitted_tokens", "emitted tokens per sample", "tokens of the accepted chain, per finished sample",
+        "emitted_tokens"),
+    _per_sample("spent_tokens", "spent tokens per sample", "output tokens of all calls, per finished sample",
+        "spent_tokens", "num_finished", "night"),
+    _per_sample("critical_path_tokens", "critical-path tokens per sample",
+        "tokens that a user waits for, per finished sample", "critical_path_tokens", "num_finished", "night"),
+    Measure(
+        name="truncated", title="samples cut off", meaning="graded samples that a limit ended", x="num_truncated",
+        y="num_graded", source=GRADED, better=-1, shown=_shown("night"), is_graded=True,
+    ),
+    Measure(
+        name="cache_hit_rate", title="cache hits", meaning="prompt tokens that were in the prefix cache",
+        x="cached_tokens", y="prompt_tokens", better=1, shown=_shown("night"), is_of_times=True,
+    ),
+    Measure(
+        name="seconds_per_token", title="time per token", unit="s", x="nullif(timed_seconds, 0)", y="timed_tokens",
+        meaning="wall time by emitted tokens, geometric mean over problems", method=geometric, better=-1,
+        shown=_shown("night"), is_of_times=True,
+    ),
+    _of_pair("speed_up", "latency of the target alone by the run's, geometric mean over problems", _speed_up,
+        "speed-up", "night"),
+    _of_pair("ratio_of_means", "mean latency of the target alone by the run's", _ratio_of_means),
+    _of_pair("rate_ratio", "emitted tokens per second by the baseline's, geometric mean over problems",
+        _geometric_ratio),
+    _of_pair("chain_length_ratio", "emitted tokens per chain by the baseline's, geometric mean over problems",
+        _geometric_ratio),
+    _of_pair("speed_up_at_one", "ratio of mean latencies with one sample in flight, from timing samples", None),
+    _graded("graded_pass_at_1", "pass@1 over samples with a result alone", "pass@1", "results"),
+    _graded("pass_at_k", "unbiased pass@k over samples with a result"),
+    _graded("maj_at_k", "majority of k samples with a result is right"),
+    _graded("accuracy", "pass@1 of a level, missing samples as not correct"),
+    _graded("graded_accuracy", "pass@1 of a level over samples with a result alone"),
+    _graded("judge_auroc", "probability that a decision's number is higher before a correct final answer"),
+    *(
+        _graded(f"probe_{name}", meaning, better=0)
+        for name, meaning in (
+            ("false_acceptance", "cost of all proposals that accepted ones cause"),
+            ("false_rejection", "steps without a loss that were refused"),
+            ("loss_of_accepted", "mean loss of accepted steps"),
+            ("loss_of_refused", "mean loss of refused steps"),
+            ("auroc", "area under the ROC curve of the judge's number against what a step was worth"),
+        )
+    ),
+    Measure(
+        name="acceptance_rate", meaning="decisions at a place of the chain that accepted a candidate", x="accepted",
+        y="decisions", source=PLACES,
+    ),
+    Measure(
+        name="latency_seconds", title="latency", unit="s", x="nullif(timed_seconds, 0) / num_timed", method=mean,
+        meaning="wall time of a sample, mean over problems", samples="num_timed", better=-1, shown=_shown("results"),
+        is_of_times=True,
+    ),
+    Measure(
+        name="latency_at_one", title="latency alone", unit="s", better=-1, shown=_shown("results"), is_of_times=True,
+        meaning="mean wall time of a sample with one sample in flight, estimated from timing samples",
+    ),
+    Measure(
+        name="target_nats_per_token", unit="nats", x="nats / num_samples", method=mean, source=SCORED,
+        samples="num_samples", meaning="negative log-probability of the accepted text under the target per token",
+    ),
+    _of_pair("distance_from_target", "target_nats_per_token minus the baseline's", None, unit="nats"),
+    # Of the papers' tables.
+    _per_sample("longest_draft_tokens", "", "tokens of the longest completion of each draft call",
+        "longest_draft_tokens", "num_drafted"),
+    _per_sample("thinking_tokens", "", "emitted tokens without the answer", "emitted_tokens - answer_tokens"),
+    _per_sample("target_thinking_tokens", "", "those that the target wrote", "target_tokens - target_answer_tokens"),
+    _per_sample("answer_tokens", "", "tokens of the final answer", "answer_tokens", "num_answered"),
+    *(
+        Measure(name=name, unit="tokens/s", x=f"{x} / nullif({number}, 0)", method=ratio, meaning=meaning, better=1,
+            is_of_times=True)
+        for name, x, number, meaning in (
+            ("tokens_per_second", "token_rates", "num_timed", "emitted tokens of a sample by its wall time"),
+            ("thought_tokens_per_second", "thought_rates", "num_thoughts", "thinking tokens by the time of thinking"),
+        )
+    ),
+    *(
+        Measure(name=f"{name}_share", x=x, y="waited_seconds - timed_answer_seconds", is_of_times=True,
+            meaning=f"time of the thought that {meaning} took")
+        for name, x, meaning in (
+            ("drafting", "drafting_seconds", "drafts"),
+            ("selection", "verdict_seconds", "verdicts"),
+            ("target", "waited_seconds - timed_answer_seconds - drafting_seconds - verdict_seconds", "all else"),
+        )
+    ),
+    Measure(name="draft_steps", x="num_draft_steps", y="num_steps", meaning="steps that the draft wrote"),
+    *(
+        Measure(name=f"reflection_in_{role}s", unit="words in 1,000 tokens", x=f"1000 * {role}_words",
+            y=f"{role}_tokens_written", method=ratio, meaning=f"wait, but and hmm in steps of role {role}")
+        for role in ("draft", "fallback")
+    ),
+    Measure(name="mean_score", unit="0 to 9", x="score", y="num_scores", method=ratio, meaning="score of a verdict"),
+    Measure(name="drafts_chosen_right", x="chosen", y="some_right", source=SELECTED,
+        meaning="correct draft taken where there is one"),
+    Measure(name="drafts_rejected_right", x="rejected", y="none_right", source=SELECTED,
+        meaning="all drafts rejected where none is correct"),
+    Measure(name="draft_quality", x="score", y="candidates", method=ratio, source=REWARDS, meaning="reward of drafts"),
+    Measure(name="selected_quality", x="accepted_score", y="accepted_candidates", method=ratio, source=REWARDS,
+        meaning="reward of accepted drafts"),
+    *(
+        Measure(name=f"score_at_reward_{tenth}", unit="0 to 9", x=f"CASE tenth WHEN {tenth} THEN verdict_score END",
+            y="drafts", method=ratio, source=TENTHS, meaning=f"target's score of drafts of reward {tenth / 10} on")
+        for tenth in range(10)
+    ),
+)  # fmt: skip
+MEASURES = {measure.name: measure for measure in _ALL}

@@ -61,7 +61,7 @@ def latencies(
 
 
 def alike_but_in_flight(run: Record, baseline: Record) -> bool:
-    """Return whether two rows of `warehouse.measures.runs_like` differ in nothing but the samples in flight.
+    """Return whether two rows of `warehouse.measured.runs_like` differ in nothing but the samples in flight.
 
     So it is for latencies that were timed one sample at a time, beside batches of whatever size.
     """
@@ -72,7 +72,7 @@ def alike_but_in_flight(run: Record, baseline: Record) -> bool:
 def unlike_baseline(run: Record, baseline: Record, *, across_concurrencies: bool = False) -> list[str]:
     """Return why the latencies of two runs have no ratio, e.g. `its baseline has concurrency 8, not 1`.
 
-    Both are rows of `warehouse.measures.runs_like`. across_concurrencies: whether the ratio is to be that of two
+    Both are rows of `warehouse.measured.runs_like`. across_concurrencies: whether the ratio is to be that of two
     numbers of samples in flight.
     """
     expected = ("concurrency", "samples_in_flight") if across_concurrencies else ()

@@ -39,7 +39,7 @@ FROM probe WHERE run_id = $run_id
 _ESTIMATES = """
 SELECT metric, group_kind, group_value, n, num_samples, estimate, low_95, high_95, interval_kind
 FROM counted_estimate WHERE run_id = $run_id AND metric LIKE 'probe_%'
-ORDER BY group_kind NULLS FIRST, try_cast(group_value AS DOUBLE)
+ORDER BY group_kind NULLS FIRST, try_cast(group_value AS DOUBLE), metric
 """
 _JUDGED = """
 SELECT auroc, low_95, high_95 FROM judge_auroc WHERE run_id = $run_id

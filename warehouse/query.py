@@ -35,7 +35,7 @@ _LIST = """
 SELECT 'view' AS kind, view_name AS name, comment FROM duckdb_views() WHERE NOT internal
 UNION ALL
 SELECT 'table', table_name, comment FROM duckdb_tables() WHERE NOT internal
-ORDER BY kind DESC, name
+ORDER BY kind DESC, NOT starts_with(name, 'wide_'), name
 """
 _COLUMNS = """
 SELECT table_name, column_name, data_type, comment, table_name IN (SELECT view_name FROM duckdb_views()) AS is_view

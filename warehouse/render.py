@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
 from rich.console import Console
 
-from harness.cli.number_format import NOTHING, number, percent
+from harness.cli.number_format import NOTHING, number, percent, span
 from harness.cli.screen import Column, Line, Screen, Table
 from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
 from harness.plural import counted
 from harness.trace import VERDICT_KINDS
+from warehouse.measures import MEASURES
 from warehouse.summary import CodeShare, LatencyAtOne, RunSummary, SpeedUp, SpeedUpAtOne, TokenSpeculation
 
 _BUSY = 1.5
@@ -172,12 +173,23 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
         ("latency", _latency(run)),
         *([("one at a time", _at_one(run.at_one))] if run.at_one else []),
         ("latency split", ", ".join(f"{part} {percent(s)}" for part, s in run.latency_shares.items()) or NOTHING),
-        ("cache hit rate", f"{percent(run.cache_hit_rate)} of prompt tokens"),
+        ("cache hit rate", f"{percent(run.value('cache_hit_rate'))} of prompt tokens"),
+        *_further(run),
         ("tokens per second", _speed(run)),
         *([("token speculation", token_speculation(run.token_speculation))] if run.token_speculation else []),
         *(("speed-up", _speed_up(ratio)) for ratio in run.speed_ups),
         *(("one at a time", _speed_up_at_one(ratio)) for ratio in run.speed_ups_at_one),
     ]
+
+
+def _further(run: RunSummary) -> Iterator[tuple[str, str]]:
+    """Yield the measures that have a line of their own."""
+    for name, measure in MEASURES.items():
+        if "summary" in measure.shown and name in run.numbers:
+            found = run.numbers[name].interval
+            factor, unit = (100, " %") if measure.is_percent else (1, f" {measure.unit}")
+            interval = "" if found.low is None else f" (95 % {span(found.low, found.high, 1, factor)})"
+            yield measure.title, f"{number(factor * found.estimate)}{unit}{interval}"
 
 
 def token_speculation(setting: TokenSpeculation) -> str:
@@ -256,7 +268,7 @@ def _latency(run: RunSummary) -> str:
     if not run.num_timed:
         return f"{NOTHING} (no sample was finished in one attempt{unasked})"
     return (
-        f"mean {number(run.mean_latency_seconds)} s, median {number(run.median_latency_seconds)} s per sample, "
+        f"mean {number(run.value('latency_seconds'))} s, median {number(run.median_latency_seconds)} s per sample, "
         f"{_in_flight(run)} in flight, {run.num_timed} samples timed{unasked}"
     )
 

@@ -13,23 +13,16 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict
 
 from harness.engine import Role
-from warehouse.database import Connection, Record, reader, rows
+from warehouse.database import Connection, reader, rows
+from warehouse.measures import MEASURES
 from warehouse.model_columns import column_of, model_in
 from warehouse.render import warnings
-from warehouse.statistics.intervals import Interval
 from warehouse.summary import CodeShare, ModelTokens, RunSummary, SpeedUp, summaries
 
 SCHEMA_VERSION = 1
 """Version of the keys: a new key does not change it, a key that is gone or means something else does."""
 _SETTINGS = "SELECT tag, seed, top_p, token_budget, engine_kind FROM run WHERE run_id = $run_id"
-_ESTIMATES = """
-SELECT metric, estimate, low_95 AS low, high_95 AS high, standard_error, interval_kind AS kind
-FROM counted_estimate WHERE run_id = $run_id AND metric IN ('pass_at_1', 'graded_pass_at_1')
-UNION ALL
-SELECT metric, estimate, low_95, high_95, standard_error, interval_kind
-FROM estimate WHERE run_id = $run_id AND metric IN ('fallback_rate', 'latency_seconds', 'latency_at_one')
-"""
-_SHOWN = ("pass_at_1", "graded_pass_at_1", "fallback_rate", "latency_seconds", "latency_at_one")
+_SHOWN = [measure.name for measure in MEASURES.values() if "results" in measure.shown]
 
 
 class RunResults(BaseModel):
@@ -127,12 +120,10 @@ class RunResults(BaseModel):
     """Method of its interval."""
     num_timed: int
     """Samples that were finished in one attempt and without an error; times are over these."""
-    mean_latency_seconds: float | None
-    """Mean wall time of a sample."""
     median_latency_seconds: float | None
     """Median wall time of a sample."""
     latency_seconds: float | None
-    """Mean wall time over problems, which nights judge."""
+    """Wall time of a sample: mean over problems of the mean over their samples."""
     latency_seconds_low_95: float | None
     """Lower end of its 95 % interval."""
     latency_seconds_high_95: float | None
@@ -192,7 +183,7 @@ def results(database: Path, run_id: str) -> RunResults:
 def of_run(connection: Connection, run_id: str) -> RunResults:
     """Return the result of a run from an open connection. Raises UnknownRun."""
     [run] = summaries(connection, [run_id])
-    return RunResults.model_validate({**_flat(run), **_settings(connection, run), **_estimates(connection, run)})
+    return RunResults.model_validate({**_flat(run), **_settings(connection, run), **_estimates(run)})
 
 
 def _flat(run: RunSummary) -> dict[str, Any]:
@@ -201,7 +192,7 @@ def _flat(run: RunSummary) -> dict[str, Any]:
     names = (
         "run_id", "method", "dataset", "dataset_size", "limited", "draft", "target", "reward", "temperature",
         "concurrency", "n", "k", "num_not_run", "num_ungraded", "num_decisions", "num_refused", "num_timed",
-        "mean_latency_seconds", "median_latency_seconds", "regime", "emitted_tokens_per_second", "grader_version",
+        "median_latency_seconds", "regime", "emitted_tokens_per_second", "grader_version",
     )  # fmt: skip
     planned = run.num_planned
     return {name: getattr(run, name) for name in names} | {
@@ -237,13 +228,11 @@ def _settings(connection: Connection, run: RunSummary) -> dict[str, object]:
     return {**settings, **failed, "models": models}
 
 
-def _estimates(connection: Connection, run: RunSummary) -> dict[str, object]:
-    """Return each number of the summary with its interval from the table `estimate`."""
-    found: dict[str, Record] = {str(row["metric"]): row for row in rows(connection, _ESTIMATES, {"run_id": run.run_id})}
+def _estimates(run: RunSummary) -> dict[str, object]:
+    """Return each measure with its interval."""
     shown: dict[str, object] = {}
     for name in _SHOWN:
-        row = found.get(name)
-        interval = Interval(**{key: value for key, value in row.items() if key != "metric"}) if row else None
+        interval = run.numbers[name].interval if name in run.numbers else None
         shown |= {
             name: interval.estimate if interval else None,
             f"{name}_low_95": interval.low if interval else None,
@@ -251,7 +240,7 @@ def _estimates(connection: Connection, run: RunSummary) -> dict[str, object]:
             f"{name}_standard_error": interval.standard_error if interval else None,
             f"{name}_interval": interval.kind if interval else None,
         }
-    return {**shown, "pass_at_1": run.pass_at_1, "fallback_rate": run.fallback_rate}
+    return shown
 
 
 def _speed_up(ratio: SpeedUp) -> dict[str, object]:

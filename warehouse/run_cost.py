@@ -28,7 +28,7 @@ from jobs.run.forecast import Forecast
 from jobs.run.shards import Recorded
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
-from warehouse.measures import runs_like
+from warehouse.measured import runs_like
 from warehouse.pairs import run_factors
 from warehouse.statistics.intervals import Interval, mean_t
 from warehouse.statistics.run_factor import between_runs

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from warehouse import model_columns
+from warehouse.measures import MEASURES
 
-ESTIMATES_VERSION = 6
+ESTIMATES_VERSION = 7
 """Of the methods behind the rows of `estimate`, a part of the format of databases. Whoever changes what is stored
 raises it; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")
@@ -43,7 +44,27 @@ def tables_sql() -> str:
 
 def views_sql() -> str:
     """Return the definition of macros and views, in the order in which they build on each other."""
-    return "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
+    return "\n".join([_measures_sql(), *(sql_of(f"views/{name}") for name in _VIEWS)])
+
+
+def _measures_sql() -> str:
+    """Return the definition of the view that describes the registry of measures."""
+    names = ("name", "title", "meaning", "unit", "better", "is_of_times", "is_graded", "definition")
+    listed = ",\n    ".join(
+        f"({', '.join(_literal(getattr(measure, name)) for name in names)}, {sorted(measure.shown)})"
+        for measure in MEASURES.values()
+    )
+    return f"""
+CREATE OR REPLACE VIEW measure AS
+SELECT * FROM (VALUES
+    {listed}
+) AS registered({", ".join(names)}, shown);
+COMMENT ON VIEW measure IS 'What the numbers of estimate mean, and those that tables of suites compute. Key: name';
+"""
+
+
+def _literal(value: str | int) -> str:
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 
 def format_digest() -> str:

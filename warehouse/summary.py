@@ -21,19 +21,16 @@ SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     score.num_samples AS num_planned,
     (SELECT avg((num_not_run + num_ungraded) / num_samples) FROM problem_score WHERE run_id = run.run_id)
         AS missing_share,
-    score.n, score.k, score.pass_at_1, score.standard_error, score.low_95, score.high_95,
-    score.interval_kind AS interval, score.graded_pass_at_1,
+    score.n, score.k, score.pass_at_1,
     score.num_not_run, score.num_ungraded, score.grader_version, score.num_grader_versions,
-    fallback.fallback_rate, coalesce(fallback.num_verdicts, 0) AS num_verdicts,
+    coalesce(fallback.num_verdicts, 0) AS num_verdicts,
     coalesce(fallback.num_decisions, 0) AS num_decisions, coalesce(fallback.num_refused, 0) AS num_refused,
     coalesce((SELECT list(DISTINCT kind ORDER BY kind) FROM refusals WHERE run_id = run.run_id), []) AS decision_kinds,
     coalesce((SELECT sum(num_repeated) FROM refusals WHERE run_id = run.run_id), 0)::BIGINT AS num_repeated,
     coalesce(latency.num_samples, 0) AS num_timed,
     (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason <> 'error'
         AND sample_id NOT IN (SELECT sample_id FROM sample_work WHERE sample_work.run_id = run.run_id)) AS num_unasked,
-    latency.mean_seconds AS mean_latency_seconds, latency.median_seconds AS median_latency_seconds,
-    (SELECT sum(cached_tokens) / nullif(sum(prompt_tokens), 0) FROM cache_hit_rate WHERE run_id = run.run_id)
-        AS cache_hit_rate,
+    latency.median_seconds AS median_latency_seconds,
     (SELECT max(greatest(load_at_start, load_at_end) / try_cast(hardware ->> '$.cores' AS DOUBLE))
         FROM attempt WHERE attempt.run_id = run.run_id) AS load_per_core,
     run_conditions.regime, run_throughput.emitted_tokens_per_second, run_throughput.mean_samples_in_flight
@@ -45,9 +42,11 @@ LEFT JOIN latency USING (run_id)
 LEFT JOIN run_throughput USING (run_id)
 WHERE run_id = $run_id
 """
-_RESULT = """
-SELECT num_samples, estimate, low_95 AS low, high_95 AS high, standard_error, interval_kind AS kind
-FROM counted_estimate WHERE run_id = $run_id AND metric = 'graded_pass_at_1'
+_NUMBERS = """
+SELECT metric, n, num_samples, rerun_standard_error, estimate, low_95 AS low, high_95 AS high, standard_error,
+    interval_kind AS kind
+FROM counted_estimate WHERE run_id = $run_id AND coalesce(baseline_run_id, role, group_kind) IS NULL
+    AND metric NOT IN ('pass_at_k', 'maj_at_k')
 """
 _VERDICTS = "SELECT verdict, num_samples FROM verdict_counts WHERE run_id = $run_id"
 _GRADER_EXCEPTIONS = f"""
@@ -84,6 +83,18 @@ _CODES = """
 SELECT code_hash, git_commits, num_samples FROM run_code WHERE run_id = $run_id ORDER BY first_used_at, code_hash
 """
 _SKIPPED = "SELECT name, error AS reason FROM loaded_file WHERE run_id = $run_id AND error IS NOT NULL ORDER BY name"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A measure of the run (warehouse/measures.py)."""
+
+    interval: Interval
+    n: int
+    """Problems that it is over."""
+    num_samples: int | None
+    """Samples that it is over; None: it does not count samples."""
+    rerun_standard_error: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,15 +216,6 @@ class RunSummary:
     """Whether no model was sampled, so that the samples of a problem repeat the first."""
     pass_at_1: float
     """Missing samples count as not correct, so that this is a lower bound while there are any."""
-    standard_error: float | None
-    """Over problems; None while samples are missing."""
-    low_95: float | None
-    """None while samples are missing, as `high_95` is: a lower bound has no interval."""
-    high_95: float | None
-    interval: str
-    """The method of the interval; see warehouse/statistics/intervals.py."""
-    graded_pass_at_1: float | None
-    """Over graded samples only."""
     num_not_run: int
     num_ungraded: int
     """Finished samples without a grade."""
@@ -225,7 +227,6 @@ class RunSummary:
     """Samples by verdict, all of grading.VERDICTS; they sum to `num_planned`."""
     grader_exceptions: Mapping[str, int]
     """Samples that are `unparsable` because of an exception in the grader's own code, by its name."""
-    fallback_rate: float | None
     num_verdicts: int
     num_decisions: int
     """Steps that something decided about, a verdict or the method's own means."""
@@ -239,10 +240,8 @@ class RunSummary:
     """Token counts of each model (draft, target)."""
     num_timed: int
     """Samples finished in one attempt, without an error, and with a request to a model."""
-    mean_latency_seconds: float | None
     median_latency_seconds: float | None
     latency_shares: Mapping[str, float]
-    cache_hit_rate: float | None
     load_per_core: float | None
     """Load of the busiest machine that worked on the run, at the start or end of an attempt, for each of its cores."""
     regime: str
@@ -259,15 +258,35 @@ class RunSummary:
     """None without token-level speculation."""
     codes: tuple[CodeShare, ...] = ()
     """More than one where the code changed while the run was under way."""
-    result: Interval | None = None
-    """pass@1 over the samples that are there, as comparisons have it; None if none is."""
-    num_result_samples: int = 0
-    """Number of these samples."""
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+    """The measures that the run has, by name; those of parts of it and of pairs of runs are left out."""
     at_one: LatencyAtOne | None = None
     """None without timing samples."""
     speed_ups_at_one: tuple[SpeedUpAtOne, ...] = ()
     num_unasked: int = 0
     """Samples that ended without a request, because the prompt left no room in the context; they are not timed."""
+
+    def value(self, measure: str) -> float | None:
+        """Return a measure of the run; None where it has no data."""
+        found = self.numbers.get(measure)
+        return found.interval.estimate if found else None
+
+    @property
+    def fallback_rate(self) -> float | None:
+        """Share of the decisions that rejected all candidates."""
+        return self.value("fallback_rate")
+
+    @property
+    def result(self) -> Interval | None:
+        """pass@1 over the samples that are there, as comparisons have it; None if none is."""
+        found = self.numbers.get("graded_pass_at_1")
+        return found.interval if found else None
+
+    @property
+    def num_result_samples(self) -> int:
+        """Number of these samples."""
+        found = self.numbers.get("graded_pass_at_1")
+        return found.num_samples or 0 if found else 0
 
     @property
     def is_unfinished(self) -> bool:
@@ -303,11 +322,9 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
     if not run_rows:
         raise UnknownRun(f"the warehouse holds no run {run_id}")
     columns = run_rows[0]
-    results = query(_RESULT)
     return RunSummary(
         **{**columns, "params": json.loads(columns["params"])},
-        num_result_samples=results[0].pop("num_samples") if results else 0,
-        result=Interval(**results[0]) if results else None,
+        numbers={row.pop("metric"): _number(row) for row in query(_NUMBERS)},
         verdicts=_pairs(query(_VERDICTS)),
         grader_exceptions=_pairs(query(_GRADER_EXCEPTIONS)),
         tokens={row.pop("model"): ModelTokens(**row) for row in query(_TOKENS)},
@@ -320,6 +337,11 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
         codes=tuple(CodeShare(**row) for row in query(_CODES)),
         token_speculation=next((TokenSpeculation(**row) for row in query(_TOKEN_SPECULATION)), None),
     )
+
+
+def _number(row: dict[str, Any]) -> Number:
+    beside = {name: row.pop(name) for name in ("n", "num_samples", "rerun_standard_error")}
+    return Number(Interval(**row), **beside)
 
 
 def _pairs(two_column_rows: Iterable[dict[str, Any]]) -> dict[str, Any]:

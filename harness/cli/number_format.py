@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 NOTHING = "–"
 """Cell without a value."""
 MINUS = "−"
@@ -9,7 +11,7 @@ MINUS = "−"
 
 def percent(share: float | None) -> str:
     """Return a fraction in percent with one decimal."""
-    return NOTHING if share is None else f"{100 * share:.1f} %"
+    return NOTHING if share is None else f"{100 * share:z.1f} %"
 
 
 def floored_percent(share: float) -> int:
@@ -21,17 +23,17 @@ def number(value: float | None) -> str:
     """Return a value with three or more significant digits and its thousands grouped."""
     if value is None:
         return NOTHING
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else _plain(value, 3)
 
 
 def fixed(value: float | None, digits: int, factor: float = 1.0) -> str:
     """Return factor × value with a fixed number of decimals."""
-    return NOTHING if value is None else f"{factor * value:.{digits}f}".replace("-", MINUS)
+    return NOTHING if value is None else f"{factor * value:z.{digits}f}".replace("-", MINUS)
 
 
 def signed(value: float, digits: int) -> str:
     """Return a value with its sign and a fixed number of decimals."""
-    return f"{value:+.{digits}f}".replace("-", MINUS)
+    return f"{value:+z.{digits}f}".replace("-", MINUS)
 
 
 def span(low: float | None, high: float | None, digits: int, factor: float = 1.0) -> str:
@@ -56,4 +58,17 @@ def duration(seconds: float) -> str:
 
 def hours(value: float) -> str:
     """Return hours with as many digits as say something."""
-    return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
+    return f"{value:,.1f}" if value >= 1 else _plain(value, 2)
+
+
+def cards(own: int | None, base: int | None) -> str:
+    """Return with how many cards two runs were timed, as `2 cards : 1`; empty where they are equal or not known."""
+    if own is None or base is None or own == base:
+        return ""
+    return f"{own} {'card' if own == 1 else 'cards'} : {base}"
+
+
+def _plain(value: float, digits: int) -> str:
+    """Return a value with so many significant digits and no exponent: 0.000095."""
+    text = f"{value:.{digits}g}"
+    return f"{Decimal(text):f}" if "e" in text else text

@@ -40,8 +40,7 @@ class Problem:
     level: str | None = None
     subject: str | None = None
     family: str | None = None
-    """Problems of one template, passage or question share difficulty: intervals count a family as one observation.
-    None: the problem stands alone."""
+    """The template, passage or question that several problems come from. None: the problem stands alone."""
     unit: str | None = None
     """The unit of the answer, which is not part of its text."""
     tolerance: float | None = None

@@ -8,7 +8,7 @@ Selection (section 3.4): the target learns which draft is right, or that none is
 (`prompts.chain_choice_question`), and the prediction is a single token. The label is a set: every right draft, or "all
 are wrong" if there is none.
 
-`jobs.after.training_data` reads run folders into the types here, without torch.
+`jobs.finished.training_data` reads run folders into the types here, without torch.
 """
 
 from __future__ import annotations

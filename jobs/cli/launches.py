@@ -1,35 +1,20 @@
-"""The command that launches the runs of a suite, probes and compares them."""
+"""The commands that launch several runs: suites, nights and probes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from harness.cli.command import DATE, OutputFile
 from harness.cli.program import typed
-from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RunCommand, given
+from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RUN, RunCommand, given, run_folder
 from jobs.cli.examples import suite_file
-
-if TYPE_CHECKING:
-    from jobs.outcome import SuiteOutcome
-    from jobs.preparation import PreparedLaunch
-    from jobs.suite import Suite
-
-
-@dataclass(frozen=True)
-class _How:
-    """How a suite is launched."""
-
-    cost: Mapping[str, Any]
-    """The limit on GPU-hours and the file for the estimate, as far as they were given."""
-    is_dry: bool
-    is_waiting: bool
-    accept: bool
 
 
 @click.command("suite", cls=RunCommand, prints_outcome=True, short_help="Launch the runs of a file.")
@@ -55,80 +40,139 @@ def launch_suite(
     has four methods with the bundled toy models, demo-methods has five others, and specreason-probe has SpecReason's
     pair on a GPU and what its judge truly lets through.
     """
-    from jobs import outcome
-
-    with outcome.printed(outcome.SuiteOutcome(file.stem), as_json=as_json) as known:
-        how = _How(given(cost), is_dry=dry_run, is_waiting=wait, accept=accept)
-        _launch_suite(known, file, tag, how)
-
-
-def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -> None:
-    from rich.console import Console
-
     from jobs import suite as suites
-    from jobs import waiting
-    from jobs.after.warehouse import compare_and_report
-    from jobs.command import launch_errors_in_one_line
-    from jobs.probing import of_suite
-    from jobs.run import submissions
+    from jobs.outcome import SuiteOutcome, launch_errors_in_one_line, printed
 
-    if tag and re.match(r"\d{4}-\d{2}-\d{2}", tag):
-        raise click.UsageError(
-            f"--tag {tag}: tags that begin with a date are those of nights; choose another, or launch a night with: "
-            f"python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"
-        )
-    with launch_errors_in_one_line():
-        chosen = suites.read(suite_file(file), overrides=how.cost)
-        launches = suites.prepare(chosen, tag, accept_code_change=how.accept)
-        known.runs = [prepared.run for prepared in launches]
-        if how.is_dry:
-            suites.preview(launches, Console(highlight=False))
-            if chosen.probe is not None:
-                click.echo(of_suite.in_words(launches, chosen.probe))
-            return
-        runs = suites.start(launches)
-        if how.is_waiting:
-            waiting.wait(runs, Console(highlight=False))
-    page = chosen.output / f"{chosen.name}.html"
-    if not how.is_waiting and any(submissions.read(run) for run in runs):
-        with launch_errors_in_one_line():
-            _probe(chosen, launches, is_waiting=False)
-        folders = " ".join(quote(str(run.path)) for run in runs)
-        click.echo(f"Once their jobs have ended:\n  {typed('warehouse.compare')} {folders}")
-        click.echo(f"  {typed('warehouse.report')} {folders} -o {quote(str(page))}")
-        return
-
-    def compare() -> None:
-        compare_and_report(runs, page)
-        known.report = page
-
-    with launch_errors_in_one_line():
-        _probe_and_compare(chosen, launches, compare, is_waiting=how.is_waiting)
+    with printed(SuiteOutcome(file.stem), as_json=as_json) as known, launch_errors_in_one_line():
+        if tag and re.match(r"\d{4}-\d{2}-\d{2}", tag):
+            raise click.UsageError(
+                f"--tag {tag}: tags that begin with a date are those of nights; choose another, or launch a night "
+                f"with: python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"
+            )
+        chosen = suites.read(suite_file(file), overrides=given(cost))
+        suites.carry_out(known, chosen, tag, is_dry=dry_run, waits=wait, accept_code_change=accept)
 
 
-def _probe_and_compare(
-    chosen: Suite, launches: Sequence[PreparedLaunch], compare: Callable[[], None], *, is_waiting: bool
+@click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge it.")
+@click.option(
+    "--suite",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="TOML file of launches; an example: python -m jobs example suite.",
+)
+@click.option("--date", "night", type=DATE, metavar="YYYY-MM-DD", help="Date of the night.  [default: today, UTC]")
+@click.option("--wait", is_flag=True, help="On Slurm, wait for the verdict and end with its exit code.")
+@click.option(
+    "--junit",
+    metavar="FILE",
+    type=OutputFile(".xml"),
+    help="Write the verdict to FILE as JUnit XML, a case per cell and metric; waits for the verdict.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
+@MAX_GPU_HOURS
+@JSON_OUTCOME
+@ACCEPT_CODE_CHANGE
+def nightly(
+    suite: Path,
+    night: datetime | None,
+    wait: bool,
+    junit: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    accept: bool,
+    **cost: Any,
 ) -> None:
-    """Probe runs where the suite asks for it, and compare them, also where a probe fails; an interrupt ends both.
+    """Launch a suite for a night, and after it a job that compares the night with those before it.
 
-    Raises what a probe raised.
+    Exit code of that job, or of this command where the runs are on this machine or with --wait, 0: PASS; 1: FAIL;
+    3: WARN; 4: INCONCLUSIVE; 2: no verdict was possible. On Slurm the command otherwise ends with 0 once everything is
+    submitted.
     """
-    try:
-        _probe(chosen, launches, is_waiting=is_waiting)
-    except Exception:
-        compare()
-        raise
-    compare()
+    from jobs import nightly as nights
+    from jobs.outcome import NightOutcome, launch_errors_in_one_line, printed
+
+    evening = night or datetime.now(UTC)
+    with printed(NightOutcome(evening.date()), as_json=as_json) as known, launch_errors_in_one_line():
+        nights.carry_out(
+            known,
+            suite,
+            given(cost),
+            is_dry=dry_run,
+            waits=wait,
+            junit=junit,
+            as_json=as_json,
+            accept_code_change=accept,
+        )
+    sys.exit(known.exit_code)
 
 
-def _probe(chosen: Suite, launches: Sequence[PreparedLaunch], *, is_waiting: bool) -> None:
-    """Probe the runs of a suite that asks for it, once they are finished."""
+@click.command("probe", cls=RunCommand, short_help="Find what accepted and refused drafts were worth.")
+@RUN
+@click.option(
+    "--points",
+    type=click.IntRange(2),
+    default=200,
+    show_default=True,
+    help="Decisions of the run to look at: at least one of each third of the chain, accepted and refused.",
+)
+@click.option(
+    "--rollouts",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    help="Continuations of each point, behind the draft's proposal and behind the target's own step.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the points and of the continuations.")
+@click.option(
+    "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Continuations in flight per worker."
+)
+@click.option(
+    "--cluster",
+    type=click.Choice(["auto", "slurm", "local", "debug"]),
+    default="auto",
+    show_default=True,
+    help="Where to run.",
+)
+@click.option("--profile", help="Cluster profile: a file in slurm/clusters by name, or the path of a file.")
+@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option for sbatch; may be repeated.")
+@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Number of shards.")
+@MAX_GPU_HOURS
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
+@click.option("--wait", is_flag=True, help="On Slurm, wait until the probe has ended and print its result.")
+@ACCEPT_CODE_CHANGE
+def probe(
+    run: Path,
+    points: int,
+    rollouts: int,
+    seed: int,
+    concurrency: int,
+    dry_run: bool,
+    wait: bool,
+    accept: bool,
+    **flags: object,
+) -> None:
+    """Continue a run's chains with the target alone from a sample of its decisions, and grade where they end.
+
+    At each point the target continues twice: behind the draft's proposal, and from where the proposal began, so that
+    the step there is its own. The difference is what the proposal was worth, and together they give the rates at which
+    the judge truly accepts wrong steps and refuses right ones. The probe is a run beside RUN; the same command again
+    resumes it.
+    """
     from rich.console import Console
 
-    from jobs import waiting
-    from jobs.probing import of_suite
+    from jobs.drive import drive, preview
+    from jobs.outcome import launch_errors_in_one_line
+    from jobs.probe import ProbeSettings, plan
+    from jobs.run.endings import num_unfinished
 
     console = Console(highlight=False)
-    probes = of_suite.follow(launches, chosen.probe, console)
-    if is_waiting:
-        waiting.wait(probes, console)
+    with launch_errors_in_one_line("the probe"):
+        settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
+        planned = plan(run_folder(run), settings, {**flags, "accept_code_change": accept}, is_preview=dry_run)
+        if dry_run:
+            preview(planned, console)
+            return
+        [probed] = drive([[planned]], console, waits=wait)
+        if num_unfinished(probed):
+            name = probed.path.name
+            console.print(f"Its result, once it has ended:  {typed('warehouse.probed')} {name}", soft_wrap=True)

@@ -22,11 +22,11 @@ from jobs.arguments import RUN, RunCommand, RunPath, run_folder
 )
 def finalize(run: Path, database: Path | None) -> None:
     """Compact journals, grade, load the warehouse and print the result."""
-    from jobs.after.conclude import conclude
-    from jobs.command import launch_errors_in_one_line
+    from jobs import after
+    from jobs.outcome import launch_errors_in_one_line
 
     with launch_errors_in_one_line():
-        conclude(str(run_folder(run).path), str(database) if database else None)
+        after.conclude(str(run_folder(run).path), str(database) if database else None)
 
 
 @click.command(cls=RunCommand, short_help="Score steps with a reward model.")
@@ -54,8 +54,8 @@ def score(run: Path, model: str, kind: str, max_context: int | None, concurrency
     A judgment that the model cannot give has no score; the next call asks for it again.
     """
     from harness.weights import models
-    from jobs.after import score as scoring
-    from jobs.command import launch_errors_in_one_line
+    from jobs.finished import score as scoring
+    from jobs.outcome import launch_errors_in_one_line
 
     with launch_errors_in_one_line():
         source = scoring.source(models.resolve(model))
@@ -78,8 +78,8 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None) -> None:
 
     The target reads every chain once, at temperature 1, in its own prompt. Samples that are scored stay as they are.
     """
-    from jobs.after import target_logprobs
-    from jobs.command import launch_errors_in_one_line
+    from jobs.finished import target_logprobs
+    from jobs.outcome import launch_errors_in_one_line
 
     folders = [run_folder(run) for run in runs]
     other = run_folder(target_of) if target_of else None
@@ -100,7 +100,7 @@ def lossless(run: Path, baseline: Path) -> None:
 
     Or one method with models on servers and in process.
     """
-    from jobs.after.lossless import compare, has_served_target
+    from jobs.finished.lossless import compare, has_served_target
 
     folders = run_folder(run), run_folder(baseline)
     try:

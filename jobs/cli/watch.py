@@ -108,7 +108,8 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
     run_status = read_status(folder)
     chosen = [s for s in run_status.shards if (s.state == "stopped" if shard is None else s.shard == shard)]
     if not chosen:
-        click.echo("No shard has stopped; name a shard to see its log.")
+        state = "Every sample is finished" if run_status.is_finished else "No shard has stopped"
+        click.echo(f"{state}; name a shard to see its log.")
     if chosen and not any(shard_status.task for shard_status in chosen):
         of_workers_here = local_logs(folder)
         for log in of_workers_here:

@@ -72,18 +72,20 @@ def resume(run: Path, accept: bool) -> None:
 
     A finished run whose last job died is graded and loaded: by that job again, or here for a run of this machine.
     """
-    from jobs.after.conclude import conclude
-    from jobs.after.missing import missing_after
-    from jobs.command import launch_errors_in_one_line
+    from jobs import after
+    from jobs.outcome import launch_errors_in_one_line
     from jobs.run import submissions
-    from jobs.run.endings import read_endings
+    from jobs.run.endings import num_unfinished, read_endings
 
     folder = run_folder(run)
     if not submissions.read(folder):
-        if missing := missing_after(folder, read_endings(folder)):
+        if missing := after.missing(folder, read_endings(folder)):
             click.echo(f"Every sample is finished; {missing}. It is done here now.")
             with launch_errors_in_one_line():
-                conclude(str(folder.path))
+                after.conclude(str(folder.path))
+            return
+        if not num_unfinished(folder):
+            click.echo("Every sample is finished, graded and loaded: nothing to resume.")
             return
         raise click.UsageError(f"{run} was not submitted to Slurm; to resume it, run its launch command again")
     _submit_unfinished(folder, accept=accept)
@@ -97,7 +99,7 @@ def resume(run: Path, accept: bool) -> None:
 @ACCEPT_CODE_CHANGE
 def retry_failed(run: Path, at_most: int, accept: bool) -> None:
     """Retry samples that ended in an error; a sample that is out of retries stays as data."""
-    from jobs.command import launch_errors_in_one_line
+    from jobs.outcome import launch_errors_in_one_line
     from jobs.run import endings, submissions
 
     folder = run_folder(run)
@@ -117,22 +119,24 @@ def retry_failed(run: Path, at_most: int, accept: bool) -> None:
 def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
     from rich.console import Console
 
-    from jobs.command import launch_errors_in_one_line
-    from jobs.launching import print_dispatched
+    from jobs.drive import print_dispatched, print_how_to_watch
+    from jobs.outcome import launch_errors_in_one_line
     from jobs.run import submissions
-    from jobs.submission.dispatch import conclude_again, dispatch
+    from jobs.submission.dispatch import Request, conclude_again, dispatch_together
 
     last = submissions.read(run)[-1]
     with launch_errors_in_one_line():
         _check_code(run, accept=accept)
         per_task = last.shards_per_task, last.workers_per_task
-        dispatched = dispatch(run, last.options, *per_task, accept_code_change=accept)
+        [dispatched] = dispatch_together([Request(run, last.options, *per_task, accept)])
         is_idle = not (dispatched.submitted or dispatched.num_active_shards)
         concluding = conclude_again(run) if is_idle else ""
     if concluding:
         click.echo(f"Every sample is finished; {concluding}")
     else:
-        print_dispatched(dispatched, run, Console(highlight=False))
+        console = Console(highlight=False)
+        print_dispatched(dispatched, console)
+        print_how_to_watch([run], console)
 
 
 def _check_code(run: RunFolder, *, accept: bool, goes_on: bool = False) -> None:

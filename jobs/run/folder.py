@@ -8,12 +8,12 @@
     runs/<run_id>/grades/*.parquet   one file per grader version
     runs/<run_id>/candidate_grades/  grades of candidates that are whole chains
     runs/<run_id>/scores/*.parquet   quality of steps and candidates by a process reward model, one file per model
-    runs/<run_id>/probe/points.parquet  the steps of another run that this one probes (jobs.probing)
+    runs/<run_id>/probe/points.parquet  the steps of another run that this one probes (jobs.probe)
     runs/<run_id>/target_logprobs/   the target's log-probability of each step, where it was asked for
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
     runs/<run_id>/retries.jsonl      which failed samples may be retried
     runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
-    runs/<run_id>/results.json       the result of a finished run, for programs (jobs.after.conclude)
+    runs/<run_id>/results.json       the result of a finished run, for programs (jobs.after)
     runs/<run_id>/codes.jsonl        which code may work on the run (jobs.run.codes)
     runs/<run_id>/servers.jsonl      where the servers of its models listen (jobs.run.served)
     runs/<run_id>/code-*.zip         the code that was submitted

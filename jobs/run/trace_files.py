@@ -177,7 +177,7 @@ PROBE_POINTS = pa.schema(
         "num_ending": _int,
     }
 )
-"""The points of a probe (jobs.probing.points.Point), each with the ids of its two problems in the probe's run.
+"""The points of a probe (jobs.probe.Point), each with the ids of its two problems in the probe's run.
 
 num_ending: how many decisions of the probed run end the reply, the same number in every row."""
 TARGET_LOGPROBS = pa.schema(

@@ -1,27 +1,34 @@
-"""Decide from files and one query of Slurm's queue which shards need a job, and submit them.
+"""Decide from files and queries of Slurm's queue which shards of runs need a job, and submit them.
 
 A shard that is neither finished nor known to Slurm is submitted. So the same command may be run any number of times,
 even by two people at once, and whatever was killed is submitted again.
+
+Runs of one pair of models share array jobs, so that a node loads their models once. A task has some shards of each run
+and works on one run after the other. Every run records the jobs as its own, so that status, resume and a second launch
+know its shards; what is special about them is in jobs.run.submissions.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any, TypeVar
 
 from harness.cli.program import typed
+from harness.methods import build
 from harness.plural import counted
 from harness.sizing.cards import Option, num_tasks
-from jobs.after.missing import missing_after
+from jobs import after
 from jobs.run import codes, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, check_prompts
-from jobs.run.submissions import Submission
+from jobs.run.submissions import SharedJob, Submission
 from jobs.slurm import client, profiles
 from jobs.slurm.python_command import PythonCommand
 from jobs.submission import snapshot, submit
@@ -59,58 +66,147 @@ class Dispatched:
         return shared + ("" if self.warning else "; a job after them grades, loads and reports")
 
 
-def dispatch(
-    run: RunFolder,
-    options: Mapping[str, Option],
-    shards_per_task: int = 1,
-    workers_per_task: int = 1,
-    *,
-    accept_code_change: bool = False,
-) -> Dispatched:
-    """Submit every shard that needs it as array jobs, and a job that grades, loads and reports after them.
+@dataclass(frozen=True)
+class Request:
+    """A run to be submitted, and how."""
 
-    `options` are sbatch's options; those for several tasks (`ntasks-per-node`) multiply the workers. `shards_per_task`
-    are those of one worker; `accept_code_change`: whether to go on with a run that other code began. Raises ValueError
-    where an option is wrong, OtherPrompts where the run was begun with other prompts, CodeChanged where it was begun by
-    other code, SlurmRejected where sbatch rejects the arrays, and SlurmError where Slurm does not answer.
+    run: RunFolder
+    options: Mapping[str, Option]
+    """The options of sbatch."""
+    shards_per_task: int = 1
+    workers_per_task: int = 1
+    accept_code_change: bool = False
+    """Whether to go on with a run that other code began."""
+
+    @property
+    def shards_of_task(self) -> int:
+        """Shards of one task, for all workers in it."""
+        return self.shards_per_task * self.workers_per_task * num_tasks(self.options)
+
+
+def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
+    """Submit every shard of these runs that needs it as array jobs, and a job after them that concludes each run.
+
+    Returns what was done for each run. Runs that were submitted before an error stay so, and the same call submits the
+    rest. Raises ValueError where an option is wrong, OtherPrompts where a run was begun with other prompts, CodeChanged
+    where it was begun by other code, SlurmRejected where sbatch rejects the arrays, and SlurmError where Slurm does not
+    answer.
     """
-    parameters = profiles.submitit_parameters(options)
-    with run.submission_lock():
-        todo, num_active = to_submit(run)
-        if not todo:
-            if num_active and not accept_code_change:
-                codes.check_queued(run)
-            return Dispatched([], 0, num_active)
-        check_prompts(run.spec())
-        codes.claim(run, accept=accept_code_change, is_queued=bool(num_active))
-        code = snapshot.take(run)
-        jobs: list[str] = []
-        num_taken, refusal = 0, None
-        tasks = list(portions(todo, shards_of_task(options, shards_per_task, workers_per_task)))
-        for number, array in enumerate(portions(tasks, client.max_array_size() - 1), len(submissions.read(run))):
-            name = submissions.job_name(run, number)
-            submission = Submission(
-                *(number, name, list(array), time.time(), options, shards_per_task, code, workers_per_task)
-            )
-            submissions.record(run, submission)
-            try:
-                jobs.append(submit.submit_array(run, submission, with_code(run, code, parameters)))
-            except client.SlurmError as error:  # such as a limit on the jobs of an account
-                if not jobs:
-                    raise
-                refusal = refused(num_taken, len(tasks), error, run)
-                break
-            num_taken += len(array)
-        warning = submit_finalizer(run, name, jobs, code, options)
-        return Dispatched(jobs, num_taken, num_active, warning, refusal)
+    for request in requests:
+        profiles.submitit_parameters(request.options)
+    done: dict[int, Dispatched] = {}
+    for group in _groups(requests):
+        done |= dict(zip(group, _dispatch_group([requests[number] for number in group]), strict=True))
+    return [done[number] for number in range(len(requests))]
 
 
-def refused(num_taken: int, num_tasks: int, error: client.SlurmError, run: RunFolder) -> str:
-    """Return the warning about array jobs that Slurm rejected after it had taken others."""
-    return (
-        f"WARNING: Slurm took {num_taken} of {num_tasks} tasks and rejected the others: {error}. "
-        f"To submit them later:  {typed('jobs resume')} {quote(str(run.path))}"
-    )
+def _groups(requests: Sequence[Request]) -> list[list[int]]:
+    """Return the numbers of the requests whose runs share jobs, in the order of the first of each group."""
+    groups: list[tuple[object, list[int]]] = []
+    for number, request in enumerate(requests):
+        key = _in_common(request)
+        same = next((group for other, group in groups if other == key), None)
+        if same is None:
+            groups.append((key, [number]))
+        else:
+            same.append(number)
+    return [group for _, group in groups]
+
+
+def _in_common(request: Request) -> object:
+    """Return what runs in one job must have in common: the resources, and what decides which engines are started.
+
+    Only a node knows which engines can be shared (harness.engines.pool); here it is enough that they are likely to
+    be. The number of drafts and the context are left out: they leave at least the target as it is.
+    """
+    spec = request.run.spec()
+    roles = build(spec.method, dict(spec.params)).roles
+    used = [(model.path, model.revision) if (model := spec.models[role]) else None for role in sorted(roles)]
+    adapter = spec.selection and spec.selection.fingerprint
+    proposing = spec.speculator and (spec.speculator.path, spec.speculator.revision)
+    engine = replace(spec.engine, max_context=None)
+    settings = [spec.settings[role] for role in sorted(roles)]
+    starts = [(own.dtype, own.tensor_parallel, own.memory, own.gpus, own.engine) for own in settings]
+    resources = [request.run.path.resolve().parent, dict(request.options), request.workers_per_task]
+    return [resources, sorted(roles), used, adapter, proposing, engine, starts, spec.concurrency]
+
+
+def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
+    """Submit runs whose tasks are shared."""
+    with contextlib.ExitStack() as locks:
+        # In one order everywhere: two launches of overlapping suites would otherwise wait for each other for ever.
+        for run in sorted((request.run for request in requests), key=lambda run: str(run.path.resolve())):
+            locks.enter_context(run.submission_lock())
+        found = [to_submit(request.run) for request in requests]
+        for request, (todo, num_active) in zip(requests, found, strict=True):
+            if todo:
+                check_prompts(request.run.spec())
+                codes.claim(request.run, accept=request.accept_code_change, is_queued=bool(num_active))
+            elif num_active and not request.accept_code_change:
+                codes.check_queued(request.run)
+        waiting = [(request, todo) for request, (todo, _) in zip(requests, found, strict=True) if todo]
+        submitted = iter(_submit([one for one, _ in waiting], [todo for _, todo in waiting]) if waiting else [])
+        return [
+            replace(next(submitted) if todo else Dispatched([], 0, 0), num_active_shards=num_active)
+            for todo, num_active in found
+        ]
+
+
+def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> list[Dispatched]:
+    """Submit these shards of each run in arrays, and a finalizer for each run. All locks are held."""
+    runs, first = [request.run for request in requests], requests[0]
+    archives = [snapshot.take(run) for run in runs]
+    parameters = with_code(runs[0], archives[0], profiles.submitit_parameters(first.options))
+    of_runs = [_portions(todo, request.shards_of_task) for request, todo in zip(requests, shards, strict=True)]
+    tasks = [list(task) for task in itertools.zip_longest(*of_runs, fillvalue=[])]
+    jobs: list[str] = []
+    num_taken, rejection = 0, None
+    for array in _portions(tasks, client.max_array_size() - 1):
+        recorded = _record(requests, archives, array)
+        try:
+            if len(runs) == 1:
+                jobs.append(submit.submit_array(runs[0], recorded, parameters))
+            else:
+                parts = [[(run, part) for run, part in zip(runs, task, strict=True) if part] for task in array]
+                name, workers = recorded.name, first.workers_per_task
+                jobs.append(submit.submit_shared_array(runs[0], name, parts, parameters, workers))
+        except client.SlurmError as error:  # such as a limit on the jobs of an account
+            if not jobs:
+                raise
+            rejection = error
+            break
+        num_taken += len(array)
+    outcomes = []
+    for run, code, of_run in zip(runs, archives, of_runs, strict=True):
+        last = submissions.job_name(run, len(submissions.read(run)) - 1)
+        warning = _submit_finalizer(run, last, jobs, code, first.options)
+        names = tuple(other.path.name for other in runs if other != run)
+        taken = min(num_taken, len(of_run))
+        refusal = (
+            f"WARNING: Slurm took {taken} of {len(of_run)} tasks and rejected the others: {rejection}. "
+            f"To submit them later:  {typed('jobs resume')} {quote(str(run.path))}"
+        )
+        is_refused = rejection is not None and taken < len(of_run)
+        outcomes.append(Dispatched(jobs, taken, 0, warning, refusal if is_refused else None, names))
+    return outcomes
+
+
+def _record(requests: Sequence[Request], archives: Sequence[str], array: Sequence[Sequence[list[int]]]) -> Submission:
+    """Record an array in every run, before it is submitted; returns what is recorded in the first."""
+    first = requests[0].run
+    is_shared = len(requests) > 1
+    name = submissions.job_name(first, len(submissions.read(first))) + f"+{len(requests) - 1}" * is_shared
+    recorded = []
+    for number, (request, code) in enumerate(zip(requests, archives, strict=True)):
+        run, of_run = request.run, [task[number] for task in array]
+        place = len(submissions.read(run))
+        if is_shared:
+            finalizer = submissions.finalizer_name(submissions.job_name(run, place))
+            submissions.record_shared(run, SharedJob(name, [of.run.path.name for of in requests], finalizer))
+        options, per_task = dict(request.options), (request.shards_per_task, code, request.workers_per_task)
+        recorded.append(Submission(place, name, of_run, time.time(), options, *per_task))
+        submissions.record(run, recorded[-1])
+    return recorded[0]
 
 
 def to_submit(run: RunFolder) -> tuple[list[int], int]:
@@ -141,7 +237,7 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
         time.sleep(_ENDING_POLL_SECONDS)
 
 
-def submit_finalizer(
+def _submit_finalizer(
     run: RunFolder, name: str, jobs: Sequence[str], code: str, options: Mapping[str, Option]
 ) -> str | None:
     """Submit the job that grades, loads and reports after a submission with these options of sbatch.
@@ -165,7 +261,7 @@ def conclude_again(run: RunFolder) -> str:
     SlurmError where Slurm does not answer.
     """
     with run.submission_lock():
-        missing = missing_after(run, read_endings(run))
+        missing = after.missing(run, read_endings(run))
         if not missing:
             return ""
         before = submissions.read(run)
@@ -204,28 +300,16 @@ def _names(run: RunFolder, before: Sequence[Submission]) -> list[str]:
     return [*names, *(submissions.finalizer_of(run, submission) for submission in before)]
 
 
-def preview(
-    run: RunFolder,
-    spec: RunSpec,
-    shards: int,
-    options: Mapping[str, Option],
-    shards_per_task: int = 1,
-    workers_per_task: int = 1,
-) -> str:
+def preview(request: Request, spec: RunSpec, shards: int) -> str:
     """Return the batch script of a first submission, for --dry-run; nothing is written."""
-    parameters = profiles.submitit_parameters(options)
-    tasks = portions(list(range(shards)), shards_of_task(options, shards_per_task, workers_per_task))
-    name = submissions.job_name(run, 0)
-    submission = Submission(0, name, tasks, 0.0, dict(options), shards_per_task, None, workers_per_task)
+    run, parameters = request.run, profiles.submitit_parameters(request.options)
+    tasks = _portions(list(range(shards)), request.shards_of_task)
+    per_task = request.shards_per_task, None, request.workers_per_task
+    submission = Submission(0, submissions.job_name(run, 0), tasks, 0.0, dict(request.options), *per_task)
     return submit.batch_script(run, submission, with_code(run, "code-….zip", parameters, spec))
 
 
-def shards_of_task(options: Mapping[str, Option], shards_per_task: int, workers_per_task: int) -> int:
-    """Return the shards of a task, for all workers in it."""
-    return shards_per_task * workers_per_task * num_tasks(options)
-
-
-def portions(items: Sequence[_T], size: int) -> list[list[_T]]:
+def _portions(items: Sequence[_T], size: int) -> list[list[_T]]:
     """Divide items into lists of this size; the last one may be shorter."""
     return [list(items[i : i + size]) for i in range(0, len(items), size)]
 

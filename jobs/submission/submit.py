@@ -22,7 +22,7 @@ from harness.environment import accelerator
 from harness.methods import build
 from harness.settings.launch_settings import Cluster
 from harness.sizing.cards import Option
-from jobs.after.conclude import conclude
+from jobs import after
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
@@ -31,7 +31,7 @@ from jobs.slurm import client
 from jobs.submission import in_process, snapshot
 from jobs.submission.in_process import InProcessJob
 from jobs.work.side_by_side import run_share, run_side_by_side
-from jobs.work.worker import LAUNCHER_PID, run_parts, run_shards
+from jobs.work.worker import LAUNCHER_PID, run_parts
 
 _LOCAL_LIMIT_MINUTES = 60 * 24 * 30
 
@@ -81,13 +81,6 @@ def resolve(cluster: Cluster) -> Cluster:
 def python() -> str:
     """Return the interpreter that jobs run in unless the profile names one: this one, on the shared filesystem."""
     return sys.executable
-
-
-def submit_here(run: RunFolder, shards: Sequence[int], cluster: Cluster) -> list[Job]:
-    """Start one worker per shard on this machine (`local`), or one for all in this process (`debug`)."""
-    if cluster == "debug":
-        return [InProcessJob(run_shards, (str(run.path), list(shards)), in_process_log(run))]
-    return submit_parts_here(run, [[(run, [shard])] for shard in shards])
 
 
 def submit_parts_here(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFolder, list[int]]]]) -> list[Job]:
@@ -225,7 +218,7 @@ def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters:
     Without jobs it starts at once. Returns its id. Raises client.SlurmRejected.
     """
     after_jobs = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"} if jobs else parameters
-    return _submit(run, submissions.finalizer_name(name), after_jobs, conclude, str(run.path.resolve()))
+    return _submit(run, submissions.finalizer_name(name), after_jobs, after.conclude, str(run.path.resolve()))
 
 
 def submit_call(

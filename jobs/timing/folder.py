@@ -21,11 +21,13 @@ from pathlib import Path
 import pyarrow as pa
 from filelock import Timeout
 
+from harness.plural import counted
 from jobs.run import own_files, trace_files
 from jobs.run.files import append_record, read_records
 from jobs.run.folder import RunFolder
 from jobs.run.journal import read_journal
 from jobs.run.locks import Lock
+from jobs.run.spec import RunSpec
 from jobs.timing.draw import Drawn
 
 DRAW_NAME = "draw.parquet"
@@ -159,3 +161,35 @@ def progress(run: RunFolder) -> Progress:
         return Progress(asked, 0)
     wanted = {timing_id(one.sample_id) for one in drawn if one.is_timed}
     return Progress(len(wanted), len(wanted & finished(run)))
+
+
+def check_request(asked: int | None, spec: RunSpec, run: RunFolder) -> None:
+    """Raise ValueError, one line, where a run cannot time so many samples."""
+    if asked is None:
+        return
+    if asked > spec.num_samples:
+        raise ValueError(
+            f"--latency-sample {asked}: the run has {counted(spec.num_samples, 'sample')}; valid: 1 to that many"
+        )
+    if spec.concurrency == 1:
+        raise ValueError(
+            f"--latency-sample {asked}: with --concurrency 1 every sample runs alone already; leave out one of the two"
+        )
+    before = num_asked(run)
+    if before and before != asked and run.exists() and of(run).draw_path.exists():
+        raise ValueError(
+            f"--latency-sample {asked}: {run.path.name} has drawn {before} samples to time; valid: {before}, or "
+            "--tag NAME for a run of its own"
+        )
+
+
+def num_left(asked: int | None, run: RunFolder) -> int:
+    """Return how many samples a launch would still time: those asked for here, else those asked for earlier."""
+    if run.exists() and (num_asked(run) or asked is None):
+        return progress(run).left
+    return asked or 0
+
+
+def in_words(asked: int | None) -> list[str]:
+    """Return a line about the timing samples of a launch; none where there are none."""
+    return [] if asked is None else [f"{counted(asked, 'sample')} again, one at a time, for the latency"]

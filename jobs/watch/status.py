@@ -10,7 +10,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from jobs.after.missing import missing_after
+from jobs import after
 from jobs.run import codes, own_files, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
 from jobs.run.folder import RunFolder
@@ -199,7 +199,7 @@ def _of_files(run: RunFolder) -> RunStatus:
     timing = timings.progress(run)
     result.to_time, result.timed = timing.asked, timing.done
     result.is_timing = bool(timing.left and not ended.num_unfinished and timings.is_at_work(run))
-    if missing := missing_after(run, endings):
+    if missing := after.missing(run, endings):
         result.missing, result.how_to_conclude = missing, how_to_conclude(run, missing)
     result.free_bytes = shutil.disk_usage(run.path).free
     recorded = codes.read(run)

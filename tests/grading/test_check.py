@@ -106,7 +106,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[s
 def test_every_gold_of_a_dataset_accepts_itself(name: str) -> None:
     """Check the smaller datasets; the command checks the larger ones."""
     folder = None if name == "demo" else shared_file(name, DATA_DIR).parent
-    from jobs.after.grading import gold_of
+    from jobs.finished.grading import gold_of
 
     golds = [(problem.id, gold_of(problem)) for problem in benchmarks.load(name, folder)]
     rejected = [

@@ -49,7 +49,7 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(executed: Any) -> Non
     assert "vanilla" in table
     assert "speccot" in table
     [compared] = [texts(cell) for cell in code if "warehouse.compare" in cell.source]
-    assert "Baseline of stories: stories-vanilla-" in compared
+    assert "Baseline: vanilla target" in compared
     [plot] = [cell for cell in code if "plt.show()" in cell.source]
     assert any("image/png" in output.get("data", {}) for output in plot.outputs)
 

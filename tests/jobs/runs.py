@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from harness.engine import Role
 from harness.methods import defaults
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.settings.roles import ModelSettings
-from jobs.after.grading import finished_samples
+from harness.sizing.cards import Option
+from jobs import suite
+from jobs.drive import drive
+from jobs.finished.grading import finished_samples
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
+from jobs.submission.dispatch import Dispatched, Request, dispatch_together
+from jobs.suite import Suite
 from jobs.watch.progress import Follower
 
 SCRIPTED = ModelSpec(model="scripted", path="scripted", revision=None, fingerprint="scripted")
@@ -86,3 +93,14 @@ def wait_for_steps(run: RunFolder, steps: int) -> None:
     while follower.poll().steps < steps:
         assert time.monotonic() < deadline, "the worker made no progress"
         time.sleep(0.02)
+
+
+def launch_suite(chosen: Suite, tag: str | None = None, only: Sequence[int] | None = None) -> list[RunFolder]:
+    """Launch the runs of a suite, or some by number, without their probes."""
+    return drive([suite.prepare(chosen, tag, only)], Console(highlight=False))
+
+
+def dispatch_alone(run: RunFolder, options: Mapping[str, Option], **more: Any) -> Dispatched:
+    """Submit a run that shares its jobs with no other."""
+    [done] = dispatch_together([Request(run, options, **more)])
+    return done

@@ -26,10 +26,10 @@ def test_what_is_left_by_history_is_refused_above_the_budget(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from harness.launch import main
-    from jobs.after import warehouse
+    from jobs import after
 
     known = Forecast(2.0, 7.0, 9.5, 4, "history: earlier on 4 × H100")
-    monkeypatch.setattr(warehouse, "forecast", lambda *_: known)
+    monkeypatch.setattr(after, "forecast", lambda *_: known)
     flags = [*FLAGS, "--output", str(tmp_path / "runs"), "--max-gpu-hours", "7.9"]
     for further in ([], ["--dry-run"]):
         with pytest.raises(SystemExit) as refused:
@@ -95,10 +95,10 @@ def ran(words: Sequence[str]) -> int:
 def test_a_dry_run_of_a_suite_adds_up_what_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jobs.after import warehouse
+    from jobs import after
 
     known = Forecast(2.0, 7.0, 9.5, 4, "history: earlier on 4 × H100")
-    monkeypatch.setattr(warehouse, "forecast", lambda *_: known)
+    monkeypatch.setattr(after, "forecast", lambda *_: known)
     flags = ["suite", str(suite_file(tmp_path)), "--dry-run"]
     assert ran(flags) == 0
     told = capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from jobs.command import slurm_errors_in_one_line
+from jobs.outcome import slurm_errors_in_one_line
 from jobs.slurm.client import SlurmError, SlurmRejected
 
 

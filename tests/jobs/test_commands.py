@@ -138,7 +138,7 @@ def test_status_and_logs_show_what_ended_a_worker_on_this_machine(tmp_path: Path
     run = plan(tmp_path)
     log = run.logs_dir / "jobs" / "in-process.log"
     log.parent.mkdir(parents=True)
-    log.write_text("Traceback (most recent call last):\n  File x\njobs.launching.LaunchFailed: no more disk\n")
+    log.write_text("Traceback (most recent call last):\n  File x\njobs.drive.LaunchFailed: no more disk\n")
     assert "LaunchFailed: no more disk" in jobs("status", run.path).output
     shown = jobs("logs", run.path).output.splitlines()
     reason = "== worker on this machine: LaunchFailed: no more disk"

@@ -10,7 +10,7 @@ import pytest
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.weights import models
-from jobs.after import target_logprobs
+from jobs.finished import target_logprobs
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units

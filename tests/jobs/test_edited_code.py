@@ -15,11 +15,11 @@ from harness.launch import main as launch_command
 from jobs.run import submissions, trace_files
 from jobs.run.codes import CodeChanged
 from jobs.run.folder import RunFolder
-from jobs.submission import dispatch, snapshot, submit
-from jobs.submission.together import Request, dispatch_together
+from jobs.submission import snapshot, submit
+from jobs.submission.dispatch import Request, dispatch_together
 from jobs.work.worker import run_shard
 from tests.jobs.edited_code import Edit, hashes, jobs
-from tests.jobs.runs import finished_ids, plan, planned_ids
+from tests.jobs.runs import dispatch_alone, finished_ids, plan, planned_ids
 from tests.jobs.slurm.fake import FakeSlurm
 
 
@@ -44,7 +44,7 @@ def test_resume_stops_under_other_code_and_goes_on_where_it_is_accepted(
     tmp_path: Path, edit: Edit, sbatch: list[str]
 ) -> None:
     run = plan(tmp_path, shards=2)
-    dispatch.dispatch(run, {})
+    dispatch_alone(run, {})
     run_shard(str(run.path), 0)
     edit("harness/chain/chain_state.py")
     for command in ("resume", "retry-failed"):
@@ -65,7 +65,7 @@ def test_a_launch_after_an_edit_does_not_pass_over_jobs_that_still_wait(
 ) -> None:
     run, other = plan(tmp_path, shards=2), plan(tmp_path, drafts=3, shards=2)
     third = plan(tmp_path, drafts=2, shards=2)
-    dispatch.dispatch(run, {})
+    dispatch_alone(run, {})
     name = submissions.read(run)[0].name
     slurm.prints(squeue="\n".join(f"{name}|{index}|7|7|PENDING||Resources" for index in range(2)))
     edit("harness/chain/chain_state.py")

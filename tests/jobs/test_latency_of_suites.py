@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs import launching, suite
+from jobs import suite
+from jobs.preparation import prepare
 from tests.jobs.test_suite import SUITE, engine_starts
 
 LATENCY = """
@@ -87,6 +88,6 @@ def test_both_regimes_of_a_suite_share_engines_and_are_shown_apart(
     ]
     assert rows == ["vanilla", "speccot"], "with a row for each setting"
     assert "NOT ALIKE" not in printed, "within a regime all but the methods is alike"
-    prepared = [launching.prepare(launch) for launch in suite.read(path).launches]
+    prepared = [prepare(launch) for launch in suite.read(path).launches]
     starts = [engine_starts(prepared[number].run) for number in (1, 3)]
     assert len(set().union(*starts)) == 2, "one pair of engines serves both regimes"

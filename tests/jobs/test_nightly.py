@@ -13,7 +13,9 @@ import pytest
 from harness.engine import Sampling
 from harness.engines.scripted import SimulatedModel
 from jobs import nightly
+from jobs.nightly import Night
 from jobs.run.folder import run_folders
+from warehouse.nightly.judge import EXIT_CODES
 
 SUITE = """
 output = "{output}"
@@ -39,7 +41,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = folder / "small.toml"
     path.write_text(SUITE.format(output=folder / "runs"), encoding="utf-8")
     for night in NIGHTS:
-        assert nightly.launch(path, night).verdict_job is None
+        assert nightly.launch(Night.read(path, night)).verdict_job is None
     return path
 
 
@@ -49,7 +51,7 @@ def verdict(suite: Path, night: date) -> str:
 
 def test_the_first_nights_are_inconclusive_and_then_pass(suite: Path) -> None:
     for night, expected_verdict in ((NIGHTS[0], "INCONCLUSIVE"), (NIGHTS[7], "PASS")):
-        nightly.conclude(str(suite), night.isoformat())
+        nightly.conclude(Night.read(suite, night))
         assert verdict(suite, night).startswith(f"**{expected_verdict}: night of {night}, 2 cells")
 
 
@@ -62,10 +64,9 @@ def test_a_drop_is_confirmed_by_a_second_run_and_fails_the_night(suite: Path, mo
 
     monkeypatch.setattr(SimulatedModel, "write", worse)
     night = date(2026, 1, 9)
-    nightly.launch(suite, night)
+    nightly.launch(Night.read(suite, night))
     before = {run.path.name for run in run_folders([suite.parent / "runs"])}
-    with pytest.raises(nightly.NightFailed):
-        nightly.conclude(str(suite), night.isoformat())
+    assert nightly.conclude(Night.read(suite, night)) == EXIT_CODES["FAIL"]
     assert verdict(suite, night).startswith("**FAIL")
     assert "confirmed by a re-run" in verdict(suite, night)
     assert "Recovered" not in verdict(suite, night), "nothing died"
@@ -92,8 +93,8 @@ def test_nights_whose_folders_and_database_are_gone_remain_the_baseline(suite: P
         if run.spec().tag in {str(night) for night in NIGHTS[:7]}:
             shutil.rmtree(run.path)
     (output / "warehouse.duckdb").unlink()
-    nightly.conclude(str(suite), str(NIGHTS[7]))
+    nightly.conclude(Night.read(suite, NIGHTS[7]))
     assert verdict(suite, NIGHTS[7]).startswith(f"**PASS: night of {NIGHTS[7]}, 2 cells")
     (output / "warehouse.nights.jsonl").unlink()
-    nightly.conclude(str(suite), str(NIGHTS[7]))
+    nightly.conclude(Night.read(suite, NIGHTS[7]))
     assert "0 of 7 nights of baseline" in verdict(suite, NIGHTS[7])

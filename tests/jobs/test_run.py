@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.engines import scripted
-from jobs.after.grading import finish
+from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.state import compact
 from jobs.work.worker import run_shard

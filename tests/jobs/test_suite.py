@@ -9,12 +9,15 @@ import pytest
 from rich.console import Console
 
 from harness.problems import benchmarks
-from jobs import launching, suite
+from jobs import suite
 from jobs.cli.examples import SUITES
+from jobs.drive import LaunchFailed, create
+from jobs.preparation import prepare
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder, write_problems
 from jobs.timing import folder as timings
+from tests.jobs.runs import launch_suite
 
 SUITE = """
 output = "{output}"
@@ -41,14 +44,14 @@ def written(folder: Path, drafts: object = 2) -> Path:
 
 def test_a_suite_runs_under_a_tag_and_another_night_is_another_run(tmp_path: Path) -> None:
     chosen = suite.read(written(tmp_path))
-    nights = [suite.launch(chosen, tag) for tag in ("2026-01-01", "2026-01-02")]
+    nights = [launch_suite(chosen, tag) for tag in ("2026-01-01", "2026-01-02")]
     assert [run.spec().tag for night in nights for run in night] == ["2026-01-01"] * 2 + ["2026-01-02"] * 2
     for run in (run for night in nights for run in night):
         assert by_shard(run, read_endings(run)).num_unfinished == 0
     first, second = ({unit.sample_id for run in night for unit in run.shards()[0]} for night in nights)
     assert first.isdisjoint(second), "other samples"
     assert nights[0][0].spec().dataset_hash == nights[1][0].spec().dataset_hash, "of the same problems"
-    assert [run.path for run in suite.launch(chosen, "2026-01-02")] == [run.path for run in nights[1]]
+    assert [run.path for run in launch_suite(chosen, "2026-01-02")] == [run.path for run in nights[1]]
 
 
 def test_the_runs_of_a_file_are_launched_compared_and_reported(
@@ -78,7 +81,7 @@ def test_a_dry_run_says_what_is_left_of_each_run_and_writes_nothing(
     printed = capsys.readouterr().out
     assert "run folder" in printed
     assert not (tmp_path / "runs").exists()
-    suite.launch(suite.read(file), None, only=[0])
+    launch_suite(suite.read(file), None, only=[0])
     before = sorted((tmp_path / "runs").rglob("*"))
     capsys.readouterr()
     main.main(["suite", str(file), "--dry-run"], standalone_mode=False)
@@ -93,7 +96,7 @@ def test_a_latency_sample_of_a_suite_is_planned_timed_and_resumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = written(tmp_path)
-    suite.launch(suite.read(file), None)  # as if every worker had been killed before it timed a sample
+    launch_suite(suite.read(file), None)  # as if every worker had been killed before it timed a sample
     file.write_text(file.read_text().replace("samples = 1", "samples = 1\nlatency-sample = 2"))
     chosen = suite.read(file)
 
@@ -104,18 +107,18 @@ def test_a_latency_sample_of_a_suite_is_planned_timed_and_resumed(
 
     assert preview().count("0 of 2 samples left, 2 samples to be timed alone") == 2
     assert preview()[-1] == "2 runs: 0 of 4 samples left, 4 samples to be timed alone"
-    runs = suite.launch(chosen, None)
+    runs = launch_suite(chosen, None)
     assert [timings.progress(run) for run in runs] == [timings.Progress(2, 2)] * 2
     assert preview()[-1] == "2 runs: 0 of 4 samples left"
     [journal, *_] = timings.of(runs[0]).trace_files()
     journal.unlink()  # what was timed is lost, and is timed again
     assert preview()[-1] == "2 runs: 0 of 4 samples left, 2 samples to be timed alone"
-    suite.launch(chosen, None)
+    launch_suite(chosen, None)
     assert timings.progress(runs[0]) == timings.Progress(2, 2)
 
 
 def test_some_of_a_suite(tmp_path: Path) -> None:
-    [run] = suite.launch(suite.read(written(tmp_path)), "x", [1])
+    [run] = launch_suite(suite.read(written(tmp_path)), "x", [1])
     assert run.spec().method == "speccot"
 
 
@@ -212,11 +215,11 @@ def test_runs_share_engines_and_one_that_fails_is_named_after_the_others_have_ru
     tmp_path: Path, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = shared_suite(tmp_path, cluster)
-    first, broken, second = (launching.prepare(launch) for launch in chosen.launches)
-    launching.create(broken)
+    first, broken, second = (prepare(launch) for launch in chosen.launches)
+    create(broken)
     write_problems(broken.run.problems_path, [])
-    with pytest.raises(launching.LaunchFailed, match=broken.run.path.name):
-        suite.launch(chosen, None)
+    with pytest.raises(LaunchFailed, match=broken.run.path.name):
+        launch_suite(chosen, None)
     for run in (first.run, second.run):
         assert by_shard(run, read_endings(run)).num_unfinished == 0
         assert list(run.grades_dir.iterdir())

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jobs import waiting
-from jobs.after.conclude import conclude
-from jobs.launching import LaunchFailed
+from jobs import after, drive
+from jobs.drive import LaunchFailed
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -32,10 +31,10 @@ def run(tmp_path: Path) -> RunFolder:
 def waited(run: RunFolder, monkeypatch: pytest.MonkeyPatch, *between_looks: Callable[[], object]) -> str:
     """Wait for a run while this happens between the looks, one by one; returns what is printed."""
     what: Iterator[Callable[[], object]] = iter(between_looks)
-    monkeypatch.setattr("jobs.waiting.sleep", lambda seconds: next(what)())
+    monkeypatch.setattr("jobs.drive.sleep", lambda seconds: next(what)())
     console = Console(file=io.StringIO(), width=200, record=True)
     try:
-        waiting.wait([run], console)
+        drive.wait([run], console)
     finally:
         assert next(what, None) is None, "it ended too early"
     return console.export_text()
@@ -51,7 +50,7 @@ def test_it_ends_when_the_last_job_of_the_run_has_ended(
         slurm.prints(squeue=CONCLUDING)
 
     def end() -> None:
-        conclude(str(run.path))
+        after.conclude(str(run.path))
         slurm.prints(squeue="")
 
     shown = waited(run, monkeypatch, work, lambda: None, end)
@@ -91,7 +90,7 @@ def test_a_queue_that_does_not_answer_is_asked_again(
 
     def answer() -> None:
         run_shard(str(run.path), 0)
-        conclude(str(run.path))
+        after.conclude(str(run.path))
         slurm.prints(squeue="")
 
     shown = waited(run, monkeypatch, *[lambda: None] * 5, answer)
@@ -102,7 +101,7 @@ def test_a_finished_run_is_not_waited_for_and_slurm_not_asked(
     run: RunFolder, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_shard(str(run.path), 0)
-    conclude(str(run.path))
+    after.conclude(str(run.path))
     slurm.prints(squeue="", sacct="")
     assert waited(run, monkeypatch) == ""
     assert slurm.calls() == []
@@ -111,4 +110,4 @@ def test_a_finished_run_is_not_waited_for_and_slurm_not_asked(
 def test_slurm_is_asked_no_more_often_than_by_following(slurm: FakeSlurm) -> None:
     from jobs.cli.watch import FOLLOW_SECONDS
 
-    assert waiting.LOOK_SECONDS >= FOLLOW_SECONDS
+    assert drive.LOOK_SECONDS >= FOLLOW_SECONDS

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.engines.scripted import SCRIPTED_SECONDS
-from jobs.after.grading import finished_samples
+from jobs.finished.grading import finished_samples
 from jobs.run import submissions
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder

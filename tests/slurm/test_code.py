@@ -65,7 +65,7 @@ def test_jobs_whose_checkout_is_edited_while_they_wait_run_what_was_submitted(
     further: dict[str, list[str]] = {"exported": [], "not": ["--slurm", "export=NONE"]}
     for name, options in further.items():
         launch_in(checkout, {**os.environ}, *arguments, *options, "--output", str(tmp_path / name))
-    for module in ("jobs/work/worker.py", "jobs/after/conclude.py", "grading/grade.py"):
+    for module in ("jobs/work/worker.py", "jobs/after.py", "grading/grade.py"):
         (checkout / module).write_text(_EDIT)
     slurm_output("scontrol", "release", first)
     wait_for(lambda: not slurm_output("squeue", "-h"), "the end", 180)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs.after.grading import finished_samples
+from jobs.finished.grading import finished_samples
 from jobs.run.folder import RunFolder
 from jobs.run.journal import read_journal
 from tests.slurm.conftest import Launched, harness, wait_for, warehouse

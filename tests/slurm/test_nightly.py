@@ -46,7 +46,7 @@ def scrontab(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["scrontab", "-r"], check=True)
 
 
-_FREQUENT_LOOKS = "from jobs.nights import awaited; awaited.LOOK_SECONDS = 2.0; from jobs.__main__ import main; main()"
+_FREQUENT_LOOKS = "from jobs import drive; drive.LOOK_SECONDS = 2.0; from jobs.__main__ import main; main()"
 """`python -m jobs` that looks more often for the verdict that it waits for."""
 
 

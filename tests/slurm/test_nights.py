@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from harness.engines.scripted import SCRIPTED_SECONDS
-from jobs.nights.record import NightRecord
+from jobs.recovery import NightRecord
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder, run_folders
 from tests.slurm.conftest import harness, slurm_output, wait_for
@@ -98,7 +98,7 @@ def test_a_night_killed_in_three_places_ends_with_a_right_verdict_unattended(tmp
     wait_for(lambda: night.record.events("handed on"), "the night to submit what was killed", 120)
     kill_next(".finalize")
     killed = kill_next(".verdict", lambda: len(night.record.events("started")) == 2)
-    wait_for(lambda: night.record.is_concluded, "the verdict", 120)
+    wait_for(lambda: night.record.last("concluded") is not None, "the verdict", 120)
     wait_for(lambda: not slurm_output("squeue", "-h"), "no job left")
 
     for run in night.runs:

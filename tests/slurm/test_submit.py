@@ -99,7 +99,7 @@ def test_a_dependency_is_the_workers_and_they_run_from_a_path_that_a_shell_would
     assert not list(tmp_path.rglob("here"))
 
 
-_FREQUENT_LOOKS = "from jobs import waiting; waiting.LOOK_SECONDS = 2.0; from harness.launch import main; main()"
+_FREQUENT_LOOKS = "from jobs import drive; drive.LOOK_SECONDS = 2.0; from harness.launch import main; main()"
 """`python -m harness.launch` that looks more often at the run that it waits for."""
 
 

@@ -27,12 +27,13 @@ NOT_RECORDED = {
     "loaded_file",  # sizes and digests of files
     "schema_version",
     "run_code",  # which code worked on a run
-    "stopwatch",  # texts
+    "stopwatch", "measure",  # texts
     "run_stopwatch", "problem_stopwatch", "sample_stopwatch", "serial_seconds", "batch_seconds",  # the papers' clocks
 }  # fmt: skip
 _OWN_QUERIES = {  # without the time that grading took
     name: f"SELECT * EXCLUDE (seconds) FROM {name}" for name in ("grade", "second_grade")
-}
+} | {"estimate": "SELECT * EXCLUDE (id) FROM estimate", "interval": "SELECT * EXCLUDE (estimate) FROM interval"}
+"""Without ids, which are hashes."""
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,7 @@ def test_probed(corpus: Corpus, names: Names, numbers: SnapshotAssertion) -> Non
 def test_nights(corpus: Corpus, names: Names, numbers: SnapshotAssertion) -> None:
     database = "nights/warehouse.duckdb"
     with corpus.opened(corpus.where / database) as connection:
-        of_early = "FROM estimate WHERE run_id IN (SELECT run_id FROM run WHERE tag <= $last)"
+        of_early = "FROM counted_estimate WHERE run_id IN (SELECT run_id FROM run WHERE tag <= $last)"
         found = {"estimates": names.rows(rows(connection, of_early, {"last": DATES[EARLY - 1]}))}
     for night in DATES:
         words = ("--night", night, "--database", database, "--json")

@@ -33,6 +33,7 @@ def finished(
     latency: float = 10.0,
     started_at: float = runs.START,
     device: str = "NVIDIA H100",
+    num_devices: int = 1,
     processor: str = "a processor",
     versions: dict[str, str] | None = None,
     engines: dict[str, object] | None = None,
@@ -68,7 +69,9 @@ def finished(
         if has_failed(number[trace.problem_id], trace.sample_index):
             runs.ended(trace, "error", "RequestRefused: too long")
     attempt = replace(runs.attempt(folder.path.name, device=device), started_at=started_at)
-    attempt = replace(attempt, versions=versions or {"vllm": "0.32"}, hardware={"cpu": processor})
+    attempt = replace(
+        attempt, versions=versions or {"vllm": "0.32"}, hardware={"cpu": processor}, num_devices=num_devices
+    )
     attempt = replace(attempt, engines=engines if engines is not None else attempt.engines)
     metadata = {"attempt": json.dumps(asdict(attempt))}
     trace_files.write_table(

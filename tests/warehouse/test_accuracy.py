@@ -77,11 +77,6 @@ def test_accuracy_by_level(loaded: Loaded, ask: Ask) -> None:
     assert hard["standard_error"] is None
 
 
-def test_stop_reasons(loaded: Loaded, ask: Ask) -> None:
-    counts = {row["stop_reason"]: row["num_samples"] for row in ask("stop_reasons", loaded.speculative)}
-    assert counts == {"answered": 3, "budget": 1, "error": 1, "not_run": 1}
-
-
 def verdict_of(connection: Connection, sample_id: str) -> tuple[object, ...]:
     sql = "SELECT verdict, graded, grader_version FROM sample_grade WHERE sample_id = ?"
     [row] = connection.execute(sql, [sample_id]).fetchall()

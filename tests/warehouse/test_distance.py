@@ -61,7 +61,7 @@ def select(where: Path, sql: str) -> list[dict[str, object]]:
 
 
 def estimates(where: Path, metric: str) -> dict[str, dict[str, object]]:
-    return {str(row["run_id"]): row for row in select(where, f"FROM estimate WHERE metric = '{metric}'")}
+    return {str(row["run_id"]): row for row in select(where, f"FROM counted_estimate WHERE metric = '{metric}'")}
 
 
 def own_nats(number: int) -> float:

@@ -17,7 +17,7 @@ from tests.warehouse.conftest import Ask
 from warehouse.candidates import grade_candidates
 from warehouse.database import reader
 from warehouse.load import load_run
-from warehouse.measures import measure, runs_like
+from warehouse.measured import measure, runs_like
 
 SCOT = replace(runs.SPEC, method="scot", params={"drafts": 2})
 RIGHT, WRONG = "So it is \\boxed{2}.", "So it is \\boxed{3}."
@@ -202,10 +202,5 @@ def test_scores_against_rewards_are_binned_by_tenths(tmp_path: Path) -> None:
     scores(folder, *((unit.sample_id, 0, 0, reward) for unit, reward in zip(units, rewards, strict=True)))
     load_run(folder, database)
     with reader(database) as connection:
-        buckets = Ask(connection)("score_against_reward", folder, "reward_from")
         measured = [measure(connection, f"score_at_reward_{tenth}", folder.path.name) for tenth in range(10)]
-    assert [(r["reward_from"], r["num_candidates"], r["mean_verdict_score"]) for r in buckets] == [
-        (0, 1, 2),
-        (0.9, 2, 8),
-    ]
     assert [None if one is None else one.value for one in measured] == [2, *[None] * 8, 8]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.latency import LatencyModel, ModelSpeed, Work
-from jobs.after.grading import finish
+from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.timing import folder
@@ -77,7 +77,7 @@ def test_timing_samples_change_no_other_estimate_or_total(
     shutil.copytree(run.path, bare)
     shutil.rmtree(bare / "timing")
     load_run(RunFolder(bare), tmp_path / "w.duckdb")
-    own = "FROM estimate WHERE baseline_run_id IS NULL AND metric <> 'latency_at_one' AND run_id = $run ORDER BY ALL"
+    own = "FROM estimate WHERE baseline_run_id IS NULL AND measure <> 'latency_at_one' AND run_id = $run ORDER BY ALL"
     queries = [own] + [
         f"FROM {name} WHERE run_id = $run ORDER BY ALL"
         for name in ("verdict_counts", "token_split", "latency_split", "throughput", "cache_hit_rate", "run_conditions")

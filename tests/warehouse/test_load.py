@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.trace import Trace
-from jobs.after.grading import finish
+from jobs.finished.grading import finish
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit
 from jobs.work.worker import run_shard

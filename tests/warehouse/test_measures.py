@@ -13,9 +13,10 @@ from harness.trace import Trace
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
-from warehouse.database import Connection, reader
+from warehouse.database import Connection, reader, rows
 from warehouse.load import load_run
-from warehouse.measures import MEASURES, measure, runs_like
+from warehouse.measured import NAMES, measure, runs_like
+from warehouse.measures import MEASURES, geometric, mean
 
 SPEC = replace(runs.SPEC, engine=EngineSpec("vllm"))
 VANILLA = replace(runs.VANILLA, engine=EngineSpec("vllm"))
@@ -107,6 +108,25 @@ def test_shares_stay_between_nothing_and_all(connection: Connection) -> None:
     assert 0.0 <= measured.low < measured.value < measured.high <= 100.0
 
 
+def test_a_measure_is_the_ratio_of_its_sums_over_problems(connection: Connection) -> None:
+    """problem_total, of which the registry's measures are ratios, has the sums of the tables that it is made of."""
+    stored = rows(connection, "FROM estimate WHERE num IS NOT NULL AND group_kind IS NULL")
+    means = {name for name, one in MEASURES.items() if one.method in (mean, geometric)}
+    assert {row["measure"] for row in stored} >= {"fallback_rate", "spent_tokens", "latency_seconds", "truncated"}
+    assert all(row["value"] == pytest.approx(row["num"] / row["den"]) for row in stored if row["measure"] not in means)
+    sums = "SELECT sum({}) FROM problem_total WHERE run_id = 'own'"
+    for name, sql in {
+        "num_refused": "SELECT sum(num_refused) FROM step_total WHERE run_id = 'own'",
+        "spent_tokens": "SELECT sum(spent_tokens) FROM sample_tokens WHERE run_id = 'own'",
+        "num_samples": "SELECT count(*) FROM sample WHERE run_id = 'own'",
+        "cached_tokens": "SELECT sum(cached_tokens) FROM call_total WHERE run_id = 'own'",
+        "waited_seconds": "SELECT sum(waited_seconds) FROM call_total WHERE run_id = 'own' AND is_timed",
+        "answer_tokens": "SELECT sum(num_tokens) FROM sample_answer WHERE run_id = 'own'",
+    }.items():
+        [[found], [expected]] = (connection.execute(one).fetchall() for one in (sums.format(name), sql))
+        assert found == pytest.approx(expected), name
+
+
 def test_a_ratio_needs_its_baseline(connection: Connection) -> None:
     measured = measure(connection, "speed_up", "own", "base")
     assert measured is not None
@@ -123,7 +143,7 @@ def test_a_ratio_may_divide_the_time_of_a_sample_by_that_of_a_thought(connection
 
 
 def test_every_measure_can_be_computed_for_any_run(connection: Connection) -> None:
-    for name in MEASURES:
+    for name in NAMES:
         for run in ("own", "base", "scripted"):
             measure(connection, name, run, "base")
 

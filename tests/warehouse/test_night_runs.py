@@ -23,12 +23,14 @@ from tests.warehouse import cells, runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse import regress
 from warehouse.database import reader, rows
+from warehouse.estimates import of_problems
 from warehouse.load import load_run, load_runs
 from warehouse.load import main as load
+from warehouse.measures import MEASURES
 from warehouse.nightly import metrics
 from warehouse.nightly.__main__ import main
 from warehouse.nightly.cells import CellNight
-from warehouse.nightly.history import keep_nights, kept_nights, read_nights, read_times, read_totals
+from warehouse.nightly.history import keep_nights, kept_nights, read_nights, read_values
 from warehouse.summary import summary
 
 DAY = 86_400.0
@@ -124,19 +126,20 @@ def test_a_night_pairs_its_runs_with_its_own_target_alone_only(tmp_path: Path) -
 
 
 def test_metrics_are_those_of_the_views(loaded: Loaded, ask: Ask) -> None:
-    found = read_totals(ask.connection)[loaded.speculative.path.name]
+    judged = read_values(ask.connection)
+    found = {metric.measure.name: value for metric, _, value in judged[loaded.speculative.path.name]}
     tokens = ask("token_split", loaded.speculative)
     cache = ask("cache_hit_rate", loaded.speculative)
-    assert found[metrics.FALLBACK.name] == ask("fallback_rate", loaded.speculative)[0]["fallback_rate"]
-    assert found[metrics.DRAFT_SHARE.name] == next(row["emitted_share"] for row in tokens if row["model"] == "draft")
+    assert found["fallback_rate"] == ask("fallback_rate", loaded.speculative)[0]["fallback_rate"]
+    assert found["draft_share"] == next(row["emitted_share"] for row in tokens if row["model"] == "draft")
     for metric, column in (
-        (metrics.SPENT, "spent_tokens_per_sample"),
-        (metrics.CRITICAL_PATH, "critical_path_tokens_per_sample"),
+        ("spent_tokens", "spent_tokens_per_sample"),
+        ("critical_path_tokens", "critical_path_tokens_per_sample"),
     ):
-        assert math.exp(found[metric.name]) == pytest.approx(sum(row[column] for row in tokens))
+        assert math.exp(found[metric]) == pytest.approx(sum(row[column] for row in tokens))
     hits = sum(row["cached_tokens"] for row in cache) / sum(row["prompt_tokens"] for row in cache)
-    assert found[metrics.CACHE_HITS.name] == pytest.approx(hits)
-    assert metrics.FALLBACK.name not in read_totals(ask.connection)[loaded.vanilla.path.name]
+    assert found["cache_hit_rate"] == pytest.approx(hits)
+    assert metrics.JUDGED["fallback_rate"] not in {metric for metric, _, _ in judged[loaded.vanilla.path.name]}
 
 
 def test_a_slower_method_fails_the_night_and_its_baseline_is_run_again_too(tmp_path: Path) -> None:
@@ -161,14 +164,12 @@ def test_a_slower_method_fails_the_night_and_its_baseline_is_run_again_too(tmp_p
 
 def test_a_problem_whose_latency_is_no_number_has_no_times(tmp_path: Path) -> None:
     run_id = add(tmp_path, 1, CALM, slower=lambda problem, sample: 1.0)
-    [[cell]] = nights_of(tmp_path)
-    usual = cell.first.measures[metrics.TOKEN_TIME.name]
-    for where, expected in (("sample_id = (SELECT min(sample_id) FROM timed_sample)", usual), ("true", None)):
+    for where, expected in (("problem_id = (SELECT min(problem_id) FROM problem)", [11]), ("true", [])):
         with duckdb.connect(str(tmp_path / "w.duckdb")) as connection:
-            connection.execute(f"UPDATE timed_sample SET latency_seconds = 'nan' WHERE {where}")
+            connection.execute(f"UPDATE problem_total SET timed_seconds = NULL WHERE {where}")
         with reader(tmp_path / "w.duckdb") as read:
-            found = read_times(read).get(run_id)
-        assert (found and found.token_time) == (expected and pytest.approx(expected))
+            found = list(of_problems(read, [run_id], [MEASURES["seconds_per_token"]]))
+        assert [one.n for one in found] == expected
 
 
 @pytest.mark.parametrize(

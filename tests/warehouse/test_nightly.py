@@ -14,13 +14,14 @@ from junitparser import JUnitXml, Skipped, TestCase
 from tools.simulate.nights import CALM, CHANGES, Tally, World, history
 from warehouse.nightly.cells import Batch, CellNight
 from warehouse.nightly.judge import CellVerdict, NightVerdict, Verdict, replay
-from warehouse.nightly.metrics import FALLBACK, SPEED_UP, TOKEN_TIME, TRUNCATED
+from warehouse.nightly.metrics import JUDGED, SPEED_UP, TOKEN_TIME
 from warehouse.nightly.verdict import junit, junit_of_none, ordered, remarks
 
 FIRST = date(2026, 1, 1)
 K = 16
 CHANCES = np.random.default_rng(7).beta(0.4, 0.4, 40)
 OLD, NEW = {"vllm": "0.32"}, {"vllm": "0.33"}
+FALLBACK, TRUNCATED = JUDGED["fallback_rate"], JUDGED["truncated"]
 LEVELS = {FALLBACK.name: 0.3, TRUNCATED.name: 0.1, TOKEN_TIME.name: -4.0, SPEED_UP.name: 0.5}
 SPREADS = {FALLBACK.name: 0.01, TRUNCATED.name: 0.005, TOKEN_TIME.name: 0.03, SPEED_UP.name: 0.03}
 

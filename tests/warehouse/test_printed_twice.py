@@ -17,9 +17,9 @@ from tests.warehouse.made_up_databases import HALF, MADE_UP, Made
 from warehouse import compare, query
 from warehouse.database import Connection, reader, rows
 from warehouse.load import load_runs
-from warehouse.measures import measure
-from warehouse.nightly.history import read_nights, read_totals
-from warehouse.nightly.metrics import FALLBACK, SPEED_UP
+from warehouse.measured import measure
+from warehouse.nightly.history import read_nights, read_values
+from warehouse.nightly.metrics import JUDGED, SPEED_UP
 from warehouse.report.facts import report_facts
 from warehouse.report.page import make_report
 from warehouse.summary import summaries
@@ -70,9 +70,13 @@ def in_rates(connection: Connection, run: str) -> Printed:
     for row in rows(connection, "FROM fallback_rate WHERE run_id = $run_id", {"run_id": run}):
         for name, column in (("value", "fallback_rate"), ("low", "low_95"), ("high", "high_95")):
             yield f"fallback {name}", "view fallback_rate", row[column]
-    yield "fallback value", "nights", read_totals(connection)[run].get(FALLBACK.name)
+    judged = {metric: value for metric, _, value in read_values(connection)[run]}
+    yield "fallback value", "nights", judged.get(JUDGED["fallback_rate"])
     [facts] = report_facts(connection, [run])
-    for number, found in (("fallback", facts.fallback), ("latency", facts.latency)):
+    for number, found in (
+        ("fallback", facts.estimate("fallback_rate")),
+        ("latency", facts.estimate("latency_seconds")),
+    ):
         for name in ("value", "low", "high"):
             yield f"{number} {name}", "report", getattr(found, name, None)
     measured = (("fallback", "fallback_rate", 100), ("latency", "latency_seconds", 1), ("result@1", "accuracy", 100))
@@ -87,10 +91,10 @@ def in_rates(connection: Connection, run: str) -> Printed:
 def in_summary(connection: Connection, run: str, baseline: str) -> Printed:
     [found] = summaries(connection, [run])
     yield "pass@1 pass@1", "summary", found.pass_at_1
-    yield "pass@1 low", "summary", found.low_95
-    yield "pass@1 high", "summary", found.high_95
-    yield "pass@1 SE", "summary", found.standard_error
-    yield "result@1 pass@1", "summary", found.graded_pass_at_1
+    of_all = found.numbers["pass_at_1"].interval
+    yield "pass@1 low", "summary", of_all.low
+    yield "pass@1 high", "summary", of_all.high
+    yield "pass@1 SE", "summary", of_all.standard_error
     if found.result is not None:
         yield "result@1 pass@1", "summary's result", found.result.estimate
         yield "result@1 low", "summary's result", found.result.low

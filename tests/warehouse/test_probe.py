@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import main as jobs
-from jobs.probing.points import draw
+from jobs.probe import draw
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
@@ -41,7 +41,7 @@ def test_the_command_prints_the_rates_of_the_table_estimate(database: Path) -> N
     [probe] = database.parent.glob("probe-*")
     found = json.loads(printed(database, probe.name, "--json"), parse_constant=pytest.fail)  # NaN is not JSON
     with reader(database) as connection:
-        sql = "SELECT count(*) FROM estimate WHERE run_id = ? AND metric LIKE 'probe_%'"
+        sql = "SELECT count(*) FROM estimate WHERE run_id = ? AND measure LIKE 'probe_%'"
         [(number,)] = connection.execute(sql, [probe.name]).fetchall()
     assert found["num_points"] == found["num_known"] == 24
     assert len(found["estimates"]) == number > 4

@@ -11,7 +11,7 @@ import pytest
 from tests.warehouse import cells
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
-from warehouse.measures import measure
+from warehouse.measured import measure
 from warehouse.pairs import unlike_baseline
 
 FEW = replace(cells.VANILLA, concurrency=24, samples=2)

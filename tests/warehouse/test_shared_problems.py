@@ -14,8 +14,8 @@ from tests.warehouse import cells, runs
 from tests.warehouse.test_compare import compare, load, records
 from warehouse.database import reader, rows
 from warehouse.load import load_run
-from warehouse.measures import measure
-from warehouse.nightly.history import of_times, read_baselines, read_times
+from warehouse.measured import measure
+from warehouse.nightly.history import read_values
 from warehouse.report.__main__ import main as report
 from warehouse.report.facts import over_the_same_problems, report_facts
 from warehouse.summary import summary
@@ -64,9 +64,7 @@ def test_a_speed_up_is_over_the_problems_that_both_runs_have(warehouse: tuple[Pa
         [of_view] = rows(connection, "FROM speed_up WHERE run_id = $run_id", {"run_id": names["first"]})
         assert (of_view["n"], of_view["baseline_run_id"]) == (5, names["whole"])
         measured = measure(connection, "speed_up", names["first"], names["whole"])
-        times = read_times(connection)
-        [base] = read_baselines(connection)[names["first"]]
-        at_night = of_times(times[names["first"]], [base])
+        at_night = {metric.name: value for metric, _, value in read_values(connection)[names["first"]]}
     [found] = summary(where / "w.duckdb", [names["first"]])
     [of_summary] = found.speed_ups
     _, row = records(compare(where, names["whole"], names["first"], "--format", "json"))

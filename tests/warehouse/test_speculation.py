@@ -145,7 +145,7 @@ def test_the_fallback_rate_by_setting_adds_up_the_runs(tmp_path: Path) -> None:
     assert [r["fallback_rate"] for r in rates] == [pytest.approx(3 / 4), 0]
 
 
-def test_steps_by_author_and_role(loaded: Loaded, ask: Ask) -> None:
+def test_steps_by_author(loaded: Loaded, ask: Ask) -> None:
     """Five samples of three steps; guidance and answer by the target, the middle one by the draft in three of five."""
     steps = {row["author"]: row for row in ask("steps_by_author", loaded.speculative)}
     assert (steps["draft"]["num_steps"], steps["target"]["num_steps"]) == (3, 12)
@@ -153,13 +153,6 @@ def test_steps_by_author_and_role(loaded: Loaded, ask: Ask) -> None:
     assert steps["draft"]["share"] == pytest.approx(3 / 15)
     assert steps["draft"]["reasoning_share"] == pytest.approx(3 / 10)
     assert steps["target"]["tokens_per_step"] == pytest.approx((5 * 8 + 2 * 6 + 5 * 4) / 12)
-    roles = {(row["author"], row["role"]): row["num_steps"] for row in ask("steps_by_role", loaded.speculative)}
-    assert roles == {
-        ("target", "guidance"): 5,
-        ("draft", "draft"): 3,
-        ("target", "fallback"): 2,
-        ("target", "answer"): 5,
-    }
 
 
 def test_reflective_words_are_whole_words_in_any_case(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_sample_without_a_request_is_counted_and_not_timed(tmp_path: Path) -> 
     load_run(folder, database)
     [run] = summary(database, [folder.path.name])
     assert (run.num_timed, run.num_unasked) == (5, 1)
-    assert run.mean_latency_seconds == pytest.approx(20)
+    assert run.value("latency_seconds") == pytest.approx(20)
     assert "5 samples timed; 1 sample without a request to a model" in rendered(database, folder.path.name)
     with reader(database) as connection:
         assert rows(connection, "SELECT count(*) AS n FROM wide_sample WHERE is_timed") == [{"n": 5}]

@@ -18,7 +18,7 @@ from tests.warehouse import cells
 from tests.warehouse.test_compare import compare, load, records
 from warehouse import export
 from warehouse.database import reader, rows
-from warehouse.measures import measure
+from warehouse.measured import measure
 from warehouse.render import render
 from warehouse.report.__main__ import main as report
 from warehouse.statistics.bounded import accuracy
@@ -118,7 +118,8 @@ def test_a_summary_is_over_the_samples_that_are_there_and_says_what_the_others_c
     lowest, highest = np.sum(kept) / 36, (np.sum(kept) + 36 - len(kept)) / 36
     assert found.result is not None
     assert (found.result.low, found.result.high) == pytest.approx((interval.low, interval.high))
-    assert (found.low_95, found.high_95, found.standard_error) == (None, None, None)
+    lower_bound = found.numbers["pass_at_1"].interval
+    assert (lower_bound.low, lower_bound.high, lower_bound.standard_error) == (None, None, None)
     assert (found.pass_at_1, found.highest_pass_at_1) == pytest.approx((lowest, highest))
     assert f"{100 * interval.estimate:.2f} % ± " in shown
     assert f"pass@1[avg-of-3, {len(kept)} of 36 samples]" in shown
@@ -129,7 +130,7 @@ def test_a_summary_is_over_the_samples_that_are_there_and_says_what_the_others_c
 def test_a_run_without_any_result_has_no_number(warehouse: tuple[Path, dict[str, str]], name: str) -> None:
     where, runs = warehouse
     found, shown = summary_of(where, runs[name])
-    assert (found.result, found.low_95, found.high_95) == (None, None, None)
+    assert (found.result, found.numbers["pass_at_1"].interval.low) == (None, None)
     assert "– (no sample is finished and graded)" in shown
     assert not re.search(r"\b0(\.0+)? to 0(\.0+)?\b", shown)
     with reader(where / "w.duckdb") as connection:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from jobs.after.grading import finished_samples
+from jobs.finished.grading import finished_samples
 from jobs.run.folder import RunFolder
 
 _ROWS = {

@@ -283,7 +283,7 @@ def lines() -> Iterator[Line]:
             yield Line(what, name, numbers, variants, "families" if grouped else "problems", slow)
     for name in ("3 % lost", "8 % lost", "6 % loop"):
         variants = _of(_not_worse, population=[SKEWED[name]], k=_KS)
-        yield Line("“not worse” withheld at −2 points (97.5)", name, _ALONE, variants, slow=3)
+        yield Line('"not worse" withheld at −2 points (97.5)', name, _ALONE, variants, slow=3)
     yield Line("on these problems (`on_these`)", "logits, k 2", _ALONE, _of(_on_these, level=_LEVELS, k=[2]))
     yield Line("on these problems (`on_these`)", "logits, k 4, 16", _ALONE, _of(_on_these, level=_LEVELS, k=[4, 16]))
     spreads = {"log-normal, σ 0.6": 0.6, "log-normal, σ 1.2": 1.2, "Pareto, α 2": None}

@@ -22,20 +22,15 @@ from scipy import optimize, special
 from warehouse.nightly.cells import Batch, CellNight
 from warehouse.nightly.judge import Ledger
 from warehouse.nightly.judge import replay as judged
-from warehouse.nightly.metrics import (
-    CACHE_HITS,
-    CRITICAL_PATH,
-    DRAFT_SHARE,
-    FALLBACK,
-    PASS_AT_1,
-    SPEED_UP,
-    SPENT,
-    TOKEN_TIME,
-    TRUNCATED,
-    Metric,
-)
+from warehouse.nightly.metrics import JUDGED, PASS_AT_1, SPEED_UP, TOKEN_TIME, Metric
 from warehouse.statistics.intervals import Floats
 
+FALLBACK, DRAFT_SHARE, SPENT, CRITICAL_PATH, TRUNCATED, CACHE_HITS = (
+    JUDGED[name]
+    for name in (
+        "fallback_rate", "draft_share", "spent_tokens", "critical_path_tokens", "truncated", "cache_hit_rate"
+    )
+)  # fmt: skip
 GROUPS, METHODS = 3, 3
 CELLS = GROUPS * (1 + METHODS)
 CHANGED = 1

@@ -94,6 +94,11 @@ class Metric:
     """Smallest number of samples of a problem that the metric needs."""
 
     @property
+    def measure(self) -> str:
+        """Its name in the registry of measures."""
+        return {"pass@1": "graded_pass_at_1", "pass@k": "pass_at_k", "maj@k": "maj_at_k"}[self.kind]
+
+    @property
     def name(self) -> str:
         """Printed name, such as pass@4."""
         return self.kind.replace("@k", f"@{self.k}")

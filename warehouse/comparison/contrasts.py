@@ -28,11 +28,11 @@ from warehouse.comparison.manifests import Difference, differences, is_same_subj
 from warehouse.comparison.outcomes import Outcomes, Pair, paired, resolve, shared
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
 from warehouse.latency_at_one import SpeedUpAtOne, speed_up
+from warehouse.measures import MEASURES
 from warehouse.statistics import bounded
 from warehouse.statistics.intervals import Floats, Interval, rerun_standard_error
 from warehouse.statistics.paired import holm, sign_flip, stratified
 from warehouse.statistics.planning import minimum_detectable_effect
-from warehouse.statistics.ratios import geometric_mean_ratio
 from warehouse.statistics.run_factor import RunFactor, between_runs
 
 ALPHA = 0.05
@@ -271,7 +271,7 @@ def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Setti
 
 def _contrast(run: Run, base: Run, pair: Pair, metric: Metric, settings: Settings) -> Contrast:
     first, second = scores(run, pair.first, metric), scores(base, pair.second, metric)
-    difference = bounded.paired_difference(first, second)
+    difference = MEASURES[metric.measure].compared(first, second)
     is_unfinished = run.is_unfinished or base.is_unfinished
     is_same = metric.kind == "pass@1" and is_same_subject(run.manifest, base.manifest)
     worst = _worst_differences(run, base, metric) if is_unfinished else first - second
@@ -328,7 +328,7 @@ def _speed(run: Run, base: Run, settings: Settings) -> SpeedRatio:
     if is_refused or not n:
         return SpeedRatio(base.run_id, n, None, mismatches, None)
     factor = None if mismatches else run.factor
-    ratio = between_runs(geometric_mean_ratio(other[is_timed], own[is_timed]), factor)
+    ratio = between_runs(MEASURES["speed_up"].compared(own[is_timed], other[is_timed]), factor)
     return SpeedRatio(base.run_id, n, ratio, mismatches, factor, _at_one(run, base, factor))
 
 

@@ -87,6 +87,7 @@ alone."""
 PROMPT_DATE = "date in the prompts"
 """The day that a run's prompts hold as today's, where a chat template has one. No more than a note: successive nights
 never have the same."""
+_WIDTHS_OF_THE_TARGET = ("tensor parallel of the target", "memory share of the target")
 _SERVERS = ("draft server", "target server", "reward server")
 """Their versions. That a model is not on a server is in the columns of servers."""
 _OPTIONAL_SETTINGS = {
@@ -109,6 +110,11 @@ class Manifest:
     """Values as text, by printed name."""
     matters: Mapping[str, Matter]
     """Which results each value affects, by printed name."""
+
+    @property
+    def num_cards(self) -> int | None:
+        """Number of cards that the engines of a worker hold; None: without GPU, unknown, or not the same of all."""
+        return num_cards(self.values[_DEVICES])
 
 
 @dataclass(frozen=True)
@@ -236,14 +242,31 @@ def is_same_subject(first: Manifest, second: Manifest) -> bool:
 
 
 def latency_mismatches(first: Manifest, second: Manifest) -> list[str]:
-    """Return the reasons why the times of two runs are not comparable, as one phrase each; empty if they are."""
+    """Return the reasons why the times of two runs are not comparable, as one phrase each; empty if they are.
+
+    The target alone may be wider where it has as many cards as both models of the other run together.
+    """
+    is_widened = _is_target_alone(first) != _is_target_alone(second) and first.num_cards == second.num_cards is not None
     reasons = [
         f"{d.name}: {d.values[first.run_id]} against {d.values[second.run_id]}"
         for d in differences([first, second])
-        if d.matter in ("latency", "accuracy and latency")
+        if d.matter in ("latency", "accuracy and latency") and not (is_widened and d.name in _WIDTHS_OF_THE_TARGET)
     ]
     unknown = [m.run_id for m in (first, second) if m.values[_DEVICES] == UNKNOWN]
     return reasons + [f"devices of {run_id} are unknown" for run_id in unknown]
+
+
+def num_cards(devices: str | None) -> int | None:
+    """Return how many cards a text such as `2 × NVIDIA H100` names; None: no GPU, unknown, or not the same of all."""
+    counts = {part.partition(" × ")[0] for part in (devices or UNKNOWN).split(", ")}
+    if len(counts) > 1 or UNKNOWN in (devices or UNKNOWN) or "cpu" in _kinds(devices or UNKNOWN):
+        return None
+    return int(counts.pop())
+
+
+def _is_target_alone(manifest: Manifest) -> bool:
+    parameters = json.loads(manifest.values["parameters"])
+    return manifest.values["method"] == "vanilla" and parameters.get("model") == "target"
 
 
 def _kinds(devices: str) -> frozenset[str]:

@@ -40,9 +40,10 @@ _RUNS = "SELECT run_id FROM run ORDER BY created_at DESC, run_id"
 
 @dataclass(frozen=True)
 class SampleCost:
-    """What a sample of a method takes on average, with its share of the engines' start-up."""
+    """What a sample of a method takes on average, and the starts of its engines, which no sample repeats."""
 
-    device_hours: float
+    work_hours: float
+    start_hours: float
     has_gpu: bool
 
 
@@ -162,10 +163,11 @@ def _cost(connection: Connection, run: Run) -> SampleCost | None:
     """Return what a finished sample took of all devices, as the report's cost has it; None where no time is known."""
     every = costs(connection, run.run_id)
     finished = run.outcomes.num_samples - run.summary.num_not_run
-    hours = sum(cost.device_hours for cost in every)
+    hours = sum(cost.work_hours for cost in every)
     if not hours or not finished:
         return None
-    return SampleCost(hours / finished, any(cost.device != "cpu" for cost in every))
+    starts = sum(cost.start_hours for cost in every)
+    return SampleCost(hours / finished, starts, any(cost.device != "cpu" for cost in every))
 
 
 FEWEST_PROBLEMS = 60
@@ -282,17 +284,18 @@ def _size(basis: Basis, question: Question, found: Components, k: int, num_probl
     careful = None
     if has_careful(basis):
         careful = planning.problems_needed(basis.pilot.careful(k), margin, power, difference)
-    told = [cost.device_hours for cost in basis.costs if cost is not None]
-    per_problem = k * sum(told) if len(told) == len(basis.costs) else None
+    told = [cost for cost in basis.costs if cost is not None]
+    per_problem = k * sum(cost.work_hours for cost in told) if len(told) == len(basis.costs) else None
+    starts = sum(cost.start_hours for cost in told)
     return Size(
         k,
         problems,
         careful,
         None if problems is None else 2 * k * problems,
-        None if problems is None or per_problem is None else per_problem * problems,
+        None if problems is None or per_problem is None else starts + per_problem * problems,
         found.share_of_samples(k),
         planning.detectable_margin(moments, num_problems, power, difference),
-        None if per_problem is None else per_problem * num_problems,
+        None if per_problem is None else starts + per_problem * num_problems,
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from textwrap import wrap
 
-from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, percent, signed, span
+from harness.cli.number_format import NOTHING, cards, fixed, floored_percent, p_value, percent, signed, span
 from harness.cli.screen import Column, Table
 from harness.plural import counted
 from warehouse.comparison.compared_runs import Run
@@ -25,9 +26,10 @@ from warehouse.summary import RunSummary
 Cell = str | float | int | bool | None
 HEADERS = (
     "run", "metric", "n", "%", "95 %", "re-run SE", "difference", "95 %", "p", "p (Holm)", "non-inferior", "MDE",
-    "speed-up", "95 %",
+    "speed-up", "95 %", "per card-second",
 )  # fmt: skip
 """Columns of the complete table."""
+_COLUMNS = 80
 _LEAST_NAME_WIDTH = 8
 """Characters to which the names of runs are wrapped so that their numbers fit on a terminal."""
 UNFINISHED = (
@@ -43,6 +45,9 @@ _MATTERS = {
     "accuracy and latency": "affects accuracy and latency",
     "note": "note",
 }
+_MODELS = ("draft", "target", "reward model")
+_MOST_NOTES = 8
+"""Lines under the brief table, at 80 columns."""
 _UNEQUAL_LOADS = 1.25
 """Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
 
@@ -57,8 +62,11 @@ def _names(rows: Sequence[Row]) -> dict[str, str]:
     return dict(zip(runs, labels(list(runs.values())), strict=True))
 
 
-def cells(row: Row, name: str, digits: int = 2) -> list[str]:
-    """Return a row of the complete table, under HEADERS. name: short name of the run; digits: of the estimates."""
+def cells(row: Row, name: str, base: Run | None, digits: int = 2) -> list[str]:
+    """Return a row of the complete table, under HEADERS.
+
+    name: short name of the run; base: the baseline of its speed-up; digits: of the estimates.
+    """
     result, n, planned = row.result, len(row.outcomes.problems), len(row.run.outcomes.problems)
     return [
         name,
@@ -68,8 +76,22 @@ def cells(row: Row, name: str, digits: int = 2) -> list[str]:
         span(result.low, result.high, 1, 100),
         fixed(row.rerun_standard_error, 2, 100),
         *contrast_cells(row.contrast, digits),
-        *_speed_cells(row.speed),
+        *_speed_cells(row.speed, row.run, base),
+        f"{fixed(per_card, 2)}×" if (per_card := _per_card_second(row, base)) else NOTHING,
     ]
+
+
+def _base(row: Row, comparison: Comparison) -> Run | None:
+    """Return the baseline of a row's speed-up."""
+    runs = {other.run.run_id: other.run for other in comparison.rows}
+    return runs.get(row.speed.baseline) if row.speed else None
+
+
+def _per_card_second(row: Row, base: Run | None) -> float | None:
+    """Return the speed-up by the card-seconds of both sides; None where it or the number of cards is not known."""
+    own, of_base = row.run.manifest.num_cards, base and base.manifest.num_cards
+    ratio = row.speed.ratio if row.speed else None
+    return ratio.estimate * of_base / own if ratio and own and of_base else None
 
 
 def contrast_cells(contrast: Contrast | None, digits: int = 2) -> list[str]:
@@ -91,6 +113,8 @@ def _verdict(contrast: Contrast) -> str:
     """Return the cell that says whether the run is not worse, or why that is not asked or not shown."""
     if contrast.pair.why_refused:
         return f"unfinished ({floored_percent(contrast.pair.completeness)} %)"
+    if contrast.is_non_inferior is False and contrast.p_holm < ALPHA and contrast.difference.estimate < 0:
+        return "worse"
     if contrast.is_open_by_missing:
         return f"not shown ({contrast.pair.num_missing_samples} missing)"
     if contrast.is_too_small:
@@ -98,19 +122,24 @@ def _verdict(contrast: Contrast) -> str:
     return {True: "yes", False: "not shown", None: NOTHING}[contrast.is_non_inferior]
 
 
-def _speed_cells(speed: SpeedRatio | None) -> list[str]:
+def _speed_cells(speed: SpeedRatio | None, run: Run | None = None, base: Run | None = None) -> list[str]:
+    """Return the speed-up with the cards of both sides where they differ, and its interval."""
     if speed is None:
         return [NOTHING, NOTHING]
     if speed.ratio is None:
         return ["refused" if speed.unlike else "not timed", NOTHING]
     mark = "!" if speed.unlike else ""
+    if run and base and (told := cards(run.manifest.num_cards, base.manifest.num_cards)):
+        mark += f" ({told})"
     return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2)]
 
 
 def complete_table(comparison: Comparison) -> Table:
     """Return the table with every column."""
     short = names(comparison)
-    return Table(_columns(HEADERS), [cells(row, short[row.run.run_id]) for row in comparison.rows])
+    return Table(
+        _columns(HEADERS), [cells(row, short[row.run.run_id], _base(row, comparison)) for row in comparison.rows]
+    )
 
 
 def _columns(headers: Sequence[str]) -> list[Column]:
@@ -123,8 +152,8 @@ def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> T
     headers.append("speed-up (95 %)" if has_speed_interval else "speed-up")
     short, table = names(comparison), []
     for row in comparison.rows:
-        name, _, _, result, ends, _, difference, ends_of_it, _, _, verdict, _, speed, ends_of_speed = cells(
-            row, short[row.run.run_id], digits=1
+        name, _, _, result, ends, _, difference, ends_of_it, _, _, verdict, _, speed, ends_of_speed, _ = cells(
+            row, short[row.run.run_id], _base(row, comparison), digits=1
         )
         table.append(
             [
@@ -142,6 +171,38 @@ def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> T
     return Table(_columns(headers), table)
 
 
+def paper_table(comparison: Comparison) -> Table:
+    """Return what a paper prints: accuracy, difference, speed-up, fallback and the draft's share."""
+    short, headers = names(comparison), ["method", "metric", "% ±", "difference (95 %)", "speed-up", "fallback %"]
+    table = [
+        [
+            short[row.run.run_id],
+            _metric(row),
+            f"{fixed(row.result.estimate, 1, 100)} ± {fixed(row.result.standard_error, 1, 100)}",
+            _with(*contrast_cells(row.contrast, 1)[:2]),
+            _speed_cells(row.speed, row.run, _base(row, comparison))[0],
+            *(share.removesuffix(" %") for share in reversed(_speculation(row.run.summary))),
+        ]
+        for row in comparison.rows
+    ]
+    headers.append("draft's share %")
+    if all(_metric(row) == "pass@1" for row in comparison.rows):
+        headers[2] = "pass@1 % ±"
+        headers, table = [headers[0], *headers[2:]], [[row[0], *row[2:]] for row in table]
+    return Table([Column(name, is_right=bool(place)) for place, name in enumerate(headers)], table)
+
+
+def paper_caption(comparison: Comparison) -> str:
+    """Return how to read the table of a paper."""
+    short = names(comparison)
+    bases = ", ".join(dict.fromkeys(short[base.run.run_id] for base in comparison.baselines))
+    return (
+        f"± standard error over problems. Difference from {bases} in percentage points, paired by problem, with 95 % "
+        "interval. Speed-up: geometric mean over problems. Fallback: decisions that rejected every draft. Draft's "
+        "share: of the emitted tokens."
+    )
+
+
 def _metric(row: Row) -> str:
     return row.metric.partition("[")[0]
 
@@ -153,23 +214,50 @@ def _with(estimate: str, interval: str) -> str:
     return f"{estimate} ({interval if '−' in interval else interval.replace(' to ', '–')})"
 
 
-def difference_lines(differences: Sequence[Difference], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield the differences between the manifests, one line each. names: short names of the runs by run id."""
-    for difference in differences:
+def difference_lines(
+    differences: Sequence[Difference], names: Mapping[str, str], *, is_brief: bool = False
+) -> Iterator[str]:
+    """Yield the differences between the manifests, one line each. names: short names of the runs by run id.
+
+    Methods are in the names. Of parameters only those are listed that differ between runs of one method, and of models
+    only those of a role that several runs have. is_brief: leave out what is affected.
+    """
+    for difference in _told(differences):
         names_by_value: dict[str, list[str]] = {}
         for run_id, name in names.items():
             if run_id in difference.values:
-                value = _setting_value(difference.name, difference.values[run_id])
-                names_by_value.setdefault(value, []).append(name)
-        values = "; ".join(f"{value} ({', '.join(named)})" for value, named in names_by_value.items())
-        yield f"{difference.name} ({_MATTERS[difference.matter]}): {values}"
+                names_by_value.setdefault(difference.values[run_id], []).append(name)
+        if len(names_by_value) > 1:
+            values = "; ".join(f"{value} ({', '.join(named)})" for value, named in names_by_value.items())
+            affected = "" if is_brief else f" ({_MATTERS[difference.matter]})"
+            yield f"{difference.name}{affected}: {values}"
 
 
-def _setting_value(name: str, value: str) -> str:
-    """Return a setting's value as text; the parameters of a method are stored as JSON."""
-    if name != "parameters":
-        return value
-    return ", ".join(f"{key} {setting}" for key, setting in json.loads(value).items()) or NOTHING
+def _told(differences: Sequence[Difference]) -> Iterator[Difference]:
+    by_name = {difference.name: difference for difference in differences}
+    methods = by_name["method"].values if "method" in by_name else {}
+    for difference in differences:
+        if difference.name == "parameters":
+            yield replace(difference, values=_differing_parameters(difference.values, methods))
+        elif difference.name.removesuffix(" files") in _MODELS:
+            if difference.name not in _MODELS and difference.name.removesuffix(" files") in by_name:
+                continue  # other names have other files
+            values = {run_id: value for run_id, value in difference.values.items() if value != "none"}
+            yield replace(difference, values=values)
+        elif difference.name != "method":
+            yield difference
+
+
+def _differing_parameters(values: Mapping[str, str], methods: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters in which runs of one method differ, as text; they are stored as JSON."""
+    parameters = {run_id: json.loads(value) for run_id, value in values.items()}
+    told = {}
+    for run_id, own in parameters.items():
+        others = [other for name, other in parameters.items() if methods.get(name) == methods.get(run_id)]
+        differing = [key for key in own if any(other.get(key) != own[key] for other in others)]
+        if differing:
+            told[run_id] = ", ".join(f"{key} {own[key]}" for key in differing)
+    return told
 
 
 def baseline_lines(comparison: Comparison) -> Iterator[str]:
@@ -180,36 +268,76 @@ def baseline_lines(comparison: Comparison) -> Iterator[str]:
         yield f"Baseline of {base.run.dataset}{regime}: {base.run.run_id}, because {base.why}."
 
 
-def legend(comparison: Comparison, *, is_brief: bool = False) -> Iterator[str]:
-    """Yield how to read the table, one line per group of columns."""
-    if is_brief:
-        yield from _brief_contrast_legend(comparison)
-    else:
-        kinds = sorted({row.result.kind for row in comparison.rows})
-        yield (
-            f"95 %: confidence interval over problems ({', '.join(kinds)}). "
-            "Re-run SE: standard error of running the same problems again."
-        )
-        yield from contrast_legend(comparison)
+def brief_notes(comparison: Comparison, *, has_speed_interval: bool) -> list[str]:
+    """Return how to read the brief table and what differs, at most eight lines at 80 columns."""
+    lines = [*_brief_baselines(comparison), *_brief_contrasts(comparison)]
+    speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
+    if speeds:
+        shared = max(row.run.summary.concurrency for row in comparison.rows)
+        lines.append(f"Speed-up: geometric mean over problems{f', {shared} in flight' if shared > 1 else ''}.")
+        if has_speed_interval:
+            covers = "covers the run factor" if any(speed.factor for speed in speeds) else "holds within these runs"
+            lines[-1] += f" Its interval {covers}."
+    lines += at_one_lines(comparison)
+    short = names(comparison)
+    affecting = [difference for difference in comparison.differences if difference.matter != "note"]
+    differing = [f"Differs: {line}" for line in difference_lines(affecting, short, is_brief=True)]
+    more = "More: --all. Every number: -o FILE.csv, .json, .md or .tex."
+    room = _MOST_NOTES - sum(map(_height, [*lines, more]))
+    for number, line in enumerate(differing):
+        left = len(differing) - number
+        if _height(line) > room - (left > 1):
+            lines.append(f"{counted(left, 'more setting differs', 'more settings differ')}: --all.")
+            break
+        room -= _height(line)
+        lines.append(line)
+    return [*lines, more]
+
+
+def _height(line: str) -> int:
+    return len(wrap(line, _COLUMNS))
+
+
+def _brief_baselines(comparison: Comparison) -> Iterator[str]:
+    short, datasets = names(comparison), [base.run.dataset for base in comparison.baselines]
+    for base in comparison.baselines:
+        of = f" of {base.run.dataset}" if len(set(datasets)) > 1 else ""
+        of += f" ({', '.join(base.regimes)})" if datasets.count(base.run.dataset) > 1 else ""
+        yield f"Baseline{of}: {short[base.run.run_id]}, because {base.why}."
+
+
+def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
+    contrasts = [row.contrast for row in comparison.rows if row.contrast]
+    margin = comparison.settings.margin
+    if contrasts:
+        yield f"Difference: in points, paired by problem. Not worse: interval above −{100 * margin:g} points."
+    for n in sorted({contrast.n for contrast in contrasts if contrast.is_too_small}):
+        yield f"n too small: {n} problems; {problems_needed(margin)}, or a larger --margin, can show it."
+    if any(contrast.is_open_by_missing for contrast in contrasts):
+        yield "Not shown (… missing): not if the missing samples count against the run."
+    if any(contrast.is_unfinished for contrast in contrasts):
+        yield "Unfinished: differences hold only if samples are missing at random (--all)."
+
+
+def legend(comparison: Comparison) -> Iterator[str]:
+    """Yield how to read the complete table, one line per group of columns."""
+    kinds = sorted({row.result.kind for row in comparison.rows})
+    yield (
+        f"95 %: confidence interval over problems ({', '.join(kinds)}). "
+        "Re-run SE: standard error of running the same problems again."
+    )
+    yield from contrast_legend(comparison)
     speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
     if speeds:
         is_shared = any(row.run.summary.concurrency > 1 for row in comparison.rows)
         load = ", under the load of the other samples in flight" if is_shared else ""
-        yield f"Speed-up: latency of the baseline divided by that of the run, geometric mean over problems{load}."
+        yield (
+            f"Speed-up: latency of the baseline divided by that of the run, geometric mean over problems{load}. Per "
+            "card-second: times the cards of the baseline, divided by those of the run."
+        )
         yield from dict.fromkeys(_between_runs(speed.factor) for speed in speeds)
     yield from at_one_lines(comparison)
-    if is_brief:
-        yield "Tests, MDE, re-run SE and methods of intervals: --all. Every number: -o FILE.csv, .json, .md or .tex."
-    else:
-        yield from _fallback_lines(comparison)
-
-
-def _brief_contrast_legend(comparison: Comparison) -> Iterator[str]:
-    if any(row.contrast for row in comparison.rows):
-        margin = f"−{100 * comparison.settings.margin:g}"
-        not_worse = f"Not worse: the interval lies above {margin} points."
-        yield f"Difference: run minus baseline in points, paired by problem. {not_worse}"
-        yield from _limits(comparison)
+    yield from _fallback_lines(comparison)
 
 
 def contrast_legend(comparison: Comparison) -> Iterator[str]:
@@ -225,6 +353,7 @@ def contrast_legend(comparison: Comparison) -> Iterator[str]:
         f"Test: {', '.join(tests)}. p (Holm): adjusted for {counted(len(contrasts), 'test')}."
     )
     yield (
+        "Worse: p (Holm) below 0.05 and a negative difference. "
         f"Non-inferior: the interval lies above −{100 * comparison.settings.margin:g} points. MDE: minimum "
         f"detectable effect, the smallest true difference detected with {100 * POWER:.0f} % power at "
         f"p < {ALPHA:g}, unadjusted."
@@ -475,7 +604,12 @@ _OF_CONTRAST = {
 """Columns of records with the attributes of a contrast."""
 
 
-def record(row: Row) -> dict[str, Cell]:
+def records(comparison: Comparison) -> list[dict[str, Cell]]:
+    """Return the rows for programs."""
+    return [record(row, _base(row, comparison)) for row in comparison.rows]
+
+
+def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
     """Return a row for programs: fractions instead of percent, p-values in full.
 
     num_common_samples counts the compared sample indices over all problems: those that no run of the pair lacks,
@@ -520,6 +654,9 @@ def record(row: Row) -> dict[str, Cell]:
         **_interval("speed_up_at_one", at_one.ratio if at_one else None),
         "num_timed_at_one": at_one.num_timed if at_one else None,
         "num_timed_at_one_of_baseline": at_one.num_timed_of_baseline if at_one else None,
+        "num_cards": row.run.manifest.num_cards,
+        "num_cards_of_baseline": base.manifest.num_cards if base else None,
+        "speed_up_per_card_second": _per_card_second(row, base),
     }
 
 

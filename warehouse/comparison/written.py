@@ -18,14 +18,14 @@ from warehouse.tables import LATEX_NEEDS, latex, markdown, of_records, write_csv
 def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_brief: bool = False) -> None:
     """Write a comparison; every format but CSV, which has only the rows, starts with the warnings.
 
-    is_brief: a table has only the columns that a person reads first, and fits the width that COLUMNS asks for; the
-    other formats are always complete.
+    is_brief: a table has only the columns that a person reads first, and fits the width that COLUMNS asks for; LaTeX
+    has those that a paper prints. The other formats are always complete.
     """
     if shape == "table":
         screen = Screen(out, is_fitted=is_brief)
         screen.show(_brief_page(comparison, screen) if is_brief else _complete_page(comparison))
     elif shape == "csv":
-        write_csv(of_records([show.record(row) for row in comparison.rows]), out)
+        write_csv(of_records(show.records(comparison)), out)
     elif shape == "json":
         document = {
             "warnings": list(show.warnings(comparison)),
@@ -36,11 +36,11 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
             "differences": [
                 {"name": d.name, "matter": d.matter, "values": dict(d.values)} for d in comparison.differences
             ],
-            "rows": [show.record(row) for row in comparison.rows],
+            "rows": show.records(comparison),
         }
         out.write(json.dumps(document, indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
     elif shape == "latex":
-        out.write(_latex(comparison))
+        out.write(_latex(comparison, is_brief=is_brief))
     else:
         out.write(markdown(_complete_page(comparison)))
 
@@ -66,13 +66,16 @@ def _short_page(comparison: Comparison, screen: Screen) -> Iterator[Line | Table
             yield Line(f"NOT ALIKE: {line}")
     if found:
         yield _fitting(screen, lambda is_full: show.regimes_table(found, has_intervals=is_full))
-        return
-    yield _brief(comparison, screen)
-    yield from map(Line, show.legend(comparison, is_brief=True))
+    else:
+        yield _brief(comparison, screen)
 
 
-def _brief(comparison: Comparison, screen: Screen) -> Table:
-    return _fitting(screen, lambda is_full: show.brief_table(comparison, has_speed_interval=is_full))
+def _brief(comparison: Comparison, screen: Screen, *, has_notes: bool = True) -> Table:
+    def made(is_full: bool) -> Table:
+        table = show.brief_table(comparison, has_speed_interval=is_full)
+        return replace(table, notes=show.brief_notes(comparison, has_speed_interval=is_full) if has_notes else ())
+
+    return _fitting(screen, made)
 
 
 def _fitting(screen: Screen, made: Callable[[bool], Table]) -> Table:
@@ -83,16 +86,17 @@ def _fitting(screen: Screen, made: Callable[[bool], Table]) -> Table:
 
 def _brief_page(comparison: Comparison, screen: Screen) -> Iterator[Line | Table]:
     found = show.regimes(comparison)
-    yield from _head(comparison)
+    for line in show.merged(show.warnings(comparison), show.names(comparison)):
+        yield Line(line, "bold red")
     for regime in found:
         yield Line(regime.heading, "bold")
-        yield _brief(replace(comparison, rows=regime.rows), screen)
-    if not found:
-        yield _brief(comparison, screen)
-    yield from map(Line, show.legend(comparison, is_brief=True))
+        yield _brief(replace(comparison, rows=regime.rows), screen, has_notes=False)
     if found:
+        yield from map(Line, show.brief_notes(comparison, has_speed_interval=False))
         yield Line("")
         yield _fitting(screen, lambda is_full: show.regimes_table(found, has_intervals=is_full))
+    else:
+        yield _brief(comparison, screen)
 
 
 def _complete_page(comparison: Comparison) -> Iterator[Line | Table]:
@@ -113,8 +117,10 @@ def _head(comparison: Comparison) -> Iterator[Line]:
         yield Line(line, is_item=True)
 
 
-def _latex(comparison: Comparison) -> str:
-    lines = [line.text for line in _head(comparison)]
-    table = show.complete_table(comparison)
-    comments = "".join(f"% {printable(line)}\n" for line in (LATEX_NEEDS, *lines))
-    return f"{comments}{latex([table], ' '.join(show.legend(comparison)), 'comparison')}\n"
+def _latex(comparison: Comparison, *, is_brief: bool) -> str:
+    comments = "".join(f"% {printable(line)}\n" for line in (LATEX_NEEDS, *(line.text for line in _head(comparison))))
+    if is_brief:
+        table, caption = show.paper_table(comparison), show.paper_caption(comparison)
+    else:
+        table, caption = show.complete_table(comparison), " ".join(show.legend(comparison))
+    return f"{comments}{latex([table], caption, 'comparison')}\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -24,17 +24,7 @@ from warehouse.comparison.manifests import PROMPT_DATE, Manifest, read_manifests
 from warehouse.database import Connection, WarehouseError, reader, rows
 from warehouse.model_columns import SHOWN_COLUMNS, column_of
 from warehouse.nightly.cells import TIMES, Batch, CellNight
-from warehouse.nightly.metrics import (
-    CACHE_HITS,
-    CRITICAL_PATH,
-    DRAFT_SHARE,
-    FALLBACK,
-    METRICS,
-    SPEED_UP,
-    SPENT,
-    TOKEN_TIME,
-    TRUNCATED,
-)
+from warehouse.nightly.metrics import JUDGED, METRICS, Metric
 
 NIGHT_BEGINS_HOUR = 12
 """UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date of
@@ -82,42 +72,12 @@ _GRADED = """
 SELECT run_id, count(*) FILTER (finished AND graded) AS num_graded FROM sample_grade
 WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY run_id
 """
-_TOTALS = """
-WITH decided AS (
-    SELECT run_id, sum(num_refused) AS num_refused, sum(num_decisions) AS num_decisions FROM step_total GROUP BY run_id
-), token AS (
-    SELECT run_id, count(DISTINCT sample_id) AS num_samples, sum(emitted_tokens) AS emitted,
-        coalesce(sum(emitted_tokens) FILTER (model = 'draft'), 0) AS drafted, sum(spent_tokens) AS spent,
-        sum(critical_path_tokens) AS critical_path
-    FROM sample_tokens GROUP BY run_id
-), cache AS (
-    SELECT run_id, sum(cached_tokens) AS cached, sum(prompt_tokens) AS prompt FROM call_total GROUP BY run_id
-), graded AS (
-    SELECT run_id, count(*) AS num_graded, count(*) FILTER (verdict = 'truncated') AS num_truncated
-    FROM sample_grade WHERE graded GROUP BY run_id
-)
-SELECT run_id, num_refused, num_decisions, token.num_samples, emitted,
-    CASE WHEN draft_name IS NOT NULL THEN drafted END AS drafted, spent, critical_path,
-    cached, prompt, num_graded, num_truncated
-FROM run LEFT JOIN decided USING (run_id) LEFT JOIN token USING (run_id) LEFT JOIN cache USING (run_id)
-LEFT JOIN graded USING (run_id)
-"""
-_SHARES = {
-    FALLBACK.name: ("num_refused", "num_decisions"),
-    DRAFT_SHARE.name: ("drafted", "emitted"),
-    TRUNCATED.name: ("num_truncated", "num_graded"),
-    CACHE_HITS.name: ("cached", "prompt"),
-}
-_TIMED = {metric.name for metric in METRICS if metric.of == TIMES}
-_PER_SAMPLE = {SPENT.name: "spent", CRITICAL_PATH.name: "critical_path"}
-_TOKEN_TIMES = """
-SELECT run_id, list(ln(latency_seconds / emitted_tokens) ORDER BY problem_id) AS token_times
-FROM problem_speed GROUP BY run_id
+_VALUES = """
+SELECT run_id, baseline_run_id, metric, estimate FROM counted_estimate
+WHERE metric IN $names AND role IS NULL AND group_kind IS NULL
+ORDER BY run_id, baseline_run_id
 """
 _PAIRS = "SELECT run_id, baseline_run_id FROM comparable_baseline ORDER BY run_id, baseline_run_id"
-_SPEED_UPS = """
-SELECT run_id, baseline_run_id, ln(speed_up) AS log_speed_up FROM speed_up ORDER BY run_id, baseline_run_id
-"""
 _CELL = ("dataset", "method", "params", "draft_name", "target_name", "temperature", "top_p", "token_budget")
 _OPTIONAL_OF_CELL = {column_of("reward", "model"): "reward model"} | {
     column.name: f"{column.owner} {column.name.partition(f'{column.owner}_')[2].replace('_', ' ')}"
@@ -145,7 +105,7 @@ def read_nights(
     manifests = read_manifests(connection, [str(row["run_id"]) for row in runs])
     is_greedy = any(row["is_greedy"] for row in runs)
     tokens = {row["run_id"]: row["emitted_tokens"] for row in (rows(connection, _GREEDY_TOKENS) if is_greedy else [])}
-    measured = _Measured(read_totals(connection), read_times(connection), read_baselines(connection))
+    measured = _Measured(read_values(connection), read_baselines(connection))
     nights: dict[date, dict[str, list[Mapping[str, object]]]] = {}
     for row in runs:
         night = _night(row)
@@ -220,13 +180,20 @@ def _from_line(line: Mapping[str, Any]) -> CellNight:
 class _Measured:
     """Metrics by run."""
 
-    totals: Mapping[str, Mapping[str, float]]
-    times: Mapping[str, Times]
+    values: Mapping[str, Sequence[tuple[Metric, str | None, float]]]
+    """The metric, the run that it is against, and the value on the metric's scale."""
     baselines: Mapping[str, Sequence[str]]
 
     def of(self, run_id: str, tonight: Mapping[str, str]) -> dict[str, float]:
-        """Return the metrics of a run; `tonight`: the complete runs of its night, with their cells."""
-        return {**self.totals.get(run_id, {}), **of_times(self.times.get(run_id), tonight)}
+        """Return the metrics of a run; `tonight`: the complete runs of its night, with their cells.
+
+        A speed-up is the mean over the runs of its night's target alone.
+        """
+        found: dict[str, list[float]] = {}
+        for metric, baseline, value in self.values.get(run_id, ()):
+            if baseline is None or baseline in tonight:
+                found.setdefault(metric.name, []).append(value)
+        return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def _night(row: Mapping[str, object]) -> date:
@@ -289,7 +256,11 @@ def _night_of_cells(
                 continue
             if slower:
                 untimed.append(f"the times of re-run {batch.run_id} do not count: {', '.join(slower)}")
-            timeless = {name: value for name, value in batch.measures.items() if name not in _TIMED}
+            timeless = {
+                metric.name: batch.measures[metric.name]
+                for metric in METRICS
+                if metric.of != TIMES and metric.name in batch.measures
+            }
             reruns.append(replace(batch, measures=timeless) if slower else batch)
         baseline = next((tonight[b] for b in measured.baselines.get(first.run_id, ()) if b in tonight), None)
         of_runs = first, tuple(reruns), *of_first, baseline, tuple(uncounted), tuple(untimed)
@@ -359,49 +330,14 @@ def _counts(values: object) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.array(list(values), dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Times:
-    """Times of a run, as logarithms."""
-
-    token_time: float | None
-    """Mean over problems of the seconds per emitted token."""
-    speed_ups: Mapping[str, float]
-    """By run of the target alone that its speed may be compared with."""
-
-
-def read_totals(connection: Connection) -> dict[str, dict[str, float]]:
-    """Return the metrics of every run that need no other run and no clock; those that do not apply are left out."""
-    return {str(row["run_id"]): dict(_of_totals(row)) for row in rows(connection, _TOTALS)}
-
-
-def _of_totals(row: Mapping[str, object]) -> Iterable[tuple[str, float]]:
-    def number(column: str) -> int | None:
-        return None if row[column] is None else int(str(row[column]))
-
-    for name, (part, whole) in _SHARES.items():
-        numerator, denominator = number(part), number(whole)
-        if numerator is not None and denominator:
-            yield name, numerator / denominator
-    num_samples = number("num_samples")
-    for name, column in _PER_SAMPLE.items():
-        total = number(column)
-        if num_samples and total:
-            yield name, float(np.log(total / num_samples))
-
-
-def read_times(connection: Connection) -> dict[str, Times]:
-    """Return the times of every run that has any."""
-    token_times: dict[str, float] = {}
-    for row in rows(connection, _TOKEN_TIMES):
-        logs = row["token_times"]
-        assert isinstance(logs, list)
-        token_times[str(row["run_id"])] = sum(logs) / len(logs)
-    speed_ups: dict[str, dict[str, float]] = {}
-    for row in rows(connection, _SPEED_UPS):
-        ratios = speed_ups.setdefault(str(row["run_id"]), {})
-        ratios[str(row["baseline_run_id"])] = float(str(row["log_speed_up"]))
-    names = {*token_times, *speed_ups}
-    return {name: Times(token_times.get(name), speed_ups.get(name, {})) for name in names}
+def read_values(connection: Connection) -> dict[str, list[tuple[Metric, str | None, float]]]:
+    """Return the metrics of every run, each with the run that it is against; those that do not apply are left out."""
+    found: dict[str, list[tuple[Metric, str | None, float]]] = {}
+    for row in rows(connection, _VALUES, {"names": [name for name in JUDGED if name != "pass_at_1"]}):
+        metric, value = JUDGED[row["metric"]], row["estimate"]
+        if value > 0 or not metric.is_log:
+            found.setdefault(row["run_id"], []).append((metric, row["baseline_run_id"], metric.scaled(value)))
+    return found
 
 
 def read_baselines(connection: Connection) -> dict[str, list[str]]:
@@ -410,12 +346,3 @@ def read_baselines(connection: Connection) -> dict[str, list[str]]:
     for row in rows(connection, _PAIRS):
         found.setdefault(str(row["run_id"]), []).append(str(row["baseline_run_id"]))
     return found
-
-
-def of_times(own: Times | None, baselines: Collection[str]) -> dict[str, float]:
-    """Return the time per token of a run and its speed-up against the runs of its night's target alone."""
-    if own is None:
-        return {}
-    found = {} if own.token_time is None else {TOKEN_TIME.name: own.token_time}
-    ratios = [ratio for base, ratio in own.speed_ups.items() if base in baselines]
-    return found | ({SPEED_UP.name: sum(ratios) / len(ratios)} if ratios else {})

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warehouse.nightly.cells import SCORE, TIMES, CellNight, Past, Reference
+from warehouse.measures import MEASURES, Measure
+from warehouse.nightly.cells import TIMES, CellNight, Past, Reference
 from warehouse.statistics.intervals import Floats
 from warehouse.statistics.night import Look, Series, Spread, Value, looks
 
@@ -19,6 +20,7 @@ class Metric:
     """A quantity of a run that is judged."""
 
     name: str
+    measure: Measure
     fault: int
     """Direction that is a FAIL: 1 for a rise, −1 for a fall."""
     is_log: bool = False
@@ -28,6 +30,10 @@ class Metric:
     of: str = ""
     """TIMES where the conditions of times must be equal too."""
     unit: str = ""
+
+    def scaled(self, value: float) -> float:
+        """Return the value of an estimate on the metric's scale."""
+        return float(np.log(value)) if self.is_log else value
 
     @property
     def least(self) -> float:
@@ -51,17 +57,17 @@ class Metric:
         return (f"{natural:,.0f}" if natural >= 100 else f"{natural:.3g}") + self.unit
 
 
-METRICS = (
-    PASS_AT_1 := Metric(SCORE, -1, warns=True),
-    FALLBACK := Metric("fallback rate", 1, warns=True),
-    DRAFT_SHARE := Metric("draft's share of tokens", -1, warns=True),
-    SPENT := Metric("spent tokens per sample", 1, is_log=True),
-    CRITICAL_PATH := Metric("critical-path tokens per sample", 1, is_log=True),
-    TRUNCATED := Metric("samples cut off", 1),
-    CACHE_HITS := Metric("cache hits", -1, of=TIMES),
-    TOKEN_TIME := Metric("time per token", 1, is_log=True, of=TIMES, unit=" s"),
-    SPEED_UP := Metric("speed-up", -1, is_log=True, of=TIMES, unit="×"),
-)
+def _metric(measure: Measure) -> Metric:
+    is_log = not measure.is_percent
+    unit = {"s": " s", "ratio": "×"}.get(measure.unit, "")
+    of = TIMES if measure.is_of_times else ""
+    return Metric(measure.title, measure, -measure.better, is_log, measure.warns, of, unit)
+
+
+JUDGED = {name: _metric(measure) for name, measure in MEASURES.items() if "night" in measure.shown}
+"""What nights judge, by the names of measures: pass@1 first."""
+METRICS = tuple(JUDGED.values())
+PASS_AT_1, TOKEN_TIME, SPEED_UP = (JUDGED[name] for name in ("pass_at_1", "seconds_per_token", "speed_up"))
 
 
 @dataclass(frozen=True)

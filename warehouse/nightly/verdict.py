@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from harness.cli.number_format import NOTHING
+from harness.cli.number_format import NOTHING, fixed
 from harness.cli.screen import Column, Line, Page, Screen, Table, printable
 from harness.plural import counted
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
@@ -106,7 +106,7 @@ def _cells(cell: CellVerdict) -> list[str]:
             else (
                 f"{100 * accuracy.look.usual:.2f}",
                 str(cell.num_baseline),
-                f"{accuracy.look.tonight:.1f}".replace("-", "−"),
+                fixed(accuracy.look.tonight, 1),
                 f"{100 * accuracy.detectable_change:.1f} points",
             )
         ),

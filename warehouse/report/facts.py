@@ -1,7 +1,7 @@
 """The data of a report, read from the views: a `RunFacts` per run.
 
-What figures show is read by the statements of `queries`, which the page has too. Estimates with intervals are rows of
-the table `estimate`, over problems (one problem is one observation).
+Numbers with intervals are measures of the summary, over problems (one problem is one observation); the statements of
+`queries`, which the page shows, read the same rows.
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ from dataclasses import dataclass
 from harness.plural import counted
 from warehouse.database import Connection, Record, rows
 from warehouse.labels import labels
-from warehouse.report import queries
 from warehouse.summary import RunSummary, summaries
 
 _P95 = "SELECT p95_seconds FROM latency WHERE run_id = $run_id"
-_RERUN = """
-SELECT rerun_standard_error FROM counted_estimate WHERE run_id = $run_id AND metric = 'graded_pass_at_1'
-"""
-# An attempt is recorded once its engines are up, so their start-up time is added. Runs of a suite share starts: each
-# counts for the first attempt that used it, of those in the database, so that none is counted twice or lost.
+# An attempt is recorded once its engines are up: work is from there on. Runs of a suite share starts: each counts for
+# the first attempt that used it, of those in the database, so that none is counted twice or lost.
 _COST = """
 WITH use AS (
     SELECT attempt_id, run_id, started_at, json_extract_string(engines, '$.' || role || '.engine_start') AS start_id,
@@ -37,10 +33,13 @@ WITH use AS (
         max(call.submitted_at + to_microseconds((call.end_seconds * 1e6)::BIGINT)) AS ended_at
     FROM call JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id GROUP BY ALL
 )
-SELECT device, count(*) AS num_attempts, sum(num_devices * seconds) / 3600 AS device_hours FROM (
-    SELECT attempt.device, attempt.num_devices, greatest(0, epoch(ended.ended_at - attempt.started_at))
-        + coalesce(startup.seconds,
-            TRY_CAST(json_extract_string(attempt.engines, '$.startup_seconds') AS DOUBLE), 0) AS seconds
+SELECT device, count(*) AS num_attempts, sum(num_devices * work_seconds) / 3600 AS work_hours,
+    sum(num_devices * start_seconds) / 3600 AS start_hours
+FROM (
+    SELECT attempt.device, attempt.num_devices,
+        greatest(0, epoch(ended.ended_at - attempt.started_at)) AS work_seconds,
+        coalesce(startup.seconds,
+            TRY_CAST(json_extract_string(attempt.engines, '$.startup_seconds') AS DOUBLE), 0) AS start_seconds
     FROM attempt JOIN ended USING (attempt_id) LEFT JOIN startup USING (run_id, attempt_id)
     WHERE run_id = $run_id AND device IS NOT NULL AND started_at IS NOT NULL
 ) GROUP BY device ORDER BY device
@@ -80,7 +79,10 @@ class Cost:
 
     device: str
     num_attempts: int
-    device_hours: float
+    work_hours: float
+    """From the starts of its attempts to the ends of their last calls."""
+    start_hours: float
+    """Until the engines were up. Of a start that runs share all is the first one's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,6 @@ class RunFacts:
     summary: RunSummary
     conditions: Record
     """The run's specification and environment, by column name."""
-    rerun_standard_error: float | None
-    fallback: Estimate | None
-    latency: Estimate | None
     p95_seconds: float | None
     costs: Sequence[Cost]
     place: int = 0
@@ -102,11 +101,22 @@ class RunFacts:
     problems: frozenset[tuple[str, str]] = frozenset()
     """Id and content hash of the planned problems."""
 
+    def estimate(self, measure: str) -> Estimate | None:
+        """Return a measure of the run; None where it has no data."""
+        found = self.summary.numbers.get(measure)
+        return Estimate(found.interval.estimate, found.n, found.interval.low, found.interval.high) if found else None
+
     @property
     def accuracy(self) -> Estimate | None:
         """Its pass@1 in percent; None where nothing is graded: an accuracy of zero is then not a result."""
         result = self.summary.result
         return Estimate(result.estimate, self.summary.n, result.low, result.high).scaled(100) if result else None
+
+    @property
+    def rerun_standard_error(self) -> float | None:
+        """Of pass@1, over re-runs of the same problems."""
+        found = self.summary.numbers.get("graded_pass_at_1")
+        return found.rerun_standard_error if found else None
 
 
 def report_facts(connection: Connection, run_ids: Sequence[str]) -> list[RunFacts]:
@@ -127,19 +137,12 @@ def _facts(connection: Connection, summary: RunSummary, label: str, place: int) 
     def select(sql: str) -> Sequence[Record]:
         return rows(connection, sql, {"run_id": run_id})
 
-    def estimate(statement: str) -> Estimate | None:
-        found = rows(connection, statement, {"run_ids": [run_id]})
-        return Estimate(**{name: value for name, value in found[0].items() if name != "run_id"}) if found else None
-
     [conditions] = select(_CONDITIONS)
-    rerun, p95 = select(_RERUN), select(_P95)
+    p95 = select(_P95)
     return RunFacts(
         label=label,
         summary=summary,
         conditions=conditions,
-        rerun_standard_error=rerun[0]["rerun_standard_error"] if rerun else None,
-        fallback=estimate(queries.FALLBACK),
-        latency=estimate(queries.LATENCY),
         p95_seconds=p95[0]["p95_seconds"] if p95 else None,
         costs=costs(connection, run_id),
         place=place,

@@ -86,10 +86,10 @@ def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
     """Return a figure for each dataset and set of conditions, because times under other conditions do not compare."""
     groups: dict[tuple[str, int, str], list[tuple[RunFacts, Point]]] = {}
     for run in runs:
-        if run.latency is not None and run.accuracy is not None:
+        if (latency := run.estimate("latency_seconds")) is not None and run.accuracy is not None:
             devices = str(run.conditions["device_kinds"] or "unknown device")
-            words = f"pass@1 {percent(run.accuracy.value / 100)}, {run.latency.value:.3g} s{_of_planned(run)}"
-            point = Point(run.label, run.place, run.latency.scaled(), run.accuracy, words)
+            words = f"pass@1 {percent(run.accuracy.value / 100)}, {latency.value:.3g} s{_of_planned(run)}"
+            point = Point(run.label, run.place, latency.scaled(), run.accuracy, words)
             groups.setdefault((run.summary.dataset, run.summary.concurrency, devices), []).append((run, point))
     figures: list[Figure] = []
     for (dataset, concurrency, devices), members in groups.items():
@@ -116,11 +116,11 @@ def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:
         Dot(
             run.label,
             run.place,
-            run.fallback.scaled(100, 1.0),
-            f"{percent(run.fallback.value)} of {run.summary.num_decisions}",
+            fallback.scaled(100, 1.0),
+            f"{percent(fallback.value)} of {run.summary.num_decisions}",
         )
         for run in runs
-        if run.fallback is not None
+        if (fallback := run.estimate("fallback_rate")) is not None
     ]
     if not marks:
         return []

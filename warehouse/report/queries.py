@@ -20,17 +20,13 @@ SELECT run_id, method, n, k, graded_pass_at_1, graded_low_95, graded_high_95, pa
 FROM pass_at_1 WHERE run_id IN {_RUNS} ORDER BY run_id
 """
 FALLBACK = f"""
-SELECT run_id, estimate AS value, n, low_95 AS low, high_95 AS high FROM estimate
+SELECT run_id, estimate AS value, n, low_95 AS low, high_95 AS high FROM counted_estimate
 WHERE metric = 'fallback_rate' AND run_id IN {_RUNS} ORDER BY run_id
-"""
-LATENCY = f"""
-SELECT run_id, estimate AS value, n, low_95 AS low, high_95 AS high FROM estimate
-WHERE metric = 'latency_seconds' AND run_id IN {_RUNS} ORDER BY run_id
 """
 TRADE_OFF = f"""
 SELECT run_id, graded_pass_at_1, graded_low_95, graded_high_95, latency.estimate AS mean_seconds,
     latency.n AS num_timed, latency.low_95 AS mean_seconds_low_95, latency.high_95 AS mean_seconds_high_95
-FROM pass_at_1 JOIN (FROM estimate WHERE metric = 'latency_seconds') AS latency USING (run_id)
+FROM pass_at_1 JOIN (FROM counted_estimate WHERE metric = 'latency_seconds') AS latency USING (run_id)
 WHERE run_id IN {_RUNS} ORDER BY run_id
 """
 TOKENS = f"""

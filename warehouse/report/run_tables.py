@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from grading.grade import VERDICTS
-from harness.cli.number_format import NOTHING, fixed, number, span
+from harness.cli.number_format import NOTHING, cards, fixed, number, span
 from harness.cli.screen import Cell, Column, Table
 from harness.engine import Role
-from warehouse.comparison.manifests import wording
+from warehouse.comparison.manifests import num_cards, wording
 from warehouse.comparison.show import merged
+from warehouse.measures import MEASURES, Measure
 from warehouse.model_columns import SHOWN_COLUMNS, column_of, model_columns
 from warehouse.render import warnings
 from warehouse.report.facts import Estimate, RunFacts, other_problems
@@ -119,10 +121,8 @@ def _of_verdict(kind: str) -> OfRun:
 def efficiency(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of fallback rates and tokens."""
     columns: list[OfRun] = [
-        ("fallback %", lambda run: fixed(_value(run.fallback), 1, 100)),
-        ("95 % interval", lambda run: _interval(run.fallback and run.fallback.scaled(100, 1.0), 1)),
+        *(column for measure in MEASURES.values() if "report" in measure.shown for column in _of_measure(measure)),
         ("decisions", lambda run: str(run.summary.num_decisions or NOTHING)),
-        ("emitted by the draft %", _emitted_by_draft),
         ("emitted", lambda run: _sum(t.emitted_per_sample for t in run.summary.tokens.values())),
         ("spent", lambda run: _sum(t.spent_per_sample for t in run.summary.tokens.values())),
         ("critical path", lambda run: _sum(t.critical_path_per_sample for t in run.summary.tokens.values())),
@@ -136,9 +136,16 @@ def efficiency(runs: Sequence[RunFacts]) -> RunTable:
     return _of_each_run("efficiency", "Fallback and tokens", runs, columns, caption)
 
 
-def _emitted_by_draft(run: RunFacts) -> str:
-    draft = run.summary.tokens.get("draft")
-    return fixed(draft.emitted_share if draft else None, 1, 100)
+def _of_measure(measure: Measure) -> Iterator[OfRun]:
+    """Yield the columns of a measure: its value, and its interval."""
+    factor, unit = (100, "%") if measure.is_percent else (1, measure.unit)
+
+    def estimate(run: RunFacts) -> Estimate | None:
+        found = run.estimate(measure.name)
+        return found and found.scaled(factor, 1.0 if measure.is_percent else math.inf)
+
+    yield f"{measure.title} {unit}", lambda run: fixed(_value(estimate(run)), 1)
+    yield "95 % interval", lambda run: _interval(estimate(run), 1)
 
 
 def latency(runs: Sequence[RunFacts]) -> RunTable:
@@ -147,7 +154,7 @@ def latency(runs: Sequence[RunFacts]) -> RunTable:
         ("in flight", lambda run: str(run.summary.concurrency)),
         ("devices", lambda run: run.conditions["devices"] or NOTHING),
         ("samples timed", lambda run: str(run.summary.num_timed)),
-        ("mean s", lambda run: number(_value(run.latency))),
+        ("mean s", lambda run: number(_value(run.estimate("latency_seconds")))),
         ("95 % interval", _latency_interval),
         ("median s", lambda run: number(run.summary.median_latency_seconds)),
         ("95th percentile s", lambda run: number(run.p95_seconds)),
@@ -163,20 +170,22 @@ def latency(runs: Sequence[RunFacts]) -> RunTable:
 
 
 def _latency_interval(run: RunFacts) -> str:
-    clipped = run.latency and run.latency.scaled()
+    latency = run.estimate("latency_seconds")
+    clipped = latency and latency.scaled()
     return f"{number(clipped.low)} to {number(clipped.high)}" if clipped and clipped.low is not None else NOTHING
 
 
 def speed_ups(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of speed-ups over the runs of the target alone that are in the report."""
     names = {run.summary.run_id: run.label for run in runs}
+    devices = {run.summary.run_id: num_cards(run.conditions["devices"]) for run in runs}
     timed = [(run, r) for run in runs for r in run.summary.speed_ups if r.baseline_run_id in names]
     rows = [
         (
             limited_label(run),
             names[ratio.baseline_run_id],
             str(ratio.n),
-            *_speed_up_cells(ratio),
+            *_speed_up_cells(ratio, cards(devices[run.summary.run_id], devices[ratio.baseline_run_id])),
             fixed(ratio.rate_ratio, 2),
             fixed(ratio.chain_length_ratio, 2),
             "yes" if ratio.same_versions else "NO",
@@ -199,10 +208,11 @@ def speed_ups(runs: Sequence[RunFacts]) -> RunTable:
     return run_table("speed-up", "Speed-up over the target alone", columns, rows, caption, places)
 
 
-def _speed_up_cells(ratio: SpeedUp | SpeedUpAtOne) -> tuple[str, str]:
-    """Return the ratio, and its interval with what it covers."""
+def _speed_up_cells(ratio: SpeedUp | SpeedUpAtOne, on_cards: str = "") -> tuple[str, str]:
+    """Return the ratio with the cards of both sides where they differ, and its interval with what it covers."""
     within = "" if ratio.run_factor else " within these runs"
-    return fixed(ratio.speed_up, 2), span(ratio.low_95, ratio.high_95, 2) + within
+    told = f" ({on_cards})" if on_cards else ""
+    return fixed(ratio.speed_up, 2) + told, span(ratio.low_95, ratio.high_95, 2) + within
 
 
 def latencies_at_one(runs: Sequence[RunFacts]) -> RunTable:
@@ -250,19 +260,21 @@ def costs(runs: Sequence[RunFacts]) -> RunTable:
         finished = run.summary.num_planned - run.summary.num_not_run
         for cost in run.costs:
             per_each = [
-                number(3600 * cost.device_hours / count if count else None)
+                number(3600 * cost.work_hours / count if count else None)
                 for count in (finished, run.summary.verdicts.get("correct", 0))
             ]
-            hours = number(cost.device_hours)
-            by_device = (NOTHING, hours) if cost.device == "cpu" else (hours, NOTHING)
+            hours = (number(cost.work_hours), number(cost.start_hours))
+            nothing = (NOTHING, NOTHING)
+            by_device = (*nothing, *hours) if cost.device == "cpu" else (*hours, *nothing)
             rows.append((limited_label(run), cost.device, str(cost.num_attempts), *by_device, *per_each))
     columns = (
-        "run", "device", "worker attempts", "GPU-hours", "CPU worker-hours", "device-seconds per sample",
-        "device-seconds per correct answer",
+        "run", "device", "worker attempts", "GPU-hours of work", "of starts", "CPU worker-hours of work", "of starts",
+        "device-seconds per sample", "device-seconds per correct answer",
     )  # fmt: skip
     caption = (
-        "Number of devices of each worker × (start-up time of its engines + time from its start to the end of its "
-        "last call). A start that runs share counts in full for the first of them. Not included: attempts that "
+        "Number of devices of each worker × time from its start to the end of its last call (work), and × the start-up "
+        "time of its engines. Per sample and per correct answer is work alone, because a start that runs share counts "
+        "in full for the first of them. Not included: attempts that "
         "finished no sample, because they leave no record, and time in the scheduler's queue."
     )
     places = [run.place for run in runs for _ in run.costs]

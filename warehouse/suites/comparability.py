@@ -40,7 +40,7 @@ def why_not(
     """Return the reasons against a comparison; empty: comparable as far as the paper states its conditions.
 
     `paper` is the launch of the suite's own flags for the row and column of `plan`, `run` a row of the warehouse's
-    table `run` as `warehouse.measures.runs_like` returns it, `metric` a key of the suite's metrics. `timed`: the run's
+    table `run` as `warehouse.measured.runs_like` returns it, `metric` a key of the suite's metrics. `timed`: the run's
     times are of samples that were timed one at a time.
     """
     is_time = suite.metrics[metric].measure in TIMES

@@ -11,7 +11,7 @@ from jobs import suite as suites
 from jobs.preparation import PreparedLaunch
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.spec import RunSpec
-from jobs.timing import request
+from jobs.timing import folder as timings
 from warehouse.database import Connection, Record, rows
 from warehouse.labels import method_of, told_apart
 from warehouse.loading.convert import spec_columns
@@ -74,7 +74,7 @@ def own_runs(suite: suites.Suite, columns: Sequence[str] = ()) -> list[OwnRun]:
             prepared,
             label,
             _finished(prepared),
-            request.num_left(prepared.launch.latency_sample, prepared.run),
+            timings.num_left(prepared.launch.latency_sample, prepared.run),
         )
         for (number, prepared), label in zip(distinct.values(), labels, strict=True)
         if not columns or prepared.plan.spec.dataset in columns

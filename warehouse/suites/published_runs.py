@@ -18,11 +18,10 @@ from harness.methods import defaults
 from harness.methods.parameters import parameter_names
 from harness.settings.launch_settings import Launch
 from warehouse.database import Connection, Record
-from warehouse.measures import runs_like
+from warehouse.measured import ESTIMATED, NOT_ESTIMATED, progress, runs_like
 from warehouse.suites import published_suites
 from warehouse.suites.comparability import num_problems, run_columns
 from warehouse.suites.published_suites import TIMES, Overrides, Planned, Suite
-from warehouse.timed_measures import MEASURES, NOT_ESTIMATED, progress
 
 TIMED, AT_ONCE = 100, 64
 """Samples of each run that are timed, and samples in flight of a full batch, where a launch asks for neither."""
@@ -141,7 +140,7 @@ def with_latency_sample(chosen: Suite, launch: Launch) -> Launch:
 def in_batches(chosen: Suite, launch: Launch) -> Launch:
     """Return the launch of a run alone with a latency sample, of whatever size; unchanged where no sample gives it."""
     times = {metric.measure for metric in chosen.metrics.values()} & TIMES
-    if times - MEASURES - NOT_ESTIMATED:
+    if times - ESTIMATED - NOT_ESTIMATED:
         return launch
     return launch.changed(concurrency=AT_ONCE, latency_sample=TIMED if times else None)
 

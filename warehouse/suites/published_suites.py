@@ -31,7 +31,8 @@ from harness.settings import layers
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import flattened
 from harness.weights import models
-from warehouse.measures import MEASURES
+from warehouse.measured import NAMES
+from warehouse.measures import MEASURES, REWARDS, SELECTED, TENTHS
 
 TIMES = frozenset({
     "drafting_share", "emitted_tokens_per_wall_second", "latency_saved", "latency_saved_seconds", "latency_seconds",
@@ -49,10 +50,10 @@ OF_THOUGHT: Mapping[str, str] = {
 }
 """What measures the thought alone as a measure does the whole sample; for latencies that is SCoT's stopwatch."""
 OF_REWARDS = frozenset({
-    "draft_quality", "score_reward_correlation", "selected_quality", *(f"score_at_reward_{n}" for n in range(10)),
+    "score_reward_correlation", *(name for name, one in MEASURES.items() if one.source in (REWARDS, TENTHS)),
 })  # fmt: skip
 """Measures that need the scores of a process reward model (python -m jobs score)."""
-OF_GRADED_DRAFTS = frozenset({"drafts_chosen_right", "drafts_rejected_right"})
+OF_GRADED_DRAFTS = frozenset(name for name, one in MEASURES.items() if one.source is SELECTED)
 """Measures that need the grades of the stored drafts (warehouse/candidates.py)."""
 Stopwatch = Literal["measured", "scot", "specreason"]
 """Definitions of latency of the view `stopwatch` that the papers of the suites use."""
@@ -78,13 +79,13 @@ class _Strict(BaseModel):
 
 
 def _is_measured(name: str) -> str:
-    if name not in MEASURES:
-        raise ValueError(f"no measure {name!r}; valid: {', '.join(sorted(MEASURES))}")
+    if name not in NAMES:
+        raise ValueError(f"no measure {name!r}; valid: {', '.join(sorted(NAMES))}")
     return name
 
 
 Measure = Annotated[str, AfterValidator(_is_measured)]
-"""A name of `warehouse.measures.MEASURES`."""
+"""A name of `warehouse.measured.NAMES`."""
 
 
 def _words(value: object) -> object:

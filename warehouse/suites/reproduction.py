@@ -11,11 +11,10 @@ from rich.console import Console
 
 from harness.cli.program import typed
 from harness.cli.screen import Screen, printable
-from jobs import launching
+from jobs import probe
 from jobs import suite as suites
-from jobs.launching_several import start_several
-from jobs.preparation import PreparedLaunch
-from jobs.probing import of_suite
+from jobs.drive import drive
+from jobs.preparation import PreparedLaunch, prepare
 from warehouse.candidates import grade_candidates
 from warehouse.comparison.show import merged
 from warehouse.database import DatabaseError, WarehouseError, reader, rows
@@ -99,13 +98,12 @@ def reproduce_own(
     if dry_run:
         print_own_plan(suite.name, runs, database, console)
         if suite.probe is not None:
-            words = of_suite.in_words([run.prepared for run in runs], suite.probe)
+            words = probe.in_words([run.prepared for run in runs], suite.probe)
             console.print(words, soft_wrap=not console.is_terminal)
         return
     if not only_table:
         launches = suites.prepare(suite, None, [run.number for run in runs])
-        suites.start(launches)
-        of_suite.follow(launches, suite.probe, console)
+        drive(suites.rounds(launches, suite.probe, console), console)
         if not database.is_file():
             _later(str(file), console)
             return
@@ -148,7 +146,7 @@ def _later(suite_name: str, console: Console) -> None:
 
 def _launch(console: Console, asked: Reproduction, runs: Sequence[SuiteRun]) -> None:
     """Launch every run once, those that share engines together: a baseline may stand in several rows."""
-    folders = start_several(_prepared(asked, distinct_runs(runs)), console)
+    folders = drive([_prepared(asked, distinct_runs(runs))], console)
     _print_warnings([folder.path.name for folder in folders], asked.database, console)
     if any(metric.measure in OF_GRADED_DRAFTS for metric in asked.suite.metrics.values()):
         for folder in folders:
@@ -168,8 +166,8 @@ def _print_warnings(names: Sequence[str], database: Path, console: Console) -> N
 
 
 def _prepared(asked: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLaunch]:
-    """Prepare every run. Raises costs.OverBudget."""
-    prepared = [launching.prepare(run.launch) for run in runs if run.launch is not None]
+    """Prepare every run. Raises launch_plan.OverBudget."""
+    prepared = [prepare(run.launch) for run in runs if run.launch is not None]
     if asked.max_gpu_hours is not None:
         check_budget(asked, runs, prepared)
     return prepared

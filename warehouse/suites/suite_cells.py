@@ -14,14 +14,14 @@ from harness import prompt_file
 from harness.cli.number_format import NOTHING
 from harness.cli.program import typed
 from harness.plural import counted
-from warehouse import timed_measures
+from warehouse import measured
 from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.contrasts import Row as Compared
 from warehouse.comparison.show import warnings
 from warehouse.database import Connection, Record, WarehouseError
 from warehouse.files import one_line
-from warehouse.measures import Measured, measure
+from warehouse.measured import Measured, measure
 from warehouse.pairs import unlike_baseline
 from warehouse.render import limited, mixed_code, repeated, scripted, unreadable
 from warehouse.statistics.intervals import Interval
@@ -35,9 +35,6 @@ from warehouse.summary import RunSummary, summaries
 
 _NO_FORCE = " (--force compares anyway)"
 """What a comparison adds for its own flag."""
-_FALLBACK = """
-SELECT fallback_rate, low_95, high_95 FROM fallback_rate WHERE run_id = $run_id AND fallback_rate IS NOT NULL
-"""
 
 
 @dataclass(frozen=True)
@@ -83,15 +80,14 @@ def _speed_up_at_one(source: Source) -> Measured | None:
     return _measured(speed.at_one.ratio) if speed and speed.at_one else None
 
 
-def _tokens(numbers: Iterable[float | None]) -> Measured | None:
-    """Return the sum of both models' tokens; None where one of them is not known."""
-    known = list(numbers)
-    return Measured(sum(number or 0 for number in known)) if known and None not in known else None
+def _number(name: str) -> Callable[[Source], Measured | None]:
+    """Return what reads a measure of the run."""
 
+    def read(source: Source) -> Measured | None:
+        found = source.summary.numbers.get(name)
+        return _measured(found.interval) if found else None
 
-def _fallback(source: Source) -> Measured | None:
-    found = source.connection.execute(_FALLBACK, {"run_id": source.summary.run_id}).fetchone()
-    return None if found is None else Measured(*found)
+    return read
 
 
 METRICS: Mapping[str, Metric] = {
@@ -105,21 +101,21 @@ METRICS: Mapping[str, Metric] = {
         about="Difference: run minus baseline in percentage points, paired by problem.",
     ),
     "tokens": Metric(
-        "tokens", 0, read=lambda source: measure(source.connection, "emitted_tokens", source.summary.run_id),
-        about="Tokens: emitted tokens per sample, mean over problems.",
+        "tokens", 0, read=_number("emitted_tokens"),
+        about="Tokens: emitted tokens per sample.",
     ),
     "spent-tokens": Metric(
         "spent tokens", 0,
-        read=lambda source: _tokens(of_model.spent_per_sample for of_model in source.summary.tokens.values()),
+        read=_number("spent_tokens"),
         about="Spent tokens: every output token of every call, per sample.",
     ),
     "critical-path-tokens": Metric(
         "critical path", 0,
-        read=lambda source: _tokens(of_model.critical_path_per_sample for of_model in source.summary.tokens.values()),
+        read=_number("critical_path_tokens"),
         about="Critical path: tokens per sample that a user waits for, of parallel candidates only the longest.",
     ),
     "latency": Metric(
-        "latency (s)", 2, read=lambda source: measure(source.connection, "latency_seconds", source.summary.run_id),
+        "latency (s)", 2, read=_number("latency_seconds"),
         about="Latency: seconds per sample, mean over problems, with the other samples in flight.",
     ),
     "speed-up": Metric(
@@ -137,7 +133,7 @@ METRICS: Mapping[str, Metric] = {
         "and no geometric mean.",
     ),
     "fallback": Metric(
-        "fallback (%)", 1, is_percent=True, read=_fallback,
+        "fallback (%)", 1, is_percent=True, read=_number("fallback_rate"),
         about="Fallback: share of decisions that refused every draft.",
     ),
 }  # fmt: skip
@@ -378,10 +374,10 @@ class _Recorded:
         """
         name, stopwatch = self._suite.measured(self._run.plan.row, metric)
         of_baseline = self._suite.measured(baseline.plan.row, metric)[1] if baseline else None
-        if name is None or (self.timed is not None and name in timed_measures.NOT_ESTIMATED):
+        if name is None or (self.timed is not None and name in measured.NOT_ESTIMATED):
             return None
-        if self.timed is not None and name in timed_measures.MEASURES:
-            return timed_measures.measure(self._connection, name, row, base_row, stopwatch, of_baseline)
+        if self.timed is not None and name in measured.ESTIMATED:
+            return measured.estimated(self._connection, name, row, base_row, stopwatch, of_baseline)
         baseline_id = None if base_row is None else base_row["run_id"]
         return measure(self._connection, name, row["run_id"], baseline_id, stopwatch, of_baseline)
 
@@ -455,7 +451,7 @@ def _timed(connection: Connection, run: SuiteRun, row: Record) -> Timed | None:
     """
     if run.paper is None or run.paper.concurrency != 1:
         return None
-    found = timed_measures.progress(connection, row["run_id"])
+    found = measured.progress(connection, row["run_id"])
     asked = next((one.latency_sample for one in (run.launch, run.other_way) if one and one.latency_sample), None)
     if found is None and asked and row["concurrency"] != 1:
         return 0, asked, row["samples"] * row["num_problems"]

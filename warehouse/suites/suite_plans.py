@@ -18,7 +18,7 @@ from harness.cli.screen import Column, Screen, Table, plain
 from harness.plural import counted
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
-from jobs import costs
+from jobs import launch_plan
 from jobs.preparation import PreparedLaunch
 from jobs.run.forecast import Forecast
 from warehouse.database import DatabaseError, WarehouseError, reader
@@ -90,11 +90,11 @@ def print_own_plan(name: str, runs: Sequence[OwnRun], database: Path, console: C
                 line += f", {run.to_time} to be timed alone"
             if run.state != "done":
                 left.append(_left(run, database))
-                line += f", {costs.in_words(left[-1]) if left[-1] else 'GPU-hours unknown'}"
+                line += f", {launch_plan.in_words(left[-1]) if left[-1] else 'GPU-hours unknown'}"
                 if recorded.get(run.run_id, run.run_id) != run.run_id:
                     line += f"; the database has {recorded[run.run_id]}, with the same models elsewhere"
             _say(console, line)
-    total = costs.total_of(left) if left else "Total: nothing is left to run."
+    total = launch_plan.total_of(left) if left else "Total: nothing is left to run."
     _say_totals(console, total, both_ways)
     if any(cost is None for cost in left):
         _say(console, "Unknown: no run of these settings is in the database; run a few problems first (--scale 5x1).")
@@ -212,12 +212,12 @@ def both_ways_of(asked: Reproduction, run: SuiteRun) -> Hours | None:
 
 
 def check_budget(asked: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:
-    """Raise costs.OverBudget where what is left takes more than the limit by the plan's estimates, or has none."""
+    """Raise OverBudget where what is left takes more than the limit by the plan's estimates, or has none."""
     left: dict[str, Forecast | None] = {}
     for run, planned in zip(runs, prepared, strict=True):
         if planned.is_work_left:
             left[planned.run.path.name] = _part_left(asked, run, planned)
-    costs.check_forecasts(left, asked.max_gpu_hours or 0.0)
+    launch_plan.check_forecasts(left, asked.max_gpu_hours or 0.0)
 
 
 def _part_left(asked: Reproduction, run: SuiteRun, planned: PreparedLaunch) -> Forecast | None:

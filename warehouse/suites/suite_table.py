@@ -11,7 +11,7 @@ from typing import IO
 
 from harness.cli.number_format import MINUS, NOTHING
 from harness.cli.screen import Column, Line, Page, Screen, Table
-from warehouse.measures import Measured
+from warehouse.measured import Measured
 from warehouse.options import TableFormat
 from warehouse.tables import LATEX_NEEDS, latex, markdown, write_csv
 

@@ -14,7 +14,7 @@ from harness.engine import Completion, Finish, Generation, Sampling, Timing
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.trace import Step, StepRole, Trace
 from harness.weights.tokenizer import HFTokenizer
-from jobs.after.grading import FinishedSample, _submission
+from jobs.finished.grading import FinishedSample, _submission
 from tests.harness import multibyte
 from tests.harness.conftest import save_tokenizer
 from tests.harness.scripts import OtherTokenizer, Script, solve

@@ -9,7 +9,6 @@ import click
 
 from harness.cli import exit_codes
 from jobs import nightly
-from jobs.after import warehouse
 from jobs.slurm import client
 from jobs.work import side_by_side
 from tests.test_imports import FILES, ROOT
@@ -36,7 +35,6 @@ def test_the_table_has_the_verdict_of_a_night_beside_its_code() -> None:
     verdicts = {cells[1]: code for code, cells in table().items() if cells[1] and cells[1] != "no verdict was possible"}
     assert verdicts == EXIT_CODES
     assert table()[nightly.NO_VERDICT][1] == "no verdict was possible"
-    assert EXIT_CODES["FAIL"] == warehouse.FAILED_NIGHT
 
 
 def test_what_click_and_workers_end_with_are_codes_of_the_table() -> None:

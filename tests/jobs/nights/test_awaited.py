@@ -13,11 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 from junitparser import JUnitXml
 
-from jobs import suite
 from jobs.__main__ import main
-from jobs.nights import awaited
-from jobs.nights.record import NightRecord
-from jobs.suite import Suite
+from jobs.nightly import Night, tell
+from jobs.outcome import NightOutcome
+from jobs.recovery import NightRecord
 from tests.jobs.slurm.fake import SQUEUE_DOWN, FakeSlurm
 
 NIGHT = date(2026, 1, 1)
@@ -41,13 +40,13 @@ def small(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def chosen(small: Path) -> Suite:
-    return suite.read(small)
+def chosen(small: Path) -> Night:
+    return Night.read(small, NIGHT)
 
 
 @pytest.fixture
-def record(chosen: Suite) -> NightRecord:
-    record = NightRecord(chosen.output.resolve() / "nights" / f"{NIGHT}.jsonl")
+def record(chosen: Night) -> NightRecord:
+    record = chosen.record
     record.append("launched", runs={}, requests={})
     return record
 
@@ -58,7 +57,7 @@ def nightly(small: Path, *arguments: str) -> Result:
 
 def between_looks(monkeypatch: pytest.MonkeyPatch, *what: Callable[[], object]) -> None:
     steps = iter(what)
-    monkeypatch.setattr("jobs.nights.awaited.sleep", lambda seconds: next(steps)())
+    monkeypatch.setattr("jobs.drive.sleep", lambda seconds: next(steps)())
 
 
 def test_a_night_here_writes_its_verdict_as_junit_and_json_and_ends_with_the_exit_code_of_it(small: Path) -> None:
@@ -85,7 +84,7 @@ def test_a_folder_that_does_not_exist_is_refused_before_anything_runs(small: Pat
 
 
 def test_waiting_ends_with_the_verdict_of_the_record(
-    chosen: Suite, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+    chosen: Night, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for job in ("7", "9"):
         record.append("verdict job", job=job, after=[])
@@ -97,29 +96,29 @@ def test_waiting_ends_with_the_verdict_of_the_record(
         lambda: slurm.prints(squeue="small.2026-01-01.confirm.verdict|N/A|9|9|PENDING||Dependency"),
         lambda: record.append("concluded", verdict="FAIL", exit_code=1, missing=0),
     )
-    assert awaited.wait(chosen, NIGHT) == 1
+    assert chosen.awaited() == 1
 
 
 def test_a_night_whose_verdict_jobs_are_gone_has_no_verdict(
-    chosen: Suite, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+    chosen: Night, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm.prints(squeue="")
     between_looks(monkeypatch, *[lambda: None] * 2)
-    assert awaited.wait(chosen, NIGHT) == 2
+    assert chosen.awaited() == 2
 
 
 def test_a_job_of_the_same_name_of_another_suite_is_not_waited_for(
-    chosen: Suite, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+    chosen: Night, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record.append("verdict job", job="7", after=[])
     slurm.prints(squeue="small.2026-01-01.verdict|N/A|8|8|RUNNING|n1|None|1234|colleague")
     between_looks(monkeypatch, *[lambda: None] * 2)
-    assert awaited.wait(chosen, NIGHT) == 2
+    assert chosen.awaited() == 2
 
 
-def test_junit_without_anything_to_judge_is_an_error_case(chosen: Suite, tmp_path: Path) -> None:
+def test_junit_without_anything_to_judge_is_an_error_case(chosen: Night, tmp_path: Path) -> None:
     file = tmp_path / "night.xml"
     for exit_code in (0, 2):
-        awaited.write_junit(chosen, NIGHT, file, exit_code)
+        tell(NightOutcome(NIGHT, exit_code=exit_code), chosen, file)
         [found] = JUnitXml.fromfile(str(file))
         assert [case.is_error for case in found] == [True]

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from jobs import nightly
-from jobs.after import conclude, warehouse
-from jobs.launching import LaunchFailed
-from jobs.nights import completing
-from jobs.nights.record import NightRecord
-from jobs.nights.verdict_job import VerdictJobs
+from jobs import after, nightly
+from jobs.drive import LaunchFailed
+from jobs.nightly import Night, VerdictJobs
+from jobs.recovery import NightRecord
 from jobs.run.folder import RunFolder, run_folders
 from jobs.work import run_part
 from warehouse.nightly.judge import EXIT_CODES
@@ -78,8 +76,8 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 def test_a_worker_that_dies_once_is_started_again_on_this_machine_too(suite: Path, dying: dict[str, int]) -> None:
     dying["deaths"] = 1
-    nightly.launch(suite, NIGHT)
-    assert nightly.conclude(str(suite), str(NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
+    nightly.launch(Night.read(suite, NIGHT))
+    assert nightly.conclude(Night.read(suite, NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
     assert page(suite).startswith(f"**INCONCLUSIVE: night of {NIGHT}, 2 cells")
     assert "PARTIAL" not in page(suite)
     assert "were submitted again" in page(suite)
@@ -87,8 +85,8 @@ def test_a_worker_that_dies_once_is_started_again_on_this_machine_too(suite: Pat
 
 def test_a_night_that_stays_partial_says_what_is_missing_and_why(suite: Path, dying: dict[str, int]) -> None:
     dying["deaths"] = 99
-    nightly.launch(suite, NIGHT)
-    assert nightly.conclude(str(suite), str(NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
+    nightly.launch(Night.read(suite, NIGHT))
+    assert nightly.conclude(Night.read(suite, NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
     [speccot] = [escaped(run) for run in run_folders([suite.parent / "runs"]) if run.spec().method == "speccot"]
     lines = page(suite).splitlines()
     assert lines[2] == "**PARTIAL NIGHT: 4 samples of 1 run are missing**"
@@ -104,7 +102,7 @@ def test_a_night_that_stays_partial_says_what_is_missing_and_why(suite: Path, dy
 
 
 def test_what_the_runs_own_jobs_did_not_grade_is_graded_for_the_verdict(suite: Path) -> None:
-    runs = nightly.launch(suite, NIGHT).runs
+    runs = nightly.launch(Night.read(suite, NIGHT)).runs
     database = suite.parent / "runs" / "warehouse.duckdb"
     database.unlink()
     for path in runs[1].grades_dir.iterdir():
@@ -117,7 +115,7 @@ def test_what_the_runs_own_jobs_did_not_grade_is_graded_for_the_verdict(suite: P
     assert codes == [EXIT_CODES["INCONCLUSIVE"], 0], "the second takes the place of one that was done"
     assert "PARTIAL" not in page(suite)
     assert page(suite).count("was graded and loaded by the verdict job") == 2
-    graded = warehouse.num_graded(database, [run.path.name for run in runs.values()])
+    graded = after.num_graded(database, [run.path.name for run in runs.values()])
     assert graded == {run.path.name: 4 for run in runs.values()}
 
 
@@ -125,24 +123,24 @@ def test_grading_that_kills_the_verdict_job_is_tried_twice(suite: Path, monkeypa
     def dies(run: RunFolder, *_: Any) -> None:
         if run.path == runs[1].path:
             raise SystemExit("as a process ends that is killed")
-        conclude.report(run, *_)
+        report(run, *_)
 
-    runs = nightly.launch(suite, NIGHT).runs
+    report, runs = after.report, nightly.launch(Night.read(suite, NIGHT)).runs
     (suite.parent / "runs" / "warehouse.duckdb").unlink()
-    monkeypatch.setattr(completing, "report", dies)
+    monkeypatch.setattr(after, "report", dies)
     for _ in range(2):
         with pytest.raises(SystemExit):
-            nightly.conclude(str(suite), str(NIGHT))
-    assert nightly.conclude(str(suite), str(NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
+            nightly.conclude(Night.read(suite, NIGHT))
+    assert nightly.conclude(Night.read(suite, NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
     assert "PARTIAL NIGHT: 4 samples of 1 run are missing" in page(suite)
     assert f"{escaped(runs[1])}: 4 of 4 samples missing: grading or loading it was begun 2 times" in page(suite)
     assert "the verdict job was started again 2 times after it had died" in page(suite)
 
 
 def test_a_damaged_run_is_named_and_the_others_are_judged(suite: Path) -> None:
-    runs = nightly.launch(suite, NIGHT).runs
+    runs = nightly.launch(Night.read(suite, NIGHT)).runs
     runs[0].shards_path.write_bytes(b"not Parquet")
-    nightly.conclude(str(suite), str(NIGHT))
+    nightly.conclude(Night.read(suite, NIGHT))
     assert "PARTIAL NIGHT: 1 run cannot be read or never began" in page(suite)
     assert "shards.parquet is damaged" in page(suite)
 
@@ -153,8 +151,8 @@ def test_without_any_result_the_page_says_that_there_is_no_verdict(
     def fails(*_: Any) -> None:
         raise LaunchFailed("all workers failed")
 
-    monkeypatch.setattr("jobs.launching_several.carry_out_several", fails)
-    nightly.launch(suite, NIGHT)
+    monkeypatch.setattr("jobs.drive.carry_out", fails)
+    nightly.launch(Night.read(suite, NIGHT))
     with pytest.raises(SystemExit) as ended:
         nightly.give_verdict(str(suite), str(NIGHT))
     assert ended.value.code == 2
@@ -163,7 +161,6 @@ def test_without_any_result_the_page_says_that_there_is_no_verdict(
 
 
 def test_exit_codes_are_those_of_the_verdicts() -> None:
-    assert EXIT_CODES["FAIL"] == warehouse.FAILED_NIGHT
     assert nightly.NO_VERDICT not in EXIT_CODES.values()
 
 
@@ -173,7 +170,7 @@ def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_the_page_says_so(
     def damaged(*_: object) -> None:
         raise RuntimeError("a file of the night is damaged\nand more")
 
-    monkeypatch.setattr(warehouse, "judged", damaged)
+    monkeypatch.setattr(after, "judged", damaged)
 
     def dismiss(jobs: VerdictJobs) -> None:
         dismissed.append(jobs)
@@ -185,7 +182,9 @@ def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_the_page_says_so(
         with pytest.raises(SystemExit) as ended:
             nightly.give_verdict(str(suite), f"{NIGHT}")
         assert ended.value.code == nightly.NO_VERDICT, "1 would be FAIL"
-        assert record(suite).is_concluded == (number == 3), "until then, the job that takes its place tries again"
+        assert (record(suite).last("concluded") is not None) == (number == 3), (
+            "until then, the job that takes its place tries again"
+        )
     assert page(suite) == f"**NO VERDICT: night of {NIGHT}**\n\nRuntimeError: a file of the night is damaged\n\n" + (
         "## Recovered\n\n- the verdict job was started again 2 times after it had died\n"
     )

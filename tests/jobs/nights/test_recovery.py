@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from jobs.nights import recovery
-from jobs.nights.record import NightRecord
+from jobs import recovery
+from jobs.recovery import NightRecord
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.slurm import client

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from jobs import nightly, suite
-from jobs.nights.record import NightRecord
-from jobs.nights.verdict_job import VerdictJobs
+from jobs.nightly import Night, VerdictJobs
+from jobs.recovery import NightRecord
 from jobs.slurm import client
 from jobs.submission import submit
 from tests.jobs.slurm.fake import FakeSlurm
@@ -28,7 +27,7 @@ class Cluster:
         record = NightRecord(folder / "2026-01-01.jsonl")
         record.append("launched", runs={}, requests={})
         options = {"partition": "gpu", "gpus-per-node": 2, "dependency": "singleton", "mail-type": "FAIL", "time": 30}
-        self.verdicts = VerdictJobs(folder, NAME, record, options, print, ())
+        self.verdicts = VerdictJobs(folder, NAME, record, options, ())
 
     def submit_call(
         self, folder: Path, name: str, parameters: dict[str, Any], function: Callable[..., None], *arguments: Any
@@ -68,8 +67,7 @@ def test_slurm_mails_the_verdict_to_whom_the_suite_names(cluster: Cluster, tmp_p
     file.write_text(
         f'output = "{tmp_path}"\ndataset = "demo"\nengine = "scripted"\n[[run]]\nmethod = "vanilla"\n{table}\n'
     )
-    night = suite.read(file)
-    nightly._verdict_jobs(night, file, date(2026, 1, 1), confirmed=False).behind(["7"])
+    Night.read(file, date(2026, 1, 1)).verdict_jobs(confirmed=False).behind(["7"])
     for parameters in cluster.parameters:
         passed = parameters["additional_parameters"]
         assert (passed["mail-type"], passed["mail-user"]) == ("FAIL", "me@example.org")

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli import exit_codes
+from jobs import after, probe
 from jobs.__main__ import main
-from jobs.after import warehouse
-from jobs.probing import of_suite
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import run_folders
 from tests.jobs.probing.test_probes_of_suites import LATENCY, SPECCOT, SUITE, probes, written
@@ -56,8 +55,8 @@ def test_an_interrupted_probe_is_not_compared_and_checks_no_budget(
     def compared(*_: object, **__: object) -> None:
         raise AssertionError("an interrupt ends at once")
 
-    monkeypatch.setattr(of_suite, "follow", interrupted)
-    monkeypatch.setattr(warehouse, "compare_and_report", compared)
+    monkeypatch.setattr(probe, "rounds", interrupted)
+    monkeypatch.setattr(after, "compare_and_report", compared)
     with pytest.raises(SystemExit) as ended:
         main.main(["suite", str(written(tmp_path, MANY))], standalone_mode=False)
     assert ended.value.code == exit_codes.INTERRUPTED

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jobs import launching_several, suite
+from jobs import drive, suite
+from jobs import probe as probing
 from jobs.__main__ import main
-from jobs.after.grading import finished_samples
-from jobs.launching import LaunchFailed
-from jobs.probing import launch, of_suite
+from jobs.drive import LaunchFailed
+from jobs.finished.grading import finished_samples
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder, run_folders
 from jobs.suite import BadSuite
@@ -102,15 +102,15 @@ def test_a_probe_that_was_killed_is_completed_by_the_same_command(
         raise KeyboardInterrupt
 
     launches = suite.prepare(chosen := suite.read(path), None)
-    suite.start(launches)
-    assert chosen.probe is not None
+    console = Console(quiet=True)
+    drive.drive([launches], console)
     with monkeypatch.context() as patched:
         if place == "before the points":
-            patched.setattr(launch, "_write_points", killed)
+            patched.setattr(probing, "_write_points", killed)
         else:
-            patched.setattr(launching_several, "carry_out_several", killed)
+            patched.setattr(drive, "InProcessWorker", killed)
         with pytest.raises(KeyboardInterrupt):
-            of_suite.start(launches, chosen.probe, Console(quiet=True))
+            drive.drive(probing.rounds(launches, chosen.probe, console), console)
     assert probes(tmp_path)
     launched(path)
     for probe in probes(tmp_path):
@@ -124,7 +124,7 @@ def test_a_suite_whose_probe_fails_is_compared_and_reported_all_the_same(
         raise LaunchFailed("the probe's worker died")
 
     path = written(tmp_path, SUITE.replace(SPECCOT, "").replace(LATENCY, ""))
-    monkeypatch.setattr(of_suite, "follow", failed)
+    monkeypatch.setattr(probing, "rounds", failed)
     with pytest.raises(SystemExit) as ended:
         launched(path)
     assert ended.value.code == 1

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from jobs import after
+from jobs import probe as probing
 from jobs.__main__ import main
-from jobs.after import warehouse
-from jobs.probing import points as probing
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import Forecast
@@ -166,7 +166,7 @@ def test_a_probe_is_refused_above_its_estimate_and_without_one(tmp_path: Path) -
     run_shard(str(run.path), 0)
     words = ("--points", "2", "--rollouts", "1", "--max-gpu-hours", "1e-9")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(warehouse, "forecast", lambda *_: Forecast(2.0, 7.0, 9.5, 4, "history: earlier on 4 × H100"))
+        patch.setattr(after, "forecast", lambda *_: Forecast(2.0, 7.0, 9.5, 4, "history: earlier on 4 × H100"))
         refused = probe(run, *words)
     assert refused.exit_code == 2
     assert "--max-gpu-hours 1e-09 is below the estimate" in refused.output

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jobs.after.grading import grade
+from jobs.finished.grading import grade
 from jobs.run import submissions, trace_files
 from jobs.run.files import append_record
 from jobs.run.folder import RunFolder

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.code_hash import running_code
-from jobs.after.grading import finish
+from jobs.finished.grading import finish
 from jobs.run import codes, submissions, trace_files
 from jobs.run.codes import CodeChanged
 from jobs.run.folder import RunFolder

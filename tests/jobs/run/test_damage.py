@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import main as jobs
-from jobs.after.grading import finish
+from jobs.finished.grading import finish
 from jobs.run import submissions, trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.files import FileDamaged, with_checksum

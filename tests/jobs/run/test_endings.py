@@ -12,7 +12,7 @@ from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
-from jobs.after.grading import finish, finished_samples
+from jobs.finished.grading import finish, finished_samples
 from jobs.run import endings, trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.files import with_checksum

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-import jobs.after.grading
+import jobs.finished.grading
 from grading import VERDICTS, grader_version
 from grading.regrade import main
 from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Step, Trace
-from jobs.after.grading import finish
+from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import GradesError, changes, find, grade_files, read_grades
@@ -110,7 +110,7 @@ def test_a_new_version_gets_a_new_file_that_names_the_grader(run: RunFolder, mon
     finish(run, workers=1)
     [first] = run.grades_dir.iterdir()
     content = first.read_bytes()
-    monkeypatch.setattr(jobs.after.grading, "grader_version", lambda: "99 next")
+    monkeypatch.setattr(jobs.finished.grading, "grader_version", lambda: "99 next")
     assert finish(run, workers=1) == 11
     assert first.read_bytes() == content
     assert [file.version for file in grade_files(run.grades_dir)] == [grader_version(), "99 next"]

@@ -20,7 +20,8 @@ from rich.console import Console
 from harness.problems import hub
 from harness.settings.launch_settings import Launch
 from harness.weights.models import pair_folder
-from jobs.launching import create, print_plan
+from jobs.drive import create
+from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, prepare
 from jobs.run.launch_checks import check_contexts
 

@@ -10,13 +10,13 @@ import pytest
 
 from harness.chain.chain_scores import RewardModel
 from harness.engines.scripted import ScriptedEngine
-from jobs.after.lossless import compare
-from jobs.after.score import score
+from jobs.finished.lossless import compare
+from jobs.finished.score import score
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.own_files import counting_records
 from jobs.work.worker import run_shard
-from tests.jobs.after.test_lossless import greedy
+from tests.jobs.finished.test_lossless import greedy
 from tests.jobs.runs import plan
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.settings.launch_settings import Launch
-from jobs import launching
+from jobs.preparation import prepare
 from jobs.run.plan import plan
 
 
@@ -24,8 +24,8 @@ def test_the_cards_of_an_engine_that_the_method_does_not_have_are_left_out(tmp_p
 def test_more_cards_than_a_worker_is_asked_to_have_are_refused_on_the_login_node(tmp_path: Path) -> None:
     flags = {"cluster": "slurm", "draft_gpus": "0", "target_gpus": "1-4"}
     with pytest.raises(ValueError, match=r"--target.gpus 1,2,3,4: a worker has 4 GPUs; valid: 0 to 3, or all"):
-        launching.prepare(launch(tmp_path, gpus_per_node="4", **flags))
-    assert launching.prepare(launch(tmp_path, gpus_per_node="5", **flags)).plan.spec.settings["draft"].gpus == (0,)
+        prepare(launch(tmp_path, gpus_per_node="4", **flags))
+    assert prepare(launch(tmp_path, gpus_per_node="5", **flags)).plan.spec.settings["draft"].gpus == (0,)
 
 
 def test_a_machine_without_gpus_refuses_named_cards(tmp_path: Path) -> None:

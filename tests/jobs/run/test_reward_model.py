@@ -21,7 +21,8 @@ from harness.recording import Model
 from harness.settings.launch_settings import BadLaunch, Launch
 from harness.trace import Decision
 from harness.weights import models
-from jobs import launching
+from jobs.drive import drive
+from jobs.preparation import prepare
 from jobs.run.plan import plan
 from jobs.run.spec import ModelSpec, RunSpec
 from tests.harness.conftest import save_tiny_model
@@ -69,7 +70,7 @@ def _launch(folder: Path, **flags: object) -> Launch:
 
 
 def test_a_run_with_a_reward_model_is_launched_recorded_and_counted_by_model(tmp_path: Path) -> None:
-    run = launching.start(launching.prepare(_launch(tmp_path)), Console(quiet=True))
+    [run] = drive([[prepare(_launch(tmp_path))]], Console(quiet=True))
     spec = run.spec()
     assert (spec.reward and spec.reward.name, spec.models["reward"]) == ("scripted", spec.reward)
     assert spec.prompt_hash == prompt_hash(asks_reward=True) != prompt_hash()

@@ -29,7 +29,7 @@ Node = Callable[..., subprocess.CompletedProcess[str]]
 SHARED = "from jobs.run import folder; folder.is_shared = lambda path: True; folder._LOOK_SECONDS = 0.1\n"
 ELSEWHERE = "import socket; socket.gethostname = lambda: 'another-node'\n"
 FINISH = f"""{ELSEWHERE}import sys; from pathlib import Path
-from jobs.after.grading import finish
+from jobs.finished.grading import finish
 from jobs.run.folder import RunFolder
 finish(RunFolder(Path(sys.argv[1])), workers=1)
 """
@@ -134,7 +134,7 @@ def test_a_plan_that_is_seen_late_is_waited_for(tmp_path: Path, node: Node, monk
 
 
 APPEND = """import sys, time; from pathlib import Path
-from jobs.nights.record import NightRecord
+from jobs.recovery import NightRecord
 from jobs.run.files import append_record
 time.sleep(max(0.0, float(sys.argv[4]) - time.time()))
 for number in range(60):

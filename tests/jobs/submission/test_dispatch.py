@@ -15,7 +15,7 @@ from jobs.slurm import client
 from jobs.slurm.client import Task
 from jobs.submission import dispatch, snapshot, submit
 from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import dispatch_alone, plan
 from tests.jobs.slurm.fake import FakeSlurm
 
 
@@ -66,7 +66,7 @@ def test_only_shards_that_are_neither_finished_nor_active_are_submitted(
     run_shard(str(run.path), 0)
     submissions.record(run, Submission(0, "run.0", [[0], [1], [2]], 0.0))
     slurm.prints(squeue="run.0|2|42|40|PENDING||Priority")
-    dispatched = dispatch.dispatch(run, {})
+    dispatched = dispatch_alone(run, {})
     assert [array.tasks for array in sbatch] == [[[1], [3]]]
     assert (dispatched.submitted, dispatched.tasks, dispatched.num_active_shards) == (["101"], 2, 1)
     assert submissions.read(run)[-1] == sbatch[0], "recorded as it was submitted"
@@ -82,7 +82,7 @@ def test_a_task_that_was_just_canceled_is_waited_for_and_its_shard_submitted(
     submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
     slurm.prints(squeue=ENDING)
     monkeypatch.setattr("jobs.submission.dispatch.time.sleep", lambda seconds: slurm.prints(squeue=""))
-    dispatched = dispatch.dispatch(run, {})
+    dispatched = dispatch_alone(run, {})
     assert ([array.tasks for array in sbatch], dispatched.num_active_shards) == ([[[0]]], 0)
 
 
@@ -93,7 +93,7 @@ def test_a_task_that_ends_because_its_shard_is_finished_is_not_waited_for(
     run_shard(str(run.path), 0)
     submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
     slurm.prints(squeue=ENDING)
-    assert dispatch.dispatch(run, {}).tasks == 1
+    assert dispatch_alone(run, {}).tasks == 1
     assert [array.tasks for array in sbatch] == [[[1]]]
 
 
@@ -105,22 +105,22 @@ def test_a_task_that_does_not_end_is_an_error_and_nothing_is_submitted(
     slurm.prints(squeue=ENDING)
     monkeypatch.setattr(dispatch, "_ENDING_SECONDS", 0.0)
     with pytest.raises(client.SlurmError, match=r"^1 task of it, such as 40_0 on n1, did not end \(COMPLETING\)"):
-        dispatch.dispatch(run, {})
+        dispatch_alone(run, {})
     assert sbatch == []
 
 
 def test_more_tasks_than_fit_into_an_array_become_several(tmp_path: Path, sbatch: list[Submission]) -> None:
     run = plan(tmp_path, shards=8)
-    dispatched = dispatch.dispatch(run, {}, shards_per_task=2)
+    dispatched = dispatch_alone(run, {}, shards_per_task=2)
     assert [array.tasks for array in sbatch] == [[[0, 1], [2, 3], [4, 5]], [[6, 7]]]
     assert dispatched.submitted == ["101", "102"]
     assert len({array.name for array in sbatch}) == 2
 
 
 def test_a_task_gets_shards_for_all_workers_that_it_starts(tmp_path: Path, sbatch: list[Submission]) -> None:
-    dispatch.dispatch(plan(tmp_path / "started by the task", shards=8), {}, workers_per_task=4)
-    dispatch.dispatch(plan(tmp_path / "started by Slurm", shards=8), {"ntasks-per-node": "4"})
-    dispatch.dispatch(plan(tmp_path / "both", shards=8), {"ntasks-per-node": 2}, shards_per_task=2, workers_per_task=2)
+    dispatch_alone(plan(tmp_path / "started by the task", shards=8), {}, workers_per_task=4)
+    dispatch_alone(plan(tmp_path / "started by Slurm", shards=8), {"ntasks-per-node": "4"})
+    dispatch_alone(plan(tmp_path / "both", shards=8), {"ntasks-per-node": 2}, shards_per_task=2, workers_per_task=2)
     assert [array.tasks for array in sbatch] == [*[[[0, 1, 2, 3], [4, 5, 6, 7]]] * 2, [[0, 1, 2, 3, 4, 5, 6, 7]]]
     assert [array.workers_per_task for array in sbatch] == [4, 1, 2]
 
@@ -133,7 +133,7 @@ def test_a_rejected_finalizer_is_a_warning_and_the_arrays_stay(
 
     monkeypatch.setattr(submit, "submit_finalizer", reject)
     run = plan(tmp_path)
-    dispatched = dispatch.dispatch(run, {})
+    dispatched = dispatch_alone(run, {})
     assert dispatched.submitted == ["101"]
     assert dispatched.warning is not None
     assert "Slurm rejected the job that grades, loads and reports: no GPU requested" in dispatched.warning
@@ -155,7 +155,7 @@ def test_arrays_that_slurm_took_get_their_last_job_where_it_rejects_a_further_on
     monkeypatch.setattr(submit, "submit_array", take_one)
     monkeypatch.setattr(submit, "submit_finalizer", lambda run, name, jobs, parameters: finalized.append(list(jobs)))
     run = plan(tmp_path, shards=5)
-    dispatched = dispatch.dispatch(run, {})
+    dispatched = dispatch_alone(run, {})
     assert (dispatched.submitted, dispatched.tasks, finalized) == (["101"], 3, [["101"]])
     assert dispatched.refusal is not None
     assert "Slurm took 3 of 5 tasks and rejected the others: AssocMaxSubmitJobLimit" in dispatched.refusal
@@ -170,11 +170,11 @@ def test_a_rejected_first_array_is_an_error(
 
     monkeypatch.setattr(submit, "submit_array", reject)
     with pytest.raises(client.SlurmRejected, match="Invalid account"):
-        dispatch.dispatch(plan(tmp_path), {})
+        dispatch_alone(plan(tmp_path), {})
 
 
 def test_nothing_is_submitted_of_a_finished_run(tmp_path: Path, sbatch: list[Submission]) -> None:
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
-    assert dispatch.dispatch(run, {}).submitted == []
+    assert dispatch_alone(run, {}).submitted == []
     assert sbatch == submissions.read(run) == []

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from harness.engine import EngineDied
 from harness.launch import main
-from jobs.submission import submit
 from jobs.submission.in_process import InProcessJob, WorkerFailed
+from jobs.work.in_process_worker import InProcessWorker
 
 
 def broken(folder: str, shard: int) -> int:
@@ -54,7 +54,7 @@ def test_a_cancelled_job_does_not_run(tmp_path: Path) -> None:
 def test_a_launch_whose_engine_does_not_start_ends_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submit, "run_shards", broken)
+    monkeypatch.setattr(InProcessWorker, "run", broken)
     flags = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--cluster", "debug", "--limit", "2"]
     result = CliRunner().invoke(main, [*flags, "--output", str(tmp_path)])
     assert result.exit_code == 1

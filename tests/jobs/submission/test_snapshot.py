@@ -12,7 +12,7 @@ import pytest
 
 from harness import environment
 from harness.weights import models
-from jobs.after.conclude import conclude
+from jobs import after
 from jobs.run.folder import RunFolder
 from jobs.submission import snapshot
 from jobs.work.worker import run_shards
@@ -73,7 +73,7 @@ def test_a_task_that_would_run_other_code_stops(
     with pytest.raises(snapshot.WrongCode, match="instead of the submitted code"):
         run_shards(str(run.path), [0])
     with pytest.raises(snapshot.WrongCode, match="instead of the submitted code"):
-        conclude(str(run.path))
+        after.conclude(str(run.path))
 
 
 def test_equal_code_is_archived_once(run: RunFolder) -> None:

@@ -14,11 +14,11 @@ from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
 from jobs.submission import canceling, dispatch, snapshot, submit
-from jobs.submission.together import Request, dispatch_together
+from jobs.submission.dispatch import Request, dispatch_together
 from jobs.watch.failures import log_path, reason
 from jobs.watch.status import status
 from jobs.work.worker import run_parts, run_shard
-from tests.jobs.runs import finished_ids, plan, planned_ids
+from tests.jobs.runs import dispatch_alone, finished_ids, plan, planned_ids
 from tests.jobs.slurm.fake import FakeSlurm
 
 
@@ -118,7 +118,7 @@ def test_launched_twice_nothing_is_submitted_twice(tmp_path: Path, cluster: Clus
     slurm.prints(squeue=f"{name}|0|101|101|RUNNING|n1|None\n{name}|1|102|101|PENDING||Priority")
     again = together(first, second)
     assert [(d.submitted, d.num_active_shards) for d in again] == [([], 2), ([], 2)]
-    assert dispatch.dispatch(second, {}).num_active_shards == 2, "alone neither"
+    assert dispatch_alone(second, {}).num_active_shards == 2, "alone neither"
     slurm.prints(squeue=f"{name}|1|102|101|PENDING||Priority")  # the first task was killed
     together(first, second)
     assert list(cluster.shared.values())[1] == [[(first.path.name, [0]), (second.path.name, [0])]]
@@ -136,8 +136,8 @@ def test_a_canceled_run_leaves_the_job_and_the_others_stay(tmp_path: Path, clust
     assert f"scancel --name={submissions.job_name(first, 0)}.finalize" in slurm.calls()
     assert [shard.state for shard in status(first).shards] == ["stopped", "stopped"]
     assert status(second).shards[0].state == "running"
-    assert dispatch.dispatch(first, {}).tasks == 2, "resumed alone, while the shared job goes on"
-    assert dispatch.dispatch(second, {}).submitted == []
+    assert dispatch_alone(first, {}).tasks == 2, "resumed alone, while the shared job goes on"
+    assert dispatch_alone(second, {}).submitted == []
     slurm.prints(squeue=f"{name}|0|101|101|RUNNING|n1|None")
     assert canceling.cancel(second) == []
     assert "scancel 101_0" in slurm.calls(), "the last one to leave ends the task"

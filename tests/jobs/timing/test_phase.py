@@ -14,7 +14,7 @@ import pytest
 
 from harness.engine import EngineDied, Generation, Sampling
 from harness.engines import scripted
-from jobs.after.grading import finish
+from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from jobs import after
 from jobs.__main__ import main
-from jobs.after.conclude import conclude
-from jobs.after.grading import finish
-from jobs.after.missing import missing_after
+from jobs.finished.grading import finish
 from jobs.run import submissions, trace_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
@@ -48,14 +47,14 @@ def on_slurm(finished: RunFolder) -> RunFolder:
 
 
 def missing(run: RunFolder) -> str:
-    return missing_after(run, read_endings(run))
+    return after.missing(run, read_endings(run))
 
 
 def test_a_run_lacks_grades_and_then_results_until_it_is_concluded(finished: RunFolder) -> None:
     assert missing(finished) == "not graded"
     finish(finished)
     assert missing(finished) == "graded, but not in warehouse.duckdb"
-    conclude(str(finished.path))
+    after.conclude(str(finished.path))
     assert missing(finished) == ""
     [grades] = finished.grades_dir.iterdir()
     grades.write_bytes(b"damaged")
@@ -66,7 +65,7 @@ def test_a_run_that_was_concluded_too_early_lacks_the_grades_of_the_rest(tmp_pat
     run = plan(tmp_path, shards=2)
     run_shard(str(run.path), 0)
     assert missing(run) == "", "not finished"
-    conclude(str(run.path))
+    after.conclude(str(run.path))
     run_shard(str(run.path), 1)
     assert missing(run) == "12 of 24 samples are not graded"
     finish(run)
@@ -89,7 +88,7 @@ def test_the_status_says_how_the_job_ended_that_was_to_grade(on_slurm: RunFolder
     assert line == f"not graded (job 6: Slurm: FAILED, signal 9):  {command}"
     slurm.answers(sacct=SACCT_DOWN)
     assert status(on_slurm).how_to_conclude == f"not graded:  {command}", "decided without accounting"
-    conclude(str(on_slurm.path))
+    after.conclude(str(on_slurm.path))
     assert status(on_slurm).how_to_conclude == ""
 
 
@@ -117,7 +116,7 @@ def test_resume_submits_the_job_that_grades_again_and_only_once(
     assert calls == [("run.0", [])]
     slurm.prints(squeue="run.0.finalize|N/A|7|7|RUNNING|n1|None")
     assert "not graded yet: job 7 does it (RUNNING)" in jobs("resume", on_slurm.path)
-    conclude(str(on_slurm.path))
+    after.conclude(str(on_slurm.path))
     slurm.prints(squeue="")
     assert "Nothing to submit: every sample is finished." in jobs("resume", on_slurm.path)
     assert len(calls) == 1

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from jobs import __main__ as commands
-from jobs.launching import LaunchFailed
+from jobs.drive import LaunchFailed
 from jobs.watch.failures import explained
 from jobs.watch.status import status
 from jobs.watch.status_screen import print_status

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from harness.engines import scripted
 from jobs.run.folder import RunFolder
-from jobs.submission.submit import Job, submit_here
+from jobs.submission.submit import Job, submit_parts_here
 from jobs.watch import follow
 from jobs.watch.status_screen import progress_line
 from jobs.work.worker import run_shard
@@ -100,7 +100,8 @@ def test_a_killed_worker_is_noticed_although_the_clock_is_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(scripted.SCRIPTED_SECONDS, "5")
-    [job] = submit_here(plan(tmp_path), [0], "local")
+    run = plan(tmp_path)
+    [job] = submit_parts_here(run, [[(run, [0])]])
     seconds = itertools.count(time.time(), -100.0)
     monkeypatch.setattr("submitit.core.core._time.time", lambda: next(seconds))
     os.kill(int(job.job_id), signal.SIGKILL)

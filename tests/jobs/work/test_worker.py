@@ -19,7 +19,7 @@ from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from harness.settings.roles import ModelSettings
-from jobs.after.grading import finish
+from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.shards import assign_to_shards
 from jobs.run.state import compact, read_state

@@ -42,12 +42,12 @@ def all_runs(loaded: Loaded) -> list[str]:
     return [loaded.speculative.path.name, loaded.vanilla.path.name, loaded.limited.path.name]
 
 
-def test_device_hours_count_from_the_engines_start_up_to_the_last_call(loaded: Loaded) -> None:
+def test_hours_of_work_count_from_the_engines_start_up_to_the_last_call(loaded: Loaded) -> None:
     [facts] = facts_of(loaded.database, loaded.vanilla.path.name)
     [cost] = facts.costs
     longest_call = 40.0 - 1
     assert (cost.device, cost.num_attempts) == ("cpu", 1)
-    assert cost.device_hours == pytest.approx(longest_call / 3600)
+    assert [cost.work_hours, cost.start_hours] == pytest.approx([longest_call / 3600, 0])
 
 
 def test_a_start_of_an_engine_that_runs_share_counts_once_and_is_not_lost(tmp_path: Path) -> None:
@@ -66,15 +66,16 @@ def test_a_start_of_an_engine_that_runs_share_counts_once_and_is_not_lost(tmp_pa
         load_run(folder, database)
         return folder.path.name
 
-    def device_seconds(*run_ids: str) -> list[float]:
-        return [3600 * facts.costs[0].device_hours for facts in facts_of(database, *run_ids)]
+    def seconds(*run_ids: str) -> list[tuple[float, float]]:
+        costs = [facts.costs[0] for facts in facts_of(database, *run_ids)]
+        return [(round(3600 * cost.work_hours, 6), round(3600 * cost.start_hours, 6)) for cost in costs]
 
     second = added(2, {"target": ("start-1", 100.0), "draft": ("start-2", 10.0)}, waited_seconds=10.0)
-    [alone] = device_seconds(second)
+    [alone] = seconds(second)
     first = added(1, {"target": ("start-1", 100.0)}, waited_seconds=100.0)
     last_call = 20.0 - 1
-    assert alone == pytest.approx(last_call - 2 + 110), "nobody else in the database has paid for it"
-    assert device_seconds(first, second) == pytest.approx([last_call - 1 + 100, last_call - 2 + 10])
+    assert alone == (last_call - 2, 110), "nobody else in the database has paid for it"
+    assert seconds(first, second) == [(last_call - 1, 100), (last_call - 2, 10)]
 
 
 def test_the_page_loads_nothing_from_outside(loaded: Loaded, written: Written) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.methods import build
-from warehouse.measures import MEASURES
+from warehouse.measured import NAMES
 from warehouse.suites import published_suites
 
 REQUIRED = {
@@ -61,8 +61,8 @@ def test_a_run_that_is_not_valid_is_refused() -> None:
 
 def test_the_kinds_of_measures_are_of_what_the_warehouse_measures() -> None:
     kinds = ("TIMES", "RATIOS", "OF_LATENCIES", "OF_REWARDS", "OF_GRADED_DRAFTS")
-    assert set().union(*(getattr(published_suites, kind) for kind in kinds)) <= MEASURES
-    assert {*published_suites.OF_THOUGHT, *published_suites.OF_THOUGHT.values()} <= MEASURES
+    assert set().union(*(getattr(published_suites, kind) for kind in kinds)) <= NAMES
+    assert {*published_suites.OF_THOUGHT, *published_suites.OF_THOUGHT.values()} <= NAMES
 
 
 @pytest.mark.parametrize(

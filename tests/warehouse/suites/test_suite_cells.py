@@ -18,7 +18,7 @@ from jobs.run.spec import EngineSpec, RunSpec, Unit
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
-from warehouse.measures import measure
+from warehouse.measured import measure
 from warehouse.suites import published_suites
 
 SAMPLES = 10

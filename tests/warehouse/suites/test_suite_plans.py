@@ -11,6 +11,7 @@ import pytest
 
 from jobs import suite as suites
 from jobs.run.spec import EngineSpec
+from tests.jobs.runs import launch_suite
 from tests.shared import with_settings
 from tests.warehouse import runs
 from tests.warehouse.suites.made_suites import Made, write_suite
@@ -25,7 +26,7 @@ def test_a_dry_run_says_which_rows_are_done_partly_done_and_missing_and_writes_n
     assert first.output.count("missing, 0 of 6 samples, GPU-hours unknown") == 7
     assert "Total: GPU-hours unknown for 7 runs." in first.output
     assert not made.output.exists()
-    suites.launch(suites.read(made.file, overrides={"output": str(made.output)}), None, [0, 1, 2])
+    launch_suite(suites.read(made.file, overrides={"output": str(made.output)}), None, [0, 1, 2])
     before = sorted(made.output.rglob("*"))
     then = made.reproduce("--dry-run").output
     assert "rows: 1 done, 1 partly done, 2 missing" in then

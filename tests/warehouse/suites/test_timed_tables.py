@@ -15,11 +15,10 @@ from harness import reproduce
 from harness.settings.launch_settings import Launch
 from tests.warehouse import runs
 from tests.warehouse.suites.timed_runs import PLAIN, SPECULATIVE, finished, time
-from warehouse import timed_measures
 from warehouse.database import reader, rows
 from warehouse.load import load_run
 from warehouse.loading.timings import answer_of
-from warehouse.measures import runs_like
+from warehouse.measured import estimated, runs_like
 from warehouse.suites import published_runs, published_suites
 from warehouse.suites.published_runs import suite_run
 
@@ -142,7 +141,7 @@ def measured(database: Path, name: str, stopwatch: str = "measured") -> Any:
             runs_like(connection, {"method": spec.method, "dataset": "gsm8k", "params": spec.params})[0]
             for spec in (SPECULATIVE, PLAIN)
         )
-        return timed_measures.measure(connection, name, own, base, stopwatch, "measured")
+        return estimated(connection, name, own, base, stopwatch, "measured")
 
 
 def test_every_measure_of_times_is_that_of_the_timed_chains(tmp_path: Path) -> None:

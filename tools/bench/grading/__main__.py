@@ -57,7 +57,7 @@ def main(
 ) -> None:
     """Measure the grader: its rate compared with bare math-verify, scaling with workers, memory, and longest pause."""
     from harness.problems import benchmarks
-    from jobs.after.grading import gold_of
+    from jobs.finished.grading import gold_of
 
     try:
         counts = [int(count) for count in workers.split(",")]

@@ -121,6 +121,73 @@ WITH ending AS (
 SELECT counted.*, coalesce(written.seconds, 0) AS seconds
 FROM counted LEFT JOIN written USING (sample_id, author);
 
+INSERT INTO problem_total BY NAME
+WITH chain AS (
+    SELECT sample_id, count(*) AS num_steps, count(*) FILTER (author = 'draft') AS num_draft_steps,
+        count(*) FILTER (decision_kind IS NOT NULL) AS num_decisions,
+        count(*) FILTER (decision_kind IS NOT NULL AND NOT decision_accepted) AS num_refused,
+        count(verdict_score) AS num_scores, exact_sum(verdict_score) AS score,
+        sum(num_wait + num_but + num_hmm) FILTER (role = 'draft') AS draft_words,
+        sum(num_tokens) FILTER (role = 'draft') AS draft_tokens_written,
+        sum(num_wait + num_but + num_hmm) FILTER (role = 'fallback') AS fallback_words,
+        sum(num_tokens) FILTER (role = 'fallback') AS fallback_tokens_written
+    FROM step WHERE run_id = getvariable('loading_run') GROUP BY sample_id
+), token AS (
+    SELECT sample_id, sum(emitted_tokens) AS emitted_tokens, sum(spent_tokens) AS spent_tokens,
+        sum(critical_path_tokens) AS critical_path_tokens, sum(emitted_tokens) FILTER (model = 'draft') AS draft_tokens,
+        sum(emitted_tokens) FILTER (model = 'target') AS target_tokens
+    FROM sample_tokens WHERE run_id = getvariable('loading_run') GROUP BY sample_id
+), answer AS (
+    SELECT sample_id, sum(num_tokens) AS answer_tokens, sum(num_tokens) FILTER (author = 'target') AS target_answer_tokens,
+        exact_sum(seconds) AS answer_seconds
+    FROM sample_answer WHERE run_id = getvariable('loading_run') GROUP BY sample_id
+), called AS (
+    SELECT sample_id, sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
+        sum(longest_output_tokens) FILTER (purpose = 'draft') AS longest_draft_tokens,
+        exact_sum(CASE WHEN purpose <> 'lookahead' THEN end_seconds - overlapped_seconds END) AS waited_seconds,
+        exact_sum(CASE WHEN purpose = 'draft' THEN end_seconds - overlapped_seconds END) AS drafting_seconds,
+        exact_sum(CASE WHEN purpose = 'verdict' THEN end_seconds - overlapped_seconds END) AS verdict_seconds
+    FROM call WHERE run_id = getvariable('loading_run') GROUP BY sample_id
+), timed AS (
+    SELECT sample_id, latency_seconds AS timed_seconds, emitted_tokens AS timed_tokens
+    FROM timed_sample WHERE run_id = getvariable('loading_run')
+), counted AS (
+    SELECT sample.run_id, problem_id, stop_reason, * EXCLUDE (run_id, problem_id, stop_reason),
+        timed_seconds IS NOT NULL AS is_timed,
+        nullif(greatest(timed_seconds - coalesce(answer_seconds, 0), 0), 0) AS thought_seconds
+    FROM (SELECT run_id, problem_id, sample_id, stop_reason FROM sample WHERE run_id = getvariable('loading_run')) AS sample
+    LEFT JOIN chain USING (sample_id) LEFT JOIN token USING (sample_id) LEFT JOIN answer USING (sample_id)
+    LEFT JOIN called USING (sample_id) LEFT JOIN timed USING (sample_id)
+), summed AS (
+    SELECT run_id, problem_id, count(*) AS num_samples, count(stop_reason) AS num_finished,
+        coalesce(sum(num_steps), 0) AS num_steps, coalesce(sum(num_draft_steps), 0) AS num_draft_steps,
+        coalesce(sum(num_decisions), 0) AS num_decisions, coalesce(sum(num_refused), 0) AS num_refused,
+        coalesce(sum(num_scores), 0) AS num_scores, exact_sum(score) AS score,
+        coalesce(sum(draft_words), 0) AS draft_words, coalesce(sum(draft_tokens_written), 0) AS draft_tokens_written,
+        coalesce(sum(fallback_words), 0) AS fallback_words,
+        coalesce(sum(fallback_tokens_written), 0) AS fallback_tokens_written,
+        coalesce(sum(emitted_tokens), 0) AS emitted_tokens, coalesce(sum(spent_tokens), 0) AS spent_tokens,
+        coalesce(sum(critical_path_tokens), 0) AS critical_path_tokens,
+        coalesce(sum(draft_tokens), 0) AS draft_tokens, coalesce(sum(target_tokens), 0) AS target_tokens,
+        count(answer_tokens) AS num_answered, coalesce(exact_sum(answer_tokens), 0) AS answer_tokens,
+        coalesce(exact_sum(target_answer_tokens), 0) AS target_answer_tokens,
+        coalesce(sum(prompt_tokens), 0) AS prompt_tokens, coalesce(sum(cached_tokens), 0) AS cached_tokens,
+        count(longest_draft_tokens) AS num_drafted, coalesce(sum(longest_draft_tokens), 0) AS longest_draft_tokens,
+        count(*) FILTER (is_timed) AS num_timed,
+        CASE WHEN bool_and(isfinite(timed_seconds)) THEN exact_sum(timed_seconds) END AS timed_seconds,
+        coalesce(sum(timed_tokens), 0) AS timed_tokens,
+        coalesce(exact_sum(timed_tokens / nullif(timed_seconds, 0)), 0) AS token_rates,
+        count(thought_seconds) AS num_thoughts,
+        coalesce(exact_sum((emitted_tokens - coalesce(answer_tokens, 0)) / thought_seconds), 0) AS thought_rates,
+        coalesce(exact_sum(CASE WHEN is_timed THEN waited_seconds END), 0) AS waited_seconds,
+        coalesce(exact_sum(CASE WHEN is_timed THEN drafting_seconds END), 0) AS drafting_seconds,
+        coalesce(exact_sum(CASE WHEN is_timed THEN verdict_seconds END), 0) AS verdict_seconds,
+        coalesce(exact_sum(CASE WHEN is_timed THEN answer_seconds END), 0) AS timed_answer_seconds
+    FROM counted GROUP BY run_id, problem_id
+)
+SELECT summed.* REPLACE (CASE WHEN draft_name IS NOT NULL THEN draft_tokens END AS draft_tokens)
+FROM summed JOIN run USING (run_id);
+
 -- rating: two decimals of a verdict's number, as ever; three significant digits of any other, whose scale is not known.
 CREATE OR REPLACE TEMP TABLE judged AS
 SELECT step.run_id, step.sample_id, step.step_index, chain.num_steps,

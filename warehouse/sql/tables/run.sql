@@ -158,7 +158,7 @@ COMMENT ON COLUMN problem.alternatives IS 'Answers of which any one is right';
 COMMENT ON COLUMN problem.choices IS 'Option texts in the order A, B, …';
 COMMENT ON COLUMN problem.level IS 'Difficulty as the benchmark gives it';
 COMMENT ON COLUMN problem.subject IS 'Subject as the benchmark gives it';
-COMMENT ON COLUMN problem.family IS 'Template, passage or question that several problems come from, and which intervals treat as one observation; NULL: the problem stands alone';
+COMMENT ON COLUMN problem.family IS 'Template, passage or question that several problems come from; NULL: the problem stands alone';
 COMMENT ON COLUMN problem.unit IS 'Unit that belongs to the answer but is not part of it';
 COMMENT ON COLUMN problem.tolerance IS 'Absolute error that the benchmark allows';
 COMMENT ON COLUMN problem.beginning IS 'Reasoning that the reply begins with and that no model of the run has written; empty but for probes';

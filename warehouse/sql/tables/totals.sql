@@ -127,6 +127,82 @@ COMMENT ON COLUMN step_total.num_wait IS 'Sum of step.num_wait';
 COMMENT ON COLUMN step_total.num_but IS 'Sum of step.num_but';
 COMMENT ON COLUMN step_total.num_hmm IS 'Sum of step.num_hmm';
 
+CREATE TABLE problem_total (
+    run_id VARCHAR NOT NULL,
+    problem_id VARCHAR NOT NULL,
+    num_samples BIGINT NOT NULL,
+    num_finished BIGINT NOT NULL,
+    num_steps BIGINT NOT NULL,
+    num_draft_steps BIGINT NOT NULL,
+    num_decisions BIGINT NOT NULL,
+    num_refused BIGINT NOT NULL,
+    num_scores BIGINT NOT NULL,
+    score DOUBLE,
+    draft_words BIGINT NOT NULL,
+    draft_tokens_written BIGINT NOT NULL,
+    fallback_words BIGINT NOT NULL,
+    fallback_tokens_written BIGINT NOT NULL,
+    emitted_tokens BIGINT NOT NULL,
+    spent_tokens BIGINT NOT NULL,
+    critical_path_tokens BIGINT NOT NULL,
+    draft_tokens BIGINT,
+    target_tokens BIGINT NOT NULL,
+    num_answered BIGINT NOT NULL,
+    answer_tokens DOUBLE NOT NULL,
+    target_answer_tokens DOUBLE NOT NULL,
+    prompt_tokens BIGINT NOT NULL,
+    cached_tokens BIGINT NOT NULL,
+    num_drafted BIGINT NOT NULL,
+    longest_draft_tokens BIGINT NOT NULL,
+    num_timed BIGINT NOT NULL,
+    timed_seconds DOUBLE,
+    timed_tokens BIGINT NOT NULL,
+    token_rates DOUBLE NOT NULL,
+    num_thoughts BIGINT NOT NULL,
+    thought_rates DOUBLE NOT NULL,
+    waited_seconds DOUBLE NOT NULL,
+    drafting_seconds DOUBLE NOT NULL,
+    verdict_seconds DOUBLE NOT NULL,
+    timed_answer_seconds DOUBLE NOT NULL
+);
+COMMENT ON TABLE problem_total IS 'Sums over the samples of a problem, which the measures are ratios of (warehouse/measures.py). Key: run_id, problem_id';
+COMMENT ON COLUMN problem_total.run_id IS 'The run';
+COMMENT ON COLUMN problem_total.problem_id IS 'The problem';
+COMMENT ON COLUMN problem_total.num_samples IS 'Planned samples';
+COMMENT ON COLUMN problem_total.num_finished IS 'Those that have been run';
+COMMENT ON COLUMN problem_total.num_steps IS 'Steps';
+COMMENT ON COLUMN problem_total.num_draft_steps IS 'Steps that the draft wrote';
+COMMENT ON COLUMN problem_total.num_decisions IS 'Steps with a decision';
+COMMENT ON COLUMN problem_total.num_refused IS 'Decisions that rejected all candidates';
+COMMENT ON COLUMN problem_total.num_scores IS 'Verdicts with a score';
+COMMENT ON COLUMN problem_total.score IS 'Sum of step.verdict_score';
+COMMENT ON COLUMN problem_total.draft_words IS 'wait, but and hmm in steps of role draft';
+COMMENT ON COLUMN problem_total.draft_tokens_written IS 'Tokens of these steps';
+COMMENT ON COLUMN problem_total.fallback_words IS 'wait, but and hmm in steps of role fallback';
+COMMENT ON COLUMN problem_total.fallback_tokens_written IS 'Tokens of these steps';
+COMMENT ON COLUMN problem_total.emitted_tokens IS 'Of all models, as in sample_tokens';
+COMMENT ON COLUMN problem_total.spent_tokens IS 'Likewise';
+COMMENT ON COLUMN problem_total.critical_path_tokens IS 'Likewise';
+COMMENT ON COLUMN problem_total.draft_tokens IS 'Emitted tokens of the draft; NULL: the run has none';
+COMMENT ON COLUMN problem_total.target_tokens IS 'Emitted tokens of the target';
+COMMENT ON COLUMN problem_total.num_answered IS 'Samples with a final answer';
+COMMENT ON COLUMN problem_total.answer_tokens IS 'Tokens of the final answers';
+COMMENT ON COLUMN problem_total.target_answer_tokens IS 'Those of them that the target wrote';
+COMMENT ON COLUMN problem_total.prompt_tokens IS 'Sum of call.prompt_tokens';
+COMMENT ON COLUMN problem_total.cached_tokens IS 'Sum of call.cached_tokens';
+COMMENT ON COLUMN problem_total.num_drafted IS 'Samples with a call of purpose draft';
+COMMENT ON COLUMN problem_total.longest_draft_tokens IS 'Sum of call.longest_output_tokens over these calls';
+COMMENT ON COLUMN problem_total.num_timed IS 'Samples in timed_sample, which what follows is over';
+COMMENT ON COLUMN problem_total.timed_seconds IS 'Sum of their latency; NULL where one is infinite';
+COMMENT ON COLUMN problem_total.timed_tokens IS 'Their emitted tokens';
+COMMENT ON COLUMN problem_total.token_rates IS 'Sum over samples of emitted tokens per second';
+COMMENT ON COLUMN problem_total.num_thoughts IS 'Samples whose thought took time';
+COMMENT ON COLUMN problem_total.thought_rates IS 'Sum over these of tokens without the answer per second without the answer';
+COMMENT ON COLUMN problem_total.waited_seconds IS 'Time of the calls that the samples waited for';
+COMMENT ON COLUMN problem_total.drafting_seconds IS 'That of purpose draft';
+COMMENT ON COLUMN problem_total.verdict_seconds IS 'That of purpose verdict';
+COMMENT ON COLUMN problem_total.timed_answer_seconds IS 'That of the final answers';
+
 CREATE TABLE decision_total (
     run_id VARCHAR NOT NULL,
     kind VARCHAR NOT NULL,

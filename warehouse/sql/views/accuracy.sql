@@ -30,12 +30,6 @@ SELECT run.run_id, kind.verdict, coalesce(counted.num_samples, 0) AS num_samples
 FROM run CROSS JOIN kind LEFT JOIN counted ON (counted.run_id, counted.verdict) = (run.run_id, kind.verdict);
 COMMENT ON VIEW verdict_counts IS 'All nine verdicts of a run, including those with zero samples; they sum to the planned samples: problems × samples';
 
-CREATE OR REPLACE VIEW stop_reasons AS
-SELECT run_id, coalesce(stop_reason, 'not_run') AS stop_reason, count(*) AS num_samples,
-    count(*) / sum(count(*)) OVER (PARTITION BY run_id) AS share
-FROM sample GROUP BY run_id, sample.stop_reason;
-COMMENT ON VIEW stop_reasons IS 'Why samples ended; not_run: not finished';
-
 CREATE OR REPLACE VIEW problem_score AS
 WITH score AS (
     SELECT run_id, problem_id, count(*) AS num_samples,
@@ -51,10 +45,14 @@ FROM score JOIN problem USING (run_id, problem_id);
 COMMENT ON VIEW problem_score IS 'Mean over the samples of a problem. score: everything that is not correct counts as 0, including samples that were not run; graded_score: over graded samples only';
 
 CREATE OR REPLACE VIEW counted_estimate AS
-SELECT estimate.* FROM estimate JOIN counted_version AS counted
-    ON estimate.run_id = counted.run_id AND estimate.grader_version IS NOT DISTINCT FROM counted.grader_version
-WHERE estimate.baseline_run_id IS NULL;
-COMMENT ON VIEW counted_estimate IS 'The estimates of a run by the grader version that counts (see grader_versions)';
+SELECT estimate.run_id, baseline_run_id, estimate.grader_version, measure AS metric, role, k, group_kind, group_value, n,
+    num_samples, missing, value AS estimate, num, den, estimate.unit, own.standard_error, own.low AS low_95,
+    own.high AS high_95, own.method AS interval_kind, again.standard_error AS rerun_standard_error, run_factor
+FROM estimate JOIN measure ON measure.name = measure JOIN counted_version AS counted ON counted.run_id = estimate.run_id
+    AND (NOT is_graded OR estimate.grader_version IS NOT DISTINCT FROM counted.grader_version)
+JOIN (FROM interval WHERE question = 'like these problems') AS own ON own.estimate = id
+LEFT JOIN (FROM interval WHERE question = 'these problems') AS again ON again.estimate = id;
+COMMENT ON VIEW counted_estimate IS 'Every number of a run with its 95 % interval over problems, where grades matter by the grader version that counts (see grader_versions). rerun_standard_error: over re-runs of the same problems';
 
 CREATE OR REPLACE VIEW pass_at_1 AS
 WITH score AS (

@@ -73,10 +73,3 @@ SELECT run_id, scorer, num_candidates, draft_quality, num_selected, selected_qua
     coalesce(num_missing_steps, 0) AS num_missing_steps
 FROM candidate_quality FULL JOIN chain_quality USING (run_id, scorer);
 COMMENT ON VIEW step_quality IS 'Mean quality according to a process reward model: of all drafts, of the selected drafts (SpecCoT, table 5), and of the steps of the chain by author. gain: mean difference between a selected draft and the mean of all drafts of its step; steps whose drafts were all rejected are left out. Candidates and steps without a score are counted beside and in no mean; why is in candidate_score.missing and step_score.missing. Empty without files in scores/ (jobs.run.trace_files.SCORES)';
-
-CREATE OR REPLACE VIEW score_against_reward AS
-SELECT run_id, scorer, least(floor(10 * score), 9) / 10 AS reward_from, count(*) AS num_candidates,
-    avg(verdict_score) AS mean_verdict_score, avg(verdict_expected_score) AS mean_expected_score
-FROM candidate_score JOIN step USING (run_id, sample_id, step_index)
-WHERE verdict_kind = 'score' AND score IS NOT NULL GROUP BY ALL;
-COMMENT ON VIEW score_against_reward IS 'Mean score by the target of the drafts whose reward lies in [reward_from, reward_from + 0.1) (SpecReason, figure 6)';

@@ -30,13 +30,6 @@ SELECT run_id, kind, verdict_kind, rating_from,
 FROM binned_rating GROUP BY ALL;
 COMMENT ON VIEW judge_calibration IS 'P(final answer correct | number of a decision), by score from 0 to 9 (rounded), by tenths of the acceptance probability of a choice (rating_from: lower end of the tenth), or for any other kind by tenths of the run''s decisions in the order of their numbers (rating_from: lowest number of the tenth); ratings are first rounded to two decimals, of other kinds to three significant digits. Over decisions about graded samples; those of the same sample are not independent';
 
-CREATE OR REPLACE VIEW judge_calibration_by_position AS
-SELECT run.dataset, run_id, kind, verdict_kind, tenth, rating_from,
-    sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
-    coalesce(sum(num_decisions) FILTER (is_correct), 0) / sum(num_decisions) AS share_correct
-FROM binned_rating JOIN run USING (run_id) GROUP BY ALL;
-COMMENT ON VIEW judge_calibration_by_position IS 'judge_calibration by tenth of the chain';
-
 CREATE OR REPLACE VIEW judge_reliability AS
 WITH predicted AS (
     SELECT run_id, kind, verdict_kind, is_correct, num_decisions, num_verdicts,
@@ -58,6 +51,6 @@ CREATE OR REPLACE VIEW judge_auroc AS
 SELECT total.run_id, total.kind, total.verdict_kind, total.num_correct, total.num_incorrect, total.auroc,
     total.num_problems, total.standard_error, own.low_95, own.high_95
 FROM auroc_total AS total SEMI JOIN (FROM grader_versions WHERE counts) AS chosen USING (run_id, grader_version)
-LEFT JOIN (FROM estimate WHERE metric = 'judge_auroc') AS own ON own.run_id = total.run_id
-    AND own.grader_version = total.grader_version AND own.group_value = total.kind;
+LEFT JOIN (FROM counted_estimate WHERE metric = 'judge_auroc') AS own ON own.run_id = total.run_id
+    AND own.group_value = total.kind;
 COMMENT ON VIEW judge_auroc IS 'Area under the ROC curve: probability that the number that a method decides by is higher if the final answer is correct than if it is not (ties count half; 0.5: the number is uninformative). Over decisions; where low numbers are accepted, by the negative. standard_error is over problems, because the decisions of a problem depend on each other; 95 % t interval on the logit, NULL where the number never varies, separates perfectly, or nearly all of it comes from one problem';

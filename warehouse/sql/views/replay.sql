@@ -31,8 +31,3 @@ FROM replay_total AS replay JOIN run USING (run_id)
 JOIN counted_version AS counted USING (run_id)
 WHERE replay.grader_version IS NOT DISTINCT FROM counted.grader_version;
 COMMENT ON VIEW threshold_replay IS 'A run at another threshold, or SpecReason with the other score, from the stored decisions and distributions alone (whole thresholds for greedy, halves for average; for any other kind of decision the quantiles of its numbers; and the run''s own): exact up to the first changed decision of a sample. share_of_problems_exact: no sample of the problem changes at all. accuracy_at_least and _at_most: all changed samples wrong, or right. The shares are over samples with such a score or number, the accuracies over those of them that are graded (NULL: none is); is_own: how the run itself decided';
-
-CREATE OR REPLACE VIEW threshold_changes AS
-SELECT run_id, score, threshold, step_index, count(*) AS num_samples
-FROM sample_change WHERE step_index IS NOT NULL GROUP BY ALL;
-COMMENT ON VIEW threshold_changes IS 'Where another threshold would first have decided otherwise: samples by the step index of the first changed decision';

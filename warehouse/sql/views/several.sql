@@ -4,21 +4,6 @@ CREATE OR REPLACE VIEW several_samples AS
 SELECT run_id, CASE WHEN is_greedy THEN 1 ELSE samples END AS num_first FROM run;
 COMMENT ON VIEW several_samples IS 'Samples of each problem, the first ones, that pass@k and maj@k are over: all; in a greedy run one, which the others repeat';
 
-CREATE OR REPLACE VIEW problem_pass_at_k AS
-SELECT run_id, problem_id, level, k, num_graded, num_correct,
-    1 - list_aggregate(
-        list_transform(range(k), lambda i: greatest(num_graded - num_correct - i, 0) / (num_graded - i)), 'product'
-    ) AS pass_at_k
-FROM (
-    SELECT *, unnest(range(1, num_graded + 1)) AS k FROM (
-        SELECT run_id, problem_id, problem.level, count(*) FILTER (graded) AS num_graded,
-            count(*) FILTER (verdict = 'correct') AS num_correct
-        FROM sample_grade JOIN problem USING (run_id, problem_id) JOIN several_samples USING (run_id)
-        WHERE sample_index < num_first GROUP BY ALL
-    )
-);
-COMMENT ON VIEW problem_pass_at_k IS 'Unbiased pass@k of a problem for every k up to its number of graded samples, of those that several_samples counts: 1 − C(n − c, k) / C(n, k) (Chen et al., arXiv 2107.03374, section 2.1). A problem has no row for a k above that number';
-
 CREATE OR REPLACE VIEW pass_at_k AS
 SELECT run_id, run.method, run.dataset, own.k, own.n, run.num_problems - own.n AS num_left_out,
     own.estimate AS pass_at_k, run.limited, own.standard_error, own.low_95, own.high_95, own.interval_kind

@@ -2,10 +2,10 @@
 
 CREATE OR REPLACE VIEW fallback_rate AS
 WITH rate AS (
-    SELECT run_id, low_95, high_95 FROM estimate WHERE metric = 'fallback_rate'
+    SELECT run_id, estimate, low_95, high_95 FROM counted_estimate WHERE metric = 'fallback_rate'
 )
 SELECT run_id, sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
-    sum(num_refused)::BIGINT AS num_refused, sum(num_refused) / nullif(sum(num_decisions), 0) AS fallback_rate,
+    sum(num_refused)::BIGINT AS num_refused, any_value(rate.estimate) AS fallback_rate,
     coalesce(sum(num_steps - num_decisions) FILTER (role = 'rethink'), 0)::BIGINT AS num_refused_unasked,
     sum(option_mass) / nullif(sum(num_verdicts), 0) AS mean_option_mass,
     any_value(rate.low_95) AS low_95, any_value(rate.high_95) AS high_95
@@ -60,13 +60,6 @@ SELECT run_id, author, num_samples, num_steps, num_steps / num_samples AS steps_
 FROM author JOIN finished USING (run_id)
 WINDOW same_run AS (PARTITION BY run_id);
 COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by author (SpecReason, section 5.2: ratio of steps by the small model), per finished sample. reasoning_share excludes final answers, and no other role: guidance (SpecCoT) counts as a step of the target, steps_by_role has it apart';
-
-CREATE OR REPLACE VIEW steps_by_role AS
-SELECT run_id, author, role, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
-    sum(num_steps) / sum(sum(num_steps)) OVER (PARTITION BY run_id) AS share,
-    sum(num_tokens) / sum(num_steps) AS tokens_per_step
-FROM step_total GROUP BY run_id, author, role;
-COMMENT ON VIEW steps_by_role IS 'Steps of the accepted chains by author and role';
 
 CREATE OR REPLACE VIEW reflective_words AS
 WITH total AS (

@@ -39,7 +39,6 @@ JOIN run AS baseline ON
     AND run.token_budget = baseline.token_budget
     AND run.engine_kind = baseline.engine_kind
     AND run.engine_target_dtype = baseline.engine_target_dtype
-    AND run.engine_target_tensor_parallel = baseline.engine_target_tensor_parallel
     -- The runs of a night are tagged with its date (a re-run's tag has a suffix); other nights' machines were as they were.
     AND regexp_extract(coalesce(run.tag, ''), '^\d{4}-\d{2}-\d{2}')
         = regexp_extract(coalesce(baseline.tag, ''), '^\d{4}-\d{2}-\d{2}')
@@ -48,20 +47,29 @@ JOIN shared_problems AS shared ON shared.dataset_hash = run.dataset_hash AND sha
 JOIN run_conditions AS run_condition ON run_condition.run_id = run.run_id
 JOIN run_conditions AS base_condition ON base_condition.run_id = baseline.run_id
 WHERE run_condition.device_kinds = base_condition.device_kinds
-    AND run_condition.samples_in_flight = base_condition.samples_in_flight;
-COMMENT ON VIEW comparable_baseline IS 'Runs of the target alone with which the speed of a run may be compared on the problems that both have, by content: same target, concurrency, sampling, engine and devices, and as many samples in flight where a worker has fewer than the concurrency; a run of a night only with those of the same night. same_versions: also the same packages. num_shared_problems: of equal id and content, fewer than either run has where one is limited';
+    AND run_condition.samples_in_flight = base_condition.samples_in_flight
+    -- The target alone may be wider where it has as many cards as both models of the run together.
+    AND (run.engine_target_tensor_parallel = baseline.engine_target_tensor_parallel
+        OR run_condition.devices = base_condition.devices);
+COMMENT ON VIEW comparable_baseline IS 'Runs of the target alone with which the speed of a run may be compared on the problems that both have, by content: same target, concurrency, sampling, engine and kind of devices, a target as wide or as many devices in all, and as many samples in flight where a worker has fewer than the concurrency; a run of a night only with those of the same night. same_versions: also the same packages. num_shared_problems: of equal id and content, fewer than either run has where one is limited';
 
 CREATE OR REPLACE VIEW speed_up AS
 WITH metric AS (
-    FROM estimate WHERE baseline_run_id IS NOT NULL
+    FROM counted_estimate WHERE baseline_run_id IS NOT NULL
+), card AS ( -- of a worker; no row without a GPU, or where it is unknown or not the same of all
+    SELECT run_id, any_value(num_devices) AS num_cards FROM attempt GROUP BY run_id
+    HAVING count(DISTINCT num_devices) = 1 AND NOT bool_or(device = 'cpu' OR contains(device, 'unknown'))
 )
 SELECT run_id, baseline_run_id, condition.regime, speed.n, speed.estimate AS speed_up, speed.low_95, speed.high_95,
     rate.estimate AS rate_ratio, length.estimate AS chain_length_ratio, condition.same_versions,
     means.estimate AS ratio_of_means, means.low_95 AS ratio_of_means_low_95, means.high_95 AS ratio_of_means_high_95,
-    speed.run_factor, speed.interval_kind, means.interval_kind AS ratio_of_means_interval_kind
+    speed.run_factor, speed.interval_kind, means.interval_kind AS ratio_of_means_interval_kind,
+    speed.estimate * base_card.num_cards / own_card.num_cards AS speed_up_per_card_second
 FROM comparable_baseline AS condition
 JOIN (FROM metric WHERE metric = 'speed_up') AS speed USING (run_id, baseline_run_id)
 JOIN (FROM metric WHERE metric = 'rate_ratio') AS rate USING (run_id, baseline_run_id)
 JOIN (FROM metric WHERE metric = 'chain_length_ratio') AS length USING (run_id, baseline_run_id)
-JOIN (FROM metric WHERE metric = 'ratio_of_means') AS means USING (run_id, baseline_run_id);
+JOIN (FROM metric WHERE metric = 'ratio_of_means') AS means USING (run_id, baseline_run_id)
+LEFT JOIN card AS own_card USING (run_id)
+LEFT JOIN card AS base_card ON base_card.run_id = baseline_run_id;
 COMMENT ON VIEW speed_up IS 'Latency of the target alone divided by the latency of the run, paired by problem: geometric mean over n problems with its 95 % interval, which is the one of summaries, comparisons and reports. It covers what differs from one run to the next where run_factor is known, and otherwise holds within these two runs only. speed_up = rate_ratio / chain_length_ratio (emitted tokens per second and tokens per chain). ratio_of_means: mean latency of the target alone divided by that of the run over the same problems, as published speed-ups are, with its 95 % interval. A sample that one of the runs has not finished is left out of the other as well';

@@ -26,11 +26,11 @@ COMMENT ON VIEW distance_baseline IS 'Runs of the target alone with whose chains
 
 CREATE OR REPLACE VIEW distance_from_target AS
 WITH own AS (
-    FROM estimate WHERE metric = 'target_nats_per_token'
+    FROM counted_estimate WHERE metric = 'target_nats_per_token'
 ), pair AS (
-    FROM estimate WHERE metric = 'distance_from_target'
+    FROM counted_estimate WHERE metric = 'distance_from_target'
 ), speed AS (
-    FROM estimate WHERE metric = 'speed_up'
+    FROM counted_estimate WHERE metric = 'speed_up'
 )
 SELECT run_id, run.method, own.estimate AS nats_per_token, own.low_95 AS nats_per_token_low_95,
     own.high_95 AS nats_per_token_high_95, own.num_samples, pair.baseline_run_id, pair.n, pair.estimate AS distance,

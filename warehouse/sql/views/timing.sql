@@ -11,7 +11,8 @@ WITH drawn AS (
 SELECT run_id, estimate.n, drawn.num_samples, drawn.num_drawn, timed.num_timed, estimate.estimate AS mean_seconds,
     estimate.low_95, estimate.high_95, estimate.standard_error AS standard_error_of_log, timed.mean_timed_seconds,
     timed.devices, estimate.interval_kind
-FROM estimate JOIN drawn USING (run_id) JOIN timed USING (run_id) WHERE estimate.metric = 'latency_at_one';
+FROM counted_estimate AS estimate JOIN drawn USING (run_id) JOIN timed USING (run_id)
+WHERE estimate.metric = 'latency_at_one';
 COMMENT ON VIEW latency_at_one IS 'Mean latency of a sample with one sample in flight, from num_timed samples that ran again alone (--latency-sample): mean prediction of the latency model over all num_samples chains, plus the stratum-weighted mean error of the prediction on the timed ones. Its interval covers the choice of the problems and of the timed samples. A run with one sample in flight has its latency in the view latency';
 
 CREATE OR REPLACE VIEW speed_up_at_one AS
@@ -19,7 +20,7 @@ SELECT run_id, baseline_run_id, ratio.n, own.num_timed, base.num_timed AS num_ti
     ratio.estimate AS speed_up, ratio.low_95, ratio.high_95, own.mean_seconds, base.mean_seconds AS baseline_mean_seconds,
     condition.same_versions, ratio.run_factor, ratio.interval_kind
 FROM comparable_baseline AS condition
-JOIN (FROM estimate WHERE metric = 'speed_up_at_one') AS ratio USING (run_id, baseline_run_id)
+JOIN (FROM counted_estimate WHERE metric = 'speed_up_at_one') AS ratio USING (run_id, baseline_run_id)
 JOIN latency_at_one AS own USING (run_id)
 JOIN latency_at_one AS base ON base.run_id = baseline_run_id;
 COMMENT ON VIEW speed_up_at_one IS 'Mean latency of the target alone divided by that of the run, both with one sample in flight, over the n problems that both timed samples of: published speed-ups are such ratios. Both runs have timing samples. The interval covers the choice of the problems, paired, and of both runs'' timed samples, and what differs from one run to the next where run_factor is known';

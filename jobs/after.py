@@ -1,0 +1,410 @@
+"""After the workers: the end of a run, in a job or in a terminal, and what else jobs ask of the warehouse.
+
+A run is graded and loaded, its result is printed, and `results.json` is written. The only module in jobs that imports
+the warehouse, and only when it is needed: the warehouse builds on jobs.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+
+from grading import GraderFailed
+from harness.cli.program import typed
+from harness.plural import counted
+from harness.problems.problem import Problem
+from harness.settings.launch_settings import Launch
+from jobs.finished import target_logprobs
+from jobs.finished.grading import finish
+from jobs.run import own_files, submissions, trace_files
+from jobs.run.endings import Endings, by_shard, num_unfinished, wait_for_endings
+from jobs.run.files import files_in, write_atomically
+from jobs.run.folder import RunFolder
+from jobs.run.forecast import Forecast
+from jobs.run.grades import graded_at
+from jobs.run.spec import RunSpec
+from jobs.slurm import client
+from jobs.submission import snapshot
+from jobs.timing import folder as timings
+
+if TYPE_CHECKING:
+    from jobs.run.shards import Recorded
+    from warehouse.nightly.judge import NightVerdict
+
+_WAIT_SECONDS = 3600.0
+"""How long to wait for the warehouse: the runs of a night end at the same time."""
+
+
+class WarehouseFailed(RuntimeError):
+    """The warehouse could not be read or written; the message is one line. Traces and grades are safe."""
+
+
+@contextmanager
+def _warehouse_errors() -> Iterator[None]:
+    from warehouse.database import DatabaseError, WarehouseError
+    from warehouse.files import one_line
+    from warehouse.summary import UnknownRun
+
+    try:
+        yield
+    except (WarehouseError, DatabaseError) as error:
+        raise WarehouseFailed(one_line(error)) from error
+    except UnknownRun as error:  # the file was replaced meanwhile by one that another program had begun before
+        raise WarehouseFailed(str(error)) from error
+
+
+def database_of(run: RunFolder) -> Path:
+    """Return the warehouse beside the run folder."""
+    from warehouse.options import database_beside
+
+    return database_beside(run.path)
+
+
+def check(database: Path) -> None:
+    """Raise WarehouseFailed where a database file exists and a run could not be loaded into it when it has ended.
+
+    A database that is locked at the moment passes: loading waits for it.
+    """
+    from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, reader
+    from warehouse.files import check_writable
+
+    try:
+        check_writable(database)
+        with reader(database, wait_seconds=0.0):
+            pass
+    except (WarehouseMissing, WarehouseBusy):
+        pass
+    except WarehouseError as error:
+        raise WarehouseFailed(str(error)) from error
+
+
+def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
+    """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
+    from warehouse import run_cost
+
+    return run_cost.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
+
+
+def forecast(
+    run: RunFolder, launch: Launch, spec: RunSpec, num_samples: int, own: Forecast | None, to_time: int = 0
+) -> Forecast | None:
+    """Return what samples of a launch are likely to take, from the warehouse beside the run folder.
+
+    `own`: what the run itself tells of it; `to_time`: samples to be timed one at a time. None: nothing tells.
+    """
+    from warehouse import run_cost
+
+    return run_cost.forecast(launch, spec, num_samples, database_of(run), own, to_time)
+
+
+def load(run: RunFolder) -> None:
+    """Load a run into the warehouse beside it. Raises WarehouseFailed."""
+    from warehouse.loading.runs import load_run
+
+    with _warehouse_errors():
+        load_run(run, database_of(run))
+
+
+def short_names(specs: Mapping[str, RunSpec]) -> list[str]:
+    """Return a short name for each run, by which it can be told from the others; specs: by the folder's name."""
+    from warehouse.labels import labels, planned
+
+    return labels([planned(name, spec) for name, spec in specs.items()])
+
+
+def conclude(folder: str, database: str | None = None) -> bool:
+    """Conclude a run for a log or a terminal; returns whether it is complete. Raises what `report` raises."""
+    snapshot.require()
+    console = Console(highlight=False)
+    run = RunFolder(Path(folder))
+    if client.this_job():  # the workers have ended on other machines a moment ago
+        wait_for_endings(run)
+    ungraded: GraderFailed | None = None
+    try:
+        report(run, console, Path(database) if database else None, _WAIT_SECONDS)
+    except GraderFailed as error:
+        ungraded = error
+    left, untimed = num_unfinished(run), timings.progress(run).left
+    if left or (untimed and not timings.is_at_work(run)):
+        samples = counted(left or untimed, "sample is", "samples are")
+        what = f"NOT COMPLETE: {samples} not finished" if left else f"NOT TIMED: {samples} still to be timed"
+        resume = f"To resume:  {typed('jobs resume')} {quote(str(run.path))}"
+        how = resume if submissions.read(run) else "To resume, run its launch command again."
+        console.print(f"{what}. {how}", style="bold yellow", soft_wrap=True)
+    if ungraded is not None:
+        raise ungraded
+    return not left
+
+
+def report(
+    run: RunFolder,
+    console: Console,
+    database: Path | None = None,
+    wait_seconds: float | None = None,
+    *,
+    says_unscored: bool = True,
+    among: str | None = None,
+) -> None:
+    """Grade and load what is finished, print the result, and write `results.json` once all is.
+
+    Raises WarehouseFailed, with traces and grades safe, and, after all that, GraderFailed where samples are ungraded.
+
+    `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
+    `says_unscored`: whether it says which samples the target has not read. `among`: the beginning of the result's line
+    where the run is one of several, whose warnings and next commands come after the last; None: it is printed in full.
+    """
+    database = database or database_of(run)
+    ungraded: GraderFailed | None = None
+    with console.status("Grading …"):
+        try:
+            finish(run)
+        except GraderFailed as error:
+            ungraded = error
+    with _warehouse_errors():
+        _load_and_print(run, database, console, wait_seconds, among)
+    if says_unscored and (missing := target_logprobs.notice(run)):
+        console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
+    write_results(run, database)
+    if among is None:
+        _print_next(run, database, console)
+    if ungraded is not None:
+        raise ungraded
+
+
+def _print_next(run: RunFolder, database: Path, console: Console) -> None:
+    console.print(f"Run folder: {run.path}    Warehouse: {database}", soft_wrap=True)
+    console.print("Next:", style="bold")
+    at = quote(str(database))
+    if run.probe_dir.is_dir():
+        console.print(f"  {typed('warehouse.probed')} --database {at} {quote(run.path.name)}", soft_wrap=True)
+    else:
+        console.print(f'  {typed("warehouse.query")} --database {at} "SELECT * FROM pass_at_1"', soft_wrap=True)
+    console.print(f"  {typed('warehouse.query')} --database {at} --list", soft_wrap=True)
+    words = quote(run.path.name), quote(run.problems()[0].id)
+    console.print(f"  {typed('warehouse.trace')} --database {at} {' '.join(words)} 0", soft_wrap=True)
+
+
+def _load_and_print(
+    run: RunFolder, database: Path, console: Console, wait_seconds: float | None, among: str | None
+) -> None:
+    """Load a run and print its result; of a probe that is what it found, no accuracy: that is of its continuations."""
+    from warehouse.database import WAIT_SECONDS
+    from warehouse.loading.runs import load_run
+    from warehouse.render import in_one_line, render, render_warnings
+    from warehouse.summary import summary
+
+    load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
+    summaries = summary(database, [run.path.name])
+    if among is not None:
+        console.print(f"{among}  {in_one_line(summaries[0])}", markup=False, soft_wrap=True)
+    elif run.probe_dir.is_dir():
+        from warehouse.database import reader
+        from warehouse.probed import found, print_found
+
+        render_warnings(summaries, console)
+        with reader(database) as connection:
+            print_found(found(connection, run.path.name), console)
+    else:
+        render(summaries, console)
+
+
+def write_results(run: RunFolder, database: Path) -> None:
+    """Write the result of a run that was just loaded, if all its samples are finished and graded; otherwise remove it.
+
+    `results.json` has the same numbers as the summary, from the same tables, for programs. Raises WarehouseFailed.
+    """
+    from warehouse.results import results
+
+    with _warehouse_errors():
+        result = results(database, run.path.name)
+    path, content = run.results_path, result.to_json()
+    if result.state != "finished":  # samples that had failed are retried
+        path.unlink(missing_ok=True)
+    elif not path.exists() or path.read_bytes() != content:
+        write_atomically(path, content)
+
+
+def missing(run: RunFolder, endings: Endings) -> str:
+    """Return in words what a run lacks whose samples are all finished; empty where nothing, or where some are not.
+
+    That is so where the job or command that concludes it has died. It is read from files, as little of them as will
+    do, so that it needs neither Slurm's accounting nor a digest of traces. What this user may not read, and a database
+    that another version of the warehouse wrote, is not judged.
+    """
+    if by_shard(run, endings).num_unfinished:
+        return ""
+    try:
+        return _missing(run, endings)
+    except OSError:
+        return ""
+
+
+def _missing(run: RunFolder, endings: Endings) -> str:
+    num_planned, num_ungraded = run.units_by_shard().num_rows, _num_ungraded(run, endings)
+    if num_ungraded == num_planned:
+        return "not graded"
+    if num_ungraded:
+        return f"{num_ungraded} of {num_planned} samples are not graded"
+    database = database_of(run)
+    state = _files_loaded(database, run.path.name)
+    if state is None:
+        return ""
+    if not state:
+        return f"graded, but not in {database.name}"
+    changed = _files(run).items() - state.items()
+    return f"graded, but {database.name} has an earlier state of it" if changed else ""
+
+
+def _num_ungraded(run: RunFolder, endings: Endings) -> int:
+    """Return how many samples the version that graded last has not graded, or only before they were retried."""
+    planned = run.units_by_shard()["sample_id"].combine_chunks()
+    tables = {path: table for path in files_in(run.grades_dir, ".parquet") if (table := _grades(run, path)) is not None}
+    if not tables:
+        return len(planned)
+    table = tables[max(tables, key=graded_at)]
+    has_no_answer = pc.fill_null(pc.equal(table["verdict"], "error"), fill_value=False)
+    is_stale = pc.and_(has_no_answer, pc.invert(pc.is_in(table["sample_id"], value_set=endings.failed)))
+    graded = table["sample_id"].filter(pc.invert(is_stale)).combine_chunks()
+    return len(planned) - int(pc.sum(pc.is_in(planned, value_set=graded)).as_py() or 0)
+
+
+def _grades(run: RunFolder, path: Path) -> pa.Table | None:
+    """Read a file of grades; None where it does not count, because it is damaged or of another run."""
+    try:
+        with trace_files.opened(path, whole=False) as file:
+            own_files.check_owner(path, trace_files.metadata_of(file), own_files.run_ids(run))
+            return trace_files.columns_of(file, ("sample_id", "verdict"))
+    except PermissionError:
+        raise
+    except trace_files.DAMAGED:
+        return None
+
+
+def _files(run: RunFolder) -> dict[str, int]:
+    """Return the sizes of the files that the end of a run loads, by their paths in the run folder."""
+    paths = [*run.trace_files(), *files_in(run.grades_dir, ".parquet")]
+    return {path.relative_to(run.path).as_posix(): path.stat().st_size for path in paths}
+
+
+def _files_loaded(database: Path, name: str) -> dict[str, int] | None:
+    """Return the sizes of a run's files when they were loaded, by their paths in the run folder.
+
+    Empty where the database lacks the run, None where it cannot be read.
+    """
+    from warehouse.database import DatabaseError, WarehouseError, WarehouseMissing
+    from warehouse.loading.runs import files_of
+
+    try:
+        return files_of(database, name)
+    except WarehouseMissing:
+        return {}
+    except (WarehouseError, DatabaseError):
+        return None
+
+
+def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
+    """Print a short comparison of finished runs with the target alone, and write an HTML report on all of them.
+
+    The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
+    WarehouseFailed.
+    """
+    from warehouse.comparison.contrasts import Settings, compare_runs
+    from warehouse.comparison.written import write_short
+    from warehouse.options import default_database
+    from warehouse.report.page import make_report
+
+    folders = list(dict.fromkeys(str(run.path) for run in runs))
+    with _warehouse_errors():
+        database = default_database(folders[0])
+        try:
+            if len(folders) > 1:
+                write_short(compare_runs(folders, database, Settings()), sys.stdout)
+        finally:
+            console = Console(highlight=False)
+            console.print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
+    _print_next_of_several(runs, database, console)
+
+
+def _print_next_of_several(runs: Sequence[RunFolder], database: Path, console: Console) -> None:
+    """Print what to do with the runs of a suite, by the last of them and the first with as many samples in flight."""
+    from warehouse.options import DATABASE_NAME, RUNS_FOLDER
+
+    last = runs[-1]
+    first = next(run for run in runs if run.spec().concurrency == last.spec().concurrency)
+    is_usual = database == RUNS_FOLDER / DATABASE_NAME  # where a hash is enough
+    at = "" if is_usual else f" --database {quote(str(database))}"
+    name = last.spec().digest
+    trace = f"{typed('warehouse.trace')}{at} {name} {quote(last.problems()[0].id)} 0"
+    compare = f"{typed('warehouse.compare')}{at} {first.spec().digest} {name}"
+    commands = {
+        trace: "one sample, step by step",
+        **({compare: "tests, what differs"} if first.path != last.path else {}),
+        f"{typed('jobs finalize')} {name if is_usual else quote(str(last.path))}": "all numbers of a run",
+    }
+    width = max(map(len, commands))
+    console.print("Next:", style="bold")
+    for command, meaning in commands.items():
+        console.print(f"  {command:{width}}  # {meaning}", markup=False, soft_wrap=True)
+
+
+def judged(database: Path, night: date, since: date | None = None) -> NightVerdict:
+    """Return the verdict on a night's runs against those of the nights before; those before `since` are ignored.
+
+    What nights are judged by is kept beside the database, for when run folders are gone. Raises WarehouseFailed.
+    """
+    from warehouse.nightly import history
+    from warehouse.nightly import verdict as nights
+
+    with _warehouse_errors():
+        history.keep_nights(database)
+        return nights.judged(database, night, since)
+
+
+def verdict_as(verdict: NightVerdict, shape: Literal["markdown", "json", "junit"]) -> str:
+    """Return a verdict as Markdown, as what `warehouse.nightly --json` prints, or as JUnit XML."""
+    from warehouse.nightly import verdict as nights
+
+    if shape == "junit":
+        return nights.junit(verdict)
+    out = io.StringIO()
+    nights.write(verdict, out, shape)
+    return out.getvalue()
+
+
+def junit_of_no_verdict(night: date, reason: str, exit_code: int) -> str:
+    """Return the JUnit XML of a night on which no verdict was possible."""
+    from warehouse.nightly import verdict as nights
+
+    return nights.junit_of_none(night, reason, exit_code)
+
+
+def print_verdict(verdict: NightVerdict) -> None:
+    """Print a verdict as a table."""
+    from warehouse.nightly import verdict as nights
+
+    nights.write(verdict, sys.stdout, "table")
+
+
+def num_graded(database: Path, names: Sequence[str]) -> dict[str, int]:
+    """Return how many finished samples of runs the warehouse has grades of, by run; what it lacks is left out.
+
+    A warehouse that cannot be read has none.
+    """
+    from warehouse.database import DatabaseError, WarehouseError, reader
+    from warehouse.nightly.history import num_graded as count
+
+    try:
+        with reader(database) as connection:
+            return count(connection, names)
+    except (WarehouseError, DatabaseError):
+        return {}

@@ -1,0 +1,472 @@
+"""Drive launches to their results: create, start here or on Slurm, follow, conclude.
+
+A schedule says which launches come next: it yields rounds, and ends where nothing is left. A launch and a probe are one
+round; of a suite the runs are one round and their probes the next; a night adds rounds that recover and confirm.
+
+Runs of one round that can share engines follow each other, so that each engine is opened once. On Slurm runs of one
+pair of models share array jobs (jobs.submission.dispatch). In this process (`debug`) a run is graded and printed as
+soon as its samples have ended, while no other run is measured. Workers in processes of their own (`local`) go from run
+to run by themselves, and the runs are graded after the last. What the target is to read of runs without one, it reads
+after all of them. Library code: it prints to the console that it is given and raises; only a command exits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from time import sleep
+from typing import Literal
+
+from rich.console import Console
+
+from grading import GraderFailed
+from harness.checks.storage import ONE_NODE, locks_of_one_node
+from harness.cli.program import typed
+from harness.plural import counted
+from jobs import after, launch_plan
+from jobs.finished.target_logprobs import check as check_target
+from jobs.finished.target_logprobs import num_unscored, score_each
+from jobs.launch_plan import print_plan
+from jobs.preparation import PreparedLaunch, check_engines, distinct
+from jobs.run import codes, endings, served, shards
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunFolder
+from jobs.run.shards import expected_tokens
+from jobs.run.spec import RunSpec, units
+from jobs.run.state import read_state
+from jobs.slurm.client import SlurmError
+from jobs.submission import dispatch
+from jobs.submission.dispatch import Request, dispatch_together
+from jobs.submission.in_process import InProcessJob
+from jobs.submission.submit import Job, in_process_log, log_of, submit_parts_here
+from jobs.timing import folder as timings
+from jobs.watch.failures import explained, first_traceback
+from jobs.watch.follow import follow, follow_several
+from jobs.watch.status import RunStatus, Watch
+from jobs.work.in_process_worker import InProcessWorker
+from jobs.work.run_part import RunPart
+
+Schedule = Iterable[Sequence[PreparedLaunch]]
+"""The rounds of launches, each asked for when the one before has ended or, on Slurm, was submitted."""
+Look = Literal["ended", "idle", "at work"]
+LOOK_SECONDS = 30.0
+"""Time between two looks at runs on Slurm: no less than `jobs status --follow` takes."""
+_IDLE_LOOKS = 3
+"""Looks in a row without a job at work before what is waited for has ended: NFS may show its last files late."""
+
+
+class LaunchFailed(RuntimeError):
+    """Workers failed, or the result could not be loaded. What is finished is safe, and the same launch resumes.
+
+    The message says what failed and what to do.
+    """
+
+    def __init__(self, message: str, worker_traceback: str = "") -> None:
+        super().__init__(message)
+        self.worker_traceback = worker_traceback
+        """That of the first worker that failed, of its first exception; empty where it left none."""
+
+
+def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[RunFolder]:
+    """Carry out the rounds of a schedule; returns the run folders in the order given.
+
+    Here it follows the workers, grades, loads and prints the results. On Slurm it returns once the jobs are submitted,
+    or, with `waits`, once they have ended. Raises OverBudget, and ValueError where the workers would lack the engine,
+    before anything of a round is written; LaunchFailed, SlurmRejected, SlurmError and RunBusyError.
+    """
+    runs: list[RunFolder] = []
+    for launches in schedule:
+        check(launches)
+        if len(launches) > 1 and any(map(launch_plan.is_cost_said, launches)):
+            console.print(launch_plan.total(launches), soft_wrap=True)
+        carry_out(launches, console)
+        started = [prepared.run for prepared in launches]
+        runs += started
+        if waits:
+            wait(started, console)
+    return runs
+
+
+def check(launches: Sequence[PreparedLaunch]) -> None:
+    """Raise ValueError where workers would lack an engine, and OverBudget; call it before anything is written."""
+    check_engines(launches)
+    launch_plan.check_budget(launches)
+
+
+def preview(prepared: PreparedLaunch, console: Console) -> None:
+    """Print what a launch would do; on Slurm the batch script too. Writes nothing.
+
+    Raises OverBudget where the launch would be refused.
+    """
+    print_plan(prepared, console, is_preview=True)
+    if prepared.cluster == "slurm":
+        script = dispatch.preview(_request(prepared), prepared.plan.spec, prepared.num_shards)
+        print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
+    launch_plan.check_budget([prepared])
+
+
+def create(prepared: PreparedLaunch) -> None:
+    """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
+    _assign(prepared)
+    if prepared.launch.target_logprobs or prepared.target_of:
+        prepared.run.target_logprobs_dir.mkdir(exist_ok=True)  # asks workers that have a target, and is what is told of
+    if prepared.write_points is not None:
+        prepared.write_points()
+
+
+def _assign(prepared: PreparedLaunch) -> None:
+    run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
+    is_new = not run.exists()
+    if is_new or run.num_shards() != prepared.num_shards:
+        recorded = expected_tokens(problems, after.spent_tokens(run, spec, problems))
+        assigned = shards.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
+        if is_new:
+            run.create(spec, problems, assigned)
+        else:
+            run.assign_again(assigned)
+    served.record(run, prepared.plan.servers)
+    if prepared.launch.latency_sample is not None:
+        timings.request(run, prepared.launch.latency_sample)
+
+
+def carry_out(launches: Sequence[PreparedLaunch], console: Console) -> None:
+    """Carry out one round of launches that were checked already; of several, one line each is printed.
+
+    A run that fails here does not keep the others from being run; LaunchFailed is raised after the last.
+    """
+    launches = distinct(launches)
+    listed = {prepared.run.path: prepared.plan.spec for prepared in launches if prepared.write_points is None}
+    carried = _Round(console, _OneLineEach(listed, is_several=len(launches) > 1))
+    carried.lines.print_notices(launches, console)
+    unfinished: list[PreparedLaunch] = []
+    finished: list[PreparedLaunch] = []
+    for prepared in launches:
+        (unfinished if carried.begin(prepared) else finished).append(prepared)
+    for prepared in finished:
+        carried.conclude(prepared)
+    carried.submit([prepared for prepared in unfinished if prepared.cluster == "slurm"])
+    here = [prepared for prepared in unfinished if prepared.cluster != "slurm"]
+    for prepared in here:
+        codes.claim(prepared.run, accept=prepared.launch.accept_code_change)
+    carried.run_in_processes([prepared for prepared in here if prepared.cluster == "local"])
+    carried.run_in_this_process([prepared for prepared in here if prepared.cluster == "debug"])
+    if failures := carried.failures:
+        raise LaunchFailed("; ".join(map(str, failures)), failures[0].worker_traceback) from failures[0].__cause__
+    _score_targets(launches, console)
+
+
+class _OneLineEach:
+    """Several runs, of each of which one line is printed: `[2/8] speccot  96.2 ± 2.8 %`, numbered as they come.
+
+    A run alone is printed in full. So is a probe, whose result is a table.
+    """
+
+    def __init__(self, runs: Mapping[Path, RunSpec], *, is_several: bool) -> None:
+        """`runs` are those that are no probes, by run folder."""
+        self.is_several = is_several
+        names = after.short_names({path.name: spec for path, spec in runs.items()}) if len(runs) > 1 else []
+        width = max(map(len, names), default=0)
+        self._names = dict(zip(runs, (name.ljust(width) for name in names), strict=False))
+        self._num_begun = 0
+
+    def next(self, run: RunFolder) -> str | None:
+        """Return the beginning of the line of the run that comes next; None where it is printed in full."""
+        name = self._names.get(run.path)
+        if name is None:
+            return None
+        self._num_begun += 1
+        return f"[{self._num_begun}/{len(self._names)}] {name}"
+
+    def details(self, run: RunFolder, console: Console) -> Console:
+        """Return the console for what only a run that is printed in full has."""
+        return Console(quiet=True) if run.path in self._names else console
+
+    def print_notices(self, launches: Sequence[PreparedLaunch], console: Console) -> None:
+        """Print the warnings of the plans of these runs, each once."""
+        own = [prepared for prepared in launches if prepared.run.path in self._names]
+        notices: Counter[str] = Counter()
+        for prepared in own:
+            found = [*prepared.plan.notices, prepared.code_notice]
+            notices.update(notice for notice in dict.fromkeys(found) if notice)
+        for notice, number in notices.items():
+            where = "" if number == len(own) else f"{number} of {counted(len(own), 'run')}: "
+            console.print(f"{where}{notice}", style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
+
+
+@dataclass
+class _Round:
+    """A round that is carried out: what is printed of its runs, and which of them failed."""
+
+    console: Console
+    lines: _OneLineEach
+    failures: list[LaunchFailed] = field(default_factory=list)
+
+    def begin(self, prepared: PreparedLaunch) -> bool:
+        """Print the plan, create the run and say what earlier attempts have left; returns whether work is left."""
+        details = self.lines.details(prepared.run, self.console)
+        print_plan(prepared, details)
+        create(prepared)
+        return _print_what_is_left(prepared.run, details)
+
+    def conclude(self, prepared: PreparedLaunch, among: str | None = None) -> None:
+        """Grade, load and print a finished run; a failure keeps no other run from it."""
+        run = prepared.run
+        if prepared.cluster == "slurm":
+            with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
+                dispatch.clear(run)
+        try:
+            is_read_later = prepared.target_of is not None
+            conclude(run, self.console, is_read_later=is_read_later, among=among or self.lines.next(run))
+        except LaunchFailed as failure:
+            self.failures.append(failure)
+
+    def submit(self, launches: Sequence[PreparedLaunch]) -> None:
+        """Submit runs: those of one pair of models share jobs."""
+        if not launches:
+            return
+        if option := locks_of_one_node(launches[0].run.path):
+            _warn(f"WARNING: {ONE_NODE.format(option)}", self.console)
+        done = dispatch_together(list(map(_request, launches)))
+        for prepared, dispatched in zip(launches, done, strict=True):
+            if self.lines.is_several:
+                self.console.print(f"[bold]{prepared.run.path.name}[/bold]", soft_wrap=True)
+            print_dispatched(dispatched, self.console)
+        print_how_to_watch([prepared.run for prepared in launches], self.console)
+
+    def run_in_processes(self, launches: Sequence[PreparedLaunch]) -> None:
+        """Run launches in worker processes that go from run to run, each with one shard of every run."""
+        if not launches:
+            return
+        runs = [prepared.run for prepared in launches]
+        parts = [(run, by_shard(run, read_endings(run)).unfinished_shards) for run in runs]
+        most = max(len(left) for _, left in parts)
+        workers = [[(run, [left[number]]) for run, left in parts if number < len(left)] for number in range(most)]
+        jobs = submit_parts_here(runs[0], workers) if workers else []  # another launch may have finished them
+        if self.lines.is_several:
+            follow_several(runs, jobs, self.console)
+        else:
+            follow(runs[0], jobs, self.console)
+        reasons = _reasons(runs[0], jobs)
+        for prepared in launches:
+            self._end(prepared, jobs, reasons)
+
+    def run_in_this_process(self, launches: Sequence[PreparedLaunch]) -> None:
+        """Run launches in this process over engines that stay open."""
+        by_path = {prepared.run.path: prepared for prepared in launches}
+        parts = [RunPart(p.run.path, by_shard(p.run, read_endings(p.run)).unfinished_shards) for p in launches]
+        if not parts:
+            return
+        with InProcessWorker(parts) as worker:
+            in_order = worker.in_order()
+            for part in in_order:
+                run, among = part.run, self.lines.next(part.run)
+                jobs = [InProcessJob(worker.run, (part,), in_process_log(run))]
+                follow(run, jobs, self.console, elsewhere=False, among=among)
+                num_failures = len(self.failures)
+                self._end(by_path[run.path], jobs, _reasons(run, jobs), among)
+                if len(self.failures) > num_failures and part is not in_order[-1]:
+                    words = f"{self.failures[-1]} The other runs go on."
+                    self.console.print(words, style="bold red", markup=False, soft_wrap=True)
+
+    def _end(
+        self, prepared: PreparedLaunch, jobs: Sequence[Job], reasons: dict[str, str], among: str | None = None
+    ) -> None:
+        """Conclude a run whose workers have ended, or say why it is not finished."""
+        run = prepared.run
+        if not by_shard(run, read_endings(run)).num_left:
+            self.conclude(prepared, among)
+            return
+        own = [reason for reason in reasons if run.path.name in reason] or list(reasons)
+        failed = f"{len(reasons)} of {len(jobs)} workers failed: {own[0]}" if own else "its workers ended early"
+        name = f"{run.path.name}: " * self.lines.is_several
+        message = f"{name}{failed}. Nothing finished is lost: run the same command again to resume."
+        self.failures.append(LaunchFailed(message, next(iter(reasons.values()), "")))
+
+
+def _request(prepared: PreparedLaunch) -> Request:
+    run, launch = prepared.run, prepared.launch
+    per_task = launch.shards_per_task, launch.workers_per_task
+    return Request(run, prepared.sbatch, *per_task, launch.accept_code_change)
+
+
+def _reasons(logged_in: RunFolder, jobs: Sequence[Job]) -> dict[str, str]:
+    """Return why workers failed, each in words, with its first traceback."""
+    failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
+    return {explained(logged_in, error, log_of(logged_in, job)): first_traceback(str(error)) for job, error in failed}
+
+
+def _print_what_is_left(run: RunFolder, console: Console) -> bool:
+    """Say what earlier attempts have left; returns whether a sample is not finished or not yet timed."""
+    state, num_planned = read_state(run), run.num_planned()
+    ended = by_shard(run, state.endings)
+    if not ended.num_unfinished:
+        to_time = counted(ended.num_untimed, "sample is", "samples are")
+        timing = f"; {to_time} still to be timed" if ended.num_untimed else ""
+        console.print(f"All {num_planned} samples are already finished{timing}.", soft_wrap=True)
+    elif state.finished or state.unfinished:
+        console.print(
+            f"Resuming: {len(state.finished)} of {num_planned} samples are finished; of the others, "
+            f"{len(state.unfinished)} continue from their last accepted step.",
+            soft_wrap=True,
+        )
+    return bool(ended.num_left)
+
+
+def print_dispatched(dispatched: dispatch.Dispatched, console: Console) -> None:
+    """Say what was submitted, and what was not."""
+    if dispatched.submitted:
+        jobs = ", ".join(dispatched.submitted)
+        console.print(
+            f"Submitted {counted(dispatched.tasks, 'task')} as job {jobs}{dispatched.finalizer_notice}.", soft_wrap=True
+        )
+    for warning in (dispatched.refusal, dispatched.warning):
+        if warning:
+            _warn(warning, console)
+    if number := dispatched.num_active_shards:
+        console.print(
+            f"Already running or queued: {counted(number, 'shard')}; nothing is submitted twice.", soft_wrap=True
+        )
+    elif not dispatched.submitted:
+        console.print("Nothing to submit: every sample is finished.")
+
+
+def print_how_to_watch(runs: Sequence[RunFolder], console: Console) -> None:
+    """Say how to watch runs on Slurm."""
+    folders = " ".join(quote(str(run.path)) for run in runs)
+    console.print(f"  {typed('jobs status')} {folders} --follow", soft_wrap=True)
+
+
+def _warn(line: str, console: Console) -> None:
+    console.print(line, style="bold yellow", markup=False, soft_wrap=True)
+
+
+def conclude(run: RunFolder, console: Console, *, is_read_later: bool = False, among: str | None = None) -> None:
+    """Grade, load and print. Raises LaunchFailed where samples stay ungraded or the warehouse cannot be written.
+
+    `is_read_later`: the target of another run is to read the chains after this, so that nothing is said of it here.
+    `among`: the beginning of the only line that is printed of the run; None: it is printed in full.
+    """
+    try:
+        after.report(run, console, says_unscored=not is_read_later, among=among)
+    except after.WarehouseFailed as error:
+        raise LaunchFailed(
+            f"{error}. Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"
+        ) from error
+    except GraderFailed as error:
+        raise LaunchFailed(str(error)) from error
+
+
+def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None:
+    """Score what finished launches ask for and no worker has scored, over as few starts of engines as possible.
+
+    Where one cannot be scored the others are, and are loaded. Raises LaunchFailed, which names those that were not,
+    each with its reason, and after.WarehouseFailed.
+    """
+    reasons: dict[str, str] = {}
+    asked: list[tuple[RunFolder, RunSpec]] = []
+    for prepared in launches:
+        has_target = prepared.target_of or (prepared.launch.target_logprobs and prepared.plan.spec.target)
+        if prepared.cluster == "slurm" or not has_target:
+            continue
+        try:
+            if num_unscored(prepared.run):
+                asked += [(prepared.run, spec) for spec in check_target([prepared.run], prepared.target_of)]
+        except ValueError as error:
+            reasons[prepared.run.path.name] = str(error)
+    runs, specs = [run for run, _ in asked], [spec for _, spec in asked]
+    for run, one in zip(runs, score_each(runs, specs, partial(console.print, soft_wrap=True)), strict=True):
+        if isinstance(one, Exception):
+            reasons[run.path.name] = str(one)
+        if any(run.target_logprobs_dir.glob("*.parquet")):  # also what was scored before the target died
+            after.load(run)
+    if reasons:
+        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise LaunchFailed(
+            f"the target could not read finished chains of {told}. Nothing finished is lost: run the same command "
+            "again to resume."
+        )
+
+
+def wait(runs: Sequence[RunFolder], console: Console) -> None:
+    """Wait until no job works on runs, then print their results; those that have theirs already are left alone.
+
+    Slurm is asked as seldom as `jobs status --follow` does: its queue once per look for all runs, accounting when a
+    task has left the queue. The files of the runs are the truth.
+
+    What the last job of a finished run has not done, because it died, is done here. Raises LaunchFailed where samples
+    are not finished, or a result could not be loaded. Interrupted, the jobs go on.
+    """
+    pending = [
+        run
+        for run in dict.fromkeys(runs)
+        if endings.num_unfinished(run) or timings.progress(run).left or after.missing(run, read_endings(run))
+    ]
+    if not pending:
+        return
+    listed = {run.path: run.spec() for run in pending if not run.probe_dir.is_dir()}
+    failures, lines = [], _OneLineEach(listed, is_several=len(pending) > 1)
+    for run, status in zip(pending, _statuses_at_the_end(pending, console), strict=True):
+        if status.finished < status.planned:
+            failures.append(_unfinished(run, status))
+            continue
+        try:
+            conclude(run, console, among=lines.next(run))
+        except LaunchFailed as failure:
+            failures.append(str(failure))
+    if failures:
+        raise LaunchFailed("; ".join(failures))
+
+
+def until_ended(look: Callable[[], Look]) -> None:
+    """Look again and again until it has ended, or was idle several times in a row."""
+    idle_looks = 0
+    while (found := look()) != "ended":
+        idle_looks = idle_looks + 1 if found == "idle" else 0
+        if idle_looks >= _IDLE_LOOKS:
+            return
+        sleep(LOOK_SECONDS)
+
+
+def _statuses_at_the_end(runs: Sequence[RunFolder], console: Console) -> list[RunStatus]:
+    watch, shown = Watch(runs), ""
+    statuses: list[RunStatus] = []
+
+    def look() -> Look:
+        nonlocal statuses, shown
+        statuses = watch.read()
+        is_idle = not any(status.may_progress or status.is_concluding for status in statuses)
+        if is_idle and all(status.is_finished and not status.missing for status in statuses):
+            return "ended"
+        if (line := _line(statuses)) != shown:
+            console.print(line, markup=False, soft_wrap=True)
+            shown = line
+        return "idle" if is_idle else "at work"
+
+    until_ended(look)
+    return statuses
+
+
+def _line(statuses: Sequence[RunStatus]) -> str:
+    """Return how far the runs are, without what changes at every look."""
+    finished, planned = sum(s.finished for s in statuses), sum(s.planned for s in statuses)
+    states = sum((s.states for s in statuses[1:]), statuses[0].states)
+    parts = [f"waiting: {finished} of {counted(planned, 'sample')} finished"]
+    parts += [f"{counted(count, 'shard')} {state}" for state, count in sorted(states.items())]
+    parts += sorted({s.how_to_conclude for s in statuses if s.is_concluding and s.how_to_conclude})
+    parts += sorted({f"Slurm does not answer: {s.slurm_error}" for s in statuses if s.slurm_error})
+    return " · ".join(parts)
+
+
+def _unfinished(run: RunFolder, status: RunStatus) -> str:
+    number = counted(status.planned - status.finished, "sample is", "samples are")
+    errors = sorted({shard.last_error for shard in status.shards if shard.last_error})
+    why = f" ({'; '.join(errors)})" if errors else ""
+    return (
+        f"{run.path.name}: {number} not finished, and no job works on the run{why}. To resume:  "
+        f"{typed('jobs resume')} {quote(str(run.path))}"
+    )

@@ -1,1 +1,0 @@
-"""Nights: their record, their verdict jobs and page, and how they recover."""

@@ -1,0 +1,422 @@
+"""Probes: what accepted and refused drafts of a run were worth, found by continuing its chains from decided steps.
+
+A stratified random sample of the decided steps is drawn, with weights. A point is a step of a finished sample for which
+the draft proposed something that was accepted or refused. The target continues it twice: behind the draft's proposal,
+and from where the proposal began, so that the step there is its own.
+
+A probe is a run of its own: the target alone on problems that begin inside the probed run's chains. So it is sharded,
+resumed, graded and loaded like any other run. The same command draws the same points and so resumes it. The target is
+the same in all probes of a suite, so that those with the same settings of it follow each other in one engine.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from rich.console import Console
+
+from harness.cli.program import typed
+from harness.engine import Role, normalized
+from harness.engines import registry
+from harness.methods import build
+from harness.methods.parameters import method_parameters
+from harness.methods.references import resolve
+from harness.plural import counted
+from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
+from harness.settings.launch_settings import Launch, PartialLaunch
+from harness.settings.roles import ModelSettings
+from jobs import after, launch_plan
+from jobs.preparation import PreparedLaunch, prepare, sbatch_options
+from jobs.run import codes, served, trace_files
+from jobs.run.endings import num_unfinished
+from jobs.run.folder import RunFolder
+from jobs.run.folder_name import run_folder
+from jobs.run.plan import RunPlan
+from jobs.run.sizing import lines_for_launch
+from jobs.run.spec import RunSpec, check_model, current_prompt_hash
+from jobs.run.state import finished_records
+from jobs.run.trace_files import SampleRow, StepRow
+from jobs.submission.submit import resolve as resolve_cluster
+
+_COLUMNS = ("problem_id", "steps")
+_THIRDS = 3
+_ENDS_REPLY = "eos"
+_METHOD = "vanilla"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_OF_THE_PAIR = (
+    "draft", "reward", "speculator", "method_source", "preset", "tag",
+)  # fmt: skip
+"""Fields of a specification that a run of the target alone does not have."""
+_OF_THE_PAIRS_ENGINES = ("spec_decode", "spec_tokens", "spec_sampling", "logprobs")
+_OF_THE_PAIRS_LAUNCH = ("take_turns", "spec_decode", "spec_model", "spec_sampling", "spec_tokens")
+"""Settings of a launch that the target alone does not have."""
+_WHERE = (
+    "output", "cluster", "profile", "slurm", "shards", "shards_per_task", "workers_per_task",
+    "accept_code_change",
+)  # fmt: skip
+"""Flags of a run that its probe has, too."""
+Stratum = tuple[bool, int]
+"""Whether the draft was accepted, and which third of the chain the step lies in, from 0."""
+_Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+class CannotProbe(ValueError):
+    """The run cannot be probed; the message is one line."""
+
+
+class NothingToProbe(ValueError):
+    """The run has no decision that a probe could look at; the message is one line."""
+
+
+class ProbeSettings(BaseModel):
+    """How runs are probed: the table `[probe]` of a suite's file, whose runs are probed once they are finished."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    points: Annotated[int, Field(ge=2, strict=True)] = 200
+    """Decisions of each run to look at."""
+    rollouts: _Count = 8
+    """Continuations of each point, behind the draft's proposal and behind the target's own step."""
+    seed: Annotated[int, Field(strict=True)] = 0
+    """Seed from which the points are drawn and their continuations are sampled."""
+    concurrency: _Count = 64
+    """Continuations in flight per worker."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One decision about a proposal of the draft."""
+
+    sample_id: str
+    problem_id: str
+    step_index: int
+    candidate_index: int
+    """The accepted candidate, or one of the refused ones, each as likely as the others."""
+    num_steps: int
+    """Steps of the whole chain."""
+    kind: str
+    """What decided: `choice` and `score` are verdicts; any other word is the method's own (harness.trace.Decision)."""
+    value: float | None
+    """The number that was decided by; of a choice the probability that some candidate is accepted."""
+    accepts_below: bool
+    accepted: bool
+    before: str
+    """The chain before the step."""
+    draft: str
+    """The draft's proposal."""
+    weight: float = 1.0
+    """How many decisions of the run the point stands for: the inverse of its probability of being drawn."""
+
+    @property
+    def stratum(self) -> Stratum:
+        """The stratum that it was drawn from."""
+        return self.accepted, _third(self.step_index, self.num_steps)
+
+
+@dataclass(frozen=True)
+class Population:
+    """How many decisions a run has, and how many of them cannot be probed."""
+
+    strata: Mapping[Stratum, int]
+    num_ending: int
+    """Decisions about proposals that end the reply: nothing follows them that could be continued."""
+
+
+def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> tuple[list[Point], Population]:
+    """Return a random sample of the run's decisions, half of them refusals where there are as many.
+
+    Within accepted and refused drafts, each third of the chain has its share of the points. The same run, number and
+    seed give the same points. `writes` as in `finished_records`. Raises NothingToProbe.
+    """
+    places, num_ending = _places(run, writes=writes)
+    strata = {stratum: len(keys) for stratum, keys in places.items()}
+    if not strata:
+        raise NothingToProbe(_reason(run, num_ending))
+    sizes = _sizes(strata, num_points)
+    drawn = {
+        key
+        for stratum, keys in places.items()
+        for key in random.Random(f"{seed}/{stratum}").sample(sorted(keys), sizes[stratum])
+    }
+    points = [
+        _point(sample, step_index, step, seed)
+        for sample in finished_records(run, _COLUMNS, writes=False)
+        for step_index, step in _decided(sample)
+        if (sample["sample_id"], step_index) in drawn
+    ]
+    points = [replace(point, weight=strata[point.stratum] / sizes[point.stratum]) for point in points]
+    return sorted(points, key=lambda point: (point.sample_id, point.step_index)), Population(strata, num_ending)
+
+
+def problems_of(points: Iterable[Point], problems: Mapping[str, Problem], dataset: str) -> list[Problem]:
+    """Return two problems for each point, in its order: behind the draft's proposal, and from where that began."""
+    made = []
+    for number, point in enumerate(points):
+        problem = problems[point.problem_id]
+        beginnings = {"draft": point.before + point.draft, "own": point.before}
+        made += [
+            replace(problem, id=f"{dataset}/{number}-{arm}", dataset=dataset, beginning=beginning)
+            for arm, beginning in beginnings.items()
+        ]
+    return made
+
+
+def _places(run: RunFolder, *, writes: bool) -> tuple[dict[Stratum, list[tuple[str, int]]], int]:
+    """Return sample and step of each decision by stratum, and how many others end the reply."""
+    places: dict[Stratum, list[tuple[str, int]]] = defaultdict(list)
+    num_ending = 0
+    for sample in finished_records(run, _COLUMNS, writes=writes):
+        for step_index, step in _decided(sample):
+            if _ends_reply(step):
+                num_ending += 1
+            else:
+                stratum = _is_accepted(step), _third(step_index, len(sample["steps"]))
+                places[stratum].append((sample["sample_id"], step_index))
+    return places, num_ending
+
+
+def _point(sample: SampleRow, step_index: int, step: StepRow, seed: int) -> Point:
+    accepted, candidates = _is_accepted(step), step["candidates"]
+    if accepted:
+        candidate, text = _accepted_candidate(step), step["text"]
+    else:
+        offered = [number for number, one in enumerate(candidates) if one["finish"] != _ENDS_REPLY]
+        candidate = random.Random(f"{seed}/{sample['sample_id']}/{step_index}").choice(offered)
+        text = candidates[candidate]["text"]
+    kind, value, accepts_below = _decided_by(step)
+    return Point(
+        sample_id=sample["sample_id"],
+        problem_id=sample["problem_id"],
+        step_index=step_index,
+        candidate_index=candidate,
+        num_steps=len(sample["steps"]),
+        kind=kind,
+        value=value,
+        accepts_below=accepts_below,
+        accepted=accepted,
+        before="".join(before["text"] for before in sample["steps"][:step_index]),
+        draft=text,
+    )
+
+
+def _decided(sample: SampleRow) -> Iterator[tuple[int, StepRow]]:
+    for step_index, step in enumerate(sample["steps"]):
+        if step["candidates"] and (step["verdict"] is not None or step.get("decision") is not None):
+            yield step_index, step
+
+
+def _decided_by(step: StepRow) -> tuple[str, float | None, bool]:
+    """Return the kind of a decision, its number, and whether low numbers are accepted."""
+    decision, verdict = step.get("decision"), step["verdict"]
+    if decision is not None:
+        return decision["kind"], decision["value"], bool(decision["accepts_below"])
+    assert verdict is not None  # a step that was decided has one of the two
+    if verdict["kind"] == "score":
+        return "score", verdict["score"], False
+    return "choice", 1.0 - normalized(verdict["logprobs"])[-1], False  # the last option refuses all candidates
+
+
+def _is_accepted(step: StepRow) -> bool:
+    decision = step.get("decision")
+    made = step["verdict"] if decision is None else decision
+    return made is not None and made["accepted"]
+
+
+def _accepted_candidate(step: StepRow) -> int:
+    return next((number for number, one in enumerate(step["candidates"]) if one["accepted"]), 0)
+
+
+def _ends_reply(step: StepRow) -> bool:
+    if _is_accepted(step):
+        return bool(step["finish"] == _ENDS_REPLY)
+    return all(candidate["finish"] == _ENDS_REPLY for candidate in step["candidates"])
+
+
+def _third(step_index: int, num_steps: int) -> int:
+    return _THIRDS * step_index // max(num_steps, 1)
+
+
+def _sizes(strata: Mapping[Stratum, int], num_points: int) -> dict[Stratum, int]:
+    """Return how many points each stratum has; one at least, and no more than it has decisions."""
+    totals = {accepted: sum(n for stratum, n in strata.items() if stratum[0] is accepted) for accepted in (True, False)}
+    refused = min(totals[False], max(num_points // 2, num_points - totals[True]))
+    wanted = {False: refused, True: min(totals[True], num_points - refused)}
+    return {
+        stratum: min(count, max(1, round(wanted[stratum[0]] * count / totals[stratum[0]])))
+        for stratum, count in strata.items()
+    }
+
+
+def _reason(run: RunFolder, num_ending: int) -> str:
+    if num_ending:
+        return f"{run.path.name} decided only about proposals that end the reply ({counted(num_ending, 'decision')})"
+    if run.journals():
+        return f"{run.path.name} has no finished sample in its trace files yet: {typed('jobs finalize')} writes them"
+    return (
+        f"{run.path.name} has no decision about a proposal of the draft in its finished samples; valid: runs of "
+        "methods that accept and refuse drafts, such as speccot and specreason"
+    )
+
+
+def plan(
+    source: RunFolder, settings: ProbeSettings, flags: Mapping[str, object], *, is_preview: bool = False
+) -> PreparedLaunch:
+    """Draw the points and prepare the run that continues the chains, which is not written.
+
+    Journals of the probed run are compacted, unless `is_preview`: then nothing is written at all.
+
+    `flags`: where it runs, as flags of a launch. Raises ValueError, one line each: CannotProbe, NothingToProbe and what
+    a launch raises.
+    """
+    spec = source.spec()
+    if spec.target is None:
+        raise CannotProbe(f"{source.path.name} has no target, which a probe continues its chains with")
+    check_model(source.path.name, spec.target)
+    points, population = draw(source, settings.points, settings.seed, writes=not is_preview)
+    name = f"probe-{source.path.name if _NAME.fullmatch(source.path.name) else spec.run_id}"
+    problems = problems_of(points, {problem.id: problem for problem in source.problems()}, name)
+    where = {"output": str(source.path.parent), **flags}
+    where |= {"samples": settings.rollouts, "concurrency": settings.concurrency}
+    launch = Launch.from_flags({**where, "method": _METHOD, "dataset": str(source.spec_path)})
+    own = _spec(spec, launch, name, problems, settings.seed)
+    servers: dict[Role, str] = {role: address for role, address in served.recorded(source).items() if role == "target"}
+    planned = RunPlan(own, problems, [*_notices(source, points, population)], servers)
+    sbatch, cluster = sbatch_options(launch), resolve_cluster(launch.cluster)
+    sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
+    run = run_folder(launch.output, own)
+    notice = codes.check(run, accept=launch.accept_code_change)
+    return PreparedLaunch(
+        launch, cluster, planned, run, sbatch, sizes, notice,
+        write_points=lambda: _write_points(run, source, planned, points, population.num_ending),
+    )  # fmt: skip
+
+
+def rounds(
+    launches: Sequence[PreparedLaunch], settings: ProbeSettings | None, console: Console
+) -> Iterator[list[PreparedLaunch]]:
+    """Yield the probes of a suite that asks for them, in one round; started again, they go on.
+
+    Where its runs are not finished yet, it says how to go on. A run without a decision to look at is named and left
+    out. Raises what planning a probe raises.
+    """
+    if settings is None:
+        return
+    chosen = _probed(launches)
+    if any(num_unfinished(prepared.run) for prepared in chosen):
+        console.print("Its runs are probed once they are finished: run the same command again then.", soft_wrap=True)
+        return
+    planned = []
+    for prepared in chosen:
+        asked = prepared.launch
+        flags = {**{name: getattr(asked, name) for name in _WHERE}, **asked.sbatch}
+        try:
+            planned.append(plan(prepared.run, settings, flags))
+        except NothingToProbe as reason:
+            console.print(f"Not probed: {reason}", style="bold yellow", markup=False, soft_wrap=True)
+    yield planned
+
+
+def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str:
+    """Say what the probes of these launches look at, and the most that they are likely to take."""
+    forecasts = []
+    for prepared in _probed(launches):
+        alone = _target_alone(prepared).changed(concurrency=settings.concurrency, latency_sample=None)
+        spec, most = prepare(alone).plan.spec, 2 * settings.points * settings.rollouts
+        forecasts.append(after.forecast(prepared.run, alone, spec, most, None))
+    looks = f"{settings.points} decisions, continued {settings.rollouts} times each way"
+    told = f"Then a probe of {counted(len(forecasts), 'run')}: {looks}."
+    return f"{told} It takes at most as much as whole chains of the target alone. {launch_plan.total_of(forecasts)}"
+
+
+def _probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
+    """Return the launches whose runs are probed: of methods with both models, each once.
+
+    Of runs that differ in their number of samples in flight, and in how many problems and samples they have, that is
+    the first: a table `[latency]` adds the others.
+    """
+    size = ("concurrency", "limit", "problems", "samples", "latency_sample", "target_logprobs")
+    found: dict[str, PreparedLaunch] = {}
+    for prepared in launches:
+        if {"draft", "target"} <= set(build(prepared.launch.method, dict(prepared.launch.parameters)).roles):
+            setting = repr({name: value for name, value in vars(prepared.launch).items() if name not in size})
+            found.setdefault(setting, prepared)
+    return list(found.values())
+
+
+def _target_alone(own: PreparedLaunch) -> Launch:
+    """Return the launch of the target alone with everything else as another launch has it."""
+    launch, target = own.launch, own.plan.spec.target
+    alone = replace(launch.target, adapter=None)
+    if target is not None and registry.capabilities(launch.engine).runs_models and alone.model is None:
+        alone = replace(alone, model=target.name)  # each method has a default of its own
+    none = ModelSettings()
+    of_pair = {name: getattr(PartialLaunch, name) for name in _OF_THE_PAIRS_LAUNCH}
+    return launch.changed(method="vanilla", parameters={}, draft=none, reward=none, target=alone, **of_pair)
+
+
+def _write_points(
+    run: RunFolder, source: RunFolder, planned: RunPlan, points: Sequence[Point], num_ending: int
+) -> None:
+    path = run.probe_dir / "points.parquet"
+    if path.exists():
+        return
+    run.probe_dir.mkdir(exist_ok=True)
+    kept = set(trace_files.PROBE_POINTS.names)
+    rows = [
+        {
+            **{name: value for name, value in vars(point).items() if name in kept},
+            "draft_problem_id": planned.problems[2 * number].id,
+            "own_problem_id": planned.problems[2 * number + 1].id,
+            "source_run_id": source.path.name,
+            "num_ending": num_ending,
+        }
+        for number, point in enumerate(points)
+    ]
+    trace_files.write_table(path, trace_files.PROBE_POINTS, rows, {trace_files.RUN_KEY: planned.spec.run_id})
+
+
+def _spec(spec: RunSpec, launch: Launch, name: str, problems: list[Problem], seed: int) -> RunSpec:
+    """Return the specification of the target alone with everything else as the probed run has it."""
+    params = method_parameters(resolve(_METHOD), {"model": "target"}, frozenset())
+    content = dataset_hash(problems)
+    none: dict[str, Any] = dict.fromkeys(_OF_THE_PAIRS_ENGINES)
+    without_pair: dict[str, Any] = dict.fromkeys(_OF_THE_PAIR)
+    engine = replace(spec.engine, take_turns=False, **none)
+    assert spec.target is not None  # checked by `plan`
+    target = replace(spec.target, memory=None, adapter=None)
+    return replace(
+        spec,
+        **without_pair,
+        target=target,
+        method=_METHOD,
+        params=params,
+        dataset=name,
+        dataset_hash=content,
+        dataset_size=len(problems),
+        num_problems=len(problems),
+        samples=launch.samples,
+        seed=seed,
+        engine=engine,
+        concurrency=launch.concurrency,
+        prompt_hash=current_prompt_hash(_METHOD, params, spec.wording),
+        dataset_origin=DatasetOrigin(f"probe of {name.removeprefix('probe-')}", content),
+    )
+
+
+def _notices(source: RunFolder, points: Sequence[Point], population: Population) -> list[str]:
+    total, refused = sum(population.strata.values()), sum(not point.accepted for point in points)
+    lines = [
+        f"PROBE of {source.path.name}: {counted(len(points), 'point')} drawn from {counted(total, 'decision')}, "
+        f"{len(points) - refused} where the draft was accepted and {refused} where it was refused."
+    ]
+    if number := population.num_ending:
+        lines.append(f"{counted(number, 'decision')} about the end of the reply cannot be continued and are left out.")
+    if unfinished := num_unfinished(source):
+        lines.append(f"UNFINISHED: {counted(unfinished, 'sample')} of {source.path.name} cannot be drawn from.")
+    return lines

@@ -1,0 +1,67 @@
+"""`results.json` in the folder of a finished run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jobs import after
+from jobs.__main__ import main
+from jobs.run.endings import read_endings
+from jobs.run.folder import RunFolder
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan
+from warehouse.results import results
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> RunFolder:
+    run = plan(tmp_path, samples=1)
+    run_shard(str(run.path), 0)
+    return run
+
+
+def test_whatever_concludes_a_run_writes_its_results(finished: RunFolder) -> None:
+    assert after.conclude(str(finished.path))
+    first = finished.results_path.read_bytes()
+    found = json.loads(first)
+    assert (found["run_id"], found["state"], found["finished"]) == (finished.path.name, "finished", 8)
+    assert first == results(finished.path.parent / "warehouse.duckdb", finished.path.name).to_json()
+    finished.results_path.unlink()  # as an earlier version left the run
+    assert after.missing(finished, read_endings(finished)) == ""
+    assert CliRunner().invoke(main, ["finalize", str(finished.path)]).exit_code == 0
+    assert finished.results_path.read_bytes() == first
+
+
+def test_results_without_a_model_say_that_they_mean_nothing(finished: RunFolder) -> None:
+    after.conclude(str(finished.path))
+    found = json.loads(finished.results_path.read_bytes())
+    assert found["warnings"][0] == "SCRIPTED ENGINES: no model ran; the numbers mean nothing."
+
+
+def test_results_that_are_as_they_were_are_not_written_again(finished: RunFolder) -> None:
+    after.conclude(str(finished.path))
+    before = finished.results_path.stat()
+    after.conclude(str(finished.path))
+    later = finished.results_path.stat()  # whose time of access reading changes
+    for name in ("st_ino", "st_mtime_ns", "st_ctime_ns"):
+        assert getattr(later, name) == getattr(before, name)
+
+
+def test_a_run_that_is_under_way_has_none(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)
+    run_shard(str(run.path), 0)
+    assert not after.conclude(str(run.path))
+    assert not run.results_path.exists()
+
+
+def test_results_go_where_failed_samples_are_to_be_retried(
+    finished: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after.conclude(str(finished.path))
+    monkeypatch.setattr("warehouse.summary.RunSummary.is_unfinished", property(lambda _: True))
+    after.conclude(str(finished.path))
+    assert not finished.results_path.exists()

@@ -1,0 +1,200 @@
+"""The target's log-probabilities: every step once, read as the target alone would, by the command or a worker."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.engine import EngineDied, Likelihood
+from harness.engines import scripted as scripted_engine
+from harness.engines.scripted import ScriptedEngine
+from jobs.__main__ import main
+from jobs.finished import target_logprobs as scoring
+from jobs.run import target_logprobs, trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.own_files import counting_records
+from jobs.work.worker import run_shard
+from tests.jobs.runs import SCRIPTED, plan
+
+
+def rows_of(run: RunFolder) -> list[dict[str, object]]:
+    files = sorted(run.target_logprobs_dir.glob("*.parquet"))
+    return [row for file in files for row in trace_files.read_rows(file)]
+
+
+def places(run: RunFolder) -> Counter[tuple[object, object]]:
+    records = counting_records(run, ["steps.list.element.text"], failed=False)
+    return Counter((row["sample_id"], number) for row in records for number in range(len(row["steps"])))
+
+
+def scored_places(run: RunFolder) -> Counter[tuple[object, object]]:
+    return Counter((row["sample_id"], row["step_index"]) for row in rows_of(run))
+
+
+def jobs(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, list(words), catch_exceptions=False)
+    return result.exit_code, result.output
+
+
+def test_every_step_of_a_finished_run_is_scored_once_and_a_second_command_scores_nothing(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=1)
+    run_shard(str(run.path), 0)
+    before = {path: path.read_bytes() for path in (*run.trace_files(), *run.journals(), run.spec_path)}
+    code, output = jobs("target-logprobs", str(run.path))
+    assert (code, scored_places(run)) == (0, places(run))
+    assert f"{run.path.name}: 8 samples, {len(rows_of(run))} steps" in output
+    assert {path: path.read_bytes() for path in before} == before, "what was there stays as it was"
+    code, output = jobs("target-logprobs", str(run.path))
+    assert code == 0
+    assert "every finished sample is scored already" in output
+    assert scored_places(run) == places(run)
+
+
+def test_a_worker_scores_what_it_finishes_where_the_run_asks_for_it(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=1, shards=2)
+    run_shard(str(run.path), 0)
+    assert not run.target_logprobs_dir.exists()
+    run.target_logprobs_dir.mkdir()
+    run_shard(str(run.path), 1)
+    by_worker = scored_places(run)
+    assert by_worker
+    assert by_worker < places(run)
+    assert "samples have no log-probabilities by the target yet" in str(scoring.notice(run))
+    scoring.score_runs([run], scoring.check([run], None))
+    assert scored_places(run) == places(run), "the command scores what is left, and nothing twice"
+    assert scoring.notice(run) is None
+
+
+def test_a_damaged_file_is_named_and_its_samples_are_scored_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = plan(tmp_path, samples=1)
+    run_shard(str(run.path), 0)
+    scoring.score_runs([run], scoring.check([run], None))
+    [path] = run.target_logprobs_dir.glob("*.parquet")
+    path.write_bytes(path.read_bytes()[:-40])
+    [again] = scoring.score_runs([run], scoring.check([run], None))
+    assert again.num_samples == 8
+    assert path.name in caplog.text
+
+
+def test_a_run_without_a_target_is_read_by_that_of_another_run(tmp_path: Path) -> None:
+    alone = plan(tmp_path / "draft", samples=1, method="vanilla", model="draft")
+    spec = replace(alone.spec(), target=None)
+    run = RunFolder(tmp_path / spec.run_id)
+    run.create(spec, alone.problems(), alone.shards())
+    run_shard(str(run.path), 0)
+    code, output = jobs("target-logprobs", str(run.path))
+    assert code == 2
+    assert "--target-of RUN" in output
+    code, _ = jobs("target-logprobs", str(run.path), "--target-of", str(alone.path))
+    assert (code, scored_places(run)) == (0, places(run))
+
+
+def test_a_second_target_is_refused(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=1)
+    run_shard(str(run.path), 0)
+    scorer = target_logprobs.scorer_of(replace(SCRIPTED, model="other", fingerprint="other"), run.spec())
+    target_logprobs.write(run, scorer, [])
+    code, output = jobs("target-logprobs", str(run.path))
+    assert code == 2
+    assert "log-probabilities of other (version 1), not of scripted" in output
+
+
+def test_runs_of_other_sizes_are_scored_over_one_start_of_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    for concurrency, context, samples in ((1, 4096, 1), (4, 8192, 2)):
+        made = plan(tmp_path / "made", samples=samples)
+        engine = replace(made.spec().engine, max_context=context)
+        spec = replace(made.spec(), concurrency=concurrency, engine=engine)
+        run = RunFolder(tmp_path / spec.run_id)
+        run.create(spec, made.problems(), made.shards())
+        run_shard(str(run.path), 0)
+        runs.append(run)
+    started, start = [], scripted_engine.dry_run_engine
+
+    def counted(*settings: object) -> object:
+        started.append(settings)
+        return start(*settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scripted_engine, "dry_run_engine", counted)
+    scoring.score_runs(runs, scoring.check(runs, None))
+    assert len(started) == 1
+    assert all(scored_places(run) == places(run) for run in runs)
+
+
+def test_a_target_that_is_gone_and_one_that_does_not_start_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan(tmp_path / "made", samples=1)
+    spec = replace(made.spec(), target=replace(SCRIPTED, model="mine", path=str(tmp_path / "gone")))
+    run = RunFolder(tmp_path / spec.run_id)
+    run.create(spec, made.problems(), made.shards())
+    code, output = jobs("target-logprobs", str(run.path))
+    assert code == 2
+    assert f"the model mine by the folder {tmp_path / 'gone'}, which does not exist" in output
+
+    for error in (EngineDied("out of memory"), OSError("no files of the model")):
+
+        def dies(*_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(scoring, "score_runs", dies)
+        code, output = jobs("target-logprobs", str(made.path))
+        assert code == 1
+        assert str(error) in output.splitlines()[-1]
+
+
+def test_a_target_that_dies_while_it_reads_leaves_no_step_without_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path, samples=1)
+    run_shard(str(run.path), 0)
+    read, calls = ScriptedEngine.log_probabilities, iter(range(1000))
+
+    async def dies(engine: ScriptedEngine, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        if next(calls) == 3:
+            raise EngineDied("out of memory")
+        return await read(engine, prompt, continuation)
+
+    monkeypatch.setattr(ScriptedEngine, "log_probabilities", dies)
+    code, output = jobs("target-logprobs", str(run.path))
+    assert (code, output.splitlines()[-1]) == (1, "error: out of memory")
+    assert jobs("target-logprobs", str(run.path))[0] == 0
+    assert scored_places(run) == places(run)
+    assert all(row["logprob"] is not None for row in rows_of(run))
+
+
+def test_a_run_with_other_prompts_is_refused_before_an_engine_starts(tmp_path: Path) -> None:
+    made = plan(tmp_path / "made", samples=1)
+    spec = replace(made.spec(), prompt_hash="0123456789abcdef-whole-steps")
+    run = RunFolder(tmp_path / spec.run_id)
+    run.create(spec, made.problems(), made.shards())
+    code, output = jobs("target-logprobs", str(run.path))
+    assert code == 2
+    assert "was made with other prompts (0123456789abcdef) than this code has" in output
+
+
+def test_a_file_says_what_its_numbers_are_of(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=1)
+    run_shard(str(run.path), 0)
+    scoring.score_runs([run], scoring.check([run], None))
+    [path] = run.target_logprobs_dir.glob("*.parquet")
+    scorer = json.loads(trace_files.read_metadata(path)["scorer"])
+    assert scorer == {
+        "target": "scripted",
+        "fingerprint": "scripted",
+        "engine": "scripted",
+        "dtype": "auto",
+        "version": 1,
+        "temperature": 1.0,
+    }
+    assert {row["target"] for row in rows_of(run)} == {"scripted"}

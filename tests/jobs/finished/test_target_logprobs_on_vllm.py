@@ -1,0 +1,117 @@
+"""What vLLM's target gives accepted steps, against a forward pass of the same weights in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from harness import prompts
+from harness.engine import Engine
+from harness.problems import benchmarks
+from harness.problems.problem import dataset_hash
+from harness.weights import models
+from jobs.run.folder import RunFolder
+from jobs.run.own_files import counting_records
+from jobs.run.shards import assign_to_shards
+from jobs.run.spec import EngineSpec, RunSpec, current_prompt_hash, units
+from jobs.work.run_part import RunPart
+from tests.conftest import VLLMPair
+from tests.jobs.finished.test_target_logprobs import rows_of
+from tests.jobs.runs import plan
+from tests.jobs.test_distance_of_the_pair import bundled
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.needs_tool("vllm"),
+]
+
+_PARAMS = {"drafts": 2, "guidance_tokens": 4, "step_tokens": 96}
+_CLOSE = 1e-3
+"""Nats per token between two float32 implementations."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A run that its worker has scored, and the target's engine."""
+
+    run: RunFolder
+    target: Engine
+
+
+@cache
+def reference() -> Any:
+    """The target's weights, as the library transformers loads them."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    path = models.resolve("demo-target").path_or_hub_id
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+
+def distributions(ids: Sequence[int]) -> list[list[float]]:
+    """The log-probabilities of every token behind each of these, by one forward pass in float32."""
+    import torch
+
+    with torch.inference_mode():
+        rows: list[list[float]] = reference()(torch.tensor([ids])).logits[0].log_softmax(-1).tolist()
+    return rows
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def read(tmp_path_factory: pytest.TempPathFactory, vllm_pair: VLLMPair) -> Read:
+    where = tmp_path_factory.mktemp("read")
+    scripted: RunSpec = plan(where / "scripted").spec()
+    problems = benchmarks.load("demo")[:4]
+    spec = replace(
+        scripted,
+        params=_PARAMS,
+        dataset_hash=dataset_hash(problems),
+        num_problems=len(problems),
+        samples=2,
+        top_p=1.0,
+        token_budget=256,
+        draft=bundled("demo-draft"),
+        target=bundled("demo-target"),
+        engine=EngineSpec("vllm", max_context=512),
+        prompt_hash=current_prompt_hash("speccot", _PARAMS),
+        concurrency=8,
+    )
+    run = RunFolder(where / spec.run_id)
+    run.create(spec, problems, assign_to_shards(units(spec, problems), 1))
+    run.target_logprobs_dir.mkdir()  # which asks the worker
+    part = RunPart(run.path, [0])
+    part.kv_bytes = vllm_pair.kv_bytes
+    vllm_pair.pool.plan([*vllm_pair.needs, *part.needs])
+    await part.work(vllm_pair.pool, None)
+    return Read(run, vllm_pair.target)
+
+
+async def test_each_step_has_the_numbers_of_a_forward_pass_behind_its_own_prompt_and_chain(read: Read) -> None:
+    rows = {(row["sample_id"], row["step_index"]): row for row in rows_of(read.run)}
+    problems = {problem.id: problem for problem in read.run.problems()}
+    authors = set()
+    for record in counting_records(read.run, ["problem_id", "target_prompt", "steps"], failed=False):
+        prompt, text = prompts.opening(read.target.tokenizer, problems[str(record["problem_id"])])
+        assert text == record["target_prompt"], "the chain is read behind the prompt that it was written behind"
+        steps = record["steps"]
+        ids = [*prompt, *(token for step in steps for token in step["token_ids"])]
+        known = distributions(ids)
+        ends = list(accumulate((len(step["token_ids"]) for step in steps), initial=len(prompt)))
+        for number, (step, start) in enumerate(zip(steps, ends, strict=False)):
+            row, own = rows.pop((record["sample_id"], number)), step["num_tokens"] - (step["finish"] == "eos")
+            if own != len(step["token_ids"]):
+                continue  # the harness added text; what counts then is tested in test_chain_likelihood
+            authors.add(step["author"])
+            expected = [known[place - 1][ids[place]] for place in range(start, start + own)]
+            assert row["num_tokens"] == own
+            assert row["logprob"] == pytest.approx(sum(expected), abs=_CLOSE * max(own, 1))
+            assert row["lowest_logprob"] == pytest.approx(min(expected), abs=10 * _CLOSE)
+    assert not rows
+    assert authors == {"draft", "target"}

@@ -1,0 +1,115 @@
+"""A failure of the machine while answers are graded is no verdict, and the next grading grades the rest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grading import Gold, Grade, Submission, grade
+from jobs import after
+from jobs.finished.grading import grade_into
+from jobs.run.endings import read_endings
+from jobs.run.folder import RunFolder
+from jobs.run.grades import grade_files, read_grades
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan
+from warehouse.render import warnings
+from warehouse.summary import summary
+
+ROOT = Path(__file__).parents[3]
+NO_FORKS = """
+import errno, os, sys
+
+if any("forkserver" in argument for argument in sys.orig_argv):
+    def fork():
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    os.fork = fork
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    planned = plan(tmp_path, samples=2)
+    run_shard(str(planned.path), 0)
+    return planned
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)  # grader processes import the functions below by name
+
+
+def killed_at_demo_3(submission: Submission, gold: Gold) -> Grade:
+    if gold.answer == os.environ["GOLD_OF_DEATH"]:
+        os.kill(os.getpid(), 9)
+    return grade(submission, gold)
+
+
+def failing(submission: Submission, gold: Gold) -> Grade:
+    raise RecursionError("too deep")
+
+
+def stored(folder: Path) -> list[str]:
+    return [row["verdict"] for file in grade_files(folder) for row in read_grades(file).values()]
+
+
+def test_what_was_graded_is_kept_and_the_next_grading_grades_only_the_rest(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golds = [problem.answer for problem in run.problems()]
+    lost = next(gold for gold in golds if golds.count(gold) == 1)
+    monkeypatch.setenv("GOLD_OF_DEATH", lost)
+    program = (
+        "import sys; from jobs.finished.grading import grade_into; from jobs.run.folder import RunFolder\n"
+        "from pathlib import Path; from tests.jobs.finished.test_ungraded import killed_at_demo_3\n"
+        "run = RunFolder(Path(sys.argv[1])); grade_into(run.grades_dir, run, 'v', killed_at_demo_3, 2)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(run.path)], check=False, cwd=ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 1
+    last_line = ended.stderr.splitlines()[-1]
+    assert "samples are not graded, 14 were graded now: a grader process was killed by SIGKILL" in last_line
+    assert f"python -m jobs finalize {run.path}" in last_line
+    assert len(stored(run.grades_dir)) == 14
+    assert "grader_timeout" not in stored(run.grades_dir)
+    assert after.missing(run, read_endings(run)) == "2 of 16 samples are not graded"
+    assert grade_into(run.grades_dir, run, "v", grade, 1) == 2
+    assert len(stored(run.grades_dir)) == 16
+
+
+def test_finalize_without_processes_ends_with_one_line_and_the_next_one_completes_the_run(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(NO_FORKS)
+    command = [sys.executable, "-m", "jobs", "finalize", str(run.path)]
+    environment = {**os.environ, "PYTHONPATH": f"{site}:{ROOT}"}
+    ended = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 1
+    [line] = ended.stderr.splitlines()
+    assert "16 samples are not graded, 0 were graded now: no grader process can be started" in line
+    assert "NOT GRADED" in ended.stdout
+    assert stored(run.grades_dir) == []
+    assert not run.results_path.exists()
+    ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(stored(run.grades_dir)) == 16
+    assert run.results_path.exists()
+
+
+def test_an_exception_of_the_grader_is_unparsable_and_the_summary_counts_it(run: RunFolder) -> None:
+    assert grade_into(run.grades_dir, run, "v", failing, 1) == 16
+    assert set(stored(run.grades_dir)) == {"unparsable"}
+    after.load(run)
+    [result] = summary(after.database_of(run), [run.path.name])
+    assert result.grader_exceptions == {"RecursionError": 16}
+    assert any("16 answers ended in an exception of the grader" in line for line in warnings(result))
+    after.conclude(str(run.path))
+    [result] = summary(after.database_of(run), [run.path.name])
+    assert result.grader_exceptions == {}

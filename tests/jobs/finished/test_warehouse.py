@@ -1,0 +1,50 @@
+"""The check of a warehouse before a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs import after
+from tests.jobs.runs import plan
+from tests.warehouse.runs import locked
+from warehouse.database import writer
+
+
+def test_a_file_that_is_no_database_is_found_before_a_run(tmp_path: Path) -> None:
+    database, folder = tmp_path / "warehouse.duckdb", tmp_path / "folder.duckdb"
+    database.write_text("notes", encoding="utf-8")
+    folder.mkdir()
+    with pytest.raises(after.WarehouseFailed, match=r"cannot be opened: .*if it is damaged, delete it"):
+        after.check(database)
+    with pytest.raises(after.WarehouseFailed, match=r"is a folder$"):
+        after.check(folder)
+
+
+def test_a_database_that_lost_the_run_meanwhile_is_one_line(tmp_path: Path) -> None:
+    with writer(tmp_path / "warehouse.duckdb"):
+        pass
+    with pytest.raises(after.WarehouseFailed, match="the warehouse holds no run"):
+        after.write_results(plan(tmp_path), tmp_path / "warehouse.duckdb")
+
+
+def test_a_missing_and_a_readable_database_pass(tmp_path: Path) -> None:
+    database = tmp_path / "warehouse.duckdb"
+    after.check(database)
+    assert not database.exists()
+    with writer(database):
+        pass
+    after.check(database)
+
+
+def test_a_locked_database_passes_and_one_of_another_format_does_not(tmp_path: Path) -> None:
+    database = tmp_path / "warehouse.duckdb"
+    with writer(database):
+        pass
+    with locked(database):
+        after.check(database)
+    with writer(database) as connection:
+        connection.execute("UPDATE schema_version SET digest = 'other'")
+    with pytest.raises(after.WarehouseFailed, match="--rebuild makes it anew"):
+        after.check(database)

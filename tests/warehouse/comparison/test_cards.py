@@ -1,0 +1,61 @@
+"""A speed-up names the cards of both sides, and the target alone may have as many as both models together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs.run.spec import RunSpec
+from tests.warehouse import cells
+from tests.warehouse.test_compare import BAD, GOOD, compare, load, records
+from warehouse.comparison.manifests import num_cards
+from warehouse.database import reader, rows
+
+
+def wide(spec: RunSpec) -> RunSpec:
+    assert spec.target is not None
+    return replace(spec, target=replace(spec.target, tensor_parallel=2))
+
+
+def test_a_speed_up_names_the_cards_where_they_differ(tmp_path: Path) -> None:
+    base = cells.finished(tmp_path, cells.VANILLA, GOOD)
+    names = load(tmp_path, base, cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0, num_devices=2))
+    assert "2.00× (2 cards : 1)" in compare(tmp_path, *names).stdout
+    [_, run] = records(compare(tmp_path, *names, "--format", "json"))
+    assert (run["num_cards"], run["num_cards_of_baseline"]) == (2, 1)
+    assert run["speed_up_per_card_second"] == pytest.approx(1.0)
+    with reader(tmp_path / "w.duckdb") as connection:
+        [row] = rows(connection, "FROM speed_up")
+    assert row["speed_up_per_card_second"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("num_devices", "is_compared"), [(1, False), (2, True)])
+def test_a_wider_target_alone_is_a_baseline_on_as_many_cards(
+    tmp_path: Path, num_devices: int, is_compared: bool
+) -> None:
+    base = cells.finished(tmp_path, wide(cells.VANILLA), GOOD, num_devices=2)
+    names = load(tmp_path, base, cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0, num_devices=num_devices))
+    [_, run] = records(compare(tmp_path, *names, "--format", "json"))
+    assert (run["speed_up"] is not None) is is_compared
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert len(rows(connection, "FROM speed_up")) == is_compared
+
+
+def test_a_run_that_is_clearly_worse_is_called_so(tmp_path: Path) -> None:
+    base = cells.finished(tmp_path, cells.VANILLA, GOOD)
+    names = load(tmp_path, base, cells.finished(tmp_path, cells.SPEC, BAD))
+    text = compare(tmp_path, *names).stdout
+    [_, run] = records(compare(tmp_path, *names, "--format", "json"))
+    assert run["p_holm"] < 0.05
+    [line] = [line for line in text.splitlines() if line.startswith("speccot ")]
+    assert " worse " in line
+
+
+@pytest.mark.parametrize(
+    ("devices", "number"),
+    [("2 × NVIDIA H100", 2), ("1 × cpu", None), ("1 × NVIDIA H100, 2 × NVIDIA H100", None), (None, None)],
+)
+def test_cards_are_those_of_every_worker(devices: str | None, number: int | None) -> None:
+    assert num_cards(devices) == number
