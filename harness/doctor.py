@@ -37,11 +37,9 @@ from harness.weights import adapter, models
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer
 
-_MARKS: Mapping[Status, tuple[str, str]] = {
-    "ok": ("ok", "green"),
-    "warning": ("warning", "yellow"),
-    "failure": ("FAILURE", "bold red"),
-}
+_MARKS: Mapping[Status, str] = {
+    "ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failure": "[bold red]FAILURE[/]"
+}  # fmt: skip
 _WIDTH_OF_A_FILE = 160
 _COMMON = {"method", "dataset", "draft", "target", "config", "profile"}
 _EXAMPLES = """\b
@@ -197,6 +195,7 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
 
 def _print(here: list[Check], node: NodeAnswer | None) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console(highlight=False)
@@ -206,22 +205,13 @@ def _print(here: list[Check], node: NodeAnswer | None) -> None:
     columns = [here, *([node.checks] if node else ())]
     every_check = [check for column in columns for check in column]
     for subject in dict.fromkeys(check.subject for check in every_check):
-        table.add_row(subject, *(_cell([check for check in column if check.subject == subject]) for column in columns))
+        found = [[check for check in column if check.subject == subject] for column in columns]
+        table.add_row(subject, *("\n".join(f"{_MARKS[c.status]}  {escape(c.text)}" for c in cell) for cell in found))
     console.print(table)
     counts = {status: sum(check.status == status for check in every_check) for status in _MARKS}
     warnings, failures = counted(counts["warning"], "warning"), counted(counts["failure"], "failure")
     console.print(f"{counts['ok']} ok, {warnings}, {failures}")
     console.print("python -m harness.doctor --engines tests this machine with real engines.")
-
-
-def _cell(checks: list[Check]) -> Any:
-    from rich.text import Text
-
-    cell = Text()
-    for number, check in enumerate(checks):
-        mark, style = _MARKS[check.status]
-        cell.append("\n" if number else "").append(f"{mark}  ", style=style).append(check.text)
-    return cell
 
 
 if __name__ == "__main__":
