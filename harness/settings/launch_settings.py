@@ -57,8 +57,7 @@ SBATCH: Mapping[str, str] = {
     "partition": "Partition.",
     "account": "Account to charge.",
     "qos": "Quality of service.",
-    "time": "Time limit of one job, in sbatch's format; a run that needs longer is requeued and resumes.  "
-    "[default: 4:00:00]",
+    "time": "Time limit of one job, as sbatch's; a longer run is requeued and resumes.  [default: 4:00:00]",
     "gpus-per-node": "GPUs per task, e.g. 4 or h100:4. A task has one worker unless --workers-per-task says more.",
     "gpu-memory": "Memory of one GPU, e.g. 80GB, where its type does not tell; for the plan only, not for sbatch.",
     "cpus-per-task": "CPU cores per task.",
@@ -113,12 +112,7 @@ class PartialLaunch:
     latency_sample: Annotated[
         int | None,
         Ge(1),
-        Flag(
-            "run",
-            "Time this many samples again, one at a time, after all have run in full batches. The latency of one "
-            "request at a time is estimated from them, without --concurrency 1.",
-            metavar="M",
-        ),
+        Flag("run", "Time M samples again, one at a time, for latencies without --concurrency 1.", metavar="M"),
     ] = None
     limit: Annotated[
         int | None, Ge(1), Flag("run", "Only the first N problems; the result is marked as limited.", is_common=True)
@@ -154,10 +148,7 @@ class PartialLaunch:
     top_p: Annotated[float, Gt(0), Le(1), Flag("sampling", "Nucleus sampling threshold.")] = 0.95
     top_k: Annotated[int, Ge(0), Le(MOST_TOKENS), Flag("sampling", "Sample from the N likeliest tokens; 0: all.")] = 0
     min_p: Annotated[
-        float,
-        Ge(0),
-        Le(1),
-        Flag("sampling", "Sample tokens with at least this share of the most probable one's probability; 0: all."),
+        float, Ge(0), Le(1), Flag("sampling", "Sample tokens at least this share as probable as the likeliest; 0: all.")
     ] = 0.0
     repetition_penalty: Annotated[
         float,
@@ -171,10 +162,7 @@ class PartialLaunch:
     # The engines that the models run in.
     engine: Annotated[
         EngineChoice,
-        Flag(
-            "engine",
-            "Inference engine. auto: vLLM if it is installed, otherwise transformers; with the profile's python, vLLM.",
-        ),
+        Flag("engine", "Inference engine. auto: vLLM where it or a profile's python is there, else transformers."),
     ] = "auto"
     concurrency: Annotated[
         int, Ge(1), Le(100_000), Flag("engine", "Samples in flight per worker; 1 to measure latency.", is_common=True)
@@ -186,18 +174,12 @@ class PartialLaunch:
         bool | None,
         Flag(
             "engine",
-            "Ask for the log-probability of every generated token, recorded as each candidate's mean. Costs the "
-            "worker's event loop about 50 µs a token.",
+            "Record the mean log-probability of each candidate, at some 50 µs of the event loop a token.",
             default="off, because no method decides by it",
         ),
     ] = None
     target_logprobs: Annotated[
-        bool,
-        Flag(
-            "engine",
-            "Store the target's log-probability of each accepted step, read in one request for each chain after a "
-            "worker's samples; texts and times stay as they are.",
-        ),
+        bool, Flag("engine", "Store the target's log-probability of each accepted step, read after a worker's samples.")
     ] = False
     dtype: Annotated[DataType, Flag("engine", "Data type of the weights of every model; auto: as they are stored.")] = (
         "auto"
@@ -230,8 +212,7 @@ class PartialLaunch:
         DraftSampling | None,
         Flag(
             "engine",
-            "How draft, eagle3 and mtp draw the tokens they propose. Greedy drafts are a weaker baseline at "
-            "temperatures above 0.",
+            "How draft, eagle3 and mtp draw tokens. Greedy drafts are a weaker baseline above temperature 0.",
             default="greedy, as in vLLM",
         ),
     ] = None
@@ -268,8 +249,7 @@ class PartialLaunch:
         Gt(0),
         Flag(
             "cluster",
-            "Refuse to begin where the estimate is above H GPU-hours, or where there is none. Without GPUs: hours of "
-            "workers.",
+            "Refuse above an estimate of H GPU-hours, or without one. Without GPUs: hours of workers.",
             metavar="H",
             check=finite,
         ),

@@ -71,13 +71,7 @@ def _widths(command: Callable[..., None]) -> Callable[..., None]:
     help="GPUs of one worker, also as h100:4; may be repeated.  "
     f"[default: {', '.join(map(str, _COUNTS))} of {', '.join(_TYPES)}]",
 )
-@click.option(
-    "--method",
-    default="speccot",
-    show_default=True,
-    metavar="NAME",
-    help=f"Decides which engines a worker has and how much a sample holds in each: a known one, or {FORMS}.",
-)
+@click.option("--method", default="speccot", show_default=True, metavar="NAME", help=f"Known method, or {FORMS}.")
 @click.option("--draft", metavar="MODEL", help=_HELP_OF_MODELS)
 @click.option("--target", metavar="MODEL", help=_HELP_OF_MODELS)
 @click.option("--reward", metavar="MODEL", help="The model that rates steps, for methods with one.")
