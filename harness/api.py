@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -256,7 +257,12 @@ def _warehouse_errors_in_one_line() -> Iterator[None]:
         yield
 
 
-_preparation_data = spawn.get_preparation_data
+class _Hidden:
+    """How many calls keep the caller's script from children, and what they have replaced."""
+
+    lock = threading.Lock()
+    depth = 0
+    original = spawn.get_preparation_data
 
 
 @contextmanager
@@ -268,11 +274,16 @@ def _children_without_the_script() -> Iterator[None]:
     """
 
     def without_main(name: str) -> dict[str, Any]:
-        data: dict[str, Any] = _preparation_data(name)
+        data: dict[str, Any] = _Hidden.original(name)
         return {key: value for key, value in data.items() if not key.startswith("init_main")}
 
-    spawn.get_preparation_data = without_main
+    with _Hidden.lock:
+        _Hidden.depth += 1
+        spawn.get_preparation_data = without_main
     try:
         yield
     finally:
-        spawn.get_preparation_data = _preparation_data
+        with _Hidden.lock:
+            _Hidden.depth -= 1
+            if not _Hidden.depth:
+                spawn.get_preparation_data = _Hidden.original

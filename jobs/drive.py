@@ -220,7 +220,7 @@ class _Round:
             with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
                 dispatch.clear(run)
         try:
-            is_read_later = prepared.target_of is not None
+            is_read_later = _is_read_later(prepared)
             conclude(run, self.console, is_read_later=is_read_later, among=among or self.lines.next(run))
         except LaunchFailed as failure:
             self.failures.append(failure)
@@ -278,14 +278,16 @@ class _Round:
     ) -> None:
         """Conclude a run whose workers have ended, or say why it is not finished."""
         run = prepared.run
+        own = [reason for reason in reasons if run.path.name in reason] or list(reasons)
         if not by_shard(run, read_endings(run)).num_left:
+            if own:  # after its last sample
+                _warn(f"{len(reasons)} of {len(jobs)} workers failed after the last sample: {own[0]}", self.console)
             self.conclude(prepared, among)
             return
-        own = [reason for reason in reasons if run.path.name in reason] or list(reasons)
         failed = f"{len(reasons)} of {len(jobs)} workers failed: {own[0]}" if own else "its workers ended early"
         name = f"{run.path.name}: " * self.lines.is_several
         message = f"{name}{failed}. Nothing finished is lost: run the same command again to resume."
-        self.failures.append(LaunchFailed(message, next(iter(reasons.values()), "")))
+        self.failures.append(LaunchFailed(message, reasons[own[0]] if own else ""))
 
 
 def _request(prepared: PreparedLaunch) -> Request:
@@ -361,6 +363,12 @@ def conclude(run: RunFolder, console: Console, *, is_read_later: bool = False, a
         raise LaunchFailed(str(error)) from error
 
 
+def _is_read_later(prepared: PreparedLaunch) -> bool:
+    """Return whether a target reads the chains of a launch here, once all launches have ended."""
+    has_target = prepared.target_of or (prepared.launch.target_logprobs and prepared.plan.spec.target)
+    return bool(has_target) and prepared.cluster != "slurm"
+
+
 def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None:
     """Score what finished launches ask for and no worker has scored, over as few starts of engines as possible.
 
@@ -370,8 +378,7 @@ def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None
     reasons: dict[str, str] = {}
     asked: list[tuple[RunFolder, RunSpec]] = []
     for prepared in launches:
-        has_target = prepared.target_of or (prepared.launch.target_logprobs and prepared.plan.spec.target)
-        if prepared.cluster == "slurm" or not has_target:
+        if not _is_read_later(prepared):
             continue
         try:
             if num_unscored(prepared.run):
@@ -379,7 +386,8 @@ def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None
         except ValueError as error:
             reasons[prepared.run.path.name] = str(error)
     runs, specs = [run for run, _ in asked], [spec for _, spec in asked]
-    for run, one in zip(runs, score_each(runs, specs, partial(console.print, soft_wrap=True)), strict=True):
+    scored = score_each(runs, specs, partial(console.print, soft_wrap=True)) if asked else []
+    for run, one in zip(runs, scored, strict=True):
         if isinstance(one, Exception):
             reasons[run.path.name] = str(one)
         if any(run.target_logprobs_dir.glob("*.parquet")):  # also what was scored before the target died

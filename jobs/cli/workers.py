@@ -75,7 +75,7 @@ def resume(run: Path, accept: bool) -> None:
     from jobs import after
     from jobs.outcome import launch_errors_in_one_line
     from jobs.run import submissions
-    from jobs.run.endings import num_unfinished, read_endings
+    from jobs.run.endings import by_shard, read_endings
 
     folder = run_folder(run)
     if not submissions.read(folder):
@@ -84,8 +84,8 @@ def resume(run: Path, accept: bool) -> None:
             with launch_errors_in_one_line():
                 after.conclude(str(folder.path))
             return
-        if not num_unfinished(folder):
-            click.echo("Every sample is finished, graded and loaded: nothing to resume.")
+        if not by_shard(folder, read_endings(folder)).num_left:
+            click.echo("Every sample is finished: nothing to resume.")
             return
         raise click.UsageError(f"{run} was not submitted to Slurm; to resume it, run its launch command again")
     _submit_unfinished(folder, accept=accept)

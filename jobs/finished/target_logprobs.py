@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -56,7 +57,12 @@ def score_each(
     runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None] = lambda _: None
 ) -> list[Scored | ValueError | EngineDied]:
     """Score as `score_runs` does; by run what was scored, or why it could not be."""
-    return asyncio.run(_score_runs(runs, specs, say))
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_score_runs(runs, specs, say))
+    with ThreadPoolExecutor(1) as pool:  # a notebook's loop is running
+        return pool.submit(lambda: asyncio.run(_score_runs(runs, specs, say))).result()
 
 
 def num_unscored(run: RunFolder) -> int:

@@ -102,6 +102,8 @@ def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
 
 def _groups(requests: Sequence[Request]) -> list[list[int]]:
     """Return the numbers of the requests whose runs share jobs, in the order of the first of each group."""
+    if len(requests) == 1:
+        return [[0]]
     groups: list[tuple[object, list[int]]] = []
     for number, request in enumerate(requests):
         key = _in_common(request)

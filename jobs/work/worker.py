@@ -28,7 +28,7 @@ from jobs.work import node_share
 from jobs.work.neighbors import Neighbors
 from jobs.work.run_part import RunPart, ShardBusyError, resolve_together
 
-__all__ = ["LAUNCHER_PID", "OutOfTimeError", "RunsFailed", "ShardBusyError", "run_parts", "run_shard", "run_shards"]
+__all__ = ["LAUNCHER_PID", "OutOfTimeError", "RunsFailed", "ShardBusyError", "run_parts", "run_shard"]
 
 LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
 """Environment variable: the process that the worker must not outlive, because it started it (local runs)."""
@@ -55,16 +55,7 @@ def run_shard(folder: str, shard: int) -> int:
 
     Raises the error that stopped it, after a clean shutdown.
     """
-    return run_shards(folder, [shard])
-
-
-def run_shards(folder: str, shards: list[int]) -> int:
-    """Run the unfinished samples of several shards over one start of the engines; returns how many samples ended.
-
-    Where Slurm's time limit comes first, the steps under way are recorded and the job is requeued. Raises the error
-    that stopped it, after a clean shutdown.
-    """
-    return run_parts([(folder, shards)])
+    return run_parts([(folder, [shard])])
 
 
 def run_parts(parts: Sequence[tuple[str, list[int]]], job_name: str | None = None) -> int:

@@ -15,7 +15,7 @@ from harness.weights import models
 from jobs import after
 from jobs.run.folder import RunFolder
 from jobs.submission import snapshot
-from jobs.work.worker import run_shards
+from jobs.work.worker import run_parts
 
 _ASK = """
 import json, os, pathlib, sys
@@ -71,7 +71,7 @@ def test_a_task_that_would_run_other_code_stops(
     snapshot.require()
     monkeypatch.setenv(snapshot.CODE, str(tmp_path / folder))
     with pytest.raises(snapshot.WrongCode, match="instead of the submitted code"):
-        run_shards(str(run.path), [0])
+        run_parts([(str(run.path), [0])])
     with pytest.raises(snapshot.WrongCode, match="instead of the submitted code"):
         after.conclude(str(run.path))
 

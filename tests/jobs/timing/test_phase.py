@@ -23,7 +23,7 @@ from jobs.run.state import read_state
 from jobs.timing import folder
 from jobs.timing.folder import TimingFolder, timing_id
 from jobs.work.side_by_side import run_side_by_side
-from jobs.work.worker import run_shard, run_shards
+from jobs.work.worker import run_parts, run_shard
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts
 
 
@@ -79,7 +79,7 @@ def test_a_run_that_asks_for_none_has_no_timing_folder(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_timed_afterwards_and_only_once(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=2)
-    run_shards(str(run.path), [0, 1])
+    run_parts([(str(run.path), [0, 1])])
     folder.request(run, 5)
     ended = by_shard(run, read_endings(run))
     assert (ended.num_unfinished, ended.num_untimed, ended.unfinished_shards) == (0, 5, [0])

@@ -20,7 +20,7 @@ from jobs.run import plan as planning
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
 from jobs.work.run_part import RunPart
-from jobs.work.worker import run_shards
+from jobs.work.worker import run_parts
 from tests.harness.checks.question import QUESTION
 from tests.jobs.runs import plan
 
@@ -130,7 +130,7 @@ def test_on_slurm_the_python_of_the_jobs_decides(
 
 def test_a_finished_run_needs_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = plan(tmp_path)
-    run_shards(str(run.path), [0])
+    run_parts([(str(run.path), [0])])
     request = Launch.from_flags(
         {"method": "vanilla", "dataset": "demo", "target": "demo-target", "limit": 8, "samples": 3, "output": tmp_path}
     )

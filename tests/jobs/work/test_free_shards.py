@@ -26,7 +26,7 @@ from jobs.work import neighbors
 from jobs.work.free_shards import FreeShards
 from jobs.work.neighbors import Neighbors
 from jobs.work.side_by_side import WorkersFailed, run_side_by_side
-from jobs.work.worker import run_shard, run_shards
+from jobs.work.worker import run_parts, run_shard
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
 
@@ -107,7 +107,7 @@ def test_the_worker_that_is_free_takes_the_next_shard_and_engines_stay_loaded(
 
 def test_the_shard_with_the_most_unfinished_samples_is_taken_first(tmp_path: Path) -> None:
     run = with_shards_of(plan(tmp_path, samples=6), [9, 12, 9, 18])
-    run_shards(str(run.path), [3])
+    run_parts([(str(run.path), [3])])
     free = FreeShards(run, [0, 1, 2, 3], first=2)
     with contextlib.ExitStack() as locks:
         taken = [free.take(locks) for _ in range(4)]
@@ -155,7 +155,7 @@ def test_a_task_fails_where_every_worker_dies_and_names_what_is_left(
     ):
         run_side_by_side([(str(run.path), [0, 1, 2])], 2)
     killer.join()
-    run_shards(str(run.path), [0, 1, 2])
+    run_parts([(str(run.path), [0, 1, 2])])
     compact(run)
     assert finished_ids(run) == planned_ids(run)
 
@@ -178,9 +178,9 @@ def test_tasks_that_slurm_starts_on_one_node_take_the_shards_that_are_free(
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "1")
     monkeypatch.setenv("SLURM_PROCID", "1")
     with run.shard_lock(0):
-        assert run_shards(str(run.path), [0, 1, 2, 3]) == sum(len(run.shard(shard)) for shard in (1, 2, 3))
+        assert run_parts([(str(run.path), [0, 1, 2, 3])]) == sum(len(run.shard(shard)) for shard in (1, 2, 3))
     monkeypatch.setenv("SLURM_PROCID", "0")
-    assert run_shards(str(run.path), [0, 1, 2, 3]) == len(run.shard(0))
+    assert run_parts([(str(run.path), [0, 1, 2, 3])]) == len(run.shard(0))
     assert finished_ids(run) == planned_ids(run)
 
 

@@ -24,7 +24,7 @@ from jobs.submission import submit
 from jobs.work import neighbors, node_share, side_by_side
 from jobs.work.run_part import RunPart
 from jobs.work.side_by_side import WorkersFailed, run_share, run_side_by_side
-from jobs.work.worker import OutOfTimeError, run_shards
+from jobs.work.worker import OutOfTimeError, run_parts
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import finished_ids, plan, planned_ids, texts, wait_for_steps
 from tests.slurm.ledger import Witness
@@ -83,7 +83,7 @@ def test_workers_side_by_side_run_every_sample_once_each_on_its_own_cards(
     run, alone = plan(tmp_path / "together", shards=4), plan(tmp_path / "alone", shards=4)
     another = plan(tmp_path / "together", shards=2, drafts=3)
     run_side_by_side([(str(run.path), [0, 1, 2, 3]), (str(another.path), [0, 1])], 2)
-    run_shards(str(alone.path), [0, 1, 2, 3])
+    run_parts([(str(alone.path), [0, 1, 2, 3])])
     assert finished_ids(run) == planned_ids(run)
     assert finished_ids(another) == planned_ids(another)
     assert texts(run) == texts(alone)
@@ -112,7 +112,7 @@ def test_what_a_killed_worker_leaves_is_finished_by_a_neighbor_that_had_nothing_
     run_side_by_side([(str(run.path), [0, 1])], 2)
     killer.join()
     monkeypatch.delenv(SCRIPTED_SECONDS)
-    run_shards(str(undisturbed.path), [0, 1])
+    run_parts([(str(undisturbed.path), [0, 1])])
     compact(run)
     assert Counter(finished_ids(run)) == Counter(planned_ids(run))
     assert texts(run) == texts(undisturbed)
@@ -140,7 +140,7 @@ def test_a_signal_reaches_every_worker_once_however_often_it_is_sent(
     running = psutil.process_iter(["cmdline"])  # whose command is None where it is a zombie
     assert not [p for p in running if str(run.path) in " ".join(p.info["cmdline"] or ())]
     monkeypatch.delenv(SCRIPTED_SECONDS)
-    run_shards(str(run.path), [0, 1])
+    run_parts([(str(run.path), [0, 1])])
     compact(run)
     assert Counter(finished_ids(run)) == Counter(planned_ids(run))
 
@@ -174,9 +174,11 @@ def test_tasks_that_slurm_starts_for_one_job_divide_its_shards(tmp_path: Path, m
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     for number in ("0", "1"):
         monkeypatch.setenv("SLURM_PROCID", number)
-        assert run_shards(str(run.path), [0, 1, 2, 3]) == sum(len(run.shard(s)) for s in (int(number), int(number) + 2))
+        assert run_parts([(str(run.path), [0, 1, 2, 3])]) == sum(
+            len(run.shard(s)) for s in (int(number), int(number) + 2)
+        )
     monkeypatch.setenv("SLURM_PROCID", "1")
-    assert run_shards(str(run.path), [0]) == 0, "there are more tasks than shards"
+    assert run_parts([(str(run.path), [0])]) == 0, "there are more tasks than shards"
     assert finished_ids(run) == planned_ids(run)
 
 
@@ -221,9 +223,9 @@ def test_a_worker_finds_what_another_number_of_workers_has_finished(tmp_path: Pa
     submissions.record(run, Submission(0, "job", [[0, 1, 2, 3]], time.time(), workers_per_task=2))
     assert submissions.read(run)[0].first_shards([3]) == {0, 1, 2, 3}
     for worker in ([0, 2], [1, 3]):
-        run_shards(str(run.path), worker)
-    assert run_shards(str(run.path), [3]) == 0
-    assert run_shards(str(run.path), [2]) == 0
+        run_parts([(str(run.path), worker)])
+    assert run_parts([(str(run.path), [3])]) == 0
+    assert run_parts([(str(run.path), [2])]) == 0
 
 
 def test_the_first_shards_are_those_of_the_tasks_that_are_named() -> None:

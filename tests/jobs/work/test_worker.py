@@ -24,7 +24,7 @@ from jobs.run import trace_files
 from jobs.run.shards import assign_to_shards
 from jobs.run.state import compact, read_state
 from jobs.work import attempt as attempts
-from jobs.work.worker import ShardBusyError, run_shard, run_shards
+from jobs.work.worker import ShardBusyError, run_parts, run_shard
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
 
@@ -59,8 +59,8 @@ def test_the_number_of_shards_may_change_between_attempts(tmp_path: Path) -> Non
 
 def test_what_a_worker_with_several_shards_has_finished_is_found_by_one_with_the_last_of_them(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=2)  # by hand: no submission says that both were one worker's
-    assert run_shards(str(run.path), [0, 1]) == len(planned_ids(run))
-    assert run_shards(str(run.path), [1]) == 0
+    assert run_parts([(str(run.path), [0, 1])]) == len(planned_ids(run))
+    assert run_parts([(str(run.path), [1])]) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
