@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Collection, Container, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,9 @@ from harness.weights import adapter, models
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer
 
-_MARKS: Mapping[Status, tuple[str, str]] = {
-    "ok": ("ok", "green"),
-    "warning": ("warning", "yellow"),
-    "failure": ("FAILURE", "bold red"),
-}
+_MARKS: Mapping[Status, str] = {
+    "ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failure": "[bold red]FAILURE[/]"
+}  # fmt: skip
 _WIDTH_OF_A_FILE = 160
 _COMMON = {"method", "dataset", "draft", "target", "config", "profile"}
 _EXAMPLES = """\b
@@ -71,6 +70,10 @@ def main(
 
     With --engines, of which --draft, --target and --engine say the models, real engines start and answer.
     """
+    from harness.checks.every import checks
+    from jobs.slurm.checks import check_slurm
+    from jobs.submission.on_node import ask_node
+
     assert isinstance(context.command, LaunchCommand)
     flags = context.command.flags_of(context)
     try:
@@ -81,10 +84,12 @@ def main(
         question = question_of(launch, on_node=on_node)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    here = _look(question)
-    node = _ask_node(question, wait, quiet=as_json) if on_node else None
+    here = checks(question, {"slurm": lambda: check_slurm(question)})
+    say = partial(click.echo, err=True)
+    node = ask_node(question, wait, (lambda _: None) if as_json else say) if on_node else None
     if as_json:
-        print(_as_json(here, node))
+        tables = {"here": {"hostname": socket.gethostname(), "checks": [asdict(check) for check in here]}}
+        print(json.dumps(tables | ({"node": asdict(node)} if node else {}), indent=2))
     else:
         _print(here, node)
     every_check = [*here, *(node.checks if node else ())]
@@ -133,10 +138,12 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     served.addresses(launch, roles)
     prompts, sbatch = prompt_file.load(launch.prompts).stored if launch.prompts else None, sbatch_options(launch)
     data_dir = str(launch.data_dir.absolute()) if launch.data_dir else None
-    named = launch.target.adapter
+    named, dataset = launch.target.adapter, launch.dataset
+    if dataset is not None and own_problems.is_own(dataset) and not dataset.startswith(own_problems.HUB):
+        dataset = str(Path(dataset).absolute())  # as a node needs it
     launch = launch.changed(
         output=launch.output.absolute(),
-        dataset=_absolute_dataset(launch.dataset),
+        dataset=dataset,
         data_dir=None,
         spec_model=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
         target=replace(launch.target, adapter=adapter.read(named).path if named else None),
@@ -175,12 +182,6 @@ def _absolute_folder(name: str) -> str:
     return name if folder is None else str(folder.absolute())
 
 
-def _absolute_dataset(dataset: str | None) -> str | None:
-    """A dataset's file as an absolute path, as a node needs it; any other name as it is."""
-    is_file = dataset is not None and own_problems.is_own(dataset) and not dataset.startswith(own_problems.HUB)
-    return str(Path(dataset).absolute()) if dataset is not None and is_file else dataset
-
-
 def _absolute(name: str, further_names: Container[str] = ()) -> str:
     """A folder as an absolute path, any other name as it is. Raises ValueError for one that is no model's name.
 
@@ -192,60 +193,25 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
     return _absolute_folder(name)
 
 
-def _look(question: Question) -> list[Check]:
-    from harness.checks.every import checks
-    from jobs.slurm.checks import check_slurm
-
-    return checks(question, {"slurm": lambda: check_slurm(question)})
-
-
-def _ask_node(question: Question, wait_seconds: float, *, quiet: bool) -> NodeAnswer:
-    from jobs.submission.on_node import ask_node
-
-    return ask_node(question, wait_seconds, lambda text: None if quiet else click.echo(text, err=True))
-
-
-def _as_json(here: list[Check], node: NodeAnswer | None) -> str:
-    tables: dict[str, Any] = {"here": {"hostname": socket.gethostname(), "checks": [asdict(check) for check in here]}}
-    if node is not None:
-        tables["node"] = asdict(node)
-    return json.dumps(tables, indent=2)
-
-
 def _print(here: list[Check], node: NodeAnswer | None) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_OF_A_FILE)
+        console.width = _WIDTH_OF_A_FILE
     table = Table("check", socket.gethostname(), *([node.hostname] if node else ()), show_lines=node is not None)
-    columns = [_by_subject(checks) for checks in (here, *((node.checks,) if node else ()))]
-    for subject in dict.fromkeys(subject for column in columns for subject in column):
-        table.add_row(subject, *(_cell(column.get(subject, [])) for column in columns))
+    columns = [here, *([node.checks] if node else ())]
+    every_check = [check for column in columns for check in column]
+    for subject in dict.fromkeys(check.subject for check in every_check):
+        found = [[check for check in column if check.subject == subject] for column in columns]
+        table.add_row(subject, *("\n".join(f"{_MARKS[c.status]}  {escape(c.text)}" for c in cell) for cell in found))
     console.print(table)
-    every_check = [*here, *(node.checks if node else ())]
     counts = {status: sum(check.status == status for check in every_check) for status in _MARKS}
     warnings, failures = counted(counts["warning"], "warning"), counted(counts["failure"], "failure")
     console.print(f"{counts['ok']} ok, {warnings}, {failures}")
     console.print("python -m harness.doctor --engines tests this machine with real engines.")
-
-
-def _by_subject(checks: list[Check]) -> dict[str, list[Check]]:
-    column: dict[str, list[Check]] = {}
-    for check in checks:
-        column.setdefault(check.subject, []).append(check)
-    return column
-
-
-def _cell(checks: list[Check]) -> Any:
-    from rich.text import Text
-
-    cell = Text()
-    for number, check in enumerate(checks):
-        mark, style = _MARKS[check.status]
-        cell.append("\n" if number else "").append(f"{mark}  ", style=style).append(check.text)
-    return cell
 
 
 if __name__ == "__main__":

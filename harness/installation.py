@@ -65,18 +65,6 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
         _install_for_cpu(extras)
 
 
-def missing_library() -> str | None:
-    """Return which system library vLLM's build for CPUs is missing and how to install it; None if it is there."""
-    try:
-        ctypes.CDLL(_NUMA)
-    except OSError:
-        return (
-            f"the system library {_NUMA} is missing, which vLLM's build for CPUs needs: apt install libnuma1 (Debian, "
-            "Ubuntu) or dnf install numactl-libs (Fedora, Red Hat)"
-        )
-    return None
-
-
 def _usual_engine() -> Engine:
     """Return the build that is installed, so that one chosen for another machine stays; else this machine's."""
     builds: list[Engine] = [engine for engine, name in _BUILDS.items() if environment.installed_version(name)]
@@ -91,10 +79,7 @@ def _usual_engine() -> Engine:
 
 def _for_driver(named: str | None) -> list[str]:
     """Return the requirement on vLLM that a driver makes, and say which build it is. Raises InstallationFailed."""
-    cards = gpus.node_gpus()
-    driver = named or next((card.driver for card in cards if card.vendor == "nvidia" and card.driver), None)
-    if any(card.vendor == "amd" for card in cards) and named is None:
-        raise InstallationFailed("PyPI has vLLM for CUDA alone: install vLLM for ROCm as its documentation says")
+    driver = named or next((card.driver for card in gpus.node_gpus() if card.driver), None)
     if driver is None:
         _say("no driver is visible here; say that of the nodes to be sure: make venv ENGINE=gpu DRIVER=580.65")
         return []
@@ -123,8 +108,13 @@ def _remove_unfit(engine: Engine) -> None:
 def _install_for_cpu(extras: Sequence[str]) -> None:
     project = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]
     [requirement] = project["optional-dependencies"]["cpu"]
-    if missing := missing_library():
-        raise InstallationFailed(missing)  # before gigabytes are downloaded for an engine that could not start
+    try:  # before gigabytes are downloaded for an engine that could not start
+        ctypes.CDLL(_NUMA)
+    except OSError as error:
+        raise InstallationFailed(
+            f"the system library {_NUMA} is missing, which vLLM's build for CPUs needs: apt install libnuma1 (Debian, "
+            "Ubuntu) or dnf install numactl-libs (Fedora, Red Hat)"
+        ) from error
     _say(f"installing {requirement}, then torch and everything else: takes minutes without further output")
     _pip([*_INSTALL, "--no-deps", requirement])
     importlib.invalidate_caches()
@@ -197,29 +187,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m harness.installation", description="Install this checkout and vLLM into this environment."
     )
-    parser.add_argument(
-        "--engine",
-        choices=("cpu", "gpu"),
-        help="vLLM's build  [default: as installed, else gpu if one is visible]",
-    )
-    parser.add_argument(
-        "--driver",
-        type=_driver,
-        metavar="VERSION",
-        help="NVIDIA driver of the nodes, such as 580.65; implies --engine gpu  [default: this machine's]",
-    )
-    parser.add_argument("--extra", action="append", dest="extras", help="an extra of pyproject.toml  [default: dev]")
-    parser.add_argument(
-        "--version", action="version", version=environment.version_line(), help="print the version and exit"
-    )
+    add = parser.add_argument
+    add("--engine", choices=("cpu", "gpu"), help="vLLM's build  [default: as installed, else gpu if one is visible]")
+    driver = "NVIDIA driver of the nodes, such as 580.65; implies --engine gpu  [default: this machine's]"
+    add("--driver", type=_driver, metavar="VERSION", help=driver)
+    add("--extra", action="append", dest="extras", help="an extra of pyproject.toml  [default: dev]")
+    add("--version", action="version", version=environment.version_line(), help="print the version and exit")
     chosen = parser.parse_args(arguments)
     if chosen.driver and chosen.engine == "cpu":
         parser.error("--driver is for --engine gpu: the build for CPUs needs none")
     if not _PYPROJECT.is_file():
-        parser.error(
-            "this is not a checkout; beside an installed package, add the engine with pip: "
-            "pip install 'speculative-reasoning-harness[gpu]'"
-        )
+        parser.error("this is not a checkout; instead: pip install 'speculative-reasoning-harness[gpu]'")
     try:
         install(chosen.engine or ("gpu" if chosen.driver else _usual_engine()), chosen.extras or ["dev"], chosen.driver)
     except InstallationFailed as failed:

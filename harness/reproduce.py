@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from harness.cli.command import FurtherOption
+from harness.settings.declaration import flag
 from harness.settings.method_options import LaunchCommand
 
 if TYPE_CHECKING:
@@ -39,11 +40,8 @@ Examples:
   python -m harness.reproduce my-suite.toml --table -o table.tex
 """
 _FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
-    ".md": "markdown",
-    ".tex": "latex",
-    ".csv": "csv",
-    ".txt": "table",
-}
+    ".md": "markdown", ".tex": "latex", ".csv": "csv", ".txt": "table"
+}  # fmt: skip
 
 
 _further = functools.partial(click.option, cls=FurtherOption)
@@ -52,11 +50,7 @@ _further = functools.partial(click.option, cls=FurtherOption)
 @click.command(cls=LaunchCommand, without=_SUITE_DECIDES, common=_COMMON, help_without_arguments=True, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="Print the suites, and exit.")
-@click.option(
-    "--costs",
-    is_flag=True,
-    help="Print the GPU-hours of every suite, as planned and with every sample alone, and exit.",
-)
+@click.option("--costs", is_flag=True, help="Print the GPU-hours of every suite, also of every sample alone, and exit.")
 @click.option("--dry-run", is_flag=True, help="Print what would be run and what it would take, and exit.")
 @click.option("--table", "only_table", is_flag=True, help="Run nothing; print the table from the warehouse.")
 @click.option(
@@ -65,12 +59,7 @@ _further = functools.partial(click.option, cls=FurtherOption)
     help="The first problems of each dataset and samples of each, e.g. 30x2; `paper` is the paper's.  [default: paper]",
 )
 @click.option("--column", "columns", multiple=True, help="Only this column (dataset), e.g. gsm8k; may be repeated.")
-@_further(
-    "--every-sample-alone",
-    is_flag=True,
-    help="Published table: run every sample alone for its latencies, instead of all in full batches and "
-    "a sample of them alone.",
-)
+@_further("--every-sample-alone", is_flag=True, help="Published table: run every sample alone for its latencies.")
 @_further("--aligned", help="SCoT's aligned draft (see harness.train align), for the rows that need it.")
 @_further(
     "-o",
@@ -94,11 +83,7 @@ _further = functools.partial(click.option, cls=FurtherOption)
     "latency, speed-up, and with latency-sample the two at one; all of a published table]",
 )
 @_further("--no-intervals", is_flag=True, help="Leave out the 95 % intervals; CSV always has them.")
-@_further(
-    "--database",
-    type=click.Path(path_type=Path),
-    help="Database to load and read.  [default: beside the run folders]",
-)
+@_further("--database", type=click.Path(path_type=Path), help="Database to use.  [default: beside the run folders]")
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> None:
     """Run a suite and print its table, ours beside the published values.
@@ -188,9 +173,7 @@ def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
 
     for name in ("latency_sample", "concurrency"):
         if values["every_sample_alone"] and typed.get(name, 1) != 1:
-            raise click.UsageError(
-                f"--every-sample-alone has one sample in flight: leave out --{name.replace('_', '-')}"
-            )
+            raise click.UsageError(f"--every-sample-alone has one sample in flight: leave out {flag(name)}")
     max_gpu_hours = typed.pop("max_gpu_hours", None)
     reproduce_published(
         Reproduction(

@@ -11,7 +11,7 @@ Each launches the run that generates its data (everything after `--` is passed t
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,6 @@ from harness.training.hyperparameters import Task
 from harness.weights import models
 
 if TYPE_CHECKING:
-    from harness.training.contamination import Checked
     from harness.training.tuning import Base
     from jobs.run.folder import RunFolder
     from jobs.run.spec import ModelSpec, RunSpec
@@ -62,27 +61,26 @@ select = _command(
 
 
 def _align(request: TrainingRequest) -> None:
-    draft = request.draft or models.default_pair("scot", environment.accelerator()).draft
+    draft = request.draft or models.default_pair("scot", environment.accelerator())["draft"]
     base = _base(models.resolve(draft))
     run = _data_run(request)
     if run is None:
         return
-    data = _checked_data(request, run)
+    spec, target, source = _checked_data(request, run)
     from harness.training.session import Session
     from harness.training.training_examples import alignment_examples, chain_loss
     from harness.weights.tokenizer import HFTokenizer
     from jobs.finished.training_data import target_chains
 
-    target, settings = data.target, request.settings
+    settings = request.settings
     tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(target.path, target.revision)
     problems = {problem.id: problem for problem in run.problems()}
-    examples = alignment_examples(target_chains(run), problems, *tokenizers, settings.max_tokens, data.spec.wording)
-    _print_comparison(data.comparison)
-    Session("align", request.output, base, settings, chain_loss).run(examples, data.source, click.echo)
+    examples = alignment_examples(target_chains(run), problems, *tokenizers, settings.max_tokens, spec.wording)
+    Session("align", request.output, base, settings, chain_loss).run(examples, source, click.echo)
     click.echo(f"Aligned draft: {request.output}. Next:")
     click.echo(
         f"  python -m harness.train select --draft {request.output} --target {target.path} "
-        f"--dataset {data.spec.dataset} --output FOLDER"
+        f"--dataset {spec.dataset} --output FOLDER"
     )
 
 
@@ -90,10 +88,10 @@ def _select(request: TrainingRequest) -> None:
     run = _data_run(request)
     if run is None:
         return
-    data = _checked_data(request, run)
-    assert data.spec.draft is not None
-    base = _base(models.resolve(data.target.path, data.target.revision))
-    if base.fingerprint != data.target.fingerprint:
+    spec, target, source = _checked_data(request, run)
+    assert spec.draft is not None
+    base = _base(models.resolve(target.path, target.revision))
+    if base.fingerprint != target.fingerprint:
         raise ValueError(f"{base.path} is no longer the target that {run.path.name} ran with")
     from grading import grader_version
     from harness.training.session import Session
@@ -106,15 +104,14 @@ def _select(request: TrainingRequest) -> None:
     settings = request.settings
     problems = {problem.id: problem for problem in run.problems()}
     tokenizer = HFTokenizer(base.path, base.revision)
-    offers, wording = graded_drafts(run, grader_version()), data.spec.wording
-    examples = selection_examples(offers, problems, tokenizer, settings.max_tokens, wording)
-    _print_comparison(data.comparison)
+    offers = graded_drafts(run, grader_version())
+    examples = selection_examples(offers, problems, tokenizer, settings.max_tokens, spec.wording)
     session = Session("select", request.output, base, settings, LOSSES[settings.label_loss])
-    session.run(examples, {**data.source, "grader_version": grader_version()}, click.echo)
+    session.run(examples, {**source, "grader_version": grader_version()}, click.echo)
     click.echo(f"Selection adapter: {request.output}. Next:")
-    benchmark = data.spec.dataset.removesuffix("-train").removesuffix("-scot")
+    benchmark = spec.dataset.removesuffix("-train").removesuffix("-scot")
     click.echo(
-        f"  python -m harness.launch --method scot --draft {data.spec.draft.path} --target {base.path} "
+        f"  python -m harness.launch --method scot --draft {spec.draft.path} --target {base.path} "
         f"--target.adapter {request.output} --dataset {benchmark}"
     )
 
@@ -164,20 +161,11 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     return run
 
 
-@dataclass(frozen=True)
-class _Data:
-    """A run as the source of training data."""
+def _checked_data(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, ModelSpec, dict[str, Any]]:
+    """Return the run's specification, its target, and what the manifest of the training says of it.
 
-    spec: RunSpec
-    target: ModelSpec
-    source: dict[str, Any]
-    """Description of the run in the manifest of the training."""
-    comparison: Checked
-    """The result of the comparison with the benchmarks' questions."""
-
-
-def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
-    """Check that the run is training data; raises ValueError if not."""
+    Raises ValueError where it is no training data.
+    """
     from harness.training import contamination
     from jobs.finished.training_data import check
     from jobs.run.state import compact
@@ -196,16 +184,13 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
         "not_compared_with": comparison.missing_benchmarks,
         "test_questions": dict(comparison.accepted),
     }
-    return _Data(spec, spec.target, source, comparison)
-
-
-def _print_comparison(comparison: Checked) -> None:
     for name, number in comparison.accepted.items():
         click.echo(f"WARNING: {number} training problems are test questions of {name}; no result on these is one.")
     others = [name for name in comparison.compared if name not in comparison.accepted]
     click.echo(f"No training problem occurs in: {', '.join(others)}.")
     if comparison.missing_benchmarks:
         click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}, which were not found here.")
+    return spec, spec.target, source
 
 
 def _print_plan(request: TrainingRequest, data: str) -> None:

@@ -157,15 +157,11 @@ async def check_start(machine: Machine) -> list[Measured]:
     """Start both engines beside each other."""
     async with _opened(machine) as engines:
         found = [Measured("engines", len(engines), "", "=", 2)]
-        if not machine.can.has_processes:
-            return found
-        for role, engine in engines.items():
-            found.append(Measured(f"KV tokens, {role}", engine.kv_tokens, "", ">=", engine.context_tokens))
-        processes = engine_processes(os.getpid())
-        return [
-            *found,
-            Measured("processes", len(processes), "", ">=", 2),
-        ]
+        if machine.can.has_processes:
+            for role, engine in engines.items():
+                found.append(Measured(f"KV tokens, {role}", engine.kv_tokens, "", ">=", engine.context_tokens))
+            found.append(Measured("processes", len(engine_processes(os.getpid())), "", ">=", 2))
+        return found
 
 
 def engine_processes(worker: int) -> list[psutil.Process]:
@@ -222,8 +218,8 @@ async def check_calls(machine: Machine) -> list[Measured]:
             purpose = name.partition(" (")[0]
             if not any(c.purpose == purpose and c.output_tokens and c.end_seconds > 0 for c in trace.calls):
                 unanswered.append(name)
-    answered = Measured("answered", len(ACTS) - len(unanswered), f"of {len(ACTS)}", "=", len(ACTS))
-    return [answered, Measured("unanswered", "; ".join(unanswered))] if unanswered else [answered]
+    found = [Measured("answered", len(ACTS) - len(unanswered), f"of {len(ACTS)}", "=", len(ACTS))]
+    return [*found, Measured("unanswered", "; ".join(unanswered))] if unanswered else found
 
 
 async def check_verdicts(machine: Machine, *, in_float32: bool = False) -> list[Measured]:

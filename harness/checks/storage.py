@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 from harness.checks.finding import Check, Question, failure, ok, probe, warning
@@ -19,9 +20,8 @@ _MIN_BYTES, _FEW_BYTES = 100 << 20, 5 << 30
 _SLOW_SYNC_SECONDS = 0.5
 """Longest fsync without a warning: journals are synced once a second."""
 _LOCK_SECONDS = 30.0
-_LOCAL_FILESYSTEMS = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs"}
 _MEMORY_FILESYSTEMS = {"tmpfs", "ramfs"}
-_MOUNTS = Path("/proc/self/mountinfo")
+_LOCAL_FILESYSTEMS = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", *_MEMORY_FILESYSTEMS}
 _LOCAL_LOCKS = {
     "nfs": ("nolock", "local_lock=all", "local_lock=flock"),
     "nfs4": ("local_lock=all", "local_lock=flock"),
@@ -32,7 +32,6 @@ ONE_NODE = (
     "file locks hold on one node only here (mount option {}): two nodes could run the same shard, which wastes work "
     "and counts nothing twice; mount it without that option, or give another --output"
 )
-_KEPT_OUT = "{} is a group's, whose members could not resume what you launch: set umask 002"
 _STATUS = Path("/proc/self/status")
 _TRY_LOCK = """
 import json, sys
@@ -57,7 +56,10 @@ def check_storage(question: Question) -> Iterator[Check]:
     try:
         kind, point, _ = filesystem(folder)
         yield ok("output", f"{output}{'' if folder == output else ', will be created'}, on {kind} at {point}")
-        yield from _visibility(folder, question)
+        if kind in _MEMORY_FILESYSTEMS:
+            yield warning("output filesystem", f"{kind} is lost when this machine restarts: give another --output")
+        elif question.cluster == "slurm" and kind in _LOCAL_FILESYSTEMS and not question.on_node:
+            yield warning("output filesystem", f"{kind} is usually local, and nodes must see it: check with --on-node")
         yield _durable(trial)
         yield _locks(trial)
         if text := keeps_group_out(output):
@@ -68,16 +70,13 @@ def check_storage(question: Question) -> Iterator[Check]:
 
 
 def filesystem(folder: Path) -> tuple[str, str, list[str]]:
-    """Return type, mount point and options of the filesystem of a folder; the type is `unknown` without /proc."""
-    best, kind, options = Path("/"), "unknown", list[str]()
-    if _MOUNTS.is_file():
-        for line in _MOUNTS.read_text().splitlines():
-            before, _, after = line.partition(" - ")
-            point = Path(before.split()[4].encode().decode("unicode_escape"))
-            if folder.resolve().is_relative_to(point) and len(point.parts) >= len(best.parts):
-                best, kind = point, after.split()[0]
-                options = f"{before.split()[5]},{after.split()[2]}".split(",")
-    return kind, str(best), options
+    """Return type, mount point and options of the filesystem of a folder; the type may be `unknown`."""
+    resolved = folder.resolve()
+    mounts = [m for m in psutil.disk_partitions(all=True) if resolved.is_relative_to(m.mountpoint)]
+    if not mounts:
+        return "unknown", "/", []
+    nearest = max(reversed(mounts), key=lambda mount: len(mount.mountpoint))  # the last one hides those below it
+    return nearest.fstype, nearest.mountpoint, nearest.opts.split(",")
 
 
 def is_shared(folder: Path) -> bool:
@@ -102,14 +101,6 @@ def _nearest_existing(output: Path) -> Path:
     return next(folder for folder in (output, *output.parents) if folder.exists())
 
 
-def _visibility(folder: Path, question: Question) -> Iterator[Check]:
-    kind, _, _ = filesystem(folder)
-    if kind in _MEMORY_FILESYSTEMS:
-        yield warning("output filesystem", f"{kind} is lost when this machine restarts: give another --output")
-    elif question.cluster == "slurm" and kind in _LOCAL_FILESYSTEMS and not question.on_node:
-        yield warning("output filesystem", f"{kind} is usually local, and nodes must see it: check with --on-node")
-
-
 def _durable(trial: Path) -> Check:
     try:
         started = time.monotonic()
@@ -122,17 +113,12 @@ def _durable(trial: Path) -> Check:
     except OSError as problem:
         return failure("writing", f"write, fsync or rename fails ({problem.strerror}): give another --output")
     if seconds > _SLOW_SYNC_SECONDS:
-        return warning(
-            "writing", f"fsync took {seconds:.1f} s, and journals are synced once a second: give a faster --output"
-        )
+        return warning("writing", f"fsync took {seconds:.1f} s, and journals need one a second: give a faster --output")
     return ok("writing", f"write, fsync and rename work, fsync in {seconds * 1000:.0f} ms")
 
 
 def _locks(trial: Path) -> Check:
-    remedy = (
-        "two workers could run the same shard: mount it with locks (NFS: without nolock; Lustre: flock) or give "
-        "another --output"
-    )
+    remedy = "two workers could run the same shard: mount it with locks (NFS: without nolock; Lustre: flock)"
     try:
         # Without flock, filelock uses a file's existence as the lock, and a killed worker would leave it locked.
         with (trial / "flock").open("wb") as file:
@@ -162,10 +148,9 @@ def keeps_group_out(output: Path) -> str:
         return ""
     umask = next((line.split()[1] for line in status.splitlines() if line.startswith("Umask:")), "0")
     shared = stat.S_ISGID | stat.S_IWGRP  # new files belong to the group, whose members may create some
-    is_of_group = folder.stat().st_mode & shared == shared
-    if not is_of_group or not int(umask, 8) & stat.S_IWGRP or _has_default_acl(folder):
+    if folder.stat().st_mode & shared != shared or not int(umask, 8) & stat.S_IWGRP or _has_default_acl(folder):
         return ""
-    return _KEPT_OUT.format(folder)
+    return f"{folder} is a group's, whose members could not resume what you launch: set umask 002"
 
 
 def _has_default_acl(folder: Path) -> bool:

@@ -6,9 +6,9 @@ Hyper-parameters, which are fields of the methods, are in `harness.settings.meth
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 import annotated_types
 import click
@@ -30,7 +30,6 @@ HEADINGS: Mapping[Group, str] = {
     "output": "Output",
 }
 """The headings of `--help-all`, in order."""
-Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 class LaunchOption(click.Option):
@@ -76,31 +75,24 @@ class LaunchOption(click.Option):
 def launch_options() -> list[LaunchOption]:
     """Return one option for each flag of a launch but the hyper-parameters."""
     own = settings_of(Launch)
-    options = [_option([flag(name), name], setting, brief=setting.flag.brief) for name, setting in own.items()]
-    options += [_option_of_role(one) for one in ROLE_SETTINGS.values()]
-    options.append(
-        LaunchOption(
-            ["--config"],
-            group="run",
-            brief="TOML file of flags without their dashes; flags win over it.",
-            type=click.Path(exists=True, path_type=Path),
-            help="TOML file of flags without their dashes; flags on the command line take precedence.",
-        )
-    )
-    options.append(
+    text = "TOML file of flags without their dashes; flags win over it."
+    path = click.Path(exists=True, path_type=Path)
+    return [
+        *(_option([flag(name), name], setting) for name, setting in own.items()),
+        *(_option([one.spelled, one.name], one.setting, one) for one in ROLE_SETTINGS.values()),
+        LaunchOption(["--config"], group="run", brief=text, type=path, help=text),
         LaunchOption(
             ["--parameter"],
             group="method",
             multiple=True,
             metavar="NAME=VALUE",
             help="Set a hyper-parameter of the method, also one that is called like another flag; may be repeated.",
-        )
-    )
-    options += [
-        LaunchOption([flag(name), name], group="cluster", help=f"Slurm: {SBATCH[word]}")
-        for name, word in SBATCH_NAMES.items()
+        ),
+        *(
+            LaunchOption([flag(name), name], group="cluster", help=f"Slurm: {SBATCH[word]}")
+            for name, word in SBATCH_NAMES.items()
+        ),
     ]
-    return options
 
 
 def typed_flags(context: click.Context) -> dict[str, Any]:
@@ -109,49 +101,30 @@ def typed_flags(context: click.Context) -> dict[str, Any]:
     return {name: value for name, value in context.params.items() if context.get_parameter_source(name) in typed}
 
 
-def _option_of_role(one: RoleSetting) -> LaunchOption:
-    text = one.setting.flag.help.format(role=one.role) + _shown_default(one.setting)
-    if one.role == "reward" and one.setting.name == "model":
-        text = (
-            "The reward model, for methods that rate steps with one: a causal language model that answers the reward "
-            "question of the prompts with one of two tokens; named like the others."
-        )
-    brief = one.setting.flag.brief if one.role != "reward" else None
-    return _option([one.spelled, one.name], one.setting, text, one.aliases, brief and brief.format(role=one.role))
-
-
-def _option(
-    names: list[str],
-    setting: Setting,
-    text: str | None = None,
-    aliases: Sequence[str] = (),
-    brief: str | None = None,
-) -> LaunchOption:
+def _option(names: list[str], setting: Setting, of_role: RoleSetting | None = None) -> LaunchOption:
+    """Return the option of a setting; `of_role`: where it is one of a model's."""
     declared = setting.flag
-    settings: dict[str, Any] = {"help": text or declared.help + _shown_default(setting)}
+    text = declared.help.format(role=of_role.role) if of_role else declared.help
+    default = setting.default if declared.default is None else declared.default
+    is_common = declared.is_common and not (of_role and of_role.role == "reward")
+    settings: dict[str, Any] = {"help": text}
+    if default is not None and default is not False and default != ():
+        settings["help"] += f"  [default: {default}]"
     if setting.type is bool and setting.is_optional:
         names = [f"{names[0]}/--no-{names[0].removeprefix('--')}", *names[1:]]
         settings["default"] = None
     elif setting.type is bool:
         settings["is_flag"] = True
     else:
-        settings |= {"type": _click_type(setting), "multiple": setting.is_repeated}
-        settings |= {"metavar": declared.metavar} if declared.metavar else {}
+        settings |= {"type": _click_type(setting), "multiple": setting.is_repeated, "metavar": declared.metavar}
     return LaunchOption(
         names,
         group=declared.group,
-        brief=brief,
-        aliases=aliases,
-        shell_complete=COMPLETIONS.get(names[-1]),
+        brief=text if is_common else None,
+        aliases=of_role.aliases if of_role else (),
+        shell_complete=_offered if names[-1] in {"method", "dataset", "draft", "target"} else None,
         **settings,
     )
-
-
-def _shown_default(setting: Setting) -> str:
-    if setting.flag.default is not None:
-        return f"  [default: {setting.flag.default}]"
-    default = setting.default
-    return "" if default is None or default is False or default == () else f"  [default: {default}]"
 
 
 def literal_choices(hint: Any) -> tuple[str, ...]:
@@ -187,33 +160,16 @@ def _click_type(setting: Setting) -> Any:
     return setting.type
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
-    found = [CompletionItem(name) for name in sorted(set(names)) if name.startswith(incomplete)]
-    return [*found, CompletionItem(incomplete, type="file")]
-
-
-def _methods(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _offered(_: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return what the shell offers; imported is what it needs when the shell asks."""
     from harness.methods import METHODS, plugins
-
-    return _beginning(incomplete, (*METHODS, *(plugin.name for plugin in plugins.all_registered())))
-
-
-def _datasets(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from harness.problems.benchmarks import DATASETS
-
-    return _beginning(incomplete, DATASETS)
-
-
-def _models(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from harness.weights import models
 
-    return _beginning(incomplete, (*models.BUNDLED, *(model.name for model in models.MODELS.values())))
-
-
-COMPLETIONS: Final[Mapping[str, Completion]] = {
-    "method": _methods,
-    "dataset": _datasets,
-    "draft": _models,
-    "target": _models,
-}
-"""What the shell offers, by the name of the flag; what it imports is imported when the shell asks."""
+    names: dict[str | None, Iterable[str]] = {
+        "method": (*METHODS, *(plugin.name for plugin in plugins.all_registered())),
+        "dataset": DATASETS,
+    }
+    offered = sorted(names.get(parameter.name, (*models.BUNDLED, *models.MODELS)))
+    found = [CompletionItem(name) for name in offered if name.startswith(incomplete)]
+    return [*found, CompletionItem(incomplete, type="file")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
@@ -46,8 +46,8 @@ class Flag:
     metavar: str | None = None
     default: str | None = None
     """The default in words, where the value alone does not say it."""
-    brief: str | None = None
-    """What `--help` says of it, one of the flags that most people use; None: only `--help-all` lists it."""
+    is_common: bool = False
+    """Whether `--help` lists it, as most people use it; otherwise only `--help-all` does."""
     roles: tuple[Role, ...] = ROLES
     """The models that have it, of a model's setting."""
     alias: str | None = None
@@ -88,12 +88,7 @@ class Setting:
     @property
     def is_repeated(self) -> bool:
         """Whether its flag may be repeated: it holds several words, or values by name."""
-        return get_origin(self.type) is tuple or self.is_table
-
-    @property
-    def is_table(self) -> bool:
-        """Whether it holds values by name, which a command line gives as words KEY=VALUE."""
-        return self.type is dict or get_origin(self.type) is dict
+        return get_origin(self.type) in (tuple, dict)
 
 
 @functools.cache
@@ -200,9 +195,6 @@ def in_one_line(error: ValidationError, spelled: Callable[[str, str], str]) -> s
     name = spelled(place[0], place[1]) if of_model else flag(place[0])
     given, message = first["input"], str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "literal_error":
-        message += did_you_mean(str(given), _choices(first["ctx"]["expected"]))
+        choices = first["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        message += did_you_mean(str(given), choices)
     return f"{name} {' '.join(map(str, given)) if isinstance(given, list | tuple) else given}: {message}"
-
-
-def _choices(expected: str) -> Iterable[str]:
-    return expected.replace("'", "").replace(" or ", ", ").split(", ")

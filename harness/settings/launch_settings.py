@@ -7,7 +7,7 @@ a launch is built.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
@@ -34,6 +34,7 @@ from harness.settings.declaration import (
 )
 from harness.settings.roles import (
     DOTTED_NAMES,
+    MOST_TOKENS,
     ROLE_SETTINGS,
     SAMPLING,
     DataType,
@@ -41,6 +42,7 @@ from harness.settings.roles import (
     flattened,
     nested,
     role_flag,
+    spelled,
 )
 
 if TYPE_CHECKING:
@@ -55,8 +57,7 @@ SBATCH: Mapping[str, str] = {
     "partition": "Partition.",
     "account": "Account to charge.",
     "qos": "Quality of service.",
-    "time": "Time limit of one job, in sbatch's format; a run that needs longer is requeued and resumes.  "
-    "[default: 4:00:00]",
+    "time": "Time limit of one job, as sbatch's; a longer run is requeued and resumes.  [default: 4:00:00]",
     "gpus-per-node": "GPUs per task, e.g. 4 or h100:4. A task has one worker unless --workers-per-task says more.",
     "gpu-memory": "Memory of one GPU, e.g. 80GB, where its type does not tell; for the plan only, not for sbatch.",
     "cpus-per-task": "CPU cores per task.",
@@ -71,18 +72,14 @@ SBATCH: Mapping[str, str] = {
 SBATCH_NAMES: Mapping[str, str] = {word.replace("-", "_"): word for word in SBATCH}
 
 _METHOD = Flag(
-    "run",
-    "Method: the algorithm over the draft and the target, built in or installed (--list methods), or a class of one's "
-    "own as FILE.py:CLASS or PACKAGE.MODULE:CLASS.",
-    metavar="NAME",
-    brief="The algorithm (--list methods), or FILE.py:CLASS.",
+    "run", "Method (--list methods), or a class: FILE.py:CLASS, PACKAGE.MODULE:CLASS.", metavar="NAME", is_common=True
 )
 _DATASET = Flag(
     "run",
     "Benchmark (--list datasets), a file of problems (.jsonl, .csv, .parquet, .toml), or "
     "hf:ORG/NAME[:CONFIG][@REVISION].",
     metavar="NAME",
-    brief="Benchmark (--list datasets), a file of problems, or hf:ORG/NAME.",
+    is_common=True,
 )
 
 
@@ -108,38 +105,17 @@ class PartialLaunch:
     split: Annotated[str | None, Flag("run", "Split of a dataset of the hub (hf:).", default="test")] = None
     columns: Annotated[
         tuple[str, ...],
-        Flag(
-            "run",
-            "Own dataset: columns of the problem's fields, e.g. problem=question,answer=final; may be repeated.",
-            metavar="FIELD=COLUMN",
-            read=_columns,
-        ),
+        Flag("run", "Own dataset: its columns, as answer=final; repeatable.", metavar="FIELD=COLUMN", read=_columns),
     ] = ()
-    preset: Annotated[
-        str | None,
-        Flag(
-            "run",
-            "Settings of a paper: models, sampling and hyper-parameters.",
-            brief="Settings of a paper (--list presets).",
-        ),
-    ] = None
-    samples: Annotated[int, Ge(1), Flag("run", "Samples per problem.", brief="Samples per problem.")] = 16
+    preset: Annotated[str | None, Flag("run", "Settings of a paper (--list presets).", is_common=True)] = None
+    samples: Annotated[int, Ge(1), Flag("run", "Samples per problem.", is_common=True)] = 16
     latency_sample: Annotated[
         int | None,
         Ge(1),
-        Flag(
-            "run",
-            "Time this many samples again, one at a time, after all have run in full batches. The latency of one "
-            "request at a time is estimated from them, without --concurrency 1.",
-            metavar="M",
-        ),
+        Flag("run", "Time M samples again, one at a time, for latencies without --concurrency 1.", metavar="M"),
     ] = None
     limit: Annotated[
-        int | None,
-        Ge(1),
-        Flag(
-            "run", "Run only the first N problems; the result is marked as limited.", brief="Only the first N problems."
-        ),
+        int | None, Ge(1), Flag("run", "Only the first N problems; the result is marked as limited.", is_common=True)
     ] = None
     problems: Annotated[str | None, Flag("run", "Run only these problems: numbers, ranges or ids, e.g. 3,7,10-15.")] = (
         None
@@ -167,61 +143,29 @@ class PartialLaunch:
     reward: ModelSettings = field(default_factory=ModelSettings)
     """Rates steps, for methods that have such a model."""
     temperature: Annotated[
-        float,
-        Ge(0),
-        Flag(
-            "sampling",
-            "Sampling temperature; 0 is greedy decoding.",
-            brief="Sampling temperature; 0 is greedy decoding.",
-            check=finite,
-        ),
+        float, Ge(0), Flag("sampling", "Sampling temperature; 0 is greedy decoding.", is_common=True, check=finite)
     ] = 0.6
     top_p: Annotated[float, Gt(0), Le(1), Flag("sampling", "Nucleus sampling threshold.")] = 0.95
-    top_k: Annotated[
-        int, Ge(0), Le(2**31 - 1), Flag("sampling", "Sample from so many of the most probable tokens; 0: all.")
-    ] = 0
+    top_k: Annotated[int, Ge(0), Le(MOST_TOKENS), Flag("sampling", "Sample from the N likeliest tokens; 0: all.")] = 0
     min_p: Annotated[
-        float,
-        Ge(0),
-        Le(1),
-        Flag("sampling", "Sample tokens with at least this share of the most probable one's probability; 0: all."),
+        float, Ge(0), Le(1), Flag("sampling", "Sample tokens at least this share as probable as the likeliest; 0: all.")
     ] = 0.0
     repetition_penalty: Annotated[
         float,
         Gt(0),
-        Flag(
-            "sampling",
-            "Make tokens of prompt and chain less likely, above 1; verdicts are not affected. 1: none.",
-            check=finite,
-        ),
+        Flag("sampling", "Above 1: tokens of prompt and chain become less likely, except in verdicts.", check=finite),
     ] = 1.0
     token_budget: Annotated[
-        int,
-        Ge(1),
-        Flag(
-            "sampling",
-            "Emitted tokens per sample, including the answer.",
-            brief="Tokens per sample, the answer included.",
-        ),
+        int, Ge(1), Flag("sampling", "Emitted tokens per sample, the answer included.", is_common=True)
     ] = 8192
 
     # The engines that the models run in.
     engine: Annotated[
         EngineChoice,
-        Flag(
-            "engine",
-            "Inference engine. auto: vLLM if it is installed, otherwise transformers; with the profile's python, vLLM.",
-        ),
+        Flag("engine", "Inference engine. auto: vLLM where it or a profile's python is there, else transformers."),
     ] = "auto"
     concurrency: Annotated[
-        int,
-        Ge(1),
-        Le(100_000),
-        Flag(
-            "engine",
-            "Samples in flight per worker; use 1 to measure latency.",
-            brief="Samples in flight per worker; 1 to measure latency.",
-        ),
+        int, Ge(1), Le(100_000), Flag("engine", "Samples in flight per worker; 1 to measure latency.", is_common=True)
     ] = 64
     take_turns: Annotated[
         bool, Flag("engine", "Run only one of the two engines at a time; by default both work at once.")
@@ -230,18 +174,12 @@ class PartialLaunch:
         bool | None,
         Flag(
             "engine",
-            "Ask for the log-probability of every generated token, recorded as each candidate's mean. Costs the "
-            "worker's event loop about 50 µs a token.",
+            "Record the mean log-probability of each candidate, at some 50 µs of the event loop a token.",
             default="off, because no method decides by it",
         ),
     ] = None
     target_logprobs: Annotated[
-        bool,
-        Flag(
-            "engine",
-            "Store the target's log-probability of each accepted step, read in one request for each chain after a "
-            "worker's samples; texts and times stay as they are.",
-        ),
+        bool, Flag("engine", "Store the target's log-probability of each accepted step, read after a worker's samples.")
     ] = False
     dtype: Annotated[DataType, Flag("engine", "Data type of the weights of every model; auto: as they are stored.")] = (
         "auto"
@@ -274,19 +212,14 @@ class PartialLaunch:
         DraftSampling | None,
         Flag(
             "engine",
-            "How draft, eagle3 and mtp draw the tokens they propose. Greedy drafts are a weaker baseline at "
-            "temperatures above 0.",
+            "How draft, eagle3 and mtp draw tokens. Greedy drafts are a weaker baseline above temperature 0.",
             default="greedy, as in vLLM",
         ),
     ] = None
     spec_tokens: Annotated[
         int | None,
         Ge(1),
-        Flag(
-            "engine",
-            "Tokens proposed per step of token-level speculation; for suffix at most so many.",
-            default="5; 24 for suffix, 1 for mtp",
-        ),
+        Flag("engine", "Tokens proposed at a time, with suffix the most.", default="5; 24 for suffix, 1 for mtp"),
     ] = None
 
     # Where the workers run, how the samples are split among them, and what it may cost.
@@ -295,22 +228,13 @@ class PartialLaunch:
         Flag("cluster", "Where to run. auto: Slurm where there is a cluster, otherwise here; debug: this process."),
     ] = "auto"
     profile: Annotated[
-        str | None,
-        Flag(
-            "cluster",
-            "Cluster profile: a file in slurm/clusters by name, or the path of a file.",
-            brief="Cluster profile, a name or a file, for Slurm.",
-        ),
+        str | None, Flag("cluster", "Cluster profile: a name in slurm/clusters, or a file.", is_common=True)
     ] = None
     slurm: Annotated[
         tuple[str, ...],
         Flag("cluster", "Any other option for sbatch; may be repeated.", metavar="KEY=VALUE", read=words),
     ] = ()
-    shards: Annotated[
-        int,
-        Ge(1),
-        Flag("cluster", "Number of shards that the samples are split into.", brief="Shards, each run by a worker."),
-    ] = 1
+    shards: Annotated[int, Ge(1), Flag("cluster", "Shards, each run by a worker.", is_common=True)] = 1
     shards_per_task: Annotated[
         int, Ge(1), Flag("cluster", "Shards that one worker of a Slurm task runs with one start of the engines.")
     ] = 1
@@ -318,28 +242,21 @@ class PartialLaunch:
         int,
         Ge(1),
         Le(64),
-        Flag(
-            "cluster",
-            "Workers that one Slurm task starts side by side, each with an equal part of its GPUs and cores: "
-            "for sites that give out whole nodes.",
-        ),
+        Flag("cluster", "Workers that a Slurm task starts, each with an equal part of its GPUs: for whole nodes."),
     ] = 1
     max_gpu_hours: Annotated[
         float | None,
         Gt(0),
         Flag(
             "cluster",
-            "Refuse to begin where the estimate is above H GPU-hours, or where there is none. Without GPUs: hours of "
-            "workers.",
+            "Refuse above an estimate of H GPU-hours, or without one. Without GPUs: hours of workers.",
             metavar="H",
             check=finite,
         ),
     ] = None
     sbatch: Mapping[str, str] = field(default_factory=dict)
     """Options of sbatch that are flags of their own, by their name in `SBATCH`."""
-    output: Annotated[
-        Path, Flag("output", "Folder for run folders and the warehouse.", brief="Folder for runs and the warehouse.")
-    ] = Path("runs")
+    output: Annotated[Path, Flag("output", "Folder for runs and the warehouse.", is_common=True)] = Path("runs")
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     """All hyper-parameters of the method by name; without a method, those that were set."""
 
@@ -397,7 +314,7 @@ class PartialLaunch:
                 hint = did_you_mean(name, [*names, *DOTTED_NAMES, *parameter_names(None)])
                 raise BadLaunch(f"unknown key {name!r}{hint}; the keys are the flags without the dashes")
             if isinstance(value, bool) and name not in switches and name not in SBATCH_NAMES:
-                raise BadLaunch(f"{_spelled(name)}: expected a value, not true or false")
+                raise BadLaunch(f"{spelled(name)}: expected a value, not true or false")
         sbatch = {word: str(values.pop(name)) for name, word in SBATCH_NAMES.items() if name in values}
         return cls._made({**nested(values), "sbatch": sbatch, "parameters": parameters})
 
@@ -412,6 +329,7 @@ class PartialLaunch:
 
         from harness.methods.parameters import method_parameters
         from harness.methods.references import resolve
+        from harness.problems import sources
 
         for name in ("method", "dataset") if cls is Launch else ():
             if values.get(name) is None:
@@ -424,7 +342,10 @@ class PartialLaunch:
             made = validated(cls, values)
             for role, settings in made.roles.items():
                 object.__setattr__(made, role, _with_width(role, settings))  # nobody has it yet
-            _check_dataset(made)
+            if made.dataset is not None:
+                sources.check(made.dataset, made.split, made.columns)
+            elif made.split or made.columns:
+                raise ValueError(f"{'--split' if made.split else '--columns'}: only with --dataset")
         except ValidationError as error:
             raise BadLaunch(in_one_line(error, role_flag)) from error
         except ValueError as error:
@@ -440,15 +361,12 @@ class Launch(PartialLaunch):
     dataset: Annotated[str, _DATASET] = field()
 
 
-def _reserved() -> Iterator[str]:
-    for name in (*settings_of(Launch), *ROLE_SETTINGS, "selection_adapter", "sbatch", "parameters"):
-        yield from (name, f"no_{name}")
-    yield from SBATCH_NAMES
-    yield from ("config", "parameter", "dry_run", "list", "listing", "help", "help_all", "version", "on_node")
-    yield from ("wait", "json", "as_json", "tracker")
-
-
-RESERVED: Final = frozenset(_reserved())
+_SETTINGS = (*settings_of(Launch), *ROLE_SETTINGS, "selection_adapter", "sbatch", "parameters")
+_OF_COMMANDS = (
+    "config", "parameter", "dry_run", "list", "listing", "help", "help_all", "version", "on_node", "wait", "json",
+    "as_json", "tracker",
+)  # fmt: skip
+RESERVED: Final = frozenset({*_SETTINGS, *(f"no_{name}" for name in _SETTINGS), *SBATCH_NAMES, *_OF_COMMANDS})
 """Names that a hyper-parameter may have, but then without a flag of its own: the launcher has one of this name."""
 
 
@@ -474,10 +392,6 @@ def own_parameters(values: dict[str, Any], method: str | None) -> dict[str, Any]
     return {**flat, **named, **assigned}
 
 
-def _spelled(name: str) -> str:
-    return ROLE_SETTINGS[name].spelled if name in ROLE_SETTINGS else flag(name)
-
-
 def _missing(name: str) -> str:
     from harness.methods import METHODS
     from harness.problems.benchmarks import DATASETS
@@ -500,15 +414,6 @@ def _with_width(role: Role, settings: ModelSettings) -> ModelSettings:
             f"{role_flag(role, 'tensor_parallel')} is {asked}: leave one of them out"
         )
     return replace(settings, tensor_parallel=number)
-
-
-def _check_dataset(made: PartialLaunch) -> None:
-    from harness.problems import sources
-
-    if made.dataset is not None:
-        sources.check(made.dataset, made.split, made.columns)
-    elif made.split or made.columns:
-        raise ValueError(f"{'--split' if made.split else '--columns'}: only with --dataset")
 
 
 __all__ = ["RESERVED", "ROLES", "SBATCH", "BadLaunch", "Cluster", "Launch", "PartialLaunch"]

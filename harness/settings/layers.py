@@ -17,7 +17,7 @@ from harness.cli.toml_file import read_toml
 from harness.plural import did_you_mean
 from harness.settings.declaration import BadLaunch, flag, from_toml, in_one_line, settings_of, validated
 from harness.settings.launch_settings import SBATCH_NAMES, Launch, PartialLaunch, own_parameters
-from harness.settings.roles import DOTTED_NAMES, ROLE_SETTINGS, flattened, nested, role_flag
+from harness.settings.roles import DOTTED_NAMES, ROLE_SETTINGS, flattened, nested, role_flag, spelled
 
 
 @cache
@@ -125,13 +125,12 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
     own = flat.pop("parameters", {})
     found = [word for name, value in own.items() for word in ("--parameter", f"{name}={value}")]
     for name, value in flat.items():
-        spelled = ROLE_SETTINGS[name].spelled if name in ROLE_SETTINGS else flag(name)
         words = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else value
         for item in words if isinstance(words, list | tuple) else [words]:
             if item is True:
-                found.append(spelled)
+                found.append(spelled(name))
             elif item is not False:
-                found += [spelled, str(item)]
+                found += [spelled(name), str(item)]
             elif name in negatable:
                 found.append(flag(f"no_{name}"))
     return found

@@ -15,7 +15,6 @@ import click
 
 from harness.cli.command import OneLineErrors, is_for_help
 from harness.cli.toml_file import read_toml
-from harness.plural import did_you_mean
 from harness.settings.click_options import (
     HEADINGS,
     METHOD_HEADING,
@@ -66,7 +65,7 @@ class LaunchCommand(OneLineErrors):
             ctx.meta[_CHOSEN] = chosen_method(args)
         except ValueError as error:
             if not ctx.resilient_parsing:
-                raise _in_clicks_words(error) from error
+                raise click.UsageError(str(error)) from error
         ctx.meta[_ASKED] = "--help-all" if "--help-all" in args else "--help" if is_for_help(args) else None
         return super().parse_args(ctx, args)
 
@@ -123,17 +122,6 @@ def parsed_flags(words: Sequence[str]) -> dict[str, Any]:
     return command.flags_of(command.make_context("harness.launch", list(words)))
 
 
-def _in_clicks_words(error: ValueError) -> click.UsageError:
-    from harness.methods.references import FORMS, UnknownMethod
-
-    if not isinstance(error, UnknownMethod):
-        return click.UsageError(str(error))
-    names = ", ".join(map(repr, error.names))
-    hint = did_you_mean(error.reference, error.names)
-    text = f"{error.reference!r} is not one of {names}, nor {FORMS}{hint}"
-    return click.BadParameter(text, param_hint="'--method'")
-
-
 def chosen_method(words: Sequence[str]) -> str | None:
     """Return the name of the method that a command line chooses, itself or by its configuration file or preset.
 
@@ -176,7 +164,8 @@ def parameter_options(method: str | None = None) -> list[click.Option]:
     hidden = [_shared_option(name) for name in parameter_names() if name not in own]
     for option in hidden:
         option.hidden = True
-    return [*(option for option in shown if option is not None), *hidden, *map(_unflagged, _without_flag(own))]
+    unflagged = [_unflagged(declared) for name, declared in own.items() if name in RESERVED]
+    return [*(option for option in shown if option is not None), *hidden, *unflagged]
 
 
 def _last_value(words: Sequence[str], name: str) -> str | None:
@@ -215,10 +204,6 @@ def _typed_option(name: str, hint: Any, text: str) -> ParameterOption:
         return ParameterOption([f"{flag(name)}/{flag(f'no-{name}')}", name], help=text, default=None)
     choices = literal_choices(hint)
     return ParameterOption([flag(name), name], type=click.Choice(choices) if choices else hint, help=text, default=None)
-
-
-def _without_flag(own: Mapping[str, ParameterField]) -> list[ParameterField]:
-    return [declared for name, declared in own.items() if name in RESERVED]
 
 
 def _unflagged(declared: ParameterField) -> click.Option:

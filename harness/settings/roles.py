@@ -7,7 +7,7 @@ mean the same until version 1.0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final, Literal
 
@@ -20,7 +20,7 @@ from harness.settings.declaration import ROLES, Flag, Setting, finite, flag, set
 DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]
 _PAIR: tuple[Role, ...] = ("draft", "target")
 _CHOSEN = "chosen on the node (see python -m harness.sizing)"
-_MOST_TOKENS = 2**31 - 1
+MOST_TOKENS = 2**31 - 1
 """Engines have top-k in 32 bits."""
 
 
@@ -56,10 +56,9 @@ class ModelSettings:
         str | None,
         Flag(
             "models",
-            "The {role} model: a known name (--list models), a Hugging Face id (org/name@revision), a folder, or the "
-            "address of a server (http://HOST:PORT/v1).",
+            "The {role} model: a name (--list models), org/name[@REVISION], a folder, or a server (http://HOST:PORT/v1).",
             metavar="NAME",
-            brief="The {role} model: a name (--list models), org/name, a folder, or a server.",
+            is_common=True,
         ),
     ] = None
     revision: str | None = None
@@ -111,7 +110,7 @@ class ModelSettings:
     ] = None
     temperature: Annotated[float | None, Ge(0), _own("temperature")] = None
     top_p: Annotated[float | None, Gt(0), Le(1), _own("top-p")] = None
-    top_k: Annotated[int | None, Ge(0), Le(_MOST_TOKENS), _own("top-k")] = None
+    top_k: Annotated[int | None, Ge(0), Le(MOST_TOKENS), _own("top-k")] = None
     min_p: Annotated[float | None, Ge(0), Le(1), _own("min-p")] = None
     repetition_penalty: Annotated[float | None, Gt(0), _own("repetition-penalty")] = None
     dtype: Annotated[
@@ -196,12 +195,11 @@ def role_flag(role: str, name: str) -> str:
     return f"--{role}" if name == "model" else f"--{role}.{name.replace('_', '-')}"
 
 
-def _every() -> Iterator[RoleSetting]:
-    for setting in settings_of(ModelSettings).values():
-        yield from (RoleSetting(role, setting) for role in ROLES if role in setting.flag.roles)
-
-
-ROLE_SETTINGS: Mapping[str, RoleSetting] = {one.name: one for one in _every()}
+ROLE_SETTINGS: Mapping[str, RoleSetting] = {
+    flat_role_name(role, name): RoleSetting(role, setting)
+    for name, setting in settings_of(ModelSettings).items()
+    for role in setting.flag.roles
+}
 """By the names of the flat spellings, with underscores."""
 _FLAT_NAMES: Mapping[str, str] = {
     **{f"{one.role}.{one.setting.name}": name for name, one in ROLE_SETTINGS.items()},
@@ -211,6 +209,11 @@ _FLAT_NAMES: Mapping[str, str] = {
 
 DOTTED_NAMES: tuple[str, ...] = tuple(name for name in _FLAT_NAMES if "." in name)
 """The keys of the settings of models, as `target.top_k`."""
+
+
+def spelled(name: str) -> str:
+    """Return the flag of a setting by its flat name."""
+    return ROLE_SETTINGS[name].spelled if name in ROLE_SETTINGS else flag(name)
 
 
 def flat_name(name: str) -> str:
@@ -226,17 +229,13 @@ def flattened(flags: Mapping[str, Any]) -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for name, value in flags.items():
-        inner = {f"{name}.{key}": own for key, own in value.items()} if name in ROLES and _is_table(value) else None
-        for spelled, own in ({name: value} if inner is None else inner).items():
-            known = flat_name(spelled)
+        is_table = name in ROLES and isinstance(value, Mapping)
+        for key, own in ({f"{name}.{key}": own for key, own in value.items()} if is_table else {name: value}).items():
+            known = flat_name(key)
             if known in flat:
-                raise ValueError(f"{spelled}: set twice")
+                raise ValueError(f"{key}: set twice")
             flat[known] = own
     return flat
-
-
-def _is_table(value: object) -> bool:
-    return isinstance(value, Mapping)
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from harness.sizing.card_plan import (
     DoesNotFit,
     ModelFiles,
     NotPlannable,
-    Plan,
     RunSizing,
     assumed_models,
     check_flags,
@@ -57,7 +56,7 @@ def _widths(command: Callable[..., None]) -> Callable[..., None]:
     """Add the flag of each model's width."""
     for role in reversed(ROLES):
         one = ROLE_SETTINGS[flat_role_name(role, "tensor_parallel")]
-        text = f"GPUs that the {'reward model' if role == 'reward' else role} is split over."
+        text = one.setting.flag.help.format(role=role)
         flags = [one.spelled, *one.aliases, one.name]
         command = click.option(*flags, cls=FurtherOption, type=click.IntRange(1), help=text)(command)
     return command
@@ -72,19 +71,10 @@ def _widths(command: Callable[..., None]) -> Callable[..., None]:
     help="GPUs of one worker, also as h100:4; may be repeated.  "
     f"[default: {', '.join(map(str, _COUNTS))} of {', '.join(_TYPES)}]",
 )
-@click.option(
-    "--method",
-    default="speccot",
-    show_default=True,
-    metavar="NAME",
-    help="Decides which engines a worker has and how much a sample holds in each: a known one, or one's own, as "
-    f"{FORMS}.",
-)
+@click.option("--method", default="speccot", show_default=True, metavar="NAME", help=f"Known method, or {FORMS}.")
 @click.option("--draft", metavar="MODEL", help=_HELP_OF_MODELS)
 @click.option("--target", metavar="MODEL", help=_HELP_OF_MODELS)
-@click.option(
-    "--reward", metavar="MODEL", help="The model that rates steps, for methods with one: named like the others."
-)
+@click.option("--reward", metavar="MODEL", help="The model that rates steps, for methods with one.")
 @click.option(
     "--token-budget", type=click.IntRange(1), default=8192, show_default=True, help="Emitted tokens per sample."
 )
@@ -94,14 +84,10 @@ def _widths(command: Callable[..., None]) -> Callable[..., None]:
     help=f"Tokens of the problem with its template and instructions.  [default: {_PROMPT_TOKENS}, or --dataset's]",
 )
 @click.option(
-    "--dataset",
-    metavar="NAME",
-    help=f"Take the tokens of the prompt from the longest problem of a known dataset, or of {own_problems.VALID}.",
+    "--dataset", metavar="NAME", help=f"Known dataset, or {own_problems.VALID}: its longest problem is the prompt."
 )
 @click.option("--split", cls=FurtherOption, help="Split of a dataset of the hub.  [default: test]")
-@click.option(
-    "--columns", multiple=True, metavar="FIELD=COLUMN", help="Columns of an own dataset, as in harness.launch."
-)
+@click.option("--columns", multiple=True, metavar="FIELD=COLUMN", help="Columns of an own dataset, as of a launch.")
 @click.option(
     "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
 )
@@ -142,28 +128,15 @@ def _tokens_of_prompt(tokens: int | None, dataset: str | None, split: str | None
     return required_context_tokens(sources.load(dataset, split=split, columns=columns).problems, 0, 0)
 
 
-def _sizing(
-    method: str,
-    draft: str | None,
-    target: str | None,
-    reward: str | None,
-    token_budget: int,
-    prompt_tokens: int,
-    concurrency: int,
-    **asked: int | None,
-) -> RunSizing:
+def _sizing(method: str, token_budget: int, prompt_tokens: int, concurrency: int, **asked: Any) -> RunSizing:
     method = resolve(method)
     built, proposing = build(method, {}), proposer(method, None)
     widths = {role: asked[flat_role_name(role, "tensor_parallel")] for role in ROLES}
-    if (reward or widths["reward"]) and "reward" not in built.roles:
-        raise ValueError(f"--reward: {method} does not rate steps with a reward model")
     roles = (*built.roles, *proposing_roles(proposing, None))
-    named: dict[Role, str | None] = {"draft": draft, "target": target, "reward": reward}
-    for role, name in named.items():
-        if name is not None and role not in roles:
-            raise ValueError(
-                f"--{role} {name}: {method} uses no such model; it uses: {', '.join(dict.fromkeys(roles))}"
-            )
+    named: dict[Role, str | None] = {role: asked[role] for role in ROLES}
+    for role in ROLES:
+        if role not in roles and (named[role] or (role == "reward" and widths[role])):
+            raise ValueError(f"--{role}: {method} uses no such model; it uses: {', '.join(dict.fromkeys(roles))}")
     names = models.by_role(method, roles, named, "gpu").names
     references = {role: models.resolve(name) for role, name in names.items()}
     files = {role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in references.items()}
@@ -183,49 +156,42 @@ def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: i
     """Print the table and the reasons of what does not fit; return whether the models fit on any of the choices."""
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=_WIDTH_OF_A_FILE)
+        console.width = _WIDTH_OF_A_FILE
     table = Table("GPUs of a worker", *_COLUMNS, f"samples at budget {token_budget}")
     reasons: dict[str, list[str]] = {}
     for cards in choices:
         where = describe_cards(cards)
-        plan = _plan_or_reason(sizing, cards)
-        if isinstance(plan, Plan):
-            table.add_row(where, *_cells(plan), str(plan.num_samples))
-        else:
+        try:
+            plan = planned(sizing, cards)
+        except ValueError as reason:
             table.add_row(where, *("–" for _ in _COLUMNS), "0")
-            reasons.setdefault(plan, []).append(where)
+            # The table names the models and the cards already.
+            text = str(reason).partition("; ")[2] if isinstance(reason, DoesNotFit | NotPlannable) else ""
+            reasons.setdefault(text or str(reason), []).append(where)
+            continue
+        engines = plan.engines.values()
+        table.add_row(
+            where,
+            " / ".join(str(engine.width) for engine in engines),
+            " / ".join(f"{engine.share:.3f}" for engine in engines),
+            " / ".join(f"{engine.kv_tokens:,}" for engine in engines),
+            str(plan.num_samples),
+        )
     names = " / ".join(f"{role} {model.name}" for role, model in sizing.models.items())
     if sizing.speculator is not None:
         names += f", which loads {sizing.speculator.name} to propose tokens"
     tokens = " / ".join(f"{n:,}" for n in sizing.sample_tokens.values())
     console.print(f"{names}; a sample has at most {tokens} tokens", soft_wrap=True)
     console.print(table)
-    lines = [f"not on {', '.join(cards)}: {reason}" for reason, cards in reasons.items()]
     small = sorted({card.name for cards in choices for card in cards if card.is_assumed})
-    lines += [f"assumed: {name}, the smaller of two cards with this name" for name in small]
-    lines += [f"assumed: the sizes of {name}, whose config.json is not here" for name in assumed_models(sizing)]
-    lines += short_contexts(sizing)
-    for line in lines:
+    for line in (
+        *(f"not on {', '.join(cards)}: {reason}" for reason, cards in reasons.items()),
+        *(f"assumed: {name}, the smaller of two cards with this name" for name in small),
+        *(f"assumed: the sizes of {name}, whose config.json is not here" for name in assumed_models(sizing)),
+        *short_contexts(sizing),
+    ):
         console.print(line, soft_wrap=True)
     return bool(sum(map(len, reasons.values())) < len(choices))
-
-
-def _plan_or_reason(sizing: RunSizing, cards: Sequence[Card]) -> Plan | str:
-    try:
-        return planned(sizing, cards)
-    except (DoesNotFit, NotPlannable) as reason:
-        return str(reason).partition("; ")[2] or str(reason)  # the table names the models and the cards already
-    except ValueError as reason:
-        return str(reason)
-
-
-def _cells(plan: Plan) -> list[str]:
-    engines = plan.engines.values()
-    return [
-        " / ".join(str(engine.width) for engine in engines),
-        " / ".join(f"{engine.share:.3f}" for engine in engines),
-        " / ".join(f"{engine.kv_tokens:,}" for engine in engines),
-    ]
 
 
 if __name__ == "__main__":

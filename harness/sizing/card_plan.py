@@ -194,16 +194,12 @@ def largest(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
 
     None where not even the weights fit.
     """
-    cards = _as_the_smallest(cards)
+    # An engine has one share on all of its cards, so each card counts as the smallest.
+    smallest = min((card.total_bytes for card in cards), default=0)
+    cards = [replace(card, total_bytes=smallest) for card in cards]
     options = [list(_placements(demand, len(cards))) for demand in demands]
     plans = (_filled(cards, demands, placement) for placement in product(*options))
     return max((candidate for candidate in plans if candidate is not None), key=partial(_worth, demands), default=None)
-
-
-def _as_the_smallest(cards: Sequence[Card]) -> list[Card]:
-    """Return the cards with the memory of the smallest: an engine has one share on all of its cards."""
-    smallest = min((card.total_bytes for card in cards), default=0)
-    return [replace(card, total_bytes=smallest) for card in cards]
 
 
 def _worth(demands: Sequence[Demand], candidate: Plan) -> tuple[bool, bool, int, int]:
@@ -216,19 +212,18 @@ def _worth(demands: Sequence[Demand], candidate: Plan) -> tuple[bool, bool, int,
 def _placements(demand: Demand, num_cards: int) -> Iterator[tuple[int, ...]]:
     """Yield the sets of cards that an engine could have: the first ones, as vLLM takes them, for every width."""
     allowed = demand.cards if demand.cards is not None else tuple(range(num_cards))
-    for width in [demand.width] if demand.width is not None else _worthwhile(demand, len(allowed)):
-        yield allowed[:width]
+    if demand.width is not None:
+        yield allowed[: demand.width]
+        return
+    for width in _widths(demand, len(allowed)):
+        if width == 1 or demand.shape.weight_bytes(width, demand.dtype) >= _WORTH_A_CARD_BYTES:
+            yield allowed[:width]
 
 
 def _widths(demand: Demand, most: int) -> list[int]:
     """Return the widths that all models of the engine can be split over."""
     kinds = [set(shape.widths(most)) for shape in (demand.shape, *demand.companions)]
     return sorted(set.intersection(*kinds))
-
-
-def _worthwhile(demand: Demand, most: int) -> list[int]:
-    widths = _widths(demand, most)
-    return [w for w in widths if w == 1 or demand.shape.weight_bytes(w, demand.dtype) >= _WORTH_A_CARD_BYTES]
 
 
 @dataclass(frozen=True)
@@ -373,24 +368,24 @@ def engine_line(engine: EnginePlan) -> str:
     )
 
 
-def room_line(plan: Plan, concurrency: int, demands: Sequence[Demand]) -> tuple[bool, str]:
-    """Return whether all samples in flight fit at their greatest length, and a line that says how many do.
+def room_line(plan: Plan, concurrency: int, demands: Sequence[Demand]) -> str:
+    """Return a line that says how many of the samples in flight fit at their greatest length.
 
     Fewer fit still run: the worker admits as many as there is room for, and most samples stay below the token budget.
     """
     held = f"{counted(plan.num_samples, 'sample')} at the full token budget at once, {concurrency} in flight"
     where = describe_cards(plan.cards)
     if plan.num_samples >= concurrency:
-        return True, f"{held}, on {where}"
+        return f"{held}, on {where}"
     larger = next_larger(plan.cards, demands, more_than=plan.num_samples)
-    return False, f"{held}, on {where}" + (f"; {larger}" if larger else "")
+    return f"{held}, on {where}" + (f"; {larger}" if larger else "")
 
 
 def plan_lines(plan: Plan, concurrency: int, demands: Sequence[Demand]) -> Iterator[str]:
     """Yield the lines that a dry run prints."""
     for engine in plan.engines.values():
         yield f"{engine.name} {engine_line(engine)}"
-    yield room_line(plan, concurrency, demands)[1]
+    yield room_line(plan, concurrency, demands)
 
 
 _USUAL_CANDIDATES = 5
@@ -511,15 +506,13 @@ def assumed_models(sizing: RunSizing) -> Iterator[str]:
 
 def small_models(sizing: RunSizing) -> frozenset[Role]:
     """Return the roles whose weights have at most MOST_BYTES_ON_ONE_CORE; a model of unknown size is not small."""
-    return frozenset(role for role, model in sizing.models.items() if _is_small(model, sizing.of(role).dtype or "auto"))
-
-
-def _is_small(model: ModelFiles, dtype: str) -> bool:
-    try:
-        known = shape_of(model.name, model.path, model.revision)
-    except ValueError:  # whoever needs the configuration refuses it
-        return False
-    return known is not None and known.weight_bytes(1, dtype) <= MOST_BYTES_ON_ONE_CORE
+    small = set()
+    for role, model in sizing.models.items():
+        with contextlib.suppress(ValueError):  # whoever needs the configuration refuses it
+            known = shape_of(model.name, model.path, model.revision)
+            if known and known.weight_bytes(1, sizing.of(role).dtype or "auto") <= MOST_BYTES_ON_ONE_CORE:
+                small.add(role)
+    return frozenset(small)
 
 
 def short_contexts(sizing: RunSizing) -> Iterator[str]:

@@ -21,11 +21,10 @@ pytorch/pytorch#175666). Shares are shares of CUDA's figure; for these cards thi
 _KNOWN_MEBIBYTES = {
     "a10": 23028, "a10g": 23028, "a30": 24576, "a40": 46068, "a100-40": 40960, "a100-80": 81920, "a800-80": 81920,
     "a6000": 49140, "b200": 183359, "gh200": 97871, "h20": 97871, "h100": 81559, "h100-80": 81559, "h100-nvl": 95830,
-    "h200": 143771, "h800": 81559, "l4": 23034, "l40": 46068, "l40s": 46068, "l40s-48": 46068, "mi210": 65536,
-    "mi250x": 65536, "mi300x": 196592, "rtx3090": 24576, "rtx4090": 24564, "rtx5090": 32607, "rtx6000ada": 49140,
-    "t4": 15360, "v100-16": 16384, "v100-32": 32768,
+    "h200": 143771, "h800": 81559, "l4": 23034, "l40": 46068, "l40s": 46068, "l40s-48": 46068, "rtx3090": 24576,
+    "rtx4090": 24564, "rtx5090": 32607, "rtx6000ada": 49140, "t4": 15360, "v100-16": 16384, "v100-32": 32768,
 }  # fmt: skip
-"""Total memory as nvidia-smi or rocm-smi lists it, by type."""
+"""Total memory as nvidia-smi lists it, by type."""
 _SMALLEST_OF_ITS_NAME = {"a100": "a100-40", "v100": "v100-16", "a800": "a100-40"}
 """Types that are sold with two sizes of memory, and the smaller one."""
 _SOLD_AS_MEBIBYTES = {16: 15360, 24: 23028, 32: 32607, 40: 40960, 48: 46068, 80: 81559, 94: 95830, 141: 143771}
@@ -68,7 +67,7 @@ class CardType:
 
 
 def card(name: str, memory_bytes: int, used_bytes: int = 0, *, is_assumed: bool = False) -> Card:
-    """Return a card of which nvidia-smi or rocm-smi lists so much memory."""
+    """Return a card of which nvidia-smi lists so much memory."""
     driver = _DRIVER_BYTES + int(memory_bytes * _DRIVER_SHARE)
     return Card(name, max(0, memory_bytes - driver), used_bytes, is_assumed)
 
@@ -156,7 +155,7 @@ def parse_cards(text: str) -> list[Card]:
 def _candidates(type_name: str) -> Iterable[str]:
     """Yield a type's name without the words that sites and drivers add to it, the most exact first."""
     text = re.sub(r"[\s_]+", "-", type_name.strip().lower()).replace("rtx-", "rtx")
-    words = [w for w in text.split("-") if w and w not in {"nvidia", "amd", "geforce", "tesla", "instinct", "quadro"}]
+    words = [w for w in text.split("-") if w and w not in {"nvidia", "geforce", "tesla", "quadro"}]
     head = words[0] if words else ""
     yield "-".join(words)
     if "nvl" in words:
@@ -257,7 +256,8 @@ def without_replaced(options: Options, typed: Options) -> dict[str, Any]:
 def _asked(sbatch: Options) -> CardType | None:
     """Return the cards of a job; of options for the same cards, those that sbatch goes by."""
     for option in _REQUESTS:
-        asked = _parse(option, sbatch[option]) if sbatch.get(option) else None
+        parse = parse_gres if option in _OF_GRES else parse_type
+        asked = parse(str(sbatch[option])) if sbatch.get(option) else None
         if asked is None:
             continue
         factor = 1
@@ -269,10 +269,6 @@ def _asked(sbatch: Options) -> CardType | None:
     if per_gpu := _number(sbatch, "ntasks-per-gpu"):
         return CardType(-(-(_number(sbatch, "ntasks") or 1) // per_gpu), None)
     return None
-
-
-def _parse(option: str, value: Option) -> CardType | None:
-    return parse_gres(str(value)) if option in _OF_GRES else parse_type(str(value))
 
 
 def _is_of_gpus(option: str, value: Option) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +50,7 @@ def check(
     accepted: dict[str, int] = {}
     own = {_key(problem): problem.id for problem in problems}
     compared, missing_benchmarks = [], []
+    spans = {name: (first, end) for name, first, end in benchmarks.DATASETS[benchmarks.SCOT_PROGRAM].spans}
     for benchmark in benchmarks.DATASETS.values():
         if benchmark.training or benchmark.part_of:
             continue
@@ -59,27 +60,17 @@ def check(
             missing_benchmarks.append(benchmark.name)
             continue
         compared.append(benchmark.name)
-        if accepts_test_questions and benchmark.name in _accepted_spans():
-            first, end = _accepted_spans()[benchmark.name]
+        if accepts_test_questions and benchmark.name in spans:
+            first, end = spans[benchmark.name]
             accepted[benchmark.name] = sum(_key(p) in own for p in theirs[first:end])
             theirs = [*theirs[:first], *theirs[end:]]
-        _refuse_shared(own, benchmark.name, theirs)
+        if shared := [(own[_key(p)], p.id) for p in theirs if _key(p) in own]:
+            raise TestQuestions(
+                f"{len(shared)} training problems are test questions of {benchmark.name} ({shared[0][0]} is "
+                f"{shared[0][1]}): leave them out with --skip and --problems"
+            )
     return Checked(tuple(compared), tuple(missing_benchmarks), {name: n for name, n in accepted.items() if n})
-
-
-def _accepted_spans() -> Mapping[str, tuple[int, int]]:
-    spans = benchmarks.DATASETS[benchmarks.SCOT_PROGRAM].spans
-    return {name: (first, end) for name, first, end in spans if not benchmarks.DATASETS[name].training}
 
 
 def _key(problem: Problem) -> str:
     return benchmarks.text_hash(problem.text.casefold())
-
-
-def _refuse_shared(own: dict[str, str], name: str, theirs: Iterable[Problem]) -> None:
-    shared = [(own[_key(p)], p.id) for p in theirs if _key(p) in own]
-    if shared:
-        raise TestQuestions(
-            f"{len(shared)} training problems are test questions of {name} ({shared[0][0]} is {shared[0][1]}): "
-            "leave them out with --skip and --problems"
-        )

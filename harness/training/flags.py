@@ -115,39 +115,25 @@ def training_options(task: Task) -> list[click.Parameter]:
     path, scaled = click.Path(path_type=Path), "; of a smaller dataset, the same share"
     model = "a known name, a Hugging Face id, or a folder."
     run = "Use the data of this run, a run folder or a run id, instead of new data."
-    accepted = (
-        "Train on the GSM8K test questions 500 to 999 too, as SCoT's program does (gsm8k-scot); the manifest counts "
-        "them."
-    )
+    accepted = "Train on the GSM8K test questions 500 to 999 too, as SCoT's program does; the manifest counts them."
+    data_dir = "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR."
+    preset, dataset = "Models and settings for a machine.", f"Training data.  [default: the preset's, else {DATASET}]"
+    before = f"Problems to skip before them.  [default: {skipped}{scaled}]"
     hints = get_type_hints(Settings)
     return [
         click.Option(["--run"], type=path, help=run),
         click.Option(["--draft"], help=f"Draft model: {model}"),
         click.Option(["--target"], help=f"Target model: {model}"),
         click.Option(["--output"], type=path, required=True, help="Folder to write."),
-        click.Option(
-            ["--preset"],
-            type=click.Choice(list(hyperparameters.presets())),
-            help="Models and settings for a machine.",
-        ),
-        click.Option(
-            ["--dataset"],
-            type=click.Choice(datasets),
-            help=f"Training data.  [default: the preset's, else {DATASET}]",
-        ),
+        click.Option(["--preset"], type=click.Choice(list(hyperparameters.presets())), help=preset),
+        click.Option(["--dataset"], type=click.Choice(datasets), help=dataset),
         FurtherOption(["--accept-test-questions"], is_flag=True, help=accepted),
         click.Option(
             ["--problems"], type=click.IntRange(1), help=f"Problems of the dataset.  [default: {number}{scaled}]"
         ),
-        FurtherOption(
-            ["--skip"], type=click.IntRange(0), help=f"Problems to skip before them.  [default: {skipped}{scaled}]"
-        ),
+        FurtherOption(["--skip"], type=click.IntRange(0), help=before),
         click.Option(["--runs"], type=path, default="runs", show_default=True, help="Folder of run folders."),
-        FurtherOption(
-            ["--data-dir"],
-            type=click.Path(exists=True, path_type=Path),
-            help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
-        ),
+        FurtherOption(["--data-dir"], type=click.Path(exists=True, path_type=Path), help=data_dir),
         click.Option(["--dry-run"], is_flag=True, help="Print what would be done, and exit."),
         *(_setting_option(setting, hints[setting.name], task) for setting in dataclasses.fields(Settings)),
         click.Argument(["launch_flags"], nargs=-1, type=click.UNPROCESSED, metavar="[-- LAUNCH_FLAGS…]"),

@@ -102,7 +102,9 @@ def tune(
         if training.done % settings.save_every == 0 or training.done == len(training.plan):
             _write(checkpoint, {"identity": training_identity, **training.state()})
             say(line)
-    _save_adapter(model, adapter, training_identity)
+    model.save_pretrained(adapter)
+    (adapter / "README.md").unlink(missing_ok=True)  # peft writes an empty template
+    (adapter / _IDENTITY).write_text(training_identity)
     checkpoint.unlink(missing_ok=True)
     return adapter
 
@@ -193,11 +195,7 @@ def load(base: Base, settings: Settings) -> PreTrainedModel:
     dtype = settings.dtype if settings.dtype != "auto" else "bfloat16" if on_gpu else "float32"
     device_map: Any = "auto" if on_gpu and torch.cuda.device_count() > 1 else {"": "cuda:0" if on_gpu else "cpu"}
     return AutoModelForCausalLM.from_pretrained(
-        base.path,
-        revision=base.revision,
-        dtype=getattr(torch, dtype),
-        device_map=device_map,
-        trust_remote_code=False,
+        base.path, revision=base.revision, dtype=getattr(torch, dtype), device_map=device_map, trust_remote_code=False
     )
 
 
@@ -273,12 +271,6 @@ def _write(path: Path, state: State) -> None:
     temporary.replace(path)
 
 
-def _save_adapter(model: PeftModel, adapter: Path, training_identity: str) -> None:
-    model.save_pretrained(adapter)
-    (adapter / "README.md").unlink(missing_ok=True)  # peft writes an empty template
-    (adapter / _IDENTITY).write_text(training_identity)
-
-
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json",
     "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "generation_config.json",
@@ -293,7 +285,11 @@ def merge(base: Base, adapter: Path, output: Path) -> None:
     """
     with tempfile.TemporaryDirectory(prefix=".merging-", dir=output) as work:
         _save(base, adapter, Path(work))
-        source = _folder(base)
+        source = Path(base.path)
+        if not source.is_dir():
+            from huggingface_hub import snapshot_download
+
+            source = Path(snapshot_download(base.path, revision=base.revision, allow_patterns=list(TOKENIZER_FILES)))
         for name in TOKENIZER_FILES:
             if (source / name).is_file():
                 shutil.copyfile(source / name, Path(work) / name)
@@ -313,12 +309,3 @@ def _save(base: Base, adapter: Path, folder: Path) -> None:
     )
     merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
     merged.to(stored).save_pretrained(folder)
-
-
-def _folder(base: Base) -> Path:
-    """Return the folder of the base's tokenizer."""
-    if Path(base.path).is_dir():
-        return Path(base.path)
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(base.path, revision=base.revision, allow_patterns=list(TOKENIZER_FILES)))

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from filelock import FileLock
 
@@ -34,16 +34,10 @@ class ModelUnavailable(RuntimeError):
     """A bundled or packaged model is missing; the message is one line with the remedy."""
 
 
-def cache_dir() -> Path:
-    """Return $HARNESS_CACHE, otherwise `speculative-harness` in the user's cache folder."""
-    if chosen := os.environ.get("HARNESS_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "speculative-harness"
-
-
 def smollm_made() -> Path:
-    """Return the folder of the converted model, which may not exist yet."""
-    return cache_dir() / f"SmolLM2-135M-Instruct-{_GGUF_SHA256[:8]}"
+    """Return the folder of the converted model, which may not exist yet: in $HARNESS_CACHE, or the user's cache."""
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "speculative-harness"
+    return Path(os.environ.get("HARNESS_CACHE") or user) / f"SmolLM2-135M-Instruct-{_GGUF_SHA256[:8]}"
 
 
 def smollm_folder() -> Path:
@@ -85,13 +79,10 @@ def _convert_in_a_process(gguf: Path, target: Path) -> None:
         [sys.executable, "-c", program, str(gguf), str(target)],
         env=os.environ | quiet | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         check=False,
     )
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise ModelUnavailable(f"SmolLM2 cannot be converted ({lines[-1]}): run `make demo MODELS=smollm`")
+        raise ModelUnavailable("SmolLM2 cannot be converted, for the reason above: run `make demo MODELS=smollm`")
 
 
 def convert_gguf(gguf: str, target: str) -> None:
@@ -127,29 +118,19 @@ class KnownModel:
     revision: str | None
 
 
-_TABLE = (
-    KnownModel(
-        "r1-distill-qwen-1.5b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "ad9f0ae0864d7fbcd1cd905e3c6c5b069cc8b562"
-    ),
-    KnownModel(
-        "r1-distill-qwen-32b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "711ad2ea6aa40cfca18895e8aca02ab92df1a746"
-    ),
-    KnownModel(
-        "r1-distill-llama-70b", "deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "b1c0b44b4369b597ad119a196caf79a9c40e141e"
-    ),
-    KnownModel("qwq-32b", "Qwen/QwQ-32B", "976055f8c83f394f35dbd3ab09a285a984907bd0"),
-    KnownModel("qwen2.5-1.5b-instruct", "Qwen/Qwen2.5-1.5B-Instruct", "989aa7980e4cf806f80c7fef2b1adb7bc71aa306"),
-    KnownModel("qwen2.5-32b-instruct", "Qwen/Qwen2.5-32B-Instruct", "5ede1c97bbab6ce5cda5812749b4c0bdf79b18dd"),
-    KnownModel(
-        "qwen2.5-coder-0.5b-instruct", "Qwen/Qwen2.5-Coder-0.5B-Instruct", "ea3f2471cf1b1f0db85067f1ef93848e38e88c25"
-    ),
-    KnownModel(
-        "qwen2.5-coder-1.5b-instruct", "Qwen/Qwen2.5-Coder-1.5B-Instruct", "2e1fd397ee46e1388853d2af2c993145b0f1098a"
-    ),
+_AT_THE_HUB: Mapping[str, tuple[str, str | None]] = {
+    "r1-distill-qwen-1.5b": ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "ad9f0ae0864d7fbcd1cd905e3c6c5b069cc8b562"),
+    "r1-distill-qwen-32b": ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "711ad2ea6aa40cfca18895e8aca02ab92df1a746"),
+    "r1-distill-llama-70b": ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "b1c0b44b4369b597ad119a196caf79a9c40e141e"),
+    "qwq-32b": ("Qwen/QwQ-32B", "976055f8c83f394f35dbd3ab09a285a984907bd0"),
+    "qwen2.5-1.5b-instruct": ("Qwen/Qwen2.5-1.5B-Instruct", "989aa7980e4cf806f80c7fef2b1adb7bc71aa306"),
+    "qwen2.5-32b-instruct": ("Qwen/Qwen2.5-32B-Instruct", "5ede1c97bbab6ce5cda5812749b4c0bdf79b18dd"),
+    "qwen2.5-coder-0.5b-instruct": ("Qwen/Qwen2.5-Coder-0.5B-Instruct", "ea3f2471cf1b1f0db85067f1ef93848e38e88c25"),
+    "qwen2.5-coder-1.5b-instruct": ("Qwen/Qwen2.5-Coder-1.5B-Instruct", "2e1fd397ee46e1388853d2af2c993145b0f1098a"),
     # Never read from the hub: the weights are those of the package, 4-bit, see `smollm_folder`.
-    KnownModel(SMOLLM, "HuggingFaceTB/SmolLM2-135M-Instruct", None),
-)  # fmt: skip
-MODELS: dict[str, KnownModel] = {model.name: model for model in _TABLE}
+    SMOLLM: ("HuggingFaceTB/SmolLM2-135M-Instruct", None),
+}
+MODELS: dict[str, KnownModel] = {name: KnownModel(name, *place) for name, place in _AT_THE_HUB.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +149,6 @@ class ModelRef:
     def identity(self) -> str:
         """What tells the model from any other: the fingerprint, or hub id and revision."""
         return self.fingerprint or f"{self.path_or_hub_id}@{self.revision or 'unpinned'}"
-
-
-class Pair(NamedTuple):
-    """Short names of a draft and a target."""
-
-    draft: str
-    target: str
 
 
 def resolve(name: str, revision: str | None = None) -> ModelRef:
@@ -200,7 +174,7 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
         raise ValueError(f"{name} is a file; valid: the folder with a model's config.json and weights{gguf}")
     hub = re.fullmatch(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?", name)
     if hub:
-        pinned = {model.hub_id: model.revision for model in _TABLE}.get(hub["id"])
+        pinned = dict(_AT_THE_HUB.values()).get(hub["id"])
         return ModelRef(hub["id"], hub["id"], revision or hub["revision"] or pinned or _cached_commit(hub["id"]), None)
     names = [*MODELS, *BUNDLED]
     hint = did_you_mean(name, names)
@@ -264,22 +238,14 @@ def folder_fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
+def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> dict[Role, str]:
     """Return the models of the method's own paper; on a CPU the bundled toy pair.
 
     SCoT (arXiv 2504.19095) speculates for R1-Distill-Qwen-32B; SpecReason (arXiv 2504.07891) and SpecCoT for QwQ-32B.
     """
     if device == "cpu":
-        return Pair(*PAIR)
-    return Pair("r1-distill-qwen-1.5b", "r1-distill-qwen-32b" if method_name == "scot" else "qwq-32b")
-
-
-def _no_gpu(names: Mapping[Role, str]) -> str:
-    """Return the notice for the roles in which the bundled models stand in for others."""
-    return (
-        f"NO GPU: {' and '.join(names.values())} of the package stand in; they know stories like those of the dataset "
-        f"demo and nothing else. For real models give {' and '.join(f'--{role}' for role in names)}."
-    )
+        return {"draft": "demo-draft", "target": "demo-target"}
+    return {"draft": "r1-distill-qwen-1.5b", "target": "r1-distill-qwen-32b" if method_name == "scot" else "qwq-32b"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,27 +269,24 @@ def by_role(
     `compares`: the third model is asked whether steps mean the same, which the bundled reward model cannot say.
     Raises ValueError where a third model is needed that is neither named nor bundled for the pair.
     """
-    named = {role: name for role, name in flags.items() if name is not None and role in roles}
-    names, notice = dict(named), None
-    if {"draft", "target"} & set(roles) - set(named):
-        pair = default_pair(method, device)
-        defaults: dict[Role, str] = {"draft": pair.draft, "target": pair.target}
-        assumed = {role: name for role, name in defaults.items() if role in roles and role not in named}
-        names |= assumed
-        notice = _no_gpu(assumed) if device == "cpu" else None
-    if "reward" in roles and "reward" not in named:
-        names["reward"] = _default_reward(method, {} if compares else names)
-    return ModelNames(names, notice)
-
-
-def _default_reward(method: str, names: Mapping[Role, str]) -> str:
-    """Return the bundled reward model where the pair is the bundled one. Raises ValueError otherwise."""
-    if names and all(name.lower() in PAIR for name in names.values()):
-        return REWARD
-    raise ValueError(
-        f"--reward: {method} needs a reward model or judge: a Hugging Face id, or a folder, of a causal language model "
-        "that answers the question of the prompts about a step (see --list prompts)"
+    names = {role: name for role, name in flags.items() if name is not None and role in roles}
+    defaults = default_pair(method, device).items()
+    assumed = {role: name for role, name in defaults if role in roles and role not in names}
+    names |= assumed
+    if "reward" in roles and "reward" not in names:
+        if compares or not names or any(name.lower() not in PAIR for name in names.values()):
+            raise ValueError(
+                f"--reward: {method} needs a reward model or judge: a Hugging Face id, or a folder, of a causal "
+                "language model that answers the question of the prompts about a step (see --list prompts)"
+            )
+        names["reward"] = REWARD
+    if not assumed or device == "gpu":
+        return ModelNames(names, None)
+    notice = (
+        f"NO GPU: {' and '.join(assumed.values())} of the package stand in; they know stories like those of the "
+        f"dataset demo and nothing else. For real models give {' and '.join(f'--{role}' for role in assumed)}."
     )
+    return ModelNames(names, notice)
 
 
 def bundled_folder() -> Path:
@@ -405,24 +368,19 @@ def folder_problems(folder: Path, *, to_download: bool = False) -> Iterator[str]
 
     `to_download`: engines fetch the files that are missing, as of a hub id, so that only damaged ones count.
     """
-    if (folder / "config.json").is_file() or not to_download:
-        yield from _configuration(folder)
+    file = folder / "config.json"
+    if file.is_file():
+        try:
+            if not isinstance(read_config(file).get("model_type"), str):
+                yield "config.json names no model_type: download the model again"
+        except ValueError as error:
+            yield f"{str(error).removeprefix(f'{folder}/')}: download the model again"
+    elif not to_download:
+        yield "has no config.json, so it is not a model in Hugging Face format"
     if (problem := tokenizer_problem(folder)) and not (to_download and problem.startswith("has no")):
         yield problem
     weights = weight_files(folder)
     yield from weights.damaged if to_download else weights.problems
-
-
-def _configuration(folder: Path) -> Iterator[str]:
-    file = folder / "config.json"
-    if not file.is_file():
-        yield "has no config.json, so it is not a model in Hugging Face format"
-        return
-    try:
-        if not isinstance(read_config(file).get("model_type"), str):
-            yield "config.json names no model_type: download the model again"
-    except ValueError as problem:
-        yield f"{str(problem).removeprefix(f'{folder}/')}: download the model again"
 
 
 def tokenizer_problem(folder: Path) -> str | None:

@@ -247,7 +247,12 @@ class ChatTemplate:
     def reply(self) -> Reply:
         """How a reply is opened. Raises BadTemplate where that is not as the template means it."""
         frame = self._opening
-        mark = self._mark(frame.generation)
+        mark = _marks(frame.generation, self._families)
+        if mark is None:
+            raise BadTemplate(
+                "its generation prompt holds more than a role header and one opened or closed thought: "
+                f"{_end(frame.generation)}"
+            )
         rest = self._rest_of_header(frame, mark)
         closed = self._closed_by_switch(mark)
         channel = next((tags for tags in _families() if rest and tags.close.endswith(mark.header + rest)), None)
@@ -262,7 +267,9 @@ class ChatTemplate:
             if mark.is_closed:
                 return Reply(mark.header + mark.text, mark.tags or CANONICAL, None)
             return Reply(mark.header + rest, tags or CANONICAL, None)
-        own = mark if mark.is_closed else closed or self._closed_in_replies(frame, mark)
+        own = mark if mark.is_closed else closed
+        if own is None and (reply := self._before_reply(frame)) is not None and reply.is_closed:
+            own = _behind(mark.header, reply)  # the closed thought that the template writes before a plain reply
         return _thinking_reply(mark, own, rest, tags or CANONICAL)
 
     def opening(self, question: str, system: str = "") -> str:
@@ -339,16 +346,6 @@ class ChatTemplate:
         until, _, after = bare.partition(first)
         return Frame(until, after, whole[len(bare) :])
 
-    def _mark(self, generation: str) -> _Mark:
-        """Return a generation prompt in its parts. Raises BadTemplate where a thought is not all behind its header."""
-        found = _marks(generation, self._families)
-        if found is None:
-            raise BadTemplate(
-                "its generation prompt holds more than a role header and one opened or closed thought: "
-                f"{_end(generation)}"
-            )
-        return found
-
     @property
     def _families(self) -> Sequence[ThinkingTags]:
         return [*([self._requested] if self._requested else []), *_families()]
@@ -397,11 +394,6 @@ class ChatTemplate:
             if found is not None and found.is_closed:
                 return _behind(mark.header, found)
         return None
-
-    def _closed_in_replies(self, frame: Frame, mark: _Mark) -> _Mark | None:
-        """Return the closed thought that the template writes before a reply without one; None: it writes none."""
-        found = self._before_reply(frame)
-        return _behind(mark.header, found) if found is not None and found.is_closed else None
 
     def _thinks(self, mark: _Mark, closed: _Mark | None, channel: ThinkingTags | None) -> bool:
         if self._is_plain_by_request:

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from functools import cached_property
 from typing import Any
 
 from harness import engine
@@ -76,10 +77,13 @@ class HFTokenizer:
         self._plain: Any = copy.deepcopy(self._backend)
         self._plain.encode_special_tokens = True
         self._asked = asked
-        self.template = _template_text(self._tokenizer)
+        template = self._tokenizer.chat_template
+        self.template: str | None = (template.get("default") if isinstance(template, dict) else template) or None
         """Text of the chat template; None where prompts are a plain dialogue."""
         self._today = date.fromisoformat(asked.date)
-        self._chat = self._chat_template(asked)
+        if self.template is None and asked.variables:
+            raise ValueError("it has no chat template, so that no variable of one can be set")
+        self._chat = ChatTemplate(self._render, self.template, asked) if self.template is not None else None
         self._reply: Reply | BadTemplate = self._replies(asked)
         self._thinking = templates.CANONICAL if isinstance(self._reply, BadTemplate) else self._reply.tags
         self._think_ids = self._ids_of_tags()
@@ -87,18 +91,15 @@ class HFTokenizer:
         self._controls = _alternatives(self._unmarked_controls())
         self._decoders = decoder_kinds(self._backend)
         self._added = frozenset(self._backend.get_added_tokens_decoder())
-        self._fingerprint: str | None = None
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over every token and its id."""
-        if self._fingerprint is None:
-            vocabulary = self._backend.get_vocab(with_added_tokens=True)
-            digest = hashlib.sha256()
-            for token, index in sorted(vocabulary.items(), key=lambda item: (item[1], item[0])):
-                digest.update(f"{index}\0{token}\0".encode("utf-8", "surrogatepass"))
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
+        vocabulary = self._backend.get_vocab(with_added_tokens=True)
+        digest = hashlib.sha256()
+        for token, index in sorted(vocabulary.items(), key=lambda item: (item[1], item[0])):
+            digest.update(f"{index}\0{token}\0".encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
 
     @property
     def num_tokens(self) -> int:
@@ -211,14 +212,6 @@ class HFTokenizer:
             return bytes(_BYTES_SHOWN[character] for character in token)
         return token.encode("utf-8", "replace")
 
-    def _chat_template(self, asked: Conventions) -> ChatTemplate | None:
-        """Return the chat template, if any. Raises ValueError for variables that it does not read."""
-        if self.template is not None:
-            return ChatTemplate(self._render, self.template, asked)
-        if asked.variables:
-            raise ValueError("it has no chat template, so that no variable of one can be set")
-        return None
-
     def _replies(self, asked: Conventions) -> Reply | BadTemplate:
         """Return how replies are opened, or the error where prompts would not be what the template means."""
         if self._chat is not None:
@@ -226,15 +219,14 @@ class HFTokenizer:
                 return self._chat.reply
             except BadTemplate as error:
                 return error
-        chosen = (
-            self._tags_of_vocabulary() if asked.thinking_tags is None else templates.parsed_tags(asked.thinking_tags)
-        )
+        own = asked.thinking_tags
+        chosen = self._tags_of_vocabulary() if own is None else templates.parsed_tags(own)
         return Reply("Assistant: ", chosen or templates.CANONICAL, chosen.thought if chosen else None)
 
     def _tags_of_vocabulary(self) -> ThinkingTags | None:
-        return templates.tags_of_vocabulary(
-            [tag for tag in _known_tags() if self._backend.token_to_id(tag) is not None]
-        )
+        known = (templates.CANONICAL, *templates.FAMILIES.values())
+        tags = {tag for family in known for tag in (family.open, family.close)}
+        return templates.tags_of_vocabulary([tag for tag in tags if self._backend.token_to_id(tag) is not None])
 
     def _ids_of_tags(self) -> dict[str, list[int]]:
         """Return the ids of `<think>` and `</think>`; without a tag that is text for this model."""
@@ -302,15 +294,3 @@ def _alternatives(literals: list[str]) -> re.Pattern[str] | None:
     if not literals:
         return None
     return re.compile("(" + "|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True)) + ")")
-
-
-def _known_tags() -> set[str]:
-    return {tag for tags in (templates.CANONICAL, *templates.FAMILIES.values()) for tag in (tags.open, tags.close)}
-
-
-def _template_text(tokenizer: Any) -> str | None:
-    """Return the chat template for a plain dialogue; None where the tokenizer has none."""
-    template = tokenizer.chat_template
-    if isinstance(template, dict):
-        template = template.get("default")
-    return template or None

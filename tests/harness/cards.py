@@ -1,4 +1,4 @@
-"""A stand-in for nvidia-smi or rocm-smi on the path, which answers like the real one for cards of a test's choice."""
+"""A stand-in for nvidia-smi on the path, which answers like the real one for cards of a test's choice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 
 from harness.sizing.cards import cards_here
 
-_VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _NVIDIA_SMI = """#!{python} -ISE
 import json, sys
 cards, slices = json.loads({data!r})
@@ -66,11 +65,10 @@ def put_nvidia_smi(
 
 
 def put_tool(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:
-    """Put a program first on the path, and unset the variables that hide cards."""
+    """Put a program first on the path, and unset the variable that hides cards."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(script)
     (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    for variable in _VARIABLES:
-        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     cards_here.cache_clear()

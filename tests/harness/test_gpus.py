@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,6 @@ from harness import gpus
 from tests.harness.cards import card, put_nvidia_smi, put_tool
 
 EIGHT = [card(i) for i in range(8)]
-_ROCM = {
-    **{
-        f"card{i}": {
-            "Card Series": "AMD Instinct MI300X",
-            "Unique ID": f"0x{i:016x}",
-            "VRAM Total Memory (B)": str(192 << 30),
-            "VRAM Total Used Memory (B)": str(i << 20),
-        }
-        for i in (1, 0, 2, 3)
-    },
-    "system": {"Driver version": "6.12.12"},
-}
 
 
 def indices() -> list[int]:
@@ -41,7 +28,7 @@ def test_a_card_is_read_with_all_its_properties(tmp_path: Path, monkeypatch: pyt
     put_nvidia_smi(tmp_path, monkeypatch, [card(0, "NVIDIA H100", 81559, 1000, "535.1")])
     [h100] = gpus.node_gpus()
     assert (h100.name, h100.memory_bytes, h100.used_bytes) == ("NVIDIA H100", 81559 << 20, 1000 << 20)
-    assert (h100.driver, h100.vendor) == ("535.1", "nvidia")
+    assert h100.driver == "535.1"
 
 
 @pytest.mark.parametrize(
@@ -84,39 +71,6 @@ def test_slices_take_the_place_of_divided_cards(tmp_path: Path, monkeypatch: pyt
     assert (second.device, second.memory_bytes) == ("MIG-cba663e8-9bed", 5 * 10**9)
 
 
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({}, [0, 1, 2, 3]),
-        ({"ROCR_VISIBLE_DEVICES": "2,3"}, [2, 3]),
-        ({"ROCR_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "1"}, [3]),
-        ({"HIP_VISIBLE_DEVICES": "1"}, [1]),
-        ({"CUDA_VISIBLE_DEVICES": "0,2"}, [0, 2]),
-        ({"ROCR_VISIBLE_DEVICES": "GPU-0000000000000003"}, [3]),
-        ({"HIP_VISIBLE_DEVICES": ""}, []),
-    ],
-)
-def test_amd_cards_are_gpus(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    no_device_files: Path,
-    variables: dict[str, str],
-    expected: list[int],
-) -> None:
-    answer = "WARNING: AMD GPU device(s) is/are in a low-power state.\n" + json.dumps(_ROCM)
-    put_tool(tmp_path, monkeypatch, "rocm-smi", f"#!/bin/sh\ncat <<'END'\n{answer}\nEND\n")
-    put_tool(tmp_path, monkeypatch, "nvidia-smi", "#!/bin/sh\nexit 9\n")
-    (no_device_files / "kfd").touch()
-    for name, text in variables.items():
-        monkeypatch.setenv(name, text)
-    visible = gpus.visible_gpus()
-    assert [card.index for card in visible] == expected
-    assert {(card.name, card.memory_bytes, card.driver) for card in visible} <= {
-        ("AMD Instinct MI300X", 192 << 30, "6.12.12")
-    }
-    assert gpus.accelerator() == ("gpu" if expected else "cpu")
-
-
 def test_a_device_file_is_a_gpu_only_where_it_may_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_device_files: Path
 ) -> None:
@@ -125,7 +79,7 @@ def test_a_device_file_is_a_gpu_only_where_it_may_be_opened(
     assert gpus.accelerator() == "cpu"
     (no_device_files / "nvidia0").touch()
     assert gpus.accelerator() == "gpu"
-    monkeypatch.setattr(gpus, "_usable", lambda path: False)  # as a control group answers; root may open any file here
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # as a control group answers; root may open all
     assert gpus.accelerator() == "cpu"
 
 

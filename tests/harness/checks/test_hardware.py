@@ -12,7 +12,7 @@ from harness.checks.finding import Check, Probe, Question, Status
 from tests.harness.cards import card, put_nvidia_smi
 from tests.harness.checks.question import QUESTION, asked
 
-CUDA_13 = {"version": "2.13.0+cu130", "cuda": "13.0", "hip": None, "count": 1, "capability": [8, 0], "problem": None}
+CUDA_13 = {"version": "2.13.0+cu130", "cuda": "13.0", "count": 1, "capability": [8, 0], "problem": None}
 INSTALLED = {"vllm": "0.32.0", "torch": "2.13.0"}
 
 

@@ -16,13 +16,9 @@ from harness.engines.vllm import variables
 from harness.settings.launch_settings import BadLaunch, Launch
 from harness.settings.roles import ModelSettings
 from harness.sizing.card_plan import check_shares
-from tests.harness.cards import card, put_nvidia_smi, put_tool
+from tests.harness.cards import card, put_nvidia_smi
 
 ONE_AND_FOUR: placement.Placement = {"draft": (0,), "target": (1, 2, 3, 4)}
-ROCM = """#!/bin/sh
-echo '{"card0": {"VRAM Total Memory (B)": "1"}, "card1": {"VRAM Total Memory (B)": "1"},
- "card2": {"VRAM Total Memory (B)": "1"}, "card3": {"VRAM Total Memory (B)": "1"}, "system": {}}'
-"""
 
 
 @pytest.fixture
@@ -140,20 +136,6 @@ def test_an_engine_on_other_cards_is_another_engine() -> None:
     )
     assert may_share(one, one)
     assert not may_share(one, other)
-
-
-def test_on_rocm_the_numbers_are_those_that_the_lower_layer_leaves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_tool(tmp_path / "bin", monkeypatch, "rocm-smi", ROCM)
-    put_tool(tmp_path / "bin", monkeypatch, "nvidia-smi", "#!/bin/sh\nexit 9\n")
-    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "1,2,3")
-    assert gpus.visible_names() == ["0", "1", "2"]
-    settings = placed(cards={"draft": (0,), "target": (1, 2)}, tensor_parallel={"target": 2})
-    assert variables(settings["target"])["HIP_VISIBLE_DEVICES"] == "1,2"
-    assert [c.index for c in gpus.held_gpus([(settings["target"].visible_devices, 2)])] == [2, 3]
-    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,0")
-    assert gpus.visible_names() == ["2", "0"]
 
 
 @pytest.mark.parametrize(

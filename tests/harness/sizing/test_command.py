@@ -55,8 +55,8 @@ def test_a_method_and_problems_of_ones_own_are_sized(tmp_path: Path) -> None:
     [
         (("--method", "specot"), "--method specot: unknown; valid: vanilla, "),
         (("--method", "rsd"), "--reward: rsd needs a reward model"),
-        (("--method", "vanilla", "--draft", "qwq-32b"), "--draft qwq-32b: vanilla uses no such model; it uses: target"),
-        (("--reward", "qwq-32b"), "--reward: speccot does not rate steps with a reward model"),
+        (("--method", "vanilla", "--draft", "qwq-32b"), "--draft: vanilla uses no such model; it uses: target"),
+        (("--reward", "qwq-32b"), "--reward: speccot uses no such model"),
         (("--dataset", "nosuch"), "--dataset nosuch: unknown; valid: gsm8k, "),
         (("--dataset", "nosuch.jsonl"), "nosuch.jsonl: no such file"),
         (("--dataset", "demo", "--prompt-tokens", "9"), "--prompt-tokens and --dataset both say how long a prompt is"),
@@ -109,4 +109,4 @@ def test_a_reward_model_has_an_engine_of_its_own() -> None:
     assert output(*flags).startswith("error: --reward: rsd needs a reward model")
     text = output(*flags, "--reward", "r1-distill-qwen-1.5b", "--reward-tensor-parallel", "2")
     assert re.search(r"4 × H100-80 .*\d / \d / 2 ", text)
-    assert output("--reward", "qwq-32b").startswith("error: --reward: speccot does not rate steps")
+    assert output("--reward", "qwq-32b").startswith("error: --reward: speccot uses no such model")

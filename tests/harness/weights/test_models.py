@@ -107,8 +107,8 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
 def test_the_default_pair_is_the_papers_and_on_a_cpu_a_toy_pair_with_a_notice(
     method: str, draft: str, target: str
 ) -> None:
-    assert default_pair(method, "gpu") == (draft, target)
-    assert default_pair(method, "cpu") == tuple(models.PAIR)
+    assert default_pair(method, "gpu") == {"draft": draft, "target": target}
+    assert tuple(default_pair(method, "cpu").values()) == tuple(models.PAIR)
     given = models.by_role("specreason", ("draft", "target"), {"draft": "org/own", "target": None}, "cpu")
     assert given.names == {"draft": "org/own", "target": "demo-target"}
     assert given.notice is not None

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -191,9 +192,12 @@ def test_where_locks_are_refused_launch_and_worker_say_so_in_one_line(tmp_path: 
 def test_locks_that_hold_on_one_node_only_are_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, option: str
 ) -> None:
-    table = tmp_path / "mountinfo"
-    table.write_text(f"22 1 8:1 / / rw - ext4 /dev/root rw\n23 22 0:50 / {tmp_path} rw,relatime shared:1 - {mount}\n")
-    monkeypatch.setattr(storage, "_MOUNTS", table)
+    kind, _, options = mount.split()
+    table = [
+        SimpleNamespace(mountpoint="/", fstype="ext4", opts="rw"),
+        SimpleNamespace(mountpoint=str(tmp_path), fstype=kind, opts=f"rw,relatime,{options}"),
+    ]
+    monkeypatch.setattr("psutil.disk_partitions", lambda **_: table)
     assert storage.locks_of_one_node(tmp_path) == option
     assert storage.is_shared(tmp_path) == (mount.split()[0] != "ext4")
     [check] = [c for c in storage.check_storage(asked(output=str(tmp_path))) if c.subject == "file locking"]
