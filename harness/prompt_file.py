@@ -384,7 +384,8 @@ def piece_hashes(wording: Prompts) -> dict[Piece, str]:
         "reward": wording.reward.model_dump(),
         "equivalence": wording.equivalence.model_dump(),
     }
-    return {piece: _digest([piece, value]) for piece, value in texts.items()}
+    written = {piece: json.dumps([piece, value], sort_keys=True).encode() for piece, value in texts.items()}
+    return {piece: hashlib.sha256(text).hexdigest()[:16] for piece, text in written.items()}
 
 
 def unlike(wording: Prompts, paper: str, method: str, kind: Kind) -> list[Piece]:
@@ -396,7 +397,3 @@ def unlike(wording: Prompts, paper: str, method: str, kind: Kind) -> list[Piece]
     opening: Piece = "opening.math" if kind == "math" else "opening.choice"
     used = (opening, *_BY_METHOD.get(method, ()))
     return [piece for piece in used if piece in expected and expected[piece] != found[piece]]
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -40,7 +40,7 @@ def write_distribution(folder: Path, entries: str, name: str = "made-up-rules", 
 @pytest.fixture
 def no_methods(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process that has loaded no method of a user's; modules that are imported meanwhile are forgotten."""
-    monkeypatch.setattr(plugins, "_registered", {})
+    monkeypatch.setattr(plugins, "registered", {})
     monkeypatch.delenv("HARNESS_METHOD_CODE", raising=False)
     before, path = set(sys.modules), list(sys.path)
     yield

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import click
 from click.shell_completion import CompletionItem
@@ -101,13 +101,9 @@ class Console(OneLineGroup):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands that begin so, without importing them."""
-        items = [CompletionItem(name, help=text) for name, text in _matching(incomplete)]
+        described = [(name, text) for commands in COMMANDS.values() for name, (_, text) in commands.items()]
+        items = [CompletionItem(name, help=text) for name, text in described if name.startswith(incomplete)]
         return items or click.Command.shell_complete(self, ctx, incomplete)
-
-
-def _matching(beginning: str) -> Iterator[tuple[str, str]]:
-    for commands in COMMANDS.values():
-        yield from ((name, text) for name, (_, text) in commands.items() if name.startswith(beginning))
 
 
 def _imported(called: str) -> click.Command:

@@ -601,7 +601,6 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
             environment[_FLOAT32_DOTS] = os.environ.get(_FLOAT32_DOTS, "ieee")
         if (devices := settings.visible_devices) is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
-            environment["HIP_VISIBLE_DEVICES"] = ",".join(devices)  # on ROCm vLLM insists that both say the same
     if (allowed := os.environ.get("VLLM_PLUGINS")) is not None:
         environment["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, vllm_plugin.ENTRY_POINT]))
     return environment

@@ -307,7 +307,7 @@ def _primed(
     text = ""
     for size in _SIZES:
         start = max(0, len(ids) - size)
-        while has_bytes and start > 0 and _is_byte(tokenizer, ids[start]):
+        while has_bytes and start > 0 and _BYTE_TOKEN.fullmatch(tokenizer.id_to_token(ids[start]) or ""):
             start -= 1  # one invalid byte spoils the whole run of bytes that it is in
         for end in range(len(ids), max(start, len(ids) - _MOST_UNFINISHED), -1):
             text = tokenizer.decode(ids[start:end], skip_special_tokens=skips_special)
@@ -330,7 +330,3 @@ def _locality(tokenizer: Tokenizer) -> tuple[bool, bool]:
 
     kinds = decoder_kinds(tokenizer)
     return kinds <= _LOCAL_DECODERS, "ByteFallback" in kinds
-
-
-def _is_byte(tokenizer: Tokenizer, token_id: int) -> bool:
-    return _BYTE_TOKEN.fullmatch(tokenizer.id_to_token(token_id) or "") is not None

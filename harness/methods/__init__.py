@@ -53,12 +53,12 @@ def build(name: str, params: Mapping[str, Parameter]) -> Method:
 
 def method_type(name: str) -> type[Method]:
     """Return the class of a built-in method, or of one that this process has loaded. Raises KeyError."""
-    return METHODS[name] if name in METHODS else plugins.type_of(name)
+    return METHODS[name] if name in METHODS else plugins.registered[name].type
 
 
 def is_known(name: str) -> bool:
     """Return whether a name is that of a built-in method or of one that this process has loaded."""
-    return name in METHODS or plugins.registered(name) is not None
+    return name in METHODS or name in plugins.registered
 
 
 def defaults(name: str) -> dict[str, Parameter]:
@@ -71,7 +71,7 @@ def parameter_fields(name: str) -> tuple[ParameterField, ...]:
 
     Raises KeyError on an unknown method.
     """
-    return _built_in_fields(name) if name in METHODS else fields_of(plugins.type_of(name))
+    return _built_in_fields(name) if name in METHODS else fields_of(plugins.registered[name].type)
 
 
 @lru_cache

@@ -242,7 +242,8 @@ def name_of(method: type[Method]) -> str:
 
     Raises ValueError where that is not valid.
     """
-    declared = vars(method).get("name") if "name" not in _field_names(method) else None
+    is_field = is_dataclass(method) and "name" in {declared.name for declared in fields(method)}
+    declared = None if is_field else vars(method).get("name")
     name = declared if isinstance(declared, str) else method.__name__.lower()
     check_name(name)
     return name
@@ -256,10 +257,6 @@ def check_name(name: str) -> None:
         )
 
 
-def _field_names(method: type[Method]) -> set[str]:
-    return {declared.name for declared in fields(method)} if is_dataclass(method) else set()
-
-
 def _problems(method: type[Method]) -> Iterator[str]:
     if not is_dataclass(method) or "__dataclass_params__" not in vars(method):
         yield "is not a dataclass: write @dataclass(frozen=True) above it"
@@ -268,16 +265,12 @@ def _problems(method: type[Method]) -> Iterator[str]:
         yield "can be changed while it runs: write @dataclass(frozen=True) above it"
     if method.__call__ is Method.__call__ or not inspect.iscoroutinefunction(inspect.unwrap(method.__call__)):
         yield f"has no `async def __call__`; {MODEL}"
-    yield from _problems_of_call(method)
-    yield from _problems_of_fields(method)
-    yield from _problems_of_roles(method)
-
-
-def _problems_of_call(method: type[Method]) -> Iterator[str]:
     try:
         inspect.signature(method.__call__).bind(None, None, None, None)
     except TypeError:
         yield "takes other arguments than `async def __call__(self, chain, draft, target)`"
+    yield from _problems_of_fields(method)
+    yield from _problems_of_roles(method)
 
 
 def _problems_of_fields(method: type[Method]) -> Iterator[str]:

@@ -78,17 +78,8 @@ class PlugIn:
         return {f"{PREFIX}{name}": digest for name, digest in self.digests.items()}
 
 
-_registered: dict[str, PlugIn] = {}
-
-
-def registered(name: str) -> PlugIn | None:
-    """Return the plug-in that this process has loaded under a name; None where there is none."""
-    return _registered.get(name)
-
-
-def all_registered() -> tuple[PlugIn, ...]:
-    """Return the plug-ins that this process has loaded, in the order of their loading."""
-    return tuple(_registered.values())
+registered: dict[str, PlugIn] = {}
+"""The plug-ins that this process has loaded, by name, in the order of their loading."""
 
 
 def register(plugin: PlugIn) -> None:
@@ -96,13 +87,13 @@ def register(plugin: PlugIn) -> None:
 
     The same method in an edited version takes the place of the earlier one.
     """
-    other = _registered.get(plugin.name)
+    other = registered.get(plugin.name)
     if other is not None and other.code_hash != plugin.code_hash and other.origin != plugin.origin:
         raise ValueError(
             f"--method {plugin.reference}: the name {plugin.name!r} is also that of {other.reference} from "
             f'{other.origin}; give one of them another: name = "..." in its class'
         )
-    _registered[plugin.name] = plugin
+    registered[plugin.name] = plugin
 
 
 def recorded_hash(files: Mapping[str, str]) -> str | None:
@@ -115,11 +106,6 @@ def hash_of(digests: Mapping[str, str]) -> str:
     """Return 16 hex digits over files, given by name and digest."""
     text = "".join(f"{name} {digest}\n" for name, digest in sorted(digests.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
-
-
-def type_of(name: str) -> type[Method]:
-    """Return the class of a loaded plug-in. Raises KeyError."""
-    return _registered[name].type
 
 
 _MODULE = "speculative_harness_method_"

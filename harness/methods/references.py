@@ -55,7 +55,7 @@ def resolve(reference: str) -> str:
 
     Raises BadMethod, a ValueError of one line that says what is valid.
     """
-    if reference in METHODS or (":" not in reference and plugins.registered(reference) is not None):
+    if reference in METHODS or (":" not in reference and reference in plugins.registered):
         return reference
     try:
         return _resolved(reference)
@@ -67,7 +67,7 @@ def resolve(reference: str) -> str:
 
 def source_of(name: str, params: Mapping[str, Parameter]) -> MethodSource | None:
     """Return what the specification of a run records of its method; None for a built-in one."""
-    plugin = plugins.registered(name)
+    plugin = plugins.registered.get(name)
     if name in METHODS or plugin is None:
         return None
     declared = fields_of(plugin.type)
@@ -184,7 +184,7 @@ def _plugin(
 
 
 def _registered(plugin: PlugIn) -> str:
-    before = plugins.registered(plugin.name)
+    before = plugins.registered.get(plugin.name)
     if before is not None and before.type is plugin.type and before.digests != plugin.digests:
         raise BadMethod(f"{plugin.origin} was edited after this process had imported it; start the command again")
     try:

@@ -167,7 +167,7 @@ def _offered(_: click.Context, parameter: click.Parameter, incomplete: str) -> l
     from harness.weights import models
 
     names: dict[str | None, Iterable[str]] = {
-        "method": (*METHODS, *(plugin.name for plugin in plugins.all_registered())),
+        "method": (*METHODS, *plugins.registered),
         "dataset": DATASETS,
     }
     offered = sorted(names.get(parameter.name, (*models.BUNDLED, *models.MODELS)))

@@ -215,7 +215,7 @@ def available(run: RunFolder, recorded: Sequence[Mapping[str, str]]) -> PlugIn |
     spec = _spec(run)
     if spec is None or spec.method_source is None:
         return None
-    if (loaded := plugins.registered(spec.method)) is not None:
+    if (loaded := plugins.registered.get(spec.method)) is not None:
         return loaded
     if (loaded := load_submitted(spec.method)) is not None:
         return loaded

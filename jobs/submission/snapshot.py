@@ -136,7 +136,7 @@ def _sha256(archive: Path) -> str:
 
 def _archive(root: Path) -> bytes:
     content = io.BytesIO()
-    methods = {f"{codes.SUBMITTED}/{plugin.name}.zip": packed(plugin) for plugin in plugins.all_registered()}
+    methods = {f"{codes.SUBMITTED}/{plugin.name}.zip": packed(plugin) for plugin in plugins.registered.values()}
     with zipfile.ZipFile(content, "w") as archive:
         for path in _files(root):
             if (name := path.relative_to(root).as_posix()) not in methods:

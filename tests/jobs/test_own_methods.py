@@ -58,7 +58,7 @@ REPAIR = confident().replace('target, "fallback"', 'target, "repair"')
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugins, "_registered", {})
+    monkeypatch.setattr(plugins, "registered", {})
 
 
 def test_an_own_method_is_run_graded_recorded_and_later_read_without_its_code(
@@ -88,7 +88,7 @@ def test_an_own_method_is_run_graded_recorded_and_later_read_without_its_code(
     with reader(database) as connection:
         [row] = rows(connection, "SELECT method, method_source, method_code FROM run")
     assert list(row.values()) == ["confident", "confident.py:Confident", spec.method_source.code_hash]
-    assert not plugins.all_registered(), "reading a run runs none of its code"
+    assert not plugins.registered, "reading a run runs none of its code"
 
 
 def test_a_worker_needs_the_run_folder_alone(tmp_path: Path) -> None:

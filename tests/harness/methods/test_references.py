@@ -33,7 +33,7 @@ def test_an_edit_is_another_code(tmp_path: Path) -> None:
     for text in (confident(), confident(), confident().replace("-0.5", "-0.6")):
         path.write_text(text)
         resolve(f"{path}:Confident")
-        hashes.append(getattr(plugins.registered("confident"), "code_hash", None))
+        hashes.append(getattr(plugins.registered.get("confident"), "code_hash", None))
     assert hashes[0] == hashes[1] != hashes[2]
     assert defaults("confident")["threshold"] == -0.6
 
@@ -93,7 +93,7 @@ def test_what_is_no_method_is_one_line_that_says_what_is_valid(case: str, tmp_pa
         resolve(f"{path}:Confident")
     assert str(refused.value).startswith(f"--method {path}:Confident: ")
     assert "\n" not in str(refused.value)
-    assert not plugins.all_registered()
+    assert not plugins.registered
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_file_stands_alone_and_a_package_comes_as_a_whole(tmp_path: Path, monk
     for module in [name for name in sys.modules if name.startswith("own_rules")]:
         del sys.modules[module]
     assert resolve("own_rules.rule:Confident") == "confident"
-    plugin = plugins.registered("confident")
+    plugin = plugins.registered.get("confident")
     assert plugin is not None
     assert sorted(plugin.contents) == ["own_rules/__init__.py", "own_rules/limits.py", "own_rules/rule.py"]
     assert defaults("confident")["step_tokens"] == 100
@@ -150,11 +150,11 @@ def test_an_installed_distribution_offers_a_method_by_name(tmp_path: Path, monke
     assert source is not None
     assert (source.reference, source.distribution) == ("made_up:Confident", "made-up-rules 1.2")
     problems = {name: found for name, _, found in offered()}
-    assert problems["sure"] == plugins.registered("sure")
+    assert problems["sure"] == plugins.registered.get("sure")
     assert "name of a built-in method" in str(problems["speccot"])
     assert "has no class Missing; it has Confident" in str(problems["broken"])
     assert resolve("speccot") == "speccot"
-    assert plugins.registered("speccot") is None
+    assert "speccot" not in plugins.registered
     with pytest.raises(BadMethod, match=r"--method broken: has no class Missing"):
         resolve("broken")
     with pytest.raises(BadMethod, match=r"unknown; valid: .*broken, sure, or FILE"):
@@ -166,10 +166,10 @@ def test_what_is_installed_is_recorded_and_not_copied(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("harness.methods.plugins._installation_folders", lambda: (tmp_path,))
     resolve("sure")
-    [plugin] = plugins.all_registered()
+    [plugin] = plugins.registered.values()
     assert not plugin.contents
     assert sorted(plugin.recorded_digests) == ["method/made_up/__init__.py"]
-    monkeypatch.setattr(plugins, "_registered", {})
+    monkeypatch.setattr(plugins, "registered", {})
     assert load_packed(packed(plugin), plugin.code_hash).code_hash == plugin.code_hash
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(tmp_path)])
     del sys.modules["made_up"]
@@ -190,14 +190,14 @@ def test_an_archive_gives_the_same_code_and_a_changed_one_is_not_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve(f"{write_method(tmp_path)}:Confident")
-    [plugin] = plugins.all_registered()
+    [plugin] = plugins.registered.values()
     content = packed(plugin)
     assert content == packed(plugin), "equal code makes equal bytes"
     for code_hash, content_now in (("0" * 16, content), (plugin.code_hash, content[:200]), (None, b"")):
-        monkeypatch.setattr(plugins, "_registered", {})
+        monkeypatch.setattr(plugins, "registered", {})
         with pytest.raises(BadMethod, match=r"hash|damaged"):
             load_packed(content_now, code_hash)
-        assert not plugins.all_registered()
+        assert not plugins.registered
     again = load_packed(content, plugin.code_hash)
     assert (again.name, again.reference, again.code_hash) == (plugin.name, plugin.reference, plugin.code_hash)
     assert build("confident", {}) != build(next(iter(METHODS)), {})
