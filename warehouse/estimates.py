@@ -154,7 +154,7 @@ def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequen
                 if is_kept.any():
                     x, y, samples = x[is_kept], y[is_kept], samples[is_kept]
                     num_samples = int(samples.sum()) if measure.samples else None
-                    sums = float(x.sum()), float(y.sum())
+                    sums = (float(x.sum()), float(y.sum())) if measure.definition else None
                     interval = measure.method(x, y)
                     yield Estimate(subject, measure.name, len(x), interval, num_samples=num_samples, sums=sums)
 
@@ -556,7 +556,8 @@ def _of_new_pairs(connection: Connection) -> Iterator[Estimate]:
 def _at_one(connection: Connection) -> Iterator[Estimate]:
     """Yield the rows of the pairs in the table new_pair of which both runs have timing samples."""
     runs: dict[str, TimedRun | None] = {}
-    for pair in rows(connection, "FROM new_pair ORDER BY ALL"):
+    known = f"SELECT run_id, baseline_run_id FROM estimate WHERE measure = '{latency_at_one.SPEED_UP}'"
+    for pair in rows(connection, f"FROM new_pair ANTI JOIN ({known}) USING (run_id, baseline_run_id) ORDER BY ALL"):
         names = str(pair["run_id"]), str(pair["baseline_run_id"])
         for name in names:
             runs[name] = runs[name] if name in runs else latency_at_one.read(connection, name)

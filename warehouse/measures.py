@@ -189,8 +189,8 @@ class Measure:
 
     @property
     def definition(self) -> str:
-        """Σx/Σy as text; empty where a function computes it."""
-        return "" if self.x is None else f"{self.x} / {self.y}"
+        """Σx/Σy as text; empty where the number is another function of the problems."""
+        return "" if self.x is None or self.method is geometric else f"{self.x} / {self.y}"
 
     def compared(self, own: Floats, base: Floats) -> Interval:
         """Return how a run differs from its baseline; own, base (n,), one of each problem that both have."""
@@ -217,11 +217,9 @@ def _per_sample(name: str, title: str, meaning: str, x: str, y: str = "num_finis
     )  # fmt: skip
 
 
-def _of_pair(
-    name: str, meaning: str, against: Against | None, title: str = "", *places: Place, unit: str = "ratio"
-) -> Measure:
+def _of_pair(name: str, meaning: str, against: Against | None, title: str = "", *places: Place) -> Measure:
     return Measure(
-        name=name, title=title, meaning=meaning, unit=unit, against=against, better=1, shown=_shown(*places),
+        name=name, title=title, meaning=meaning, unit="ratio", against=against, better=1, shown=_shown(*places),
         is_of_times=True,
     )  # fmt: skip
 
@@ -261,8 +259,10 @@ _ALL = (
     _of_pair("ratio_of_means", "mean latency of the target alone by the run's", _ratio_of_means),
     _of_pair("rate_ratio", "emitted tokens per second by the baseline's, geometric mean over problems",
         _geometric_ratio),
-    _of_pair("chain_length_ratio", "emitted tokens per chain by the baseline's, geometric mean over problems",
-        _geometric_ratio),
+    Measure(
+        name="chain_length_ratio", meaning="emitted tokens per chain by the baseline's, geometric mean over problems",
+        unit="ratio", against=_geometric_ratio,
+    ),
     _of_pair("speed_up_at_one", "ratio of mean latencies with one sample in flight, from timing samples", None),
     _graded("graded_pass_at_1", "pass@1 over samples with a result alone", "pass@1", "results"),
     _graded("pass_at_k", "unbiased pass@k over samples with a result"),
@@ -285,7 +285,8 @@ _ALL = (
         y="decisions", source=PLACES,
     ),
     Measure(
-        name="latency_seconds", title="latency", unit="s", x="nullif(timed_seconds, 0) / num_timed", method=mean,
+        name="latency_seconds", title="latency", unit="s", method=mean,
+        x="CASE WHEN timed_tokens > 0 THEN nullif(timed_seconds, 0) / num_timed END",
         meaning="wall time of a sample, mean over problems", samples="num_timed", better=-1, shown=_shown("results"),
         is_of_times=True,
     ),
@@ -297,7 +298,9 @@ _ALL = (
         name="target_nats_per_token", unit="nats", x="nats / num_samples", method=mean, source=SCORED,
         samples="num_samples", meaning="negative log-probability of the accepted text under the target per token",
     ),
-    _of_pair("distance_from_target", "target_nats_per_token minus the baseline's", None, unit="nats"),
+    Measure(
+        name="distance_from_target", meaning="target_nats_per_token minus the baseline's", unit="nats", better=-1,
+    ),
     # Of the papers' tables.
     _per_sample("longest_draft_tokens", "", "tokens of the longest completion of each draft call",
         "longest_draft_tokens", "num_drafted"),

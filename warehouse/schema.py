@@ -73,7 +73,8 @@ def format_digest() -> str:
     A database with another one is not used.
     """
     filling = [sql_of(name) for name in FILLING]
-    texts = [tables_sql(), views_sql(), text(), *filling, f"estimates {ESTIMATES_VERSION}"]
+    computed = [f"{m.x} {m.y} {m.samples} {m.source} {m.by_role} {m.method.__name__}" for m in MEASURES.values()]
+    texts = [tables_sql(), views_sql(), text(), *filling, *computed, f"estimates {ESTIMATES_VERSION}"]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 

@@ -59,7 +59,7 @@ SELECT run_id, author, num_samples, num_steps, num_steps / num_samples AS steps_
     num_tokens / num_steps AS tokens_per_step
 FROM author JOIN finished USING (run_id)
 WINDOW same_run AS (PARTITION BY run_id);
-COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by author (SpecReason, section 5.2: ratio of steps by the small model), per finished sample. reasoning_share excludes final answers, and no other role: guidance (SpecCoT) counts as a step of the target, steps_by_role has it apart';
+COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by author (SpecReason, section 5.2: ratio of steps by the small model), per finished sample. reasoning_share excludes final answers, and no other role: guidance (SpecCoT) counts as a step of the target';
 
 CREATE OR REPLACE VIEW reflective_words AS
 WITH total AS (
