@@ -40,7 +40,7 @@ def _without_cluster(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--method", "specot", *DATASET), "'vanilla', 'specdecode', 'speccot', 'specreason', 'scot'"),
+        (("--method", "specot", *DATASET), "(did you mean 'speccot'?)"),
         (SPECCOT, "--dataset is missing; choose from gsm8k"),
         (DATASET, "--method is missing; choose from vanilla"),
         ((*SPECCOT, "--dataset", "amc24"), "'amc23'"),

@@ -18,7 +18,7 @@ import pyarrow as pa
 from scipy import special, stats
 
 from tools.simulate.populations import ABILITIES, SPREAD, Rng
-from warehouse.estimates import insert, judges
+from warehouse.estimates import judges
 from warehouse.schema import tables_sql, views_sql
 from warehouse.statistics.intervals import Floats
 
@@ -77,17 +77,20 @@ def _area(correct: Floats, incorrect: Floats) -> float:
 
 
 def intervals(verdicts: Verdicts) -> list[dict[str, float | None]]:
-    """Return the rows of judge_auroc for simulated runs."""
+    """Return the areas of simulated runs with their intervals, as the view judge_auroc has them."""
     with duckdb.connect() as connection:
         connection.execute(tables_sql() + views_sql())
         connection.register("verdicts", verdicts.table())
         connection.execute("INSERT INTO auroc_total BY NAME SELECT * FROM clustered_auroc('verdicts')")
-        connection.execute("INSERT INTO grade_total SELECT DISTINCT run_id, grader_version, 0, 0, 0 FROM auroc_total")
-        run_ids = [run_id for (run_id,) in connection.execute("SELECT DISTINCT run_id FROM auroc_total").fetchall()]
-        insert(connection, list(judges(connection, run_ids)))
-        result = connection.execute("SELECT run_id, auroc, standard_error, low_95, high_95 FROM judge_auroc")
-        names = [column[0] for column in result.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+        names = ("run_id", "auroc", "standard_error")
+        totals = connection.execute(f"SELECT {', '.join(names)} FROM auroc_total").fetchall()
+        found = {one.subject.run_id: one.interval for one in judges(connection, [run_id for run_id, _, _ in totals])}
+    rows = [dict(zip(names, total, strict=True)) for total in totals]
+    ends = [
+        (found[row["run_id"]].low, found[row["run_id"]].high) if row["run_id"] in found else (None, None)
+        for row in rows
+    ]
+    return [{**row, "low_95": low, "high_95": high} for row, (low, high) in zip(rows, ends, strict=True)]
 
 
 def coverage(
