@@ -38,8 +38,9 @@ _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }
 LATEX_NEEDS = "needs \\usepackage{booktabs,graphicx}"
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet would evaluate."""
+_NUMBER_TEXT = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 def of_records(records: Sequence[Mapping[str, Any]]) -> Table:
@@ -133,7 +134,7 @@ def _csv_value(value: Any, *, is_escaped: bool) -> Any:
     if isinstance(value, list | tuple | dict):
         value = json.dumps(json_value(value), ensure_ascii=False)
     if isinstance(value, str):
-        value = f"'{value}" if value.startswith(_FORMULAS) else value
+        value = f"'{value}" if value.startswith(_FORMULAS) and not _NUMBER_TEXT.fullmatch(value) else value
         return printable(value) if is_escaped else value
     return value
 

@@ -158,8 +158,8 @@ def test_text_is_escaped_and_columns_of_numbers_are_aligned_right() -> None:
 
 def test_a_text_that_a_spreadsheet_would_evaluate_is_not_one_in_csv() -> None:
     out = io.StringIO()
-    write_csv(Table([Column("text"), Column("n")], [("=1+1", -1.5), ("@a", None), ("a=b", 2)]), out)
-    assert out.getvalue() == "text,n\n'=1+1,-1.5\n'@a,\na=b,2\n"
+    write_csv(Table([Column("text"), Column("n")], [("=1+1", -1.5), ("@a", None), ("a=b", 2), ("-5", 3)]), out)
+    assert out.getvalue() == "text,n\n'=1+1,-1.5\n'@a,\na=b,2\n-5,3\n"
 
 
 def test_an_interval_is_limited_to_possible_values() -> None:

@@ -53,7 +53,7 @@ def test_a_table_has_no_ratio_of_their_latencies(connection: Connection, run_ids
 def test_a_published_ratio_of_two_concurrencies_is_not_refused_for_them() -> None:
     """As in SpecCoT's table 6, where the baseline has one sample in flight."""
     alike = dict.fromkeys(("dataset_hash", "device_kinds", "top_p", "token_budget"), "same")
-    alike |= dict.fromkeys(("engine_kind", "engine_dtype", "engine_target_tensor_parallel"), "same")
+    alike |= dict.fromkeys(("engine_kind", "engine_target_dtype", "engine_target_tensor_parallel"), "same")
     settings = ("target_sampling", "target_template", "target_thinking_tags", "engine_target_arguments")
     alike |= dict.fromkeys(settings, "same")
     run = {**alike, "concurrency": 8, "samples_in_flight": 8}

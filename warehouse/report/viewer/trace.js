@@ -13,7 +13,8 @@ function pane(place, run, row, siblings, trace, isRendered, choose) {
   if (!trace) {
     const why = row.stop_reason === null ? 'This sample has not been run.'
       : 'This trace is not in the report, to limit its size. To show it from the warehouse, run: ';
-    const command = `python -m warehouse.trace ${run.run_id} ${row.problem_id} ${row.sample_index}`;
+    const words = [run.run_id, row.problem_id].map((word) => `'${word.replaceAll("'", `'"'"'`)}'`);
+    const command = `python -m warehouse.trace -- ${words.join(' ')} ${row.sample_index}`;
     box.append(el('p', { class: 'missing' }, why, row.stop_reason === null ? null : el('code', {}, command)));
     return box;
   }
