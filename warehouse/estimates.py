@@ -136,9 +136,10 @@ def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequen
             for place, measure in enumerate(members)
             for name, sql in (("x", measure.x), ("y", measure.y), ("samples", measure.samples or "NULL"))
         ]
+        # DuckDB applies this filter before the sources group their rows; IN (SELECT …) would come after, over all runs.
         sql = (
             f"SELECT {', '.join([*keys, *values])} FROM {source.sql} "
-            f"WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) ORDER BY {', '.join(keys)}, problem_id"
+            f"WHERE list_contains($run_ids::VARCHAR[], run_id) ORDER BY {', '.join(keys)}, problem_id"
         )
         found = columns(connection, sql, {"run_ids": list(run_ids)})
         names = list(zip(*(found[key].tolist() for key in keys), strict=True))
