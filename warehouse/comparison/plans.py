@@ -21,7 +21,7 @@ from warehouse.comparison.compared_runs import Baseline, Run, choose, read_runs
 from warehouse.comparison.outcomes import Outcomes, Pair, paired, resolve
 from warehouse.database import Connection, WarehouseError, rows
 from warehouse.render import limited, mixed_code, repeated, scripted
-from warehouse.report.facts import costs
+from warehouse.run_cost import costs
 from warehouse.statistics import planning
 from warehouse.statistics.intervals import Counts
 from warehouse.statistics.planning import (
