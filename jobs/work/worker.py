@@ -385,10 +385,7 @@ def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) ->
         print(failure, file=sys.stderr, flush=True)
     left = _left(parts, job_name)
     if left and (stopped := [code for code in codes if code in (OUT_OF_TIME, OUT_OF_TIME_AT_ONCE)]):
-        _requeue(
-            [(RunFolder(Path(folder)), shards) for folder, shards in parts],
-            has_progressed=OUT_OF_TIME in stopped or 0 in codes,
-        )
+        _requeue(parts, has_progressed=OUT_OF_TIME in stopped or 0 in codes)
     if left:
         why = f": {'; '.join(failures)}" if failures else ", and other processes may hold what is left"
         raise WorkersFailed(f"{len(failures)} of {counted(len(shares), 'worker')} failed{why}; unfinished: {left}")
