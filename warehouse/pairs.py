@@ -122,8 +122,10 @@ WITH processor AS (
 """
 _CONDITIONS = f"{_REPEATED} SELECT asked_run_id, condition FROM asked"
 _TIMES = f"""{_REPEATED}
-SELECT condition, setting, run_id, problem_id, ln(latency_seconds / emitted_tokens) AS log_seconds
-FROM repeated JOIN problem_speed USING (run_id) ORDER BY condition, setting, run_id
+SELECT condition, setting, run_id, problem_id,
+    ln((timed_seconds / num_timed) / (timed_tokens / num_timed)) AS log_seconds
+FROM repeated JOIN problem_total USING (run_id) WHERE timed_seconds > 0 AND timed_tokens > 0
+ORDER BY condition, setting, run_id
 """
 
 

@@ -33,8 +33,9 @@ is more if the run that lacks samples has planned fewer: 30 of a baseline's 400,
 what both planned and shift it by 7.5 points. With more samples missing that assumption would decide.
 """
 _PROBLEMS = """
-SELECT problem_id || ' ' || content_hash AS problem, problem_id, family, speed.latency_seconds
-FROM problem LEFT JOIN problem_speed AS speed USING (run_id, problem_id)
+SELECT problem_id || ' ' || content_hash AS problem, problem_id, family,
+    CASE WHEN timed_seconds > 0 AND timed_tokens > 0 THEN timed_seconds / num_timed END AS latency_seconds
+FROM problem LEFT JOIN problem_total USING (run_id, problem_id)
 WHERE run_id = $run_id ORDER BY problem_index
 """
 _SAMPLES = """

@@ -51,18 +51,16 @@ SELECT run_id, latency.regime, CASE part WHEN 'draft' THEN 'drafting' ELSE part 
 FROM part JOIN latency USING (run_id);
 COMMENT ON VIEW latency_split IS 'Parts of a sample''s wall time: calls by purpose without their queueing, queueing, and overhead (latency minus all calls). Overlapping time counts once: a draft that begins during a verdict (--lookahead) counts from the moment when the sample waits for it, and a discarded draft does not count. The parts sum to the mean latency';
 
-CREATE OR REPLACE VIEW worker_time AS
-SELECT run_id, attempt_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS wall_seconds
-FROM call_total WHERE is_timed GROUP BY run_id, attempt_id;
-COMMENT ON VIEW worker_time IS 'Time from a worker''s first call to the end of its last';
-
 CREATE OR REPLACE VIEW throughput AS
 WITH called AS (
     SELECT run_id, model, sum(num_calls)::BIGINT AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
         sum(end_seconds - queued_seconds) AS call_seconds
     FROM call_total WHERE is_timed GROUP BY ALL
+), worker AS (
+    SELECT run_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS wall_seconds
+    FROM call_total WHERE is_timed GROUP BY run_id, attempt_id
 ), wall AS (
-    SELECT run_id, sum(wall_seconds) AS wall_seconds FROM worker_time GROUP BY ALL
+    SELECT run_id, sum(wall_seconds) AS wall_seconds FROM worker GROUP BY ALL
 )
 SELECT run_id, run_conditions.regime, model, num_calls, output_tokens, call_seconds, wall_seconds,
     CASE WHEN run_conditions.regime = 'latency' THEN output_tokens / nullif(call_seconds, 0) END AS tokens_per_call_second,
@@ -71,8 +69,11 @@ FROM called JOIN wall USING (run_id) JOIN run_conditions USING (run_id);
 COMMENT ON VIEW throughput IS 'Output tokens per second by model: over its own calls (NULL in regime throughput, where calls overlap) and over the workers'' wall time';
 
 CREATE OR REPLACE VIEW run_throughput AS
-WITH wall AS (
-    SELECT run_id, count(*) AS num_workers, sum(wall_seconds) AS wall_seconds FROM worker_time GROUP BY ALL
+WITH worker AS (
+    SELECT run_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS wall_seconds
+    FROM call_total WHERE is_timed GROUP BY run_id, attempt_id
+), wall AS (
+    SELECT run_id, count(*) AS num_workers, sum(wall_seconds) AS wall_seconds FROM worker GROUP BY ALL
 ), token AS (
     SELECT run_id, count(*) AS num_samples, sum(emitted_tokens)::BIGINT AS emitted_tokens,
         sum(spent_tokens)::BIGINT AS spent_tokens, sum(latency_seconds) AS seconds

@@ -41,10 +41,3 @@ FROM own JOIN run USING (run_id) LEFT JOIN pair USING (run_id)
 LEFT JOIN speed ON speed.run_id = own.run_id AND speed.baseline_run_id = pair.baseline_run_id
 LEFT JOIN pass_at_1 AS accuracy USING (run_id);
 COMMENT ON VIEW distance_from_target IS 'How surprised the target is by the text that a run accepted, beside speed-up and accuracy: nats_per_token is the mean over problems of the mean over their samples of a chain''s negative log-probability per token; distance is that minus the same of the target''s own chains (baseline_run_id), paired by problem. About 0: as probable to the target as what it writes itself, as token-level speculation is by construction; above 0: text that it would rather not write. A difference of cross-entropies, which is the divergence per token only where both texts vary equally; below 0: text that is more probable to it than its own samples (warehouse/statistics/README.md). Needs python -m jobs target-logprobs; a run without a scored baseline has no distance';
-
-CREATE OR REPLACE VIEW target_nats_by_role AS
-SELECT run_id, author, role, count(*) AS num_steps, sum(scored.num_tokens)::BIGINT AS num_tokens,
-    exact_sum(-logprob) / nullif(sum(scored.num_tokens), 0) AS nats_per_token, min(lowest_logprob) AS lowest_logprob
-FROM step_target_logprob AS scored JOIN step USING (run_id, sample_id, step_index)
-WHERE logprob IS NOT NULL GROUP BY run_id, author, role;
-COMMENT ON VIEW target_nats_by_role IS 'Negative log-probability per token under the target by author and role of the steps, over all their tokens: what the draft contributed against what the target wrote itself in the same chains';
