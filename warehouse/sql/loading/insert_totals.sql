@@ -297,14 +297,6 @@ SELECT run_id, grader_version, is_correct, kind, CASE WHEN is_verdict THEN kind 
     count(*) AS num_decisions
 FROM graded_decision GROUP BY ALL;
 
--- Of a decision that accepts low numbers the negative is rated, so that a higher value always speaks for the draft.
-CREATE OR REPLACE TEMP TABLE rated AS
-SELECT run_id, grader_version, kind, problem_id, CASE WHEN NOT is_verdict AND accepts_below THEN -rating ELSE rating END AS value,
-    count(*) FILTER (is_correct) AS num_correct, count(*) FILTER (NOT is_correct) AS num_incorrect
-FROM graded_decision GROUP BY ALL;
-
-INSERT INTO auroc_total BY NAME SELECT * FROM clustered_auroc('rated');
-
 INSERT INTO option_total BY NAME
 WITH option AS (
     SELECT run_id, coalesce(num_offered, 0) AS num_offered, verdict_decision, generate_subscripts(verdict_logprobs, 1) - 1 AS option_index,
