@@ -20,6 +20,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +66,12 @@ _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(
 
 def load(name: str) -> dict[str, Any]:
     """Read a profile by the name of its file in slurm/clusters, or by path. Raises ValueError."""
-    root = Path(__file__).resolve().parents[2]
-    places = (root / "jobs" / "examples" / "clusters", root / "slurm" / "clusters", Path("slurm/clusters"))
-    profiles = {path.stem: path for place in places for path in sorted(place.glob("*.toml"))}
-    path = profiles.get(name) or Path(name)
+    bundled, own = resources.files("jobs") / "examples" / "clusters", Path("slurm/clusters")
+    files = [*bundled.iterdir(), *(own.iterdir() if own.is_dir() else [])]
+    profiles = {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
+    path: Traversable = profiles.get(name) or Path(name)
     if not path.is_file():
-        raise ValueError(f"--profile {name}: no such file; the available profiles are: {', '.join(profiles) or 'none'}")
+        raise ValueError(f"--profile {name}: no such file; the available profiles are: {', '.join(sorted(profiles))}")
     content = read_toml(path, f"--profile {path}")
     return {key.replace("_", "-"): _joined(key, value) for key, value in content.items()}
 
