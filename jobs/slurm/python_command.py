@@ -72,31 +72,36 @@ class PythonCommand:
         found = [name for name in names if Path(name).is_absolute() and Path(name).is_dir()]
         return replace(self, folders=tuple(dict.fromkeys([*self.folders, *found])))
 
-    def shell_words(self) -> str:
-        """Return the command in bash's syntax, where the array `harness_folders` names the folders to be shown."""
+    def shell_lines(self, named: Sequence[str] = ()) -> list[str]:
+        """Return bash's lines that make the array `harness_python`, the command.
+
+        A container shows its folders and those that `named`, words of bash, expand to. None of them contains a comma or
+        a colon, which have a meaning there: such a folder is left to the profile.
+        """
         words = [_shell_word(word) for word in self.words]
         runtime = _RUNTIMES.get(PurePath(self.words[0]).name)
+        if not self.starts_container:
+            return [f"harness_python=({' '.join(words)})"]
         if self.mounts is not None:
+            begin, seen, value = _shell_word(self.mounts), ",$harness_bind,", ",$folder:$folder,"
+            add = '"${harness_bind:+,}$folder:$folder"'
+            end = [f"harness_bind=${{harness_bind:+{_MOUNTS}=$harness_bind}}"]
             words.insert(0, '${harness_bind:+"$harness_bind"}')
-        elif runtime is not None:
+        else:
+            assert runtime is not None
+            begin, seen, value = "()", " ${harness_bind[*]} ", f" {runtime.value} "
+            add, end = f'({runtime.flag} "{runtime.value}")', []
             place = 1 + next((n for n, word in enumerate(self.words) if word in runtime.after), 0)
             words.insert(place, '"${harness_bind[@]}"')
-        return " ".join(words)
-
-    def shell_bind(self) -> list[str]:
-        """Return bash's lines that make `harness_bind`, the options that show the folders of `harness_folders`."""
-        if self.mounts is not None:
-            own = _shell_word(self.mounts)
-            return [
-                f"harness_bind={own}",
-                'for folder in "${harness_folders[@]}"; do harness_bind+="${harness_bind:+,}$folder:$folder"; done',
-                f"harness_bind=${{harness_bind:+{_MOUNTS}=$harness_bind}}",
-            ]
-        runtime = _RUNTIMES.get(PurePath(self.words[0]).name)
-        if runtime is None:
-            return []
-        add = f'harness_bind+=({runtime.flag} "{runtime.value}")'
-        return ["harness_bind=()", f'for folder in "${{harness_folders[@]}}"; do {add}; done']
+        return [
+            f"harness_bind={begin}",
+            f"for folder in {' '.join([*map(shlex.quote, self.folders), *named])}; do",
+            f'  [[ $folder == /?* && $folder != *[,:]* && -d $folder && "{seen}" != *"{value}"* ]] || continue',
+            f"  harness_bind+={add}",
+            "done",
+            *end,
+            f"harness_python=({' '.join(words)})",
+        ]
 
 
 def read(value: Any, srun: Sequence[str]) -> tuple[PythonCommand, list[str]]:

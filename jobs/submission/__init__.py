@@ -1,1 +1,1 @@
-"""Submitting shards to a cluster: what needs a job, the code snapshot, the array job."""
+"""Submitting shards to a cluster: what needs a job, the archive of the code, the array job."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from jobs.run.files import write_atomically
 from jobs.slurm import client, profiles
 from jobs.slurm.checks import check_slurm
 from jobs.slurm.python_command import PythonCommand
-from jobs.submission import snapshot, submit
+from jobs.submission import submit
 from jobs.watch.failures import error_in
 
 _MINUTES = "1"
@@ -77,7 +76,7 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         write_atomically(folder / "question.json", node_question.to_json().encode())
         with FileLock(folder / "held.lock"):
             try:
-                job = submit.submit_call(folder, name, _parameters(question), check_here, str(folder))
+                job = submit.submit_alone(folder, name, _parameters(question), "check", str(folder))
             except (RuntimeError, OSError) as rejection:
                 return _no_answer(f"sbatch rejected the job: {rejection}")
             tell(f"job {job} is checking a node …")
@@ -92,9 +91,6 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
 
 def check_here(folder: str) -> None:
     """Run the checks on the node, and write the answer to the folder."""
-    # Slurm may send the signal that submitit takes for a timeout up to a minute early: at once, for this job.
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    snapshot.require()
     path = Path(folder)
     question = Question.read(path / "question.json")
     if question.launch.method:

@@ -25,7 +25,7 @@ from harness.plural import counted
 from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder
-from jobs.submission import snapshot
+from jobs.submission import code_archive
 from jobs.timing import folder as timings
 from jobs.work import neighbors, node_share, worker
 from jobs.work.neighbors import Neighbors
@@ -62,7 +62,6 @@ def run_side_by_side(parts: Sequence[tuple[str, list[int]]], workers: int, job_n
     `job_name` names the job in Slurm that several runs share. Raises WorkersFailed, and OutOfTimeError where the time
     limit came first and the job could not be requeued.
     """
-    snapshot.require()
     node_share.take_as_slurm_task()
     own = node_share.of_this_task(parts)
     worker.wait_for_plans(folder for folder, _ in own)
@@ -102,7 +101,7 @@ def main() -> None:
     others = Neighbors(share.descriptor, share.number, share.count)
     others.begin()
     node_share.take_cores(share.number, share.count)
-    snapshot.require()
+    code_archive.require()
     worker.end_with_launcher()
     parts = [RunPart(folder, shards, share.job_name) for folder, shards in share.parts]
     for part in parts:

@@ -23,7 +23,6 @@ import psutil
 from harness.engines.pool import EnginePool, in_engine_order
 from jobs.run.folder import RunFolder, wait_for_plan
 from jobs.slurm import client
-from jobs.submission import snapshot
 from jobs.work import node_share
 from jobs.work.neighbors import Neighbors
 from jobs.work.run_part import RunPart, ShardBusyError, resolve_together
@@ -66,7 +65,6 @@ def run_parts(parts: Sequence[tuple[str, list[int]]], job_name: str | None = Non
     in Slurm that the runs share: one that leaves it is passed over. Where Slurm starts several tasks for one job
     (`ntasks-per-node`), those on one node take the shards as they are free, and tasks on several divide them.
     """
-    snapshot.require()
     end_with_launcher()
     node_share.take_as_slurm_task()
     wait_for_plans(folder for folder, _ in parts)

@@ -24,9 +24,7 @@ DECIDES_NOTHING = {
     "jobs.run.target_logprobs": "files beside the traces, which say what scored them and how",
     "jobs.slurm.client": "asks Slurm",
     "jobs.slurm.python_command": "how jobs are started",
-    "jobs.submission.own_python": "how jobs are started",
-    "jobs.submission.snapshot": "which code runs",
-    "jobs.submission.task": "which code runs",
+    "jobs.submission.code_archive": "which code runs",
     **dict.fromkeys(
         ("jobs.timing.draw", "jobs.timing.folder", "jobs.timing.phase"),
         "which samples are run again to be timed; they are run by the code that is hashed",
