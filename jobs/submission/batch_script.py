@@ -67,8 +67,9 @@ def _code(archive: Path, at_end: str) -> list[str]:
         f'export {CODE}=$(mktemp "${{TMPDIR:-/tmp}}/harness-XXXXXXXX.zip") {SHA256}={digest}',
         f"trap '{at_end}' EXIT",
         "trap : TERM  # a job that is canceled ends after its tasks, which import to the last",
-        f"for _ in $(seq {_VISIBLE_SECONDS}); do [ -s {path} ] && break; sleep 1; done",
-        f'cp {path} "${CODE}" && echo "${SHA256}  ${CODE}" | sha256sum -c --quiet || exit 2',
+        f"harness_archive={path}",
+        f'for _ in $(seq {_VISIBLE_SECONDS}); do [ -s "$harness_archive" ] && break; sleep 1; done',
+        f'cp "$harness_archive" "${CODE}" && echo "${SHA256}  ${CODE}" | sha256sum -c --quiet || exit 2',
         # `python -m` puts the working directory first, which is often the checkout, edited since.
         f'export PYTHONSAFEPATH=1 PYTHONPATH="${CODE}${{PYTHONPATH:+:$PYTHONPATH}}"',
         # Under sbatch --export=NONE srun would hand none of these variables to the job's tasks.

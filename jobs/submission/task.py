@@ -73,6 +73,8 @@ def _check(folder: str) -> None:
     on_node.check_here(folder)
 
 
+_TERMINATED = 128 + signal.SIGTERM
+"""Exit code of a shell's for this end."""
 _KINDS: Mapping[str, Callable[..., None]] = {
     "work": _work, "here": _share, "conclude": _conclude, "judge": _judge, "check": _check,
 }  # fmt: skip
@@ -81,8 +83,9 @@ _KINDS: Mapping[str, Callable[..., None]] = {
 def main(arguments: list[str]) -> None:
     """Carry out a job. Ends with a line and exit code 2 where it would run other code than was submitted."""
     kind, *described = arguments
-    # A worker handles the signal before the time limit while it works, and otherwise sees the limit coming by itself.
+    # A worker handles both signals while it works, and sees the time limit coming by itself before that.
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     now = datetime.now(UTC).isoformat(" ", "seconds")
     print(f"{BEGINS} on {socket.gethostname()} at {now}", flush=True)
     try:

@@ -73,8 +73,8 @@ def test_pyxis_gets_the_jobs_folders_beside_its_own_mounts(options: dict[str, An
     parameters = profiles.submitit_parameters({**options, "python": "python3"})
     assert parameters["srun_args"] == left.split()
     assert not {key for key in parameters["additional_parameters"] if key.startswith("container")}
-    words = words_in_bash(parameters["python"], "/runs")
-    assert words == ["--container-mounts=/scratch:/data,/runs:/runs", "python3"]
+    words = words_in_bash(parameters["python"], "/usr")
+    assert words == ["--container-mounts=/scratch:/data,/usr:/usr", "python3"]
 
 
 def test_pyxis_without_mounts_gets_the_jobs_folders() -> None:
