@@ -24,7 +24,7 @@ from jobs.watch.failures import BEGINS
 
 def _work(folder: str, number: str) -> None:
     """Work on what a submission assigned to this task of its array."""
-    from jobs.work import side_by_side, worker
+    from jobs.work import worker
 
     run, index = RunFolder(Path(folder)), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
     submission = _recorded(run, lambda one: one.number == int(number))
@@ -36,7 +36,7 @@ def _work(folder: str, number: str) -> None:
     if submission.workers_per_task == 1:
         worker.run_parts(parts, job_name)
     else:
-        side_by_side.run_side_by_side(parts, submission.workers_per_task, job_name)
+        worker.run_side_by_side(parts, submission.workers_per_task, job_name)
 
 
 def _recorded(run: RunFolder, is_wanted: Callable[[Submission], bool]) -> Submission:
@@ -50,9 +50,9 @@ def _recorded(run: RunFolder, is_wanted: Callable[[Submission], bool]) -> Submis
 
 def _share(described: str) -> None:
     """Be one of the workers of this machine."""
-    from jobs.work import side_by_side
+    from jobs.work import worker
 
-    side_by_side.run_share(**json.loads(described))
+    worker.run_share(**json.loads(described))
 
 
 def _conclude(folder: str) -> None:
