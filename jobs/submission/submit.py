@@ -76,14 +76,17 @@ def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters:
     return _submit(executor, _command(executor, "conclude", str(run.path.resolve())))
 
 
-def submit_alone(folder: Path, name: str, parameters: Mapping[str, Option], kind: str, *described: str) -> str:
+def submit_alone(
+    folder: Path, name: str, parameters: Mapping[str, Option], *task: str, folders: Sequence[str] = ()
+) -> str:
     """Submit a job of another kind of jobs.submission.task, with the code in its folder; returns its id.
 
-    `parameters` are submitit's. Raises client.SlurmRejected.
+    `parameters` are submitit's, `task` the kind and its arguments; `folders` are among those that a container shows.
+    Raises client.SlurmRejected.
     """
     archive = (folder / code_archive.take(RunFolder(folder))).resolve()
-    executor = _executor(folder, name, batch_script.running(archive, parameters))
-    return _submit(executor, _command(executor, kind, *described))
+    executor = _executor(folder, name, batch_script.running(archive, parameters, folders))
+    return _submit(executor, _command(executor, *task))
 
 
 def _executor(folder: Path, name: str, parameters: Mapping[str, Any]) -> Any:
@@ -98,9 +101,9 @@ def _executor(folder: Path, name: str, parameters: Mapping[str, Any]) -> Any:
     return executor
 
 
-def _command(executor: Any, kind: str, *described: str) -> str:
+def _command(executor: Any, *task: str) -> str:
     """Return the command of a job in the syntax of its batch script."""
-    return f"{executor.python} -u -m jobs.submission.task {shlex.join([kind, *described])}"
+    return f"{executor.python} -u -m jobs.submission.task {shlex.join(task)}"
 
 
 def _submit(executor: Any, command: str) -> str:

@@ -21,8 +21,11 @@ def words_in_bash(command: PythonCommand, *folders: str, **variables: str) -> li
     return done.stdout.splitlines()
 
 
-def command_of(value: Any, *srun: str) -> PythonCommand:
-    return python_command.read(value, srun)[0]
+def command_of(value: Any, **pyxis: str) -> PythonCommand:
+    named = {f"container-{option}": text for option, text in pyxis.items()}
+    command = python_command.read({"python": value, **named})
+    assert command is not None
+    return command
 
 
 @pytest.mark.parametrize(
@@ -57,11 +60,6 @@ def test_a_variable_that_is_not_set_ends_the_batch_script_with_a_line() -> None:
 @pytest.mark.parametrize(
     ("options", "left"),
     [
-        (
-            {"srun": "--container-image=/i --container-mounts=/scratch:/data --mpi=none"},
-            "--container-image=/i --mpi=none",
-        ),
-        ({"srun": ["--container-image", "/i", "--container-mounts", "/scratch:/data"]}, "--container-image /i"),
         ({"container-image": "/i", "container-mounts": "/scratch:/data"}, "--container-image=/i"),
         (
             {"container-image": "/i", "container-mounts": ["/scratch:/data"], "container-mount-home": False},
@@ -78,7 +76,7 @@ def test_pyxis_gets_the_jobs_folders_beside_its_own_mounts(options: dict[str, An
 
 
 def test_pyxis_without_mounts_gets_the_jobs_folders() -> None:
-    command = command_of("python3", "--container-image=/i.sqsh")
+    command = command_of("python3", image="/i.sqsh")
     assert words_in_bash(command, "/usr", "/tmp") == ["--container-mounts=/usr:/usr,/tmp:/tmp", "python3"]
     assert words_in_bash(command) == ["python3"]
 

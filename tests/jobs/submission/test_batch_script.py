@@ -178,6 +178,13 @@ def test_a_python_that_the_variables_of_the_job_do_not_reach_is_named_in_one_lin
     assert done.returncode == 2
 
 
+def test_a_python_that_is_too_old_is_named_in_one_line() -> None:
+    old = "import sys; sys.version_info = (3, 9, 1); import jobs.submission"
+    done = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("is too old: the python of the profile must be 3.11 or later")
+
+
 @pytest.mark.parametrize("python", [{}, {"python": "python3"}])
 def test_a_copy_with_one_flipped_bit_does_not_run(
     run: RunFolder, script: Script, tmp_path: Path, python: dict[str, object]
