@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-import harness
 from harness.code_hash import ROOT, running_code
 from harness.code_hash import read as read_code
 from harness.methods import plugins
@@ -70,7 +69,7 @@ def require() -> None:
     code = os.environ.get(CODE)
     if code is None:
         return
-    root = Path(harness.__file__).resolve().parents[1]
+    root = Path(str(ROOT)).resolve()
     if root != Path(code).resolve():
         raise WrongCode(
             f"this job runs the code in {root} instead of what was submitted, {code}: set TMPDIR in the setup of the "

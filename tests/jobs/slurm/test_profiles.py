@@ -66,6 +66,7 @@ def test_an_omitted_flag_does_not_override(profile: str) -> None:
         ([], {"time": "soon"}, "--time soon"),
         (["array=0-3"], NO_FLAGS, "--slurm array=0-3: .* array-parallelism=N"),
         (["array-parallelism=0"], NO_FLAGS, "--array-parallelism 0: expected a number"),
+        (["partitoin=gpu"], NO_FLAGS, r"--slurm partitoin: no option of sbatch \(did you mean 'partition'\?\)"),
         (["job_name=mine"], NO_FLAGS, "--slurm job-name=mine: the harness names its jobs"),
         (["output=/logs/%j"], NO_FLAGS, "--slurm output=/logs/%j: logs are in the run folder"),
         (["error=/logs/%j"], NO_FLAGS, "--slurm error=/logs/%j: logs are in the run folder"),
@@ -76,6 +77,10 @@ def test_an_omitted_flag_does_not_override(profile: str) -> None:
 def test_a_wrong_value_is_named(pairs: list[str], flags: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         profiles.sbatch_options(None, pairs, flags)
+
+
+def test_an_option_that_is_not_known_here_is_for_sbatch_to_judge() -> None:
+    assert profiles.sbatch_options(None, ["of-a-plugin=1"], {})["of-a-plugin"] == "1"
 
 
 def test_a_profile_that_does_not_exist_or_cannot_be_read_is_named(tmp_path: Path) -> None:
