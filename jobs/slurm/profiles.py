@@ -68,10 +68,10 @@ container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-g
 dependency distribution error exclude exclusive export export-file extra extra-node-info finalize get-user-env gid
 gpu-bind gpu-freq gpu-memory gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint hold ignore-pbs
 input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus
-network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-
-per-socket open-mode output overcommit oversubscribe partition power prefer priority profile propagate python qos
-reboot requeue reservation segment setup signal sockets-per-node spread-job srun stepmgr switches thread-spec threads-
-per-core time time-min tmp tres-bind tres-per-task uid use-min-nodes wait-all-nodes wckey
+network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node
+ntasks-per-socket open-mode output overcommit oversubscribe partition power prefer priority profile propagate python qos
+reboot requeue reservation segment setup signal sockets-per-node spread-job srun stepmgr switches thread-spec
+threads-per-core time time-min tmp tres-bind tres-per-task uid use-min-nodes wait-all-nodes wckey
 """
 _KEYS = frozenset(_NAMED.split()) | python_command.PYXIS
 """Keys of a profile, most of them options of sbatch, for a hint at what a misspelt one may mean."""
