@@ -348,19 +348,25 @@ def _of_measure(name: str, digits: int | None = 1, *, has_interval: bool = True)
     ]
 
 
-_OF_COMPARISON = [place + show.HEADERS.index(name) for name, place in (
-    ("difference", 0), ("difference", 1), ("p (Holm)", 0), ("non-inferior", 0), ("speed-up", 0), ("speed-up", 1),
-)]  # fmt: skip
+_OF_CONTRAST = ("difference", "95 %", "on these", "p (Holm)", "not worse")
+"""Columns of `show.contrast_cells` that the table of results has."""
 
 
 def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
     """Return the table of accuracies, and of differences and speed-ups as `warehouse.compare` has them."""
     rows = compared.rows
 
-    def of_comparison(place: int) -> Callable[[RunFacts], Cell]:
+    def of_contrast(name: str) -> Callable[[RunFacts], Cell]:
+        def read(run: RunFacts) -> Cell:
+            row, _ = rows.get(run.summary.run_id, (None, None))
+            return show.contrast_cells(row.contrast)[show.CONTRAST_HEADERS.index(name)] if row else NOTHING
+
+        return read
+
+    def of_speed(place: int) -> Callable[[RunFacts], Cell]:
         def read(run: RunFacts) -> Cell:
             row, base = rows.get(run.summary.run_id, (None, None))
-            return NOTHING if row is None else show.cells(row, run.label, base)[place]
+            return show.speed_cells(row.speed, row.run, base)[place] if row else NOTHING
 
         return read
 
@@ -372,9 +378,8 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
         ("re-run SE", lambda run: fixed(run.rerun_standard_error, 2, 100)),
         ("once complete %", _once_complete),
     ]
-    for place in _OF_COMPARISON:
-        header = {"95 %": "95 % interval", "non-inferior": "not worse"}.get(show.HEADERS[place], show.HEADERS[place])
-        columns.append((header, of_comparison(place)))
+    columns += [("95 % interval" if name == "95 %" else name, of_contrast(name)) for name in _OF_CONTRAST]
+    columns += [("speed-up", of_speed(0)), ("95 % interval", of_speed(1))]
     graders = "; ".join(sorted({run.summary.grader_version or "none yet" for run in runs}))
     lines = [
         "pass@1: mean over n problems of the share of their k samples that are correct, with a 95 % interval. Missing "
@@ -387,7 +392,6 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
         *(line for one in compared.comparisons for line in show.contrast_legend(one)),
     ]
     caption = " ".join(line if line.endswith(".") else f"{line}." for line in lines)
-    caption = caption.replace("Non-inferior:", "Not worse (non-inferior):")
     return _of_each_run("results", "Results", runs, columns, caption)
 
 
