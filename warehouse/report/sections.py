@@ -14,7 +14,7 @@ from harness.cli.screen import Cell, Column, Table
 from warehouse.comparison import show
 from warehouse.comparison.compared_runs import Run, read_runs
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
-from warehouse.comparison.manifests import Manifest, differences
+from warehouse.comparison.manifests import UNKNOWN, Manifest, differences
 from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.database import Connection, WarehouseError, literal
 from warehouse.measures import MEASURES
@@ -348,7 +348,7 @@ def _of_measure(name: str, digits: int | None = 1, *, has_interval: bool = True)
     ]
 
 
-_OF_CONTRAST = ("difference", "95 %", "on these", "p (Holm)", "not worse")
+_OF_CONTRAST = ("difference", "95 %", "on these", "not worse")
 """Columns of `show.contrast_cells` that the table of results has."""
 
 
@@ -371,7 +371,7 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
         return read
 
     columns: list[OfRun] = [
-        ("dataset", lambda run: run.summary.dataset),
+        *([("dataset", lambda run: run.summary.dataset)] if len({run.summary.dataset for run in runs}) > 1 else []),
         ("n × k", _size),
         ("pass@1 %", lambda run: fixed(run.accuracy.value if run.accuracy else None, 2)),
         ("95 % interval", lambda run: span(run.accuracy.low, run.accuracy.high, 1) if run.accuracy else NOTHING),
@@ -528,17 +528,21 @@ def _conditions(runs: Sequence[RunFacts], manifests: Mapping[str, Manifest]) -> 
         "planned (UTC)": [run.conditions["created_at"].strftime("%Y-%m-%d %H:%M") for run in runs],
     }
     lines["parameters"] = [", ".join(f"{n} {v}" for n, v in json.loads(text).items()) for text in lines["parameters"]]
-    different = {name: cells for name, cells in lines.items() if len(set(cells)) > 1}
-    common = {name: cells for name, cells in lines.items() if name not in different}
+    own = ("run", "problems run", "planned (UTC)")
+    different = {
+        name: cells for name, cells in lines.items() if name in matters or (name in own and len(set(cells)) > 1)
+    }
+    equal = {name: next((cell for cell in cells if cell != NOTHING), NOTHING) for name, cells in lines.items()}
+    common = {name: cell for name, cell in equal.items() if name not in different and cell not in ("none", UNKNOWN)}
     differs = frozenset(
         place for place, name in enumerate(different) if matters.get(name, "note") not in ("note", "subject")
     )
     if len(runs) > 1:
         headers = ["setting", "all runs", *(run.label for run in runs)]
         rows = [(name, "", *cells) for name, cells in different.items()]
-        rows += [(name, cells[0], *("" for _ in runs)) for name, cells in common.items()]
+        rows += [(name, cell, *("" for _ in runs)) for name, cell in common.items()]
     else:
-        headers, rows = ["setting", runs[0].label], [(name, cells[0]) for name, cells in common.items()]
+        headers, rows = ["setting", runs[0].label], list(common.items())
     caption = "Marked lines differ between the runs and affect results." if differs else ""
     columns = [Column(header) for header in headers]
     title = "Settings and environment"
