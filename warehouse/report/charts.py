@@ -239,17 +239,8 @@ class Dot:
     x: Estimate
     value_text: str
     """The value with its interval, as printed."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """A run on two axes."""
-
-    label: str
-    index: int
-    x: Estimate
-    y: Estimate
-    value_text: str
+    y: Estimate | None = None
+    """The value on the vertical axis of a scatter."""
 
 
 class Reference(NamedTuple):
@@ -304,7 +295,7 @@ class Scatter:
     It needs a key of the runs.
     """
 
-    points: Sequence[Point]
+    points: Sequence[Dot]
     x_axis: str
     y_axis: str
     description: str
@@ -312,7 +303,7 @@ class Scatter:
     def draw(self) -> Markup:
         """Return the drawing."""
         left, right, top, bottom = 64, WIDTH - 24, 12, 326
-        y_scale = padded_scale(_ends(p.y for p in self.points), bottom, top, low=0.0, high=100.0)
+        y_scale = padded_scale(_ends(p.y for p in self.points if p.y), bottom, top, low=0.0, high=100.0)
         x_scale = scale_from_zero(_ends(p.x for p in self.points), left, right)
         parts = [
             vertical_grid(x_scale, bottom, top),
@@ -322,6 +313,7 @@ class Scatter:
             text(0, 0, self.y_axis, "axis middle", transform=f"translate(12 {(top + bottom) / 2:g}) rotate(-90)"),
         ]
         for p in self.points:
+            assert p.y is not None
             x, y = x_scale(p.x.value), y_scale(p.y.value)
             if p.x.low is not None and p.x.high is not None:
                 parts.append(_whisker(x_scale(p.x.low), y, x_scale(p.x.high), y, p.index))

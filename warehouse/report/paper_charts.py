@@ -124,6 +124,7 @@ def _dots(chart: Dots, figure: Figure, axes: Axes) -> None:
 
 def _scatter(chart: Scatter, figure: Figure, axes: Axes) -> None:
     for p in chart.points:
+        assert p.y is not None
         errors = {"xerr": _error(p.x), "yerr": _error(p.y)}
         axes.errorbar(p.x.value, p.y.value, **errors, label=_label(p.label), capsize=2, **_look(p.index))
     axes.set_xlim(left=0)

@@ -19,7 +19,7 @@ from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.database import Connection, WarehouseError, literal
 from warehouse.measures import MEASURES
 from warehouse.render import warnings
-from warehouse.report.charts import Bar, Chart, Dot, Dots, Point, Reference, Scatter, StackedBars
+from warehouse.report.charts import Bar, Chart, Dot, Dots, Reference, Scatter, StackedBars
 from warehouse.report.facts import Estimate, RunFacts, other_problems, over_the_same_problems
 
 
@@ -110,19 +110,16 @@ def _sharing_problems(runs: Sequence[Run]) -> list[list[Run]]:
     """Return the runs in groups, in which every run shares a problem of its dataset with an earlier one."""
     groups: list[list[Run]] = []
     for run in runs:
-        sharing = (
-            group
-            for group in groups
-            if any(
-                run.dataset == other.dataset and num_shared_problems(run.outcomes, other.outcomes) for other in group
-            )
-        )
-        group = next(sharing, None)
+        group = next((group for group in groups if any(_share_problems(run, other) for other in group)), None)
         if group is None:
             groups.append([run])
         else:
             group.append(run)
     return groups
+
+
+def _share_problems(run: Run, other: Run) -> bool:
+    return run.dataset == other.dataset and num_shared_problems(run.outcomes, other.outcomes) > 0
 
 
 def sections(runs: Sequence[RunFacts], compared: Compared, manifests: Mapping[str, Manifest]) -> list[Section]:
@@ -244,12 +241,12 @@ def _difference(
 
 def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
     """Return a figure for each dataset and set of conditions, because times under other conditions do not compare."""
-    groups: dict[tuple[str, int, str], list[tuple[RunFacts, Point]]] = {}
+    groups: dict[tuple[str, int, str], list[tuple[RunFacts, Dot]]] = {}
     for run in runs:
         if (latency := run.estimate("latency_seconds")) is not None and run.accuracy is not None:
             devices = str(run.conditions["device_kinds"] or "unknown device")
             words = f"pass@1 {percent(run.accuracy.value / 100)}, {latency.value:.3g} s{_of_planned(run)}"
-            point = Point(run.label, run.place, latency.scaled(), run.accuracy, words)
+            point = Dot(run.label, run.place, latency.scaled(), words, run.accuracy)
             groups.setdefault((run.summary.dataset, run.summary.concurrency, devices), []).append((run, point))
     figures: list[Figure] = []
     for (dataset, concurrency, devices), members in groups.items():
@@ -287,13 +284,9 @@ def tokens(runs: Sequence[RunFacts]) -> list[Figure]:
     """Return the figure of tokens by model; none without finished samples."""
     bars = []
     for run in runs:
-        split = run.summary.tokens
-        for kind, parts in (
-            ("emitted", {model: t.emitted_per_sample for model, t in split.items()}),
-            ("spent", {model: t.spent_per_sample for model, t in split.items()}),
-            ("critical path", {model: t.critical_path_per_sample for model, t in split.items()}),
-        ):
-            label = f"{run.label}: {kind}" if kind == "emitted" else kind
+        for kind in ("emitted", "spent", "critical_path"):
+            parts = {model: getattr(found, f"{kind}_per_sample") for model, found in run.summary.tokens.items()}
+            label = f"{run.label}: emitted" if kind == "emitted" else kind.replace("_", " ")
             if parts:
                 bars.append(Bar(label, parts, number(sum(parts.values())), kind == "emitted"))
     caption = "Tokens per finished sample by the model that generated them; what is counted: below."
