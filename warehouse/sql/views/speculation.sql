@@ -2,13 +2,14 @@
 
 CREATE OR REPLACE VIEW fallback_rate AS
 WITH rate AS (
-    SELECT run_id, estimate, low_95, high_95 FROM counted_estimate WHERE metric = 'fallback_rate'
+    SELECT estimate.run_id, value, low, high FROM estimate
+    JOIN interval ON interval.estimate = id AND question = 'like these problems' WHERE measure = 'fallback_rate'
 )
 SELECT run_id, sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
-    sum(num_refused)::BIGINT AS num_refused, any_value(rate.estimate) AS fallback_rate,
+    sum(num_refused)::BIGINT AS num_refused, any_value(rate.value) AS fallback_rate,
     coalesce(sum(num_steps - num_decisions) FILTER (role = 'rethink'), 0)::BIGINT AS num_refused_unasked,
     sum(option_mass) / nullif(sum(num_verdicts), 0) AS mean_option_mass,
-    any_value(rate.low_95) AS low_95, any_value(rate.high_95) AS high_95
+    any_value(rate.low) AS low_95, any_value(rate.high) AS high_95
 FROM step_total LEFT JOIN rate USING (run_id) GROUP BY run_id;
 COMMENT ON VIEW fallback_rate IS 'Share of the decisions, by verdicts or otherwise, that rejected all candidates, with its 95 % interval over problems. num_verdicts: steps with a verdict. num_refused_unasked: SCoT''s rethinking without a verdict, because no draft chain was complete; not included in the rate. Kinds of decisions: decision_kinds';
 
@@ -20,8 +21,8 @@ COMMENT ON VIEW decision IS 'How each step came to be taken or its candidates to
 
 CREATE OR REPLACE VIEW acceptance_by_position AS
 SELECT run_id, group_value::INTEGER AS step_index, den::BIGINT AS num_decisions, num::BIGINT AS num_accepted,
-    estimate AS acceptance_rate, low_95, high_95
-FROM counted_estimate WHERE metric = 'acceptance_rate';
+    value AS acceptance_rate
+FROM estimate WHERE measure = 'acceptance_rate';
 COMMENT ON VIEW acceptance_by_position IS 'Share of decisions that accepted a candidate, by step index; only longer chains have later steps';
 
 CREATE OR REPLACE VIEW token_speculation_setting AS

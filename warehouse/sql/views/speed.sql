@@ -25,11 +25,12 @@ COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, sa
 
 CREATE OR REPLACE VIEW latency AS
 SELECT run_id, run_conditions.regime, count(*) AS num_samples,
-    any_value(own.estimate) AS mean_seconds, median(latency_seconds) AS median_seconds,
+    any_value(own.value) AS mean_seconds, median(latency_seconds) AS median_seconds,
     quantile_cont(latency_seconds, 0.95) AS p95_seconds,
-    avg(emitted_tokens) AS mean_emitted_tokens, any_value(own.low_95) AS low_95, any_value(own.high_95) AS high_95
+    avg(emitted_tokens) AS mean_emitted_tokens, any_value(interval.low) AS low_95, any_value(interval.high) AS high_95
 FROM timed_sample JOIN run_conditions USING (run_id)
-LEFT JOIN (FROM counted_estimate WHERE metric = 'latency_seconds') AS own USING (run_id) GROUP BY run_id, regime;
+LEFT JOIN (FROM estimate WHERE measure = 'latency_seconds') AS own USING (run_id)
+LEFT JOIN interval ON interval.estimate = own.id AND question = 'like these problems' GROUP BY run_id, regime;
 COMMENT ON VIEW latency IS 'Wall time of a sample: the mean over problems of the mean over their samples (measure latency_seconds) with its 95 % interval, and median and 95th percentile over samples';
 
 CREATE OR REPLACE VIEW latency_split AS

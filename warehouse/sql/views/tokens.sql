@@ -3,8 +3,8 @@
 CREATE OR REPLACE VIEW token_split AS
 WITH own AS (
     SELECT run_id, role AS model, any_value(den)::BIGINT AS num_samples,
-        map_from_entries(list((metric, num))) AS total, map_from_entries(list((metric, estimate))) AS per_sample
-    FROM counted_estimate WHERE role IS NOT NULL GROUP BY run_id, role
+        map_from_entries(list((measure, num))) AS total, map_from_entries(list((measure, value))) AS per_sample
+    FROM estimate WHERE role IS NOT NULL GROUP BY run_id, role
 )
 SELECT run_id, model, num_samples, total['emitted_tokens']::BIGINT AS emitted_tokens,
     total['spent_tokens']::BIGINT AS spent_tokens, total['critical_path_tokens']::BIGINT AS critical_path_tokens,
