@@ -335,10 +335,9 @@ def _of_measure(name: str, digits: int | None = 1, *, has_interval: bool = True)
         found = estimate(run)
         return f"{shown(found.low)} to {shown(found.high)}" if found and found.low is not None else NOTHING
 
-    return [
-        (f"{measure.title or measure.name} {unit}", value),
-        *([("95 % interval", interval)] if has_interval else []),
-    ]
+    title = measure.title or name.replace("_", " ")
+    header = title if unit in title else f"{title} {unit}"
+    return [(header, value), *([("95 % interval", interval)] if has_interval else [])]
 
 
 _OF_CONTRAST = ("difference", "95 %", "on these", "not worse")
