@@ -7,7 +7,7 @@ from shlex import quote
 
 from rich.console import Console
 
-from harness.cli.number_format import NOTHING, number, percent, span
+from harness.cli.number_format import NOTHING, number, percent, sides, span
 from harness.cli.screen import Column, Line, Screen, Table
 from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
@@ -280,11 +280,17 @@ def _at_one(timed: LatencyAtOne) -> str:
 
 
 def _speed_up_at_one(ratio: SpeedUpAtOne) -> str:
-    within = "" if ratio.run_factor else " within these runs"
-    interval = f" (95 % {ratio.low_95:.2f} to {ratio.high_95:.2f}{within})" if ratio.low_95 and ratio.high_95 else ""
     unlike = "" if ratio.same_versions else "; UNLIKE PACKAGE VERSIONS"
     timed = f"{ratio.num_timed} and {ratio.num_timed_of_baseline} samples timed"
-    return f"{ratio.speed_up:.2f}×{interval} over {ratio.baseline_run_id}, ratio of mean latencies, {timed}{unlike}"
+    return f"{_times_faster(ratio)} over {ratio.baseline_run_id}, ratio of mean latencies, {timed}{unlike}"
+
+
+def _times_faster(ratio: SpeedUp | SpeedUpAtOne, runs: tuple[int, int] = (1, 1), factor: float | None = None) -> str:
+    told = sides((ratio.num_cards, ratio.num_cards_of_baseline), runs)
+    told = f" ({told})" if told else ""
+    within = "" if factor else " within these runs"
+    ends = f" (95 % {span(ratio.low_95, ratio.high_95, 2)}{within})" if ratio.low_95 else ""
+    return f"{ratio.speed_up:.2f}×{told}{ends}"
 
 
 def _in_flight(run: RunSummary) -> str:
@@ -301,13 +307,12 @@ def _speed(run: RunSummary) -> str:
 
 
 def _speed_up(ratio: SpeedUp) -> str:
-    within = "" if ratio.run_factor else " within these runs"
-    interval = f" (95 % {ratio.low_95:.2f} to {ratio.high_95:.2f}{within})" if ratio.low_95 and ratio.high_95 else ""
     means = f"; ratio of mean latencies {ratio.ratio_of_means:.2f}"
     if ratio.ratio_of_means_low_95 and ratio.ratio_of_means_high_95:
         means += f" ({ratio.ratio_of_means_low_95:.2f} to {ratio.ratio_of_means_high_95:.2f})"
     unlike = "" if ratio.same_versions else "; UNLIKE PACKAGE VERSIONS"
     return (
-        f"{ratio.speed_up:.2f}×{interval} over {ratio.baseline_run_id}, {ratio.n} problems: "
+        f"{_times_faster(ratio, (ratio.num_runs, ratio.num_runs_of_baseline), ratio.run_factor)} over "
+        f"{ratio.baseline_run_id}, {ratio.n} problems: "
         f"rate {ratio.rate_ratio:.2f}, chain length {ratio.chain_length_ratio:.2f}{means}{unlike}"
     )

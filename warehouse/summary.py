@@ -65,14 +65,16 @@ FROM token_split WHERE run_id = $run_id ORDER BY model
 """
 _SPEED_UPS = """
 SELECT baseline_run_id, n, speed_up, low_95, high_95, rate_ratio, chain_length_ratio, same_versions, ratio_of_means,
-    ratio_of_means_low_95, ratio_of_means_high_95, run_factor
+    ratio_of_means_low_95, ratio_of_means_high_95, run_factor, num_runs, num_runs_of_baseline, num_cards,
+    num_cards_of_baseline
 FROM speed_up WHERE run_id = $run_id ORDER BY baseline_run_id
 """
 _AT_ONE = """
 SELECT n, num_samples, num_timed, mean_seconds, low_95, high_95 FROM latency_at_one WHERE run_id = $run_id
 """
 _SPEED_UPS_AT_ONE = """
-SELECT baseline_run_id, n, num_timed, num_timed_of_baseline, speed_up, low_95, high_95, same_versions, run_factor
+SELECT baseline_run_id, n, num_timed, num_timed_of_baseline, speed_up, low_95, high_95, same_versions, num_cards,
+    num_cards_of_baseline
 FROM speed_up_at_one WHERE run_id = $run_id ORDER BY baseline_run_id
 """
 _TOKEN_SPECULATION = """
@@ -124,8 +126,14 @@ class SpeedUp:
     ratio_of_means_low_95: float | None
     ratio_of_means_high_95: float | None
     run_factor: float | None = None
-    """Standard deviation of a run's times in logarithms, from repeated runs, which the intervals cover; None: not
-    known, and the intervals hold within the two runs only."""
+    """Standard deviation of a run's times in logarithms over the repeats, which the intervals cover; None: too few
+    repeats show it, and the intervals hold within these runs only."""
+    num_runs: int = 1
+    """Finished repeats of the run, itself included, whose times are averaged."""
+    num_runs_of_baseline: int = 1
+    num_cards: int | None = None
+    """GPUs of a worker."""
+    num_cards_of_baseline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +163,9 @@ class SpeedUpAtOne:
     low_95: float | None
     high_95: float | None
     same_versions: bool
-    run_factor: float | None = None
-    """As that of `SpeedUp`."""
+    num_cards: int | None = None
+    """GPUs of a worker."""
+    num_cards_of_baseline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def test_rows_of_other_methods_are_refused_until_they_are_made_anew(
 
 
 EXPECTED = {
-    7: {
+    8: {
         "acceptance_rate, like these problems": 1.78868,
         "accuracy, like these problems": 31.20773,
         "accuracy, these problems": 11.63716,
@@ -94,21 +94,19 @@ EXPECTED = {
         "graded_pass_at_1, like these problems": 34.36942,
         "graded_pass_at_1, these problems": 13.4605,
         "judge_auroc, like these problems": 1.23323,
-        "latency_seconds, like these problems": 1274.10802,
+        "latency_seconds, like these problems": 2129.49484,
         "longest_draft_tokens, like these problems": 18.0,
         "maj_at_k, like these problems": 34.64124,
         "pass_at_1, like these problems": 29.02877,
         "pass_at_1, these problems": 10.97049,
         "pass_at_k, like these problems": 149.9757,
-        "rate_ratio, like these problems": 12.21064,
-        "ratio_of_means, like these problems": 65.61915,
-        "ratio_of_means, these runs": 65.31755,
+        "rate_ratio, like these problems": 12.20753,
+        "ratio_of_means, like these problems": 61.29706,
         "reflection_in_drafts, like these problems": 0.0,
         "reflection_in_fallbacks, like these problems": 0.0,
         "seconds_per_token, like these problems": 24.61684,
         "selection_share, like these problems": 5.7812,
-        "speed_up, like these problems": 43.4817,
-        "speed_up, these runs": 42.99165,
+        "speed_up, like these problems": 70.11871,
         "spent_tokens, like these problems": 3461.6188,
         "target_share, like these problems": 41.662,
         "target_thinking_tokens, like these problems": 1682.8094,

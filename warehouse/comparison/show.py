@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 
-from harness.cli.number_format import NOTHING, cards, fixed, floored_percent, p_value, percent, signed, span
+from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, percent, sides, signed, span
 from harness.cli.screen import Column, Table
 from harness.plural import counted
 from warehouse.comparison.compared_runs import Run
@@ -123,13 +123,14 @@ def _verdict(contrast: Contrast) -> str:
 
 
 def _speed_cells(speed: SpeedRatio | None, run: Run | None = None, base: Run | None = None) -> list[str]:
-    """Return the speed-up with the cards of both sides where they differ, and its interval."""
+    """Return the speed-up with the cards of both sides where they differ and the repeats, and its interval."""
     if speed is None:
         return [NOTHING, NOTHING]
     if speed.ratio is None:
         return ["refused" if speed.unlike else "not timed", NOTHING]
     mark = "!" if speed.unlike else ""
-    if run and base and (told := cards(run.manifest.num_cards, base.manifest.num_cards)):
+    of_cards = (run.manifest.num_cards, base.manifest.num_cards) if run and base else (None, None)
+    if told := sides(of_cards, speed.num_runs):
         mark += f" ({told})"
     return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2)]
 
@@ -385,14 +386,13 @@ def _between_runs(factor: RunFactor | None) -> str:
     """Return whether the interval of a speed-up holds between runs, as a sentence."""
     if factor is None:
         return (
-            "Within these runs: too few runs were repeated under these conditions to tell how much times differ from "
-            "one run to the next, so the interval does not cover that; identical work has come out 17 % apart, and "
-            "twice as long on a busy machine. Three runs of one setting (--tag) are enough."
+            "Within these runs: too few repeats to tell how much times differ from one run to the next, and the "
+            "interval does not cover that; identical work has come out 17 % apart, and twice as long on a busy "
+            "machine. Three runs of one setting (--tag) are enough."
         )
     return (
-        f"Run factor: times of repeated runs under these conditions differ by {100 * factor.standard_deviation:.1f} % "
-        f"(standard deviation; {factor.num_runs} runs, {factor.degrees} degrees of freedom), and the interval of a "
-        "speed-up covers this."
+        f"Run factor: times of repeats differ by {100 * factor.standard_deviation:.1f} % (standard deviation; "
+        f"{factor.num_runs} runs, {factor.degrees} degrees of freedom), and the interval of a speed-up covers this."
     )
 
 
@@ -402,7 +402,7 @@ def at_one_lines(comparison: Comparison) -> Iterator[str]:
     for row in comparison.rows:
         if row.speed and row.speed.at_one and row.run.timed:
             found, mark = row.speed.at_one, "!" if row.speed.unlike else ""
-            within = " within these runs" if row.speed.factor is None and found.ratio.low is not None else ""
+            within = " within these runs" if found.ratio.low is not None else ""
             ends = span(found.ratio.low, found.ratio.high, 2) + within
             timed = f"{found.num_timed} of {len(row.run.timed.problems)} samples timed"
             timed += f", {found.num_timed_of_baseline} of the baseline"
@@ -635,6 +635,8 @@ def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
         **{name: getattr(contrast, attribute, None) for name, attribute in _OF_CONTRAST.items()},
         **_interval("difference", contrast.difference if contrast else None),
         "num_timed_problems": speed.n if speed else None,
+        "num_timed_runs": speed.num_runs[0] if speed else None,
+        "num_timed_runs_of_baseline": speed.num_runs[1] if speed else None,
         "latency_unlike": ("; ".join(speed.unlike) or None) if speed else None,
         **_interval("speed_up", speed.ratio if speed else None),
         "num_result_problems": len(row.outcomes.problems),

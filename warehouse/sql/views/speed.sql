@@ -8,6 +8,9 @@ WITH node AS (
         -- What a server holds is not known, so it equals that of no other run.
         string_agg(DISTINCT device, ', ' ORDER BY device)
             || CASE WHEN bool_or(contains(device, 'unknown server')) THEN ' of ' || run_id ELSE '' END AS device_kinds,
+        string_agg(DISTINCT hardware ->> '$.cpu', ', ' ORDER BY hardware ->> '$.cpu') AS processors,
+        CASE WHEN count(DISTINCT num_devices) = 1 AND NOT bool_or(coalesce(device = 'cpu' OR contains(device, 'unknown'), true))
+            THEN any_value(num_devices) END AS num_cards,
         list_sort(list(DISTINCT versions::VARCHAR)) AS versions
     FROM attempt GROUP BY run_id
 ), planned AS (
@@ -19,9 +22,22 @@ WITH node AS (
 )
 SELECT run_id, CASE WHEN run.concurrency = 1 THEN 'latency' ELSE 'throughput' END AS regime,
     run.concurrency, node.num_workers, node.devices, node.versions,
-    least(run.concurrency, planned.num_samples) AS samples_in_flight, node.device_kinds
+    least(run.concurrency, planned.num_samples) AS samples_in_flight, node.device_kinds, node.processors, node.num_cards
 FROM run LEFT JOIN node USING (run_id) LEFT JOIN planned USING (run_id);
-COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, samples in flight, workers, devices, package versions. samples_in_flight: at most, on one worker; fewer than concurrency where no worker was given that many. devices: held by the engines of one worker; device_kinds: without their number, which follows from the engines'' widths and from the draft''s placement; with the run''s id where a server runs a model, because its devices are not known to equal any other''s';
+COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, samples in flight, workers, devices, package versions. samples_in_flight: at most, on one worker; fewer than concurrency where no worker was given that many. devices: held by the engines of one worker; device_kinds: without their number, which follows from the engines'' widths and from the draft''s placement; with the run''s id where a server runs a model, because its devices are not known to equal any other''s. num_cards: GPUs of a worker; NULL: none, unknown, or not the same of all workers';
+
+CREATE OR REPLACE VIEW run_repeats AS
+WITH setting AS (
+    SELECT run.run_id, device_kinds IS NOT NULL AND run.run_id NOT IN (
+        SELECT run_id FROM sample WHERE stop_reason IS NULL) AS counts,
+        -- number of a setting
+    FROM (-- rows with conditions
+    ) AS run
+)
+SELECT own.run_id, CASE WHEN own.counts THEN list(other.run_id ORDER BY other.run_id) ELSE [own.run_id] END AS repeats
+FROM setting AS own LEFT JOIN setting AS other ON other.number = own.number AND other.counts
+GROUP BY own.run_id, own.counts;
+COMMENT ON VIEW run_repeats IS 'The finished runs of a run''s setting, itself included: of the same settings, machine and night, with another seed, tag or time. A run that is not finished stands alone';
 
 CREATE OR REPLACE VIEW latency AS
 SELECT run_id, run_conditions.regime, count(*) AS num_samples,
