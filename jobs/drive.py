@@ -48,8 +48,8 @@ from jobs.timing import folder as timings
 from jobs.watch.failures import explained, first_traceback
 from jobs.watch.follow import follow, follow_several
 from jobs.watch.status import RunStatus, Watch
-from jobs.work.in_process_worker import InProcessWorker
 from jobs.work.run_part import RunPart
+from jobs.work.worker import InProcessWorker
 
 Schedule = Iterable[Sequence[PreparedLaunch]]
 """The rounds of launches, each asked for when the one before has ended or, on Slurm, was submitted."""

@@ -137,12 +137,9 @@ def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequen
             f"WHERE list_contains($run_ids::VARCHAR[], run_id) ORDER BY {', '.join(keys)}, problem_id"
         )
         found = columns(connection, sql, {"run_ids": list(run_ids)})
-        names = list(zip(*(found[key].tolist() for key in keys), strict=True))
-        starts = [place for place, name in enumerate(names) if place == 0 or repr(name) != repr(names[place - 1])]
-        for start, end in pairwise([*starts, len(names)]):
-            of: dict[str, Any] = {
-                key: None if value != value else value for key, value in zip(keys, names[start], strict=True)
-            }
+        for start, end in _groups([found[key] for key in keys]):
+            of: dict[str, Any] = {key: found[key][start] for key in keys}
+            of = {key: None if value != value else value for key, value in of.items()}
             subject = Subject(**of, group_kind=source.group)
             for place, measure in enumerate(members):
                 x, y, samples = (found[f"{name}{place}"][start:end] for name in ("x", "y", "samples"))
@@ -153,6 +150,16 @@ def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequen
                     sums = (float(x.sum()), float(y.sum())) if measure.definition else None
                     interval = measure.method(x, y)
                     yield Estimate(subject, measure.name, len(x), interval, num_samples=num_samples, sums=sums)
+
+
+def _groups(keys: Sequence[NDArray[Any]]) -> Iterator[tuple[int, int]]:
+    """Yield where the rows of each group begin and end; keys (rows,) are sorted, and NaN is a value."""
+    if len(keys[0]):
+        changes = np.zeros(len(keys[0]) - 1, dtype=bool)
+        for key in keys:
+            is_missing = key != key
+            changes |= (key[1:] != key[:-1]) & ~(is_missing[1:] & is_missing[:-1])
+        yield from pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), len(keys[0])])
 
 
 _STORED = [measure for measure in MEASURES.values() if measure.x is not None and measure.source.is_stored]
@@ -176,7 +183,7 @@ WITH asked AS (
     FROM asked LEFT JOIN left_out ON asked.run_id = left_out.run_id AND asked.sample_id = left_out.sample_id
         AND asked.grader_version IS NOT DISTINCT FROM left_out.grader_version
 ), first_samples AS (
-    SELECT run_id, num_first AS first FROM several_samples
+    SELECT run_id, CASE WHEN is_greedy THEN 1 ELSE samples END AS first FROM run
 )
 """
 _PROBLEMS = f"""{_RESULT}, counted AS (
@@ -258,7 +265,7 @@ class _Counts:
     right: Counts
     """Those of them that are correct."""
     first_results: Counts
-    """Those of the samples with a result that the view several_samples counts, of every problem the same."""
+    """Those of the samples with a result that pass@k is over: all; of a greedy run, which repeats the first, one."""
     first_right: Counts
 
     @property

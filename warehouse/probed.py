@@ -43,7 +43,7 @@ ORDER BY group_kind NULLS FIRST, try_cast(group_value AS DOUBLE), metric
 """
 _JUDGED = """
 SELECT auroc, low_95, high_95 FROM judge_auroc WHERE run_id = $run_id
-ORDER BY verdict_kind NULLS LAST, kind LIMIT 1
+ORDER BY kind NOT IN ('choice', 'score'), kind LIMIT 1
 """
 EXPLAINED = (
     "In percent, with 95 % intervals over problems, of the decisions that do not end the reply. Loss of a step: how "

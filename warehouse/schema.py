@@ -46,30 +46,30 @@ def sql_of(name: str) -> str:
 def tables_sql() -> str:
     """Return the definition of the tables."""
     text = "\n".join(sql_of(f"tables/{name}") for name in _TABLES)
-    return text.replace(*_COLUMNS_OF_MODELS, 1).replace(*_COMMENTS_OF_MODELS, 1)
+    return text.replace(*_COLUMNS_OF_MODELS, 1).replace(*_COMMENTS_OF_MODELS, 1) + _measures_sql()
 
 
 def views_sql() -> str:
     """Return the definition of macros and views, in the order in which they build on each other."""
-    text = "\n".join([_measures_sql(), *(sql_of(f"views/{name}") for name in _VIEWS)])
+    text = "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
     for comment, sql in _OF_BASELINES.items():
         text = text.replace(comment, sql)
     return text
 
 
 def _measures_sql() -> str:
-    """Return the definition of the view that describes the registry of measures."""
+    """Return the definition of the table that describes the registry of measures; as a view it is slow to plan."""
     names = ("name", "title", "meaning", "unit", "better", "is_of_times", "is_graded", "definition")
     listed = ",\n    ".join(
         f"({', '.join(_literal(getattr(measure, name)) for name in names)}, {sorted(measure.shown)})"
         for measure in MEASURES.values()
     )
     return f"""
-CREATE OR REPLACE VIEW measure AS
+CREATE TABLE measure AS
 SELECT * FROM (VALUES
     {listed}
 ) AS registered({", ".join(names)}, shown);
-COMMENT ON VIEW measure IS 'What the numbers of estimate mean, and those that tables of suites compute. Key: name';
+COMMENT ON TABLE measure IS 'What the numbers of estimate mean, and those that tables of suites compute. Key: name';
 """
 
 
@@ -141,11 +141,11 @@ def comments_of_tables(columns: Sequence[Column]) -> dict[tuple[str, str], str |
 
 def comment(column: Column, of_tables: Mapping[tuple[str, str], str | None]) -> str | None:
     """Return the meaning of a column with its unit; None where it is not known. of_tables: see `comments_of_tables`."""
-    meaning = column.comment
-    if column.is_view:
-        known = _described()
-        shown = of_tables.get((known["shows"].get(column.table, ""), column.name))
-        meaning = known["view"].get(column.table, {}).get(column.name) or shown or known["column"].get(column.name)
+    known = _described()
+    meaning = None if column.is_view else column.comment
+    meaning = meaning or known["of"].get(column.table, {}).get(column.name)
+    meaning = meaning or of_tables.get((known["shows"].get(column.table, ""), column.name))
+    meaning = meaning or known["column"].get(column.name)
     unit = unit_of(column)
     if meaning is None or unit is None or meaning.endswith(f"[{unit}]") or (unit in _SAID and unit in meaning):
         return meaning

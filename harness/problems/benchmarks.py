@@ -293,7 +293,7 @@ _TABLE = (
               "740312add88f781978c0658806c59bc2815b9866", record=gsm8k_record),
     Benchmark("gsm8k-train", "GSM8K train (training data, no benchmark)", 7473, "openai/gsm8k", "main", "train",
               "740312add88f781978c0658806c59bc2815b9866", record=gsm8k_record, training=True),
-    # Test questions that the authors of SCoT train on: harness.training.contamination asks before it takes them.
+    # Test questions that the authors of SCoT train on: harness.training.training_examples asks before it takes them.
     Benchmark(SCOT_PROGRAM, "GSM8K test 500 to 999, then train 0 to 999: what SCoT's program trains on", 1500,
               spans=(("gsm8k", 500, 1000), ("gsm8k-train", 0, 1000)), training=True),
     # Hendrycks et al. 2021, arXiv 2103.03874; the hub's row order is its own, so row numbers differ from ToRA's file.

@@ -30,8 +30,7 @@ from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.submission import in_process, snapshot
 from jobs.submission.in_process import InProcessJob
-from jobs.work.side_by_side import run_share, run_side_by_side
-from jobs.work.worker import LAUNCHER_PID, run_parts
+from jobs.work.worker import LAUNCHER_PID, run_parts, run_share, run_side_by_side
 
 _LOCAL_LIMIT_MINUTES = 60 * 24 * 30
 

@@ -70,10 +70,13 @@ def test_standard_errors_of_many_problems(tmp_path: Path) -> None:
 
 
 def test_accuracy_by_level(loaded: Loaded, ask: Ask) -> None:
-    easy, hard = ask("accuracy_by_level", loaded.speculative)
-    assert (easy["level"], easy["n"], easy["accuracy"], easy["num_not_run"]) == ("easy", 2, 0.5, 0)
+    levels = {
+        row["group_value"]: row for row in ask("counted_estimate", loaded.speculative) if row["metric"] == "accuracy"
+    }
+    easy, hard = levels["easy"], levels["hard"]
+    assert (easy["n"], easy["estimate"], easy["missing"]) == (2, 0.5, 0)
     assert easy["standard_error"] == pytest.approx(0.5)
-    assert (hard["level"], hard["n"], hard["accuracy"], hard["num_not_run"]) == ("hard", 1, 0.0, 1)
+    assert (hard["n"], hard["estimate"], hard["missing"]) == (1, 0.0, 1)
     assert hard["standard_error"] is None
 
 

@@ -87,22 +87,22 @@ def summary_of(where: Path, run_id: str) -> tuple[RunSummary, str]:
 def test_no_view_has_an_interval_of_what_is_missing(warehouse: tuple[Path, dict[str, str]]) -> None:
     where, runs = warehouse
     with reader(where / "w.duckdb") as connection:
-        for view in ("pass_at_1", "accuracy_by_level"):
-            found = {row["run_id"]: row for row in rows(connection, f"FROM {view}")}
+        for metric in ("pass_at_1", "accuracy"):
+            of_metric = f"FROM counted_estimate WHERE metric = '{metric}'"
+            found = {row["run_id"]: row for row in rows(connection, of_metric)}
             assert found[runs["complete"]]["low_95"] is not None
             for name in (*KEPT, "nothing", "no grade"):
                 row = found[runs[name]]
-                assert (row["standard_error"], row["low_95"], row["high_95"]) == (None, None, None), (view, name)
+                assert (row["standard_error"], row["low_95"], row["high_95"]) == (None, None, None), (metric, name)
+            graded = {row["run_id"]: row["estimate"] for row in rows(connection, of_metric.replace("'", "'graded_", 1))}
             for name in KEPT:
-                row = found[runs[name]]
-                graded = row["graded_pass_at_1"] if view == "pass_at_1" else row["graded_accuracy"]
-                assert graded == pytest.approx(np.mean(expected(name)))
+                assert graded[runs[name]] == pytest.approx(np.mean(expected(name)))
         bounded = """
             SELECT table_name FROM duckdb_columns() WHERE column_name = 'low_95'
                 AND table_name IN (SELECT view_name FROM duckdb_views() WHERE NOT internal)
         """
         views = [str(row["table_name"]) for row in rows(connection, bounded)]
-        assert {"pass_at_1", "accuracy_by_level", "speed_up", "judge_auroc"} <= set(views)
+        assert {"pass_at_1", "counted_estimate", "speed_up", "judge_auroc"} <= set(views)
         for view in views:
             assert rows(connection, f"FROM {view} WHERE low_95 = 0 AND high_95 = 0") == [], view
 

@@ -62,8 +62,12 @@ def ratio(
     low, high = (None if end is None else float(np.exp(end)) for end in (geometric.low, geometric.high))
     geometric = replace(geometric, estimate=float(np.exp(geometric.estimate)), low=low, high=high)
     of_means = bootstrap_t(np.exp(own), np.exp(other), family, level, resamples, is_log=True)
-    both = (between_runs(_possible(one, np.exp(own - other)), factor, level, repeats) for one in (geometric, of_means))
-    return SettingRatio(*both, factor)
+    ratios = np.exp(own - other)
+    return SettingRatio(
+        between_runs(_possible(geometric, ratios), factor, level, repeats),
+        between_runs(_possible(of_means, ratios), factor, level, repeats),
+        factor,
+    )
 
 
 def mean_time(
@@ -119,7 +123,8 @@ def bootstrap_t(
         quantile = float(np.quantile(np.abs(values - value)[has_spread] / errors[has_spread], level))
         kind = "bootstrap-t"
     ends = np.array([value - quantile * error, value + quantile * error])
-    low, high = np.exp(ends) if is_log else ends
+    with np.errstate(over="ignore"):
+        low, high = np.exp(ends) if is_log else ends
     kind += ", clustered" if found.has_families else ""
     return Interval(found.estimate, float(low), float(high), error, kind, families=found.families)
 

@@ -212,6 +212,6 @@ def _quantile(first: Floats, second: Floats, level: float, resamples: int) -> fl
     """Return how many standard errors the interval over problems reaches; t where the bootstrap has none."""
     if min(first.min(), second.min()) > 0:  # a poor model's prediction of a problem may be negative
         found = bootstrap_t(first, second, level=level, resamples=resamples, is_log=True)
-        if found.high is not None and found.standard_error:
+        if found.high is not None and np.isfinite(found.high) and found.standard_error:
             return float(np.log(found.high / found.estimate)) / found.standard_error
     return float(special.stdtrit(len(first) - 1, (1 + level) / 2))

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from harness.engine import EngineDied
 from harness.launch import main
 from jobs.submission.in_process import InProcessJob, WorkerFailed
-from jobs.work.in_process_worker import InProcessWorker
+from jobs.work.worker import InProcessWorker
 
 
 def broken(folder: str, shard: int) -> int:

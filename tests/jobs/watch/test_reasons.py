@@ -73,7 +73,7 @@ def test_an_engine_that_stopped_working_is_named_with_how_long_it_did_nothing(ru
 
 def test_the_error_of_a_worker_counts_not_that_of_the_task_around_it(run: RunFolder) -> None:
     one = TRACEBACK + "harness.engine.EngineDied: the draft engine did not start: no memory\n"
-    around = TRACEBACK + "jobs.work.side_by_side.WorkersFailed: 1 of 2 workers failed: worker 1: exit code 1\n"
+    around = TRACEBACK + "jobs.work.worker.WorkersFailed: 1 of 2 workers failed: worker 1: exit code 1\n"
     assert explained(run, BEGIN + one + around + SRUN) == "EngineDied: the draft engine did not start: no memory"
     assert explained(run, BEGIN + around + SRUN).startswith("WorkersFailed: 1 of 2 workers failed")
 

@@ -40,6 +40,7 @@ def drawn(rng: Generator, chances: Floats, samples: int, share_missing: float = 
     return Outcomes(
         names,
         names,
+        [None] * len(chances),
         np.ones(shape, dtype=bool),
         is_missing,
         is_missing,

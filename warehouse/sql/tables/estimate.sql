@@ -23,7 +23,6 @@ CREATE TABLE estimate (
 );
 COMMENT ON TABLE estimate IS 'Every number of a run, or of a run and its baseline, computed once, at loading; the table interval has its intervals, the view counted_estimate both. Key: run_id, baseline_run_id, grader_version, measure, role, k, group_kind, group_value, where NULL is a value';
 COMMENT ON COLUMN estimate.id IS 'Hash of the key, by which intervals refer to it';
-COMMENT ON COLUMN estimate.run_id IS 'The run';
 COMMENT ON COLUMN estimate.baseline_run_id IS 'The run of the target alone that it is compared with; NULL: the estimate is of the run alone';
 COMMENT ON COLUMN estimate.grader_version IS 'Whose grades they are; NULL: nobody''s, or no grade counts in this measure';
 COMMENT ON COLUMN estimate.measure IS 'Its name; the view measure says what each is';
@@ -53,7 +52,6 @@ CREATE TABLE interval (
 );
 COMMENT ON TABLE interval IS '95 % intervals of estimates, by the question that they answer. Key: estimate, question';
 COMMENT ON COLUMN interval.estimate IS 'estimate.id';
-COMMENT ON COLUMN interval.run_id IS 'The run';
 COMMENT ON COLUMN interval.question IS 'like these problems (the problems are a sample), these problems (the run again), worst case';
 COMMENT ON COLUMN interval.low IS 'Lower end; NULL: there is none';
 COMMENT ON COLUMN interval.high IS 'Upper end; NULL: there is none';
@@ -68,7 +66,6 @@ CREATE TABLE timed_pair (
     repeats_of_baseline VARCHAR[] NOT NULL
 );
 COMMENT ON TABLE timed_pair IS 'A run and a target alone whose times are compared, with the runs that the estimates of the pair are over. Key: run_id, baseline_run_id';
-COMMENT ON COLUMN timed_pair.run_id IS 'The run';
 COMMENT ON COLUMN timed_pair.baseline_run_id IS 'The run of the target alone';
 COMMENT ON COLUMN timed_pair.repeats IS 'The finished runs of the run''s setting, itself included; a run that is not finished stands alone';
 COMMENT ON COLUMN timed_pair.repeats_of_baseline IS 'Likewise of the target alone';

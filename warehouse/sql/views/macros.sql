@@ -62,9 +62,8 @@ WITH counted AS (
         below + above - (share_of_correct + share_of_incorrect) * auroc AS influence
     FROM contribution
 )
-SELECT run_id, grader_version, kind, CASE WHEN kind IN ('choice', 'score') THEN kind END AS verdict_kind,
-    count(*) AS num_problems, any_value(num_correct)::BIGINT AS num_correct, any_value(num_incorrect)::BIGINT AS num_incorrect,
-    any_value(auroc) AS auroc,
+SELECT run_id, grader_version, kind, count(*) AS num_problems, any_value(num_correct)::BIGINT AS num_correct,
+    any_value(num_incorrect)::BIGINT AS num_incorrect, any_value(auroc) AS auroc,
     sqrt(sum(influence ** 2 ORDER BY problem_id) * count(*) / nullif(count(*) - 1, 0)) AS standard_error,
     floor(sum(influence ** 2 ORDER BY problem_id) ** 2 / nullif(sum(influence ** 4 ORDER BY problem_id), 0) - 1)
         AS degrees
