@@ -72,7 +72,7 @@ def export_inspect(connection: Connection, run_id: str, path: Path) -> int:
         log.EvalLog(
             status="success" if is_complete else "started",
             eval=_spec(run),
-            results=_results(run, len(samples), mean(present.scores) if present.problems else None),
+            results=_results(run, len(samples), mean(present.scores, present.family) if present.problems else None),
             stats=log.EvalStats(
                 started_at=min((sample.started_at or "" for sample in samples), default=""),
                 completed_at=max((sample.completed_at or "" for sample in samples), default=""),
