@@ -24,7 +24,7 @@ from warehouse import latency_at_one
 from warehouse.comparison.outcomes import families
 from warehouse.database import Connection, Record, columns, rows, transaction
 from warehouse.latency_at_one import TimedRun
-from warehouse.measures import MEASURES, Measure, Source
+from warehouse.measures import MEASURES, SAMPLES_PER_SLOT, Measure, Source
 from warehouse.pairs import read_times, timed_pair
 from warehouse.statistics import probes
 from warehouse.statistics.intervals import Counts, Floats, Interval, family_numbers, mean, mean_on_these, mean_t
@@ -346,6 +346,38 @@ def alone(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
             yield Estimate(Subject(run.run_id), latency_at_one.MEAN, n, mean_interval(found), num_samples=num_samples)
 
 
+_FULL_SLOTS = f"""
+WITH worked AS (
+    SELECT sample.run_id, sample.attempt_id, problem_id, concurrency AS slots, epoch(started_at) AS began_at,
+        began_at + sample.latency_seconds AS ended_at, num_attempts, timed.emitted_tokens
+    FROM sample JOIN run USING (run_id) LEFT JOIN timed_sample AS timed USING (run_id, sample_id, problem_id)
+    WHERE list_contains($run_ids::VARCHAR[], run_id) AND stop_reason IS NOT NULL
+), filled AS (
+    SELECT run_id, attempt_id, list_sort(list(began_at))[any_value(slots)] AS since,
+        list_sort(list(ended_at))[count(*) - any_value(slots) + 1] AS until
+    FROM worked GROUP BY ALL
+    HAVING count(*) >= {SAMPLES_PER_SLOT} * any_value(slots) AND bool_and(num_attempts = 1 AND ended_at IS NOT NULL)
+), part AS (
+    SELECT worked.*, until - since AS seconds,
+        greatest(least(ended_at, until) - greatest(began_at, since), 0) / nullif(ended_at - began_at, 0) AS share
+    FROM worked JOIN filled USING (run_id, attempt_id) WHERE until > since
+)
+SELECT run_id, count(DISTINCT problem_id) AS n, count(*) AS num_samples,
+    exact_sum(CASE WHEN emitted_tokens IS NULL THEN 0 ELSE share END) AS samples, exact_sum(share * coalesce(emitted_tokens, 0)) AS tokens,
+    (SELECT exact_sum(until - since) FROM filled WHERE filled.run_id = part.run_id AND until > since) AS seconds
+FROM part GROUP BY run_id ORDER BY run_id
+"""
+"""The slots are full from the start of as many samples until the first end after which fewer are left."""
+
+
+def throughputs(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
+    """Yield the throughput of runs whose workers had enough samples."""
+    for row in rows(connection, _FULL_SLOTS, {"run_ids": list(run_ids)}):
+        for name, count in (("samples_per_second", row["samples"]), ("emitted_tokens_per_second", row["tokens"])):
+            rate = Interval(count / row["seconds"], None, None, None, "none: one number of a run")
+            yield Estimate(Subject(row["run_id"]), name, row["n"], rate, num_samples=row["num_samples"])
+
+
 _FAMILY = """
 SELECT run_id, list(family ORDER BY problem_index) AS family FROM problem
 WHERE list_contains($run_ids::VARCHAR[], run_id) GROUP BY run_id
@@ -602,6 +634,7 @@ def bring_up_to_date(connection: Connection) -> None:
                     *judges(connection, some),
                     *of_problems(connection, some, _STORED),
                     *alone(connection, some),
+                    *throughputs(connection, some),
                     *probed(connection, some),
                 ],
             )

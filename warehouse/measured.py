@@ -36,7 +36,7 @@ _OF_PAIRS = frozenset({"latency_saved", "latency_saved_seconds", "ratio_of_means
 _OF_RUNS = {
     "wall_seconds": "SELECT wall_seconds / num_workers AS value FROM run_throughput WHERE run_id = $run_id",
     "emitted_tokens_per_wall_second": (
-        "SELECT emitted_tokens_per_second * num_workers AS value FROM run_throughput WHERE run_id = $run_id"
+        "SELECT emitted_tokens / wall_seconds * num_workers AS value FROM run_throughput WHERE run_id = $run_id"
     ),
     "wall_speed_up": """
         SELECT base.wall_seconds / own.wall_seconds AS value

@@ -214,6 +214,8 @@ def _of_pair(name: str, meaning: str, title: str = "", *places: Place) -> Measur
     )
 
 
+SAMPLES_PER_SLOT = 5
+"""Samples of each slot of a worker below which there is no throughput: start and tail are most of its time."""
 _ALL = (
     _graded("pass_at_1", "pass@1 with missing samples as not correct, a lower bound while there are any", "pass@1",
         "night", "results"),
@@ -281,6 +283,14 @@ _ALL = (
         x="CASE WHEN timed_tokens > 0 THEN nullif(timed_seconds, 0) / num_timed END",
         meaning="wall time of a sample, mean over problems", samples="num_timed", better=-1, shown=_shown("results"),
         is_of_times=True,
+    ),
+    *(
+        Measure(name=name, title=title, unit=f"{of}/s", better=1, is_of_times=True,
+            meaning=f"{of} of a worker per second while all its slots are full, each by the share of its time in it")
+        for name, title, of in (
+            ("samples_per_second", "throughput", "samples"),
+            ("emitted_tokens_per_second", "emitted tokens per second", "tokens"),
+        )
     ),
     Measure(
         name="latency_at_one", title="latency alone", unit="s", better=-1, shown=_shown("results"), is_of_times=True,

@@ -13,13 +13,13 @@ from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
 from harness.plural import counted
 from harness.trace import VERDICT_KINDS
-from warehouse.measures import MEASURES
+from warehouse.measures import MEASURES, SAMPLES_PER_SLOT
 from warehouse.summary import CodeShare, LatencyAtOne, RunSummary, SpeedUp, SpeedUpAtOne, TokenSpeculation
 
 _BUSY = 1.5
 """Load for each core from which times are no longer those of the run's own work."""
 _NEARLY_FULL = 0.9
-"""Share of the concurrency from which the mean number of samples in flight is not printed beside it."""
+"""Share of the concurrency from which the median number of samples in flight is not printed beside it."""
 
 
 def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
@@ -175,7 +175,11 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
         ("latency split", ", ".join(f"{part} {percent(s)}" for part, s in run.latency_shares.items()) or NOTHING),
         ("cache hit rate", f"{percent(run.value('cache_hit_rate'))} of prompt tokens"),
         *_further(run),
-        ("tokens per second", _speed(run)),
+        ("throughput", _throughput(run)),
+        *(
+            ("tokens per second", f"{model} {number(s)} in its calls")
+            for model, s in run.tokens_per_call_second.items()
+        ),
         *([("token speculation", token_speculation(run.token_speculation))] if run.token_speculation else []),
         *(("speed-up", _speed_up(ratio)) for ratio in run.speed_ups),
         *(("one at a time", _speed_up_at_one(ratio)) for ratio in run.speed_ups_at_one),
@@ -294,16 +298,18 @@ def _times_faster(ratio: SpeedUp | SpeedUpAtOne, runs: tuple[int, int] = (1, 1),
 
 
 def _in_flight(run: RunSummary) -> str:
-    """Return the samples in flight, with their mean where it is clearly lower, as with a small KV cache."""
-    mean = run.mean_samples_in_flight
-    if mean is None or mean > _NEARLY_FULL * run.concurrency:
+    """Return the samples in flight, with their median where it is clearly lower, as with a small KV cache."""
+    median = run.median_samples_in_flight
+    if median is None or median > _NEARLY_FULL * run.concurrency:
         return str(run.concurrency)
-    return f"at most {run.concurrency} ({mean:.1f} on average)"
+    return f"at most {run.concurrency} (median {median})"
 
 
-def _speed(run: RunSummary) -> str:
-    wall = f"{number(run.emitted_tokens_per_second)} emitted per worker"
-    return ", ".join([wall, *(f"{model} {number(s)} in its calls" for model, s in run.tokens_per_call_second.items())])
+def _throughput(run: RunSummary) -> str:
+    samples, tokens = run.value("samples_per_second"), run.value("emitted_tokens_per_second")
+    if samples is None or tokens is None:
+        return f"{NOTHING} (fewer than {SAMPLES_PER_SLOT} samples per slot)"
+    return f"{number(60 * samples)} samples/min, {number(tokens)} emitted tokens/s of a worker while its slots are full"
 
 
 def _speed_up(ratio: SpeedUp) -> str:

@@ -145,9 +145,11 @@ class RunResults(BaseModel):
     latency_at_one_interval: str | None
     """Method of its interval."""
     regime: str
-    """latency (one sample in flight) or throughput."""
+    """latency (one sample in flight) or load."""
+    samples_per_second: float | None
+    """Throughput of one worker while all its slots are full; None with fewer than 5 samples per slot."""
     emitted_tokens_per_second: float | None
-    """Emitted tokens of one worker per second of wall time."""
+    """Emitted tokens of one worker, likewise."""
     emitted_tokens_per_sample: float | None
     """Tokens in the accepted chain, of all models."""
     spent_tokens_per_sample: float | None
@@ -192,11 +194,13 @@ def _flat(run: RunSummary) -> dict[str, Any]:
     names = (
         "run_id", "method", "dataset", "dataset_size", "limited", "draft", "target", "reward", "temperature",
         "concurrency", "n", "k", "num_not_run", "num_ungraded", "num_decisions", "num_refused", "num_timed",
-        "median_latency_seconds", "regime", "emitted_tokens_per_second", "grader_version",
+        "median_latency_seconds", "regime", "grader_version",
     )  # fmt: skip
     planned = run.num_planned
     return {name: getattr(run, name) for name in names} | {
         "schema_version": SCHEMA_VERSION,
+        "samples_per_second": run.value("samples_per_second"),
+        "emitted_tokens_per_second": run.value("emitted_tokens_per_second"),
         "params": dict(run.params),
         "state": "under way" if run.is_unfinished else "finished",
         "planned": planned,

@@ -33,7 +33,7 @@ SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     latency.median_seconds AS median_latency_seconds,
     (SELECT max(greatest(load_at_start, load_at_end) / try_cast(hardware ->> '$.cores' AS DOUBLE))
         FROM attempt WHERE attempt.run_id = run.run_id) AS load_per_core,
-    run_conditions.regime, run_throughput.emitted_tokens_per_second, run_throughput.mean_samples_in_flight
+    run_conditions.regime, run_throughput.median_samples_in_flight
 FROM run
 JOIN pass_at_1 AS score USING (run_id)
 JOIN run_conditions USING (run_id)
@@ -56,7 +56,7 @@ WHERE run_id = $run_id AND starts_with(detail, '{FAILED}') GROUP BY ALL ORDER BY
 """
 _SHARES = "SELECT part, share FROM latency_split WHERE run_id = $run_id AND share IS NOT NULL ORDER BY share DESC"
 _SPEEDS = """
-SELECT model, tokens_per_call_second FROM throughput WHERE run_id = $run_id AND tokens_per_call_second IS NOT NULL
+SELECT model, tokens_per_call_second FROM call_speed WHERE run_id = $run_id AND tokens_per_call_second IS NOT NULL
 ORDER BY model
 """
 _TOKENS = """
@@ -255,13 +255,11 @@ class RunSummary:
     load_per_core: float | None
     """Load of the busiest machine that worked on the run, at the start or end of an attempt, for each of its cores."""
     regime: str
-    """latency (concurrency 1) or throughput."""
+    """latency (concurrency 1) or load."""
     tokens_per_call_second: Mapping[str, float]
     """Rate of each model; empty outside the regime latency."""
-    emitted_tokens_per_second: float | None
-    """Rate of one worker over wall time."""
-    mean_samples_in_flight: float | None
-    """On one worker, over wall time. Fewer than `concurrency` where the KV cache was the limit."""
+    median_samples_in_flight: int | None
+    """On one worker, as a sample sees it. Fewer than `concurrency` where the KV cache was the limit."""
     skipped: tuple[SkippedFile, ...] = ()
     speed_ups: tuple[SpeedUp, ...] = field(default=())
     token_speculation: TokenSpeculation | None = None

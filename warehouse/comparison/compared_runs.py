@@ -191,7 +191,7 @@ class Baseline:
 
     @property
     def regimes(self) -> Sequence[str]:
-        """The regimes of these runs, each once: `latency` (one sample in flight) and `throughput`."""
+        """The regimes of these runs, each once: `latency` (one sample in flight) and `load`."""
         return list(dict.fromkeys(member.summary.regime for member in self.members))
 
 

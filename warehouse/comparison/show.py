@@ -46,7 +46,7 @@ _MODELS = ("draft", "target", "reward model")
 _MOST_NOTES = 8
 """Lines under the brief table, at 80 columns."""
 _UNEQUAL_LOADS = 1.25
-"""Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
+"""Ratio of the median numbers of samples in flight from which a comparison of times says so."""
 
 
 def names(comparison: Comparison) -> dict[str, str]:
@@ -571,12 +571,12 @@ def pairing_warnings(comparison: Comparison) -> Iterator[str]:
 
 def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
     """Yield that one of two runs had clearly fewer samples in flight, which the flag for the most does not tell."""
-    own, other = run.summary.mean_samples_in_flight, base.summary.mean_samples_in_flight
+    own, other = run.summary.median_samples_in_flight, base.summary.median_samples_in_flight
     is_shared = run.summary.concurrency > 1 and base.summary.concurrency > 1
     if is_shared and own and other and max(own, other) > _UNEQUAL_LOADS * min(own, other):
         yield (
-            f"UNEQUAL LOADS: {run.run_id} against {base.run_id}: {own:.1f} against {other:.1f} samples in flight on "
-            "average; with fewer, each is faster and fewer end per hour"
+            f"UNEQUAL LOADS: {run.run_id} against {base.run_id}: a median of {own} against {other} samples in flight; "
+            "with fewer, each is faster and fewer end per hour"
         )
 
 

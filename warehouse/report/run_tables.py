@@ -158,13 +158,15 @@ def latency(runs: Sequence[RunFacts]) -> RunTable:
         ("95 % interval", _latency_interval),
         ("median s", lambda run: number(run.summary.median_latency_seconds)),
         ("95th percentile s", lambda run: number(run.p95_seconds)),
-        ("tokens/s", lambda run: number(run.summary.emitted_tokens_per_second)),
+        ("samples/s", lambda run: number(_value(run.estimate("samples_per_second")))),
+        ("tokens/s", lambda run: number(_value(run.estimate("emitted_tokens_per_second")))),
     ]
     caption = (
         "Wall time per sample, over samples that finished in one attempt without an error. Mean: mean over problems "
         "of the mean over their samples, with a 95 % interval. Median and percentile: over samples. Several samples "
         "in flight share the engines, so a sample's time includes waiting for the others: only compare runs with the "
-        "same number in flight on the same devices. tokens/s: emitted tokens of a worker divided by its wall time."
+        "same number in flight on the same devices. samples/s, tokens/s: samples and emitted "
+        "tokens of a worker per second while all its slots are full, with 5 samples per slot or more."
     )
     return _of_each_run("latency", "Latency", runs, columns, caption)
 
