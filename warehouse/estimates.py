@@ -363,7 +363,8 @@ WITH worked AS (
     FROM worked JOIN filled USING (run_id, attempt_id) WHERE until > since
 )
 SELECT run_id, count(DISTINCT problem_id) AS n, count(*) AS num_samples,
-    exact_sum(CASE WHEN emitted_tokens IS NULL THEN 0 ELSE share END) AS samples, exact_sum(share * coalesce(emitted_tokens, 0)) AS tokens,
+    exact_sum(CASE WHEN emitted_tokens IS NULL THEN 0 ELSE share END) AS samples,
+    exact_sum(share * coalesce(emitted_tokens, 0)) AS tokens,
     (SELECT exact_sum(until - since) FROM filled WHERE filled.run_id = part.run_id AND until > since) AS seconds
 FROM part GROUP BY run_id ORDER BY run_id
 """
