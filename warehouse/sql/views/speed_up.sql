@@ -1,12 +1,5 @@
 -- Speed relative to the target alone, with the rules for which runs are comparable.
 
-CREATE OR REPLACE VIEW problem_speed AS
-SELECT run_id, problem_id, count(*) AS num_samples, exact_sum(latency_seconds) / count(*) AS latency_seconds,
-    sum(emitted_tokens) / count(*) AS emitted_tokens
-FROM timed_sample GROUP BY ALL
-HAVING exact_sum(latency_seconds) > 0 AND bool_and(isfinite(latency_seconds)) AND sum(emitted_tokens) > 0;
-COMMENT ON VIEW problem_speed IS 'Mean latency and emitted tokens of the samples of a problem';
-
 -- Runs with the same hash of their problems have the same problems, so that sets are compared and not every two runs.
 CREATE OR REPLACE VIEW shared_problems AS
 WITH problem_set AS (
