@@ -22,6 +22,7 @@ from warehouse.summary import CodeShare, ModelTokens, RunSummary, SpeedUp, summa
 SCHEMA_VERSION = 1
 """Version of the keys: a new key does not change it, a key that is gone or means something else does."""
 _SETTINGS = "SELECT tag, seed, top_p, token_budget, engine_kind FROM run WHERE run_id = $run_id"
+_SIDES = ("num_runs", "num_runs_of_baseline", "num_cards", "num_cards_of_baseline")
 _SHOWN = [measure.name for measure in MEASURES.values() if "results" in measure.shown]
 
 
@@ -260,5 +261,6 @@ def _speed_up(ratio: SpeedUp) -> dict[str, object]:
         "ratio_of_means_low_95": ratio.ratio_of_means_low_95,
         "ratio_of_means_high_95": ratio.ratio_of_means_high_95,
         "run_factor": ratio.run_factor,
+        **{name: getattr(ratio, name) for name in _SIDES},
         "same_versions": ratio.same_versions,
     }
