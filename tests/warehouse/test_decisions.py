@@ -14,7 +14,7 @@ import pytest
 from harness.problems.problem import Problem
 from harness.trace import Candidate, Decision, Step, Trace
 from jobs.run.folder import RunFolder
-from jobs.run.spec import Unit
+from jobs.run.spec import RunSpec, Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from tests.warehouse.own_methods import confidence_of
@@ -26,7 +26,7 @@ from warehouse.nightly.history import read_values
 
 THRESHOLD = 0.65
 MANY_PROBLEMS = [Problem(f"toy/{i}", "toy", f"{i} + 1?", str(i + 1)) for i in range(8)]
-MANY = {"num_problems": 8, "dataset_size": 8, "samples": 6}
+OWN = replace(runs.SPEC, method="own", params={})
 
 
 def rows(connection: Connection, sql: str, parameters: dict[str, object]) -> list[dict[str, Any]]:
@@ -147,11 +147,11 @@ def loaded_run(
     folder: Path,
     chains: list[list[Decision]],
     verdicts: list[str],
+    spec: RunSpec = OWN,
     problems: Sequence[Problem] = runs.PROBLEMS,
-    **changes: int,
 ) -> RunFolder:
     """A run of an own method with these decisions, by sample in the order of problem and sample index."""
-    run = runs.create(folder, replace(runs.SPEC, method="own", params={}, **changes), problems=problems)
+    run = runs.create(folder, spec, problems=problems)
     units: list[Unit] = sorted(runs.planned(run), key=lambda unit: (unit.problem_id, unit.sample_index))
     traces: list[Trace] = []
     for unit, chain in zip(units, chains, strict=True):
@@ -197,7 +197,8 @@ def test_the_auroc_of_a_decision_that_accepts_low_numbers_is_that_of_the_negativ
     values = [(i * 7) % 10 / 10 for i in range(48)]
     right = [i % 3 > 0 for i in range(48)]
     made = [[Decision.at_most("doubt", -v, -0.5) if is_low else Decision.at_least("trust", v, 0.5)] for v in values]
-    folder = loaded_run(tmp_path, made, ["correct" if good else "wrong" for good in right], MANY_PROBLEMS, **MANY)
+    spec = replace(OWN, num_problems=8, dataset_size=8, samples=6)
+    folder = loaded_run(tmp_path, made, ["correct" if good else "wrong" for good in right], spec, MANY_PROBLEMS)
     with reader(tmp_path / "w.duckdb") as connection:
         [auroc] = Ask(connection)("judge_auroc", folder)
     good, bad = ([v for v, is_right in zip(values, right, strict=True) if is_right is side] for side in (True, False))
