@@ -22,8 +22,7 @@ from warehouse.report.svg import Chart
 from warehouse.summary import SpeedUp, SpeedUpAtOne
 
 INTERVAL = (
-    "Intervals are 95 % confidence intervals over problems (bounded mean: half an unsolved problem is added for the "
-    "lower end, half a solved one for the upper end)."
+    "Intervals are 95 % confidence intervals on problems like these (Wilson, with the effective number of problems)."
 )
 
 
