@@ -34,7 +34,6 @@ from jobs.run.forecast import Forecast
 from jobs.run.grades import graded_at
 from jobs.run.spec import RunSpec
 from jobs.slurm import client
-from jobs.submission import snapshot
 from jobs.timing import folder as timings
 
 if TYPE_CHECKING:
@@ -124,7 +123,6 @@ def short_names(specs: Mapping[str, RunSpec]) -> list[str]:
 
 def conclude(folder: str, database: str | None = None) -> bool:
     """Conclude a run for a log or a terminal; returns whether it is complete. Raises what `report` raises."""
-    snapshot.require()
     console = Console(highlight=False)
     run = RunFolder(Path(folder))
     if client.this_job():  # the workers have ended on other machines a moment ago

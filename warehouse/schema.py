@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib import resources
 from typing import Any
 
 from warehouse import model_columns
@@ -19,7 +19,7 @@ ESTIMATES_VERSION = 8
 raises it; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")
 """SQL files that fill the tables from the staged tables of one run, in this order."""
-_FOLDER = Path(__file__).parent / "sql"
+_FOLDER = resources.files("warehouse") / "sql"
 _TABLES = ("run", "trace", "grade", "probe", "target", "totals", "timing", "estimate")
 """Files of tables/."""
 _COLUMNS_OF_MODELS = "    -- columns of models", model_columns.definitions()

@@ -38,7 +38,7 @@ from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder, wait_for_plan
 from jobs.slurm import client
-from jobs.submission import snapshot
+from jobs.submission import code_archive
 from jobs.timing import folder as timings
 from jobs.work.run_part import RunPart, ShardBusyError, resolve_together
 
@@ -93,7 +93,6 @@ def run_parts(parts: Parts, job_name: str | None = None) -> int:
     in Slurm that the runs share: one that leaves it is passed over. Where Slurm starts several tasks for one job
     (`ntasks-per-node`), they take the shards as they are free.
     """
-    snapshot.require()
     end_with_launcher()
     take_as_slurm_task()
     _wait_for_plans(parts)
@@ -368,7 +367,6 @@ def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) ->
     `job_name` names the job in Slurm that several runs share. Raises WorkersFailed, and OutOfTimeError where the time
     limit came first and the job could not be requeued.
     """
-    snapshot.require()
     take_as_slurm_task()
     _wait_for_plans(parts)
     # With fewer shards than workers the rest of the node stays idle; each worker keeps its part of it.
@@ -397,7 +395,7 @@ def main() -> None:
     """Be one of the workers: the only argument is its share as JSON."""
     share = Share(**json.loads(sys.argv[1]))
     take_cores(share.number, share.count)
-    snapshot.require()
+    code_archive.require()
     end_with_launcher()
     first = rank()[0] * share.count + share.number
     parts = [RunPart(folder, shards, share.job_name) for folder, shards in share.parts]

@@ -21,7 +21,7 @@ from jobs.run.endings import read_endings
 from jobs.run.state import compact
 from jobs.run.submissions import Submission
 from jobs.slurm import client
-from jobs.submission import submit
+from jobs.submission import here
 from jobs.work import worker
 from jobs.work.run_part import RunPart
 from jobs.work.worker import OutOfTimeError, WorkersFailed, run_parts, run_share, run_side_by_side
@@ -189,9 +189,9 @@ def test_on_this_machine_there_are_no_more_workers_at_a_time_than_cards_for_thei
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, cards: int, workers: int
 ) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(index) for index in range(cards)])
-    monkeypatch.setattr(submit, "accelerator", lambda: "gpu" if cards else "cpu")
+    monkeypatch.setattr(here, "accelerator", lambda: "gpu" if cards else "cpu")
     run = plan(tmp_path, shards=shards)
-    divided = submit._workers_here([[(run, [shard])] for shard in range(shards)])
+    divided = here._with_cards_for_each([[(run, [shard])] for shard in range(shards)])
     assert len(divided) == workers
     assert sorted(s for parts in divided for _, own in parts for s in own) == list(range(shards))
 
