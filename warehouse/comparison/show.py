@@ -51,11 +51,7 @@ _UNEQUAL_LOADS = 1.25
 
 def names(comparison: Comparison) -> dict[str, str]:
     """Return a short name for each run, by run id."""
-    return _names(comparison.rows)
-
-
-def _names(rows: Sequence[Row]) -> dict[str, str]:
-    runs = {row.run.run_id: row.run.summary for row in rows}
+    runs = {row.run.run_id: row.run.summary for row in comparison.rows}
     return dict(zip(runs, labels(list(runs.values())), strict=True))
 
 
