@@ -39,9 +39,8 @@ JOIN run AS baseline ON
     AND run.token_budget = baseline.token_budget
     AND run.engine_kind = baseline.engine_kind
     AND run.engine_target_dtype = baseline.engine_target_dtype
-    -- The runs of a night are tagged with its date (a re-run's tag has a suffix); other nights' machines were as they were.
-    AND regexp_extract(coalesce(run.tag, ''), '^\d{4}-\d{2}-\d{2}')
-        = regexp_extract(coalesce(baseline.tag, ''), '^\d{4}-\d{2}-\d{2}')
+    -- Other nights' machines were as they were.
+    AND run.night IS NOT DISTINCT FROM baseline.night
 JOIN shared_problems AS shared ON shared.dataset_hash = run.dataset_hash AND shared.num_problems = run.num_problems
     AND shared.other_dataset_hash = baseline.dataset_hash AND shared.num_other_problems = baseline.num_problems
 JOIN run_conditions AS run_condition ON run_condition.run_id = run.run_id

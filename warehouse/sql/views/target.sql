@@ -17,8 +17,7 @@ JOIN run AS baseline ON
         run.target_sampling IS NOT DISTINCT FROM baseline.target_sampling
         AND run.target_template IS NOT DISTINCT FROM baseline.target_template
         AND run.target_thinking_tags IS NOT DISTINCT FROM baseline.target_thinking_tags))
-    AND regexp_extract(coalesce(run.tag, ''), '^\d{4}-\d{2}-\d{2}')
-        = regexp_extract(coalesce(baseline.tag, ''), '^\d{4}-\d{2}-\d{2}')
+    AND run.night IS NOT DISTINCT FROM baseline.night
 JOIN scored AS theirs ON theirs.run_id = baseline.run_id AND theirs.target = own.target
 JOIN shared_problems AS shared ON shared.dataset_hash = run.dataset_hash AND shared.num_problems = run.num_problems
     AND shared.other_dataset_hash = baseline.dataset_hash AND shared.num_other_problems = baseline.num_problems;
