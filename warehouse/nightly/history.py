@@ -22,7 +22,7 @@ from jobs.run.files import WrongFormat, append_record, read_records
 from jobs.run.locks import Lock
 from warehouse.comparison.manifests import Manifest, read_manifests
 from warehouse.database import Connection, Record, WarehouseError, reader, rows
-from warehouse.measures import MEASURES, Measure
+from warehouse.measures import MEASURES, Measure, mean, mean_share
 from warehouse.model_columns import MODEL_COLUMNS, SHOWN_COLUMNS, column_of
 from warehouse.nightly.cells import DEVICES, CellNight, Run
 from warehouse.nightly.judge import JUDGED, PASS_AT_1, scaled
@@ -268,7 +268,7 @@ def recorded(file: Path) -> tuple[list[list[CellNight]], list[Measure]]:
         raise WarehouseError(f"{file} has no nights")
     large = {measure for *_, measure, value, _ in read if value > 1}
     measures = {
-        name: Measure(name=name, title=name, meaning="", unit="" if name in large else "0 to 1")
+        name: Measure(name=name, title=name, meaning="", method=mean if name in large else mean_share)
         for *_, name, _, _ in read
     }
     nights: dict[date, dict[str, list[dict[str, tuple[float, float]]]]] = {}

@@ -87,6 +87,7 @@ class Spread(NamedTuple):
 class Look:
     """What is seen of one cell; differences are tonight less what was predicted."""
 
+    limits: tuple[float, float]
     usual: float
     """Mean over the earlier nights."""
     screened: float
@@ -98,7 +99,6 @@ class Look:
     window_mean: float
     detectable: float
     """Change that is found tonight with the chance POWER, if the cell is run again."""
-    limits: tuple[float, float] = KNOWN
 
     @property
     def is_suspicious(self) -> bool:
@@ -139,7 +139,7 @@ def looks(cells: Sequence[Series]) -> tuple[dict[str, Spread], list[Look]]:
     limit = -special.stdtrit(tonight.degrees, special.ndtr(-np.array(limits)[:, 0]))
     columns = past.mean, first.z, tonight.z, last, window.mean, tonight.errors * (limit + special.ndtri(POWER))
     seen = zip(np.stack(columns, axis=1).tolist(), limits, strict=True)
-    return spreads, [Look(*numbers, limit) for numbers, limit in seen]
+    return spreads, [Look(limit, *numbers) for numbers, limit in seen]
 
 
 class _Nights(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import linalg, stats
 
-from warehouse.statistics.night import ESTIMATED, FEWEST, Look, Series, Spread, Value, _Nights, fitted, looks
+from warehouse.statistics.night import ESTIMATED, FEWEST, KNOWN, Look, Series, Spread, Value, _Nights, fitted, looks
 
 
 def wandering(rng: np.random.Generator, cells: int, nights: int, deviation: float, rho: float) -> np.ndarray:
@@ -88,7 +88,7 @@ def test_the_last_nights_together_show_what_none_of_them_does() -> None:
 def test_a_suspicion_is_confirmed_by_both_runs_together(
     screened: float, tonight: float, is_confirmed: bool, side: int
 ) -> None:
-    assert Look(0.0, screened, tonight, 0.0, 0.0, 1.0).side(is_confirmed=is_confirmed) == side
+    assert Look(KNOWN, 0.0, screened, tonight, 0.0, 0.0, 1.0).side(is_confirmed=is_confirmed) == side
 
 
 def test_nights_that_are_all_the_same_say_so_of_any_other() -> None:
