@@ -14,7 +14,7 @@ from junitparser import JUnitXml, Skipped, TestCase
 from tools.simulate.nights import CALM, World, history
 from warehouse.nightly.cells import CellNight, Run, Verdict
 from warehouse.nightly.judge import SPEED_UP, CellVerdict, NightVerdict, replay
-from warehouse.nightly.verdict import junit, junit_of_none, ordered, remarks
+from warehouse.nightly.verdict import junit, junit_of_none, ordered, powers
 from warehouse.statistics.intervals import Counts
 
 FIRST = date(2026, 1, 1)
@@ -310,11 +310,15 @@ def test_times_under_other_conditions_are_not_compared_and_that_is_said() -> Non
 
 def test_every_night_says_which_changes_it_would_have_found() -> None:
     verdict = replay(measured_nights(np.random.default_rng(1), 10))[-1]
-    lines = list(remarks(verdict))
-    assert len(lines) == 1 + len(LEVELS)
-    assert " points at k 16 would be found " in lines[0]
-    assert "speed-up: a fall of " in lines[-1]
-    assert " % would be found in 6 cells with 80 % chance (autocorrelation of nights " in lines[-1]
+    rows = powers(verdict)
+    assert [row[0] for row in rows] == [
+        "pass@1 (k 16)",
+        "fallback rate",
+        "samples cut off",
+        "time per token",
+        "speed-up",
+    ]
+    assert [(row[1][0], row[1].split()[-1], row[2]) for row in rows[1::3]] == [("+", "points", "6"), ("−", "%", "6")]
 
 
 def test_the_cards_of_both_sides_of_a_speed_up_are_named_where_they_differ() -> None:

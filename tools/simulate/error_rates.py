@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from zlib import crc32
 
 import numpy as np
 from scipy import stats
 
+from tools.simulate import nights
 from tools.simulate.populations import (
     ABILITIES,
     CLUSTERS,
@@ -61,6 +62,8 @@ class Line:
     """By how much the repetitions are divided."""
     goal: tuple[float, float] | None = None
     """Between which percentages a cell is meant to be; None: it is printed as it comes out."""
+    told: str = ""
+    """What the column of sizes says where these are places in a list."""
 
 
 @dataclass
@@ -123,7 +126,7 @@ def table(lines: Iterable[Line], repetitions: int) -> Iterator[str]:
         found = list(cells(line, repetitions))
         others = [_range(cell.other) for cell in found]
         otherwise = " / ".join(others) if any(others) else ""
-        sizes = "" if tuple(line.sizes) == _ALONE else " / ".join(map(str, line.sizes)) + f" {line.unit}"
+        sizes = "" if tuple(line.sizes) == _ALONE else line.told or f"{' / '.join(map(str, line.sizes))} {line.unit}"
         what, former = "" if line.what == former else line.what, line.what
         meant = "" if line.goal is None else f"{line.goal[0]:g}–{line.goal[1]:g}"
         yield f"| {what} | {line.population} | {sizes} | {' / '.join(map(str, found))} | {otherwise} | {meant} |"
@@ -251,6 +254,18 @@ def _area(rng: Rng, repetitions: int, size: int, *, level: float, k: int) -> Res
         yield _true_area(level), shares.auroc(drawn.rating, drawn.is_correct, drawn.sample, drawn.problem), None
 
 
+def _false_night(rng: Rng, repetitions: int, size: int, *, kind: nights.Nights, is_inconclusive: bool) -> Result:
+    """Whether nights find what did not change, or say nothing; `size`: percent of the cells that are missing."""
+    for found in nights.false_nights(rng, repetitions, replace(kind, missing=size / 100)):
+        yield 0.0, _event(found[is_inconclusive]), None
+
+
+def _found(rng: Rng, repetitions: int, size: int, *, kind: nights.Nights) -> Result:
+    """Whether a change in one cell is found within three nights; `size`: the place of the change."""
+    for found in nights.found_within_three(rng, repetitions, kind, list(nights.CHANGES.values())[size]):
+        yield 0.0, _event(found), None
+
+
 def _of(once: Callable[..., Result], **choices: Iterable[object]) -> list[Once]:
     """Return a variant for every combination of choices."""
     found: list[dict[str, object]] = [{}]
@@ -284,6 +299,20 @@ def lines() -> Iterator[Line]:
     ):
         variants = _of(_planned, population=[POPULATIONS[population]], families=[families])
         yield Line("power that `plan` meant to be 80", name, (30, 100, 240), variants, slow=5)
+    yield from _of_nights()
+
+
+def _of_nights() -> Iterator[Line]:
+    goals = dict(zip(nights.KINDS, (1.0, 1.5, 3.0), strict=True))
+    for name, kind in nights.KINDS.items():
+        variants = _of(_false_night, kind=[kind], is_inconclusive=[False])
+        yield Line("nights: false", name, (0, 10), variants, "% of cells missing", 50, (0.0, goals[name]))
+    variants = _of(_false_night, kind=[nights.CALM], is_inconclusive=[True])
+    yield Line("nights: INCONCLUSIVE", "calm", (0, 10), variants, "% of cells missing", 50)
+    for name, kind in nights.KINDS.items():
+        goal = (90.0, 100.0) if kind is nights.CALM else None
+        told = " / ".join(nights.CHANGES)
+        yield Line("nights: found within three", name, (0, 1, 2), _of(_found, kind=[kind]), "", 10, goal, told)
 
 
 def _of_answers() -> Iterator[Line]:

@@ -59,12 +59,13 @@ class Nights:
 
 CALM = Nights()
 KINDS = {"calm": CALM, "white, 0.15 logits": Nights(0.15), "wandering (ρ 0.8), 0.15 logits": Nights(0.15, 0.8)}
-CHANGES = {
+Change = tuple[str, float]
+"""What changes in one cell from a night on: the measure, and by how much, as it is compared."""
+CHANGES: Mapping[str, Change] = {
     "−3 points at k 16": ("pass_at_1", -0.03),
     "+10 points of fallback": ("fallback_rate", 0.1),
     "−20 % speed-up": ("speed_up", float(np.log(0.8))),
 }
-"""What changes in one cell from a night on: the measure, and by how much, as it is compared."""
 
 
 @dataclass
@@ -73,7 +74,7 @@ class World:
 
     rng: np.random.Generator
     kind: Nights
-    change: tuple[str, float] | None = None
+    change: Change | None = None
     change_night: int = 14
 
     def __post_init__(self) -> None:
@@ -159,9 +160,7 @@ def false_nights(rng: np.random.Generator, histories: int, kind: Nights) -> Iter
             yield bool(found), verdict.verdict == "INCONCLUSIVE"
 
 
-def found_within_three(
-    rng: np.random.Generator, histories: int, kind: Nights, change: tuple[str, float]
-) -> Iterator[bool]:
+def found_within_three(rng: np.random.Generator, histories: int, kind: Nights, change: Change) -> Iterator[bool]:
     """Yield of each history whether a change after 14 nights is found within three."""
     for _ in range(histories):
         nights = list(history(World(rng, kind, change), 17))[14:]

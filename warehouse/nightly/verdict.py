@@ -37,6 +37,7 @@ _Case = tuple[str, str, str, Sequence[str], Sequence[str]]
 """Class, name, verdict, reasons and numbers of a JUnit case."""
 _STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "INCONCLUSIVE": "magenta"}
 _COLUMNS = [Column("verdict", styles=_STYLES), *map(Column, ("cell", "%", "before", "nights", "z"))]
+_POWER = [*map(Column, ("found with 80 % chance", "change", "cells", "autocorrelation of nights"))]
 _OF_PAST = [Column(name) for name in ("night", "cell", "measure", "before", "then", "nights", "z")]
 
 
@@ -95,8 +96,7 @@ def _page(verdict: NightVerdict) -> Page:
             yield Line(f"{name}: {reason}", is_item=True)
     for cell in verdict.to_confirm:
         yield Line(f"run again with another seed: {cell.run_id} ({cell.cell})", is_item=True)
-    for line in remarks(verdict):
-        yield Line(line, is_item=True)
+    yield Table(_POWER, powers(verdict))
 
 
 def _row(cell: CellVerdict, name: str) -> list[str]:
@@ -106,20 +106,19 @@ def _row(cell: CellVerdict, name: str) -> list[str]:
     return [cell.verdict, name, tonight, before, str(cell.num_baseline), z]
 
 
-def remarks(verdict: NightVerdict) -> Iterator[str]:
-    """Yield a line for each measure with the changes that would be found."""
+def powers(verdict: NightVerdict) -> list[list[str]]:
+    """Return for each measure the changes for the worse that would be found, in how many cells, and how it wanders."""
+    rows = []
     for measure in JUDGED:
-        found = [m for cell in verdict.cells for m in cell.metrics if m.measure is measure]
-        if found:
-            low, high = (f"{100 * of(m.detectable_change for m in found):.1f}" for of in (min, max))
-            size = f"{low if low == high else f'{low} to {high}'} {'points' if measure.is_percent else '%'}"
-            firsts = [m.night.first for m in found] if measure is PASS_AT_1 else []
-            ks = sorted({run.num_samples / run.num_problems for run in firsts})
-            of_k = f" at k {', '.join(f'{k:g}' for k in ks)}" if ks else ""
-            change = f"a {'rise' if measure.better < 0 else 'fall'} of {size}{of_k}"
-            wander = f"autocorrelation of nights {verdict.spreads[measure.name].autocorrelation:.2f}"
-            cells = counted(len(found), "cell")
-            yield f"{measure.title}: {change} would be found in {cells} with 80 % chance ({wander})"
+        if found := [m for cell in verdict.cells for m in cell.metrics if m.measure is measure]:
+            ends = [f"{100 * of(m.detectable_change for m in found):.1f}" for of in (min, max)]
+            size = f"{'+' if measure.better < 0 else '−'}{' to '.join(dict.fromkeys(ends))}"
+            ks = {f"{m.night.first.num_samples / m.night.first.num_problems:g}" for m in found}
+            of_k = f" (k {', '.join(sorted(ks))})" if measure is PASS_AT_1 else ""
+            change = f"{size} {'points' if measure.is_percent else '%'}"
+            wander = f"{verdict.spreads[measure.name].autocorrelation:.2f}"
+            rows.append([measure.title + of_k, change, str(len(found)), wander])
+    return rows
 
 
 def replayed(file: Path) -> Page:
