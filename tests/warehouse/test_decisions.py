@@ -101,7 +101,7 @@ def test_rates_and_positions_count_every_kind_of_decision(
         len(drafts),
         refused,
     )
-    judged = {metric.measure.name: value for metric, _, value in read_values(connection)[run_id]}
+    judged = {name: value for name, _, value in read_values(connection)[run_id]}
     assert judged["fallback_rate"] == pytest.approx(refused / len(drafts))
     published = measure(connection, "fallback_rate", run_id)
     assert published is not None

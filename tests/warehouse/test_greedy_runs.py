@@ -77,17 +77,17 @@ def test_a_night_of_a_greedy_run_is_one_sample_of_each_problem(tmp_path: Path) -
     add(tmp_path, 1, RIGHT, spec=GREEDY)
     add(tmp_path, 1, RIGHT, spec=with_settings(replace(cells.SPEC, temperature=0.0), "draft", temperature=0.6))
     [night] = nights_of(tmp_path)
-    greedy, sampled = sorted((cell.first for cell in night), key=lambda batch: batch.num_samples)
-    assert (greedy.samples.tolist(), greedy.correct.tolist()) == ([1] * 6, [1, 1, 1, 0, 0, 1])
-    assert (greedy.num_samples, greedy.verdicts) == (6, {"correct": 4, "wrong": 2})
-    assert greedy.emitted_tokens is not None
-    assert (sampled.samples.tolist(), sampled.emitted_tokens) == ([4] * 6, None)
+    greedy, sampled = sorted((cell.first for cell in night), key=lambda run: run.num_samples)
+    assert (greedy.num_problems, greedy.num_samples, greedy.verdicts) == (6, 6, {"correct": 4, "wrong": 2})
+    assert greedy.values["pass_at_1"] == pytest.approx(4 / 6)
+    assert not greedy.variances
+    assert (sampled.num_samples, list(sampled.variances)) == (24, ["pass_at_1"])
 
 
 def test_a_repeat_stands_for_a_first_sample_without_a_grade(tmp_path: Path) -> None:
     add(tmp_path, 1, RIGHT, spec=GREEDY, has_grade=lambda problem, sample: sample > 0)
     [[cell]] = nights_of(tmp_path)
-    assert (cell.first.samples.tolist(), cell.first.correct.tolist()) == ([1] * 6, [1, 1, 1, 0, 0, 0])
+    assert (cell.first.num_samples, cell.first.values["pass_at_1"]) == (6, 0.5)
     where = tmp_path / "pair"
     pair = [
         cells.finished(where, replace(GREEDY, seed=1), [4] * 6, has_grade=lambda problem, sample: sample > 0),

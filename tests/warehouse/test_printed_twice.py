@@ -19,7 +19,6 @@ from warehouse.database import Connection, reader, rows
 from warehouse.load import load_runs
 from warehouse.measured import measure
 from warehouse.nightly.history import read_nights, read_values
-from warehouse.nightly.metrics import JUDGED, SPEED_UP
 from warehouse.report.facts import report_facts
 from warehouse.report.page import make_report
 from warehouse.summary import summaries
@@ -62,8 +61,8 @@ def in_rates(connection: Connection, run: str) -> Printed:
     for row in rows(connection, "FROM fallback_rate WHERE run_id = $run_id", {"run_id": run}):
         for name, column in (("value", "fallback_rate"), ("low", "low_95"), ("high", "high_95")):
             yield f"fallback {name}", "view fallback_rate", row[column]
-    judged = {metric: value for metric, _, value in read_values(connection)[run]}
-    yield "fallback value", "nights", judged.get(JUDGED["fallback_rate"])
+    judged = {name: value for name, _, value in read_values(connection)[run]}
+    yield "fallback value", "nights", judged.get("fallback_rate")
     [facts] = report_facts(connection, [run])
     for number, found in (
         ("fallback", facts.estimate("fallback_rate")),
@@ -124,10 +123,9 @@ def in_nights(connection: Connection, run: str) -> Printed:
     for night in read_nights(connection):
         for cell in night:
             if cell.first.run_id == run:
-                correct, samples = cell.first.correct, cell.first.samples
-                yield "pass@1 pass@1", "nights", float((correct / samples).mean())
-                if SPEED_UP.name in cell.first.measures:
-                    yield "speed-up value", "nights", math.exp(cell.first.measures[SPEED_UP.name])
+                yield "pass@1 pass@1", "nights", cell.first.values["pass_at_1"]
+                if "speed_up" in cell.first.values:
+                    yield "speed-up value", "nights", math.exp(cell.first.values["speed_up"])
 
 
 def all_of(made: Made) -> Printed:

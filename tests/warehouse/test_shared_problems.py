@@ -64,14 +64,14 @@ def test_a_speed_up_is_over_the_problems_that_both_runs_have(warehouse: tuple[Pa
         [of_view] = rows(connection, "FROM speed_up WHERE run_id = $run_id", {"run_id": names["first"]})
         assert (of_view["n"], of_view["baseline_run_id"]) == (5, names["whole"])
         measured = measure(connection, "speed_up", names["first"], names["whole"])
-        at_night = {metric.name: value for metric, _, value in read_values(connection)[names["first"]]}
+        at_night = {name: value for name, _, value in read_values(connection)[names["first"]]}
     [found] = summary(where / "w.duckdb", [names["first"]])
     [of_summary] = found.speed_ups
     _, row = records(compare(where, names["whole"], names["first"], "--format", "json"))
     assert measured is not None
     assert (of_summary.n, measured.n, row["num_timed_problems"]) == (5, 5, 5)
     assert row["speed_up"] == pytest.approx(2.0)
-    for value in (of_view["speed_up"], of_summary.speed_up, measured.value, 2.718281828459045 ** at_night["speed-up"]):
+    for value in (of_view["speed_up"], of_summary.speed_up, measured.value, 2.718281828459045 ** at_night["speed_up"]):
         assert value == pytest.approx(row["speed_up"])
 
 
