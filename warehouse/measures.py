@@ -141,12 +141,17 @@ TENTHS = Source(
 )""",
     is_stored=False,
 )
-CORRELATED = f"""(
+CORRELATED = Source(
+    f"""(
     SELECT run_id, problem_id, count(*)::DOUBLE AS n, sum(verdict_score) AS x, sum(score) AS y,
         sum(verdict_score * score) AS xy, sum(verdict_score ** 2) AS xx, sum(score ** 2) AS yy
     {_SCORED_WITH_REWARD}
-)"""
+)""",
+    is_stored=False,
+)
 """Sums of the target's scores (x) and the reward model's (y) by problem, for their correlation."""
+WALL = Source("(SELECT *, '' AS problem_id FROM run_throughput)", is_stored=False)
+"""A row for the whole run, so that there is no interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +182,8 @@ class Measure:
     shown: frozenset[Place] = frozenset()
     is_of_times: bool = False
     """Whether it depends on machine and load."""
+    is_of_pair: bool = False
+    """Whether it is of a run and a baseline."""
     warns: bool = False
     """Whether nights report a change for the better, too."""
     is_graded: bool = False
@@ -217,10 +224,12 @@ def _per_sample(name: str, title: str, meaning: str, x: str, y: str = "num_finis
     )  # fmt: skip
 
 
-def _of_pair(name: str, meaning: str, against: Against | None, title: str = "", *places: Place) -> Measure:
+def _of_pair(
+    name: str, meaning: str, against: Against | None, title: str = "", *places: Place, unit: str = "ratio"
+) -> Measure:
     return Measure(
-        name=name, title=title, meaning=meaning, unit="ratio", against=against, better=1, shown=_shown(*places),
-        is_of_times=True,
+        name=name, title=title, meaning=meaning, unit=unit, against=against, better=1, shown=_shown(*places),
+        is_of_times=True, is_of_pair=True,
     )  # fmt: skip
 
 
@@ -261,7 +270,7 @@ _ALL = (
         _geometric_ratio),
     Measure(
         name="chain_length_ratio", meaning="emitted tokens per chain by the baseline's, geometric mean over problems",
-        unit="ratio", against=_geometric_ratio,
+        unit="ratio", against=_geometric_ratio, is_of_pair=True,
     ),
     _of_pair("speed_up_at_one", "ratio of mean latencies with one sample in flight, from timing samples", None),
     _graded("graded_pass_at_1", "pass@1 over samples with a result alone", "pass@1", "results"),
@@ -300,8 +309,17 @@ _ALL = (
     ),
     Measure(
         name="distance_from_target", meaning="target_nats_per_token minus the baseline's", unit="nats", better=-1,
+        is_of_pair=True,
     ),
     # Of the papers' tables.
+    _of_pair("latency_saved", "part of the baseline's mean latency that the run saves", None, unit="0 to 1"),
+    _of_pair("latency_saved_seconds", "mean latency of the baseline minus that of the run", None, unit="s"),
+    _of_pair("wall_speed_up", "wall time of the baseline by that of the run, both over the same samples", None),
+    Measure(name="wall_seconds", unit="s", x="wall_seconds", y="num_workers", method=ratio, source=WALL, better=-1,
+        meaning="wall time of the run by its workers", is_of_times=True),
+    Measure(name="emitted_tokens_per_wall_second", unit="tokens/s", x="emitted_tokens_per_second * num_workers",
+        method=ratio, source=WALL, better=1, meaning="emitted tokens of all workers per second of wall time",
+        is_of_times=True),
     _per_sample("longest_draft_tokens", "", "tokens of the longest completion of each draft call",
         "longest_draft_tokens", "num_drafted"),
     _per_sample("thinking_tokens", "", "emitted tokens without the answer", "emitted_tokens - answer_tokens"),
@@ -343,5 +361,7 @@ _ALL = (
             y="drafts", method=ratio, source=TENTHS, meaning=f"target's score of drafts of reward {tenth / 10} on")
         for tenth in range(10)
     ),
+    Measure(name="score_reward_correlation", unit="-1 to 1", source=CORRELATED,
+        meaning="correlation of the target's score of a draft and its reward"),
 )  # fmt: skip
 MEASURES = {measure.name: measure for measure in _ALL}

@@ -20,7 +20,6 @@ from harness.plural import counted
 from warehouse.comparison.compared_runs import Baseline, Run, choose, read_runs
 from warehouse.comparison.outcomes import Outcomes, Pair, paired, resolve
 from warehouse.database import Connection, WarehouseError, rows
-from warehouse.render import limited, mixed_code, repeated, scripted
 from warehouse.report.facts import costs
 from warehouse.statistics import planning
 from warehouse.statistics.intervals import Counts
@@ -34,6 +33,7 @@ from warehouse.statistics.planning import (
     Components,
     Pilot,
 )
+from warehouse.summary import setting_warnings
 
 _RUNS = "SELECT run_id FROM run ORDER BY created_at DESC, run_id"
 
@@ -365,12 +365,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
     basis = plan.basis
     for run in basis.runs:
         summary = run.summary
-        for line in (
-            *scripted(summary),
-            *limited(summary),
-            *repeated(summary),
-            *mixed_code(summary),
-        ):
+        for line in (*setting_warnings(summary),):
             yield f"{run.run_id}: {line}"
         if basis.pair is None and run.is_unfinished:
             missing = f"{run.outcomes.num_missing} of {run.outcomes.num_samples} samples are missing"

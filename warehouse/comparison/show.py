@@ -14,14 +14,11 @@ from warehouse.comparison.compared_runs import Run
 from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.manifests import Difference
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
-from warehouse.labels import labels
-from warehouse.render import fallback
-from warehouse.render import warnings as warnings_of_run
 from warehouse.statistics.bounded import problems_needed, smallest_margin
 from warehouse.statistics.intervals import Interval
 from warehouse.statistics.planning import POWER
 from warehouse.statistics.run_factor import RunFactor
-from warehouse.summary import RunSummary
+from warehouse.summary import RunSummary, fallback, labels
 
 Cell = str | float | int | bool | None
 HEADERS = (
@@ -423,7 +420,7 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     """Yield what limits the validity of the numbers, one line each."""
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
-        yield from (f"{run.run_id}: {line}" for line in warnings_of_run(run.summary))
+        yield from (f"{run.run_id}: {line}" for line in run.summary.warnings)
         if run.is_unfinished:
             yield f"{run.run_id}: its missing samples are left out here; {run.remedy}"
     yield from pairing_warnings(comparison)
@@ -526,7 +523,7 @@ def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> Tab
     A setting is a method with its parameters, models and sampling on one dataset.
     """
     settings, largest = _settings(found), _largest(found)
-    short = labels([replace(row.run.summary, concurrency=0) for row in largest])
+    short = labels([row.run.summary.model_copy(update={"concurrency": 0}) for row in largest])
     table = [
         [
             name,
@@ -579,9 +576,8 @@ def setting(run: RunSummary) -> str:
 
 
 def _speculation(run: RunSummary) -> list[str]:
-    draft = run.tokens.get("draft")
-    share = percent(draft.emitted_share) if draft and run.target else NOTHING
-    return [share, percent(run.fallback_rate) if run.num_decisions else NOTHING]
+    share = percent(run.value("draft_share")) if "draft" in run.by_role and run.target else NOTHING
+    return [share, percent(run.value("fallback_rate")) if run.num_decisions else NOTHING]
 
 
 def _regime_speed(row: Row | None, has_interval: bool) -> str:
@@ -647,7 +643,7 @@ def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
         "run_factor_degrees": factor.degrees if factor else None,
         "num_decisions": summary.num_decisions,
         "num_refused": summary.num_refused,
-        "fallback_rate": summary.fallback_rate,
+        "fallback_rate": summary.value("fallback_rate"),
         "decision_kinds": ", ".join(summary.decision_kinds) or None,
         "completeness": pair.completeness if pair else None,
         "non_inferiority_refused": pair.why_refused if pair else None,

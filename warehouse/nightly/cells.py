@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warehouse.render import completion
 from warehouse.statistics.intervals import Counts
 from warehouse.statistics.night import FEWEST, MOST, WINDOW
+from warehouse.summary import completion
 
 ACCURACY, TIMES = "", "times"
 """Whose conditions must be equal in comparable nights: those of results, or those of times too."""
