@@ -19,18 +19,18 @@ from warehouse import latency_at_one
 from warehouse.database import Connection, Record, columns, rows
 from warehouse.estimates import of_problems
 from warehouse.latency_at_one import TimedRun
-from warehouse.measures import CORRELATED, MEASURES, Source
+from warehouse.measures import CORRELATED, MEASURES, Source, ratio
 from warehouse.pairs import alike_but_in_flight, latencies, run_factors
 from warehouse.statistics.intervals import Floats, Interval, mean_t
 from warehouse.statistics.ratios import ratio_of_means
 from warehouse.statistics.run_factor import between_runs
-from warehouse.statistics.shares import correlation, ratio
+from warehouse.statistics.shares import correlation
 from warehouse.statistics.two_phase import mean_interval, two_phase_difference, two_phase_ratio
 
 _STORED = """
 SELECT estimate, low_95 AS low, high_95 AS high, standard_error, interval_kind AS kind FROM counted_estimate
 WHERE run_id = $run_id AND metric = $metric AND k IS NOT DISTINCT FROM coalesce($k, k) AND role IS NULL
-    AND group_kind IS NULL AND baseline_run_id IS NULL
+    AND group_kind IS NULL AND baseline_run_id IS NULL AND estimate IS NOT NULL
 """
 _WALL_SPEED_UP = """
 SELECT base.wall_seconds / own.wall_seconds AS value FROM run_throughput AS own, run_throughput AS base

@@ -74,7 +74,8 @@ _NUMBERS = """
 SELECT metric, role, baseline_run_id, estimate AS value, low_95, high_95, standard_error, interval_kind AS interval, n,
     num_samples, rerun_standard_error, run_factor, unit
 FROM counted_estimate
-WHERE run_id = $run_id AND group_kind IS NULL AND metric NOT IN ('pass_at_k', 'maj_at_k') ORDER BY ALL
+WHERE run_id = $run_id AND group_kind IS NULL AND estimate IS NOT NULL AND metric NOT IN ('pass_at_k', 'maj_at_k')
+ORDER BY ALL
 """
 _BASELINES = """
 SELECT baseline_run_id, same_versions, base.devices, timed.num_timed AS num_timed_at_one

@@ -79,7 +79,7 @@ def _accuracy(runs: Sequence[RunFacts]) -> list[Figure]:
 def _of_planned(run: RunFacts) -> str:
     """Return how many samples an unfinished run's accuracy is over."""
     s = run.summary
-    return f", {s.num_result_samples} of {s.num_planned} samples" if s.is_unfinished else ""
+    return f", {s.num_result_samples} of {s.planned} samples" if s.is_unfinished else ""
 
 
 def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
