@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -114,11 +114,12 @@ def load(run: RunFolder) -> None:
         load_run(run, database_of(run))
 
 
-def short_names(specs: Mapping[str, RunSpec]) -> list[str]:
-    """Return a short name for each run, by which it can be told from the others; specs: by the folder's name."""
-    from warehouse.summary import labels, planned
+def short_names(runs: Sequence[RunSpec]) -> list[str]:
+    """Return a short name for each run, by which it can be told from the others."""
+    from warehouse.suites.own_runs import row_labels
+    from warehouse.summary import told_apart
 
-    return labels([planned(name, spec) for name, spec in specs.items()])
+    return told_apart(runs, row_labels(runs, [None] * len(runs)), lambda spec: spec.dataset)
 
 
 def conclude(folder: str, database: str | None = None) -> bool:

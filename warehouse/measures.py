@@ -18,9 +18,9 @@ from warehouse.statistics.intervals import Families, Floats, Interval, mean_t
 from warehouse.statistics.ratios import geometric_mean_ratio, mean_of, ratio_of_means
 from warehouse.statistics.shares import rate
 
-Place = Literal["summary", "results", "report", "night"]
+Place = Literal["summary", "report", "night"]
 """Who shows a measure beside the tables of suites, which show what they are asked for: `summary`: as a line of its own;
-`results`: `results.json`; `report`: the table of efficiency; `night`: nights judge it."""
+`report`: the table of efficiency; `night`: nights judge it."""
 Method = Callable[[Floats, Floats, Families | None], Interval]
 """Makes an interval of x and y, both (n,), one of each problem, and the problems' families; every y is positive."""
 
@@ -244,10 +244,10 @@ def _of_pair(
 
 _ALL = (
     _graded("pass_at_1", "pass@1 with missing samples as not correct, a lower bound while there are any", "pass@1",
-        "night", "results"),
+        "night"),
     Measure(
         name="fallback_rate", title="fallback rate", meaning="decisions that rejected all candidates", x="num_refused",
-        y="num_decisions", better=-1, shown=_shown("results", "report", "night"), warns=True,
+        y="num_decisions", better=-1, shown=_shown("report", "night"), warns=True,
     ),
     Measure(
         name="mean_fallback_rate", meaning="mean over problems of the fallback rate of each", x="num_refused",
@@ -286,7 +286,7 @@ _ALL = (
         unit="ratio", against=_geometric_ratio, is_of_pair=True,
     ),
     _of_pair("speed_up_at_one", "ratio of mean latencies with one sample in flight, from timing samples", None),
-    _graded("graded_pass_at_1", "pass@1 over samples with a result alone", "pass@1", "results"),
+    _graded("graded_pass_at_1", "pass@1 over samples with a result alone", "pass@1"),
     _graded("pass_at_k", "unbiased pass@k over samples with a result"),
     _graded("maj_at_k", "majority of k samples with a result is right"),
     _graded("accuracy", "pass@1 of a level, missing samples as not correct"),
@@ -309,11 +309,11 @@ _ALL = (
     Measure(
         name="latency_seconds", title="latency", unit="s", method=mean,
         x="CASE WHEN timed_tokens > 0 THEN nullif(timed_seconds, 0) / num_timed END",
-        meaning="wall time of a sample, mean over problems", samples="num_timed", better=-1, shown=_shown("results"),
+        meaning="wall time of a sample, mean over problems", samples="num_timed", better=-1,
         is_of_times=True,
     ),
     Measure(
-        name="latency_at_one", title="latency alone", unit="s", better=-1, shown=_shown("results"), is_of_times=True,
+        name="latency_at_one", title="latency alone", unit="s", better=-1, is_of_times=True,
         meaning="mean wall time of a sample with one sample in flight, estimated from timing samples",
     ),
     Measure(

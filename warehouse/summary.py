@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any, TypeVar, get_args
@@ -442,30 +441,12 @@ def completion(run: str, num_not_run: int) -> str:
     return f"python -m jobs {'resume' if num_not_run else 'finalize'} {quote(run)}"
 
 
-@dataclass(frozen=True)
-class PlannedRun:
-    """What of a run its label is made of, before anything of it is loaded; the fields are those of `RunSummary`."""
-
-    run_id: str
-    method: str
-    params: Mapping[str, object]
-    dataset: str
-    draft: str | None
-    target: str | None
-    reward: str | None
-    proposer: str | None
-    temperature: float
-    concurrency: int
-    take_turns: bool
-
-
-Named = RunSummary | PlannedRun
-Run = TypeVar("Run", RunSummary, PlannedRun, Named, RunSpec)
-_ASPECTS: tuple[Callable[[Named], str], ...] = (
+Run = TypeVar("Run", RunSummary, RunSpec)
+_ASPECTS: tuple[Callable[[RunSummary], str], ...] = (
     lambda run: run.dataset,
     lambda run: " → ".join(model for model in (run.draft, run.target) if model),
     lambda run: f"with {run.reward}" if run.reward else "",
-    lambda run: f"with {proposer}" if (proposer := _proposer(run)) else "",
+    lambda run: f"with {run.token_speculation.proposer}" if run.token_speculation else "",
     lambda run: f"(temperature {run.temperature:g})",
     lambda run: f"({run.concurrency} in flight)",
     lambda run: "(taking turns)" if run.take_turns else "",
@@ -474,22 +455,7 @@ _ASPECTS: tuple[Callable[[Named], str], ...] = (
 )
 
 
-def _proposer(run: Named) -> str | None:
-    if isinstance(run, PlannedRun):
-        return run.proposer
-    return run.token_speculation and run.token_speculation.proposer
-
-
-def planned(run_id: str, spec: RunSpec) -> PlannedRun:
-    """Return what a run's label is made of."""
-    names = {role: model and model.name for role, model in spec.models.items()}
-    return PlannedRun(
-        run_id, spec.method, spec.params, spec.dataset, names.get("draft"), names.get("target"), names.get("reward"),
-        spec.engine.spec_decode, spec.temperature, spec.concurrency, spec.engine.take_turns,
-    )  # fmt: skip
-
-
-def labels(runs: Sequence[Named]) -> list[str]:
+def labels(runs: Sequence[RunSummary]) -> list[str]:
     """Return a distinct label for each run: its method, and as much as is needed to distinguish it from the others.
 
     Parameters are added first, then dataset, models and so on, and finally the run id.
@@ -514,7 +480,7 @@ def told_apart(
     ]
 
 
-def method_of(run: Named | RunSpec) -> str:
+def method_of(run: RunSummary | RunSpec) -> str:
     """Return the method of a run, with the model of vanilla."""
     return f"vanilla {run.params['model']}" if run.method == "vanilla" and "model" in run.params else run.method
 
