@@ -143,7 +143,10 @@ def _of_measure(measure: Measure) -> Iterator[OfRun]:
         found = run.estimate(measure.name)
         return found and found.scaled(factor, 1.0 if measure.is_percent else math.inf)
 
-    yield f"{measure.title} {unit}", lambda run: fixed(_value(estimate(run)), 1)
+    yield (
+        measure.title if unit in measure.title else f"{measure.title} {unit}",
+        lambda run: fixed(_value(estimate(run)), 1),
+    )
     yield "95 % interval", lambda run: _interval(estimate(run), 1)
 
 
