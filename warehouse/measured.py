@@ -203,7 +203,7 @@ def estimated(
         return _of_pair(connection, name, own, _quantity(connection, str(baseline["run_id"]), of_baseline or stopwatch))
     found = _quantity(connection, run_id, _OF_CHAINS.get(name, stopwatch))
     if found is None or not name.endswith("_share"):
-        return found and _known(mean_interval(found.mean()))
+        return _known(mean_interval(found.mean())) if found else None
     whole = _quantity(connection, run_id, "thought")
     if whole is None or whole.mean().estimate <= 0:
         return None

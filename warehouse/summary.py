@@ -304,7 +304,7 @@ class RunSummary(_Part):
     def value(self, measure: str) -> float | None:
         """Return a measure of the run; None where it has no data."""
         found = self.measures.get(measure)
-        return found and found.value
+        return found.value if found else None
 
     def against_with(self, measure: str) -> list[tuple[Against, Number]]:
         """Return the baselines under this measure of two runs, with its number."""
@@ -352,7 +352,7 @@ def summaries(connection: Connection, run_ids: Sequence[str]) -> list[RunSummary
 
 
 def _summary(connection: Connection, run_id: str) -> RunSummary:
-    def query(sql: str) -> list[Record]:
+    def query(sql: str) -> list[dict[str, Any]]:
         return rows(connection, sql, {"run_id": run_id})
 
     found = query(_RUN)

@@ -114,7 +114,7 @@ class RunFacts:
     @property
     def rerun_standard_error(self) -> float | None:
         """Of pass@1, over re-runs of the same problems."""
-        return self.summary.result and self.summary.result.rerun_standard_error
+        return self.summary.result.rerun_standard_error if self.summary.result else None
 
 
 def report_facts(connection: Connection, run_ids: Sequence[str]) -> list[RunFacts]:

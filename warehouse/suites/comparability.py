@@ -101,7 +101,8 @@ def _difference(suite: Suite, plan: Planned, condition: Condition) -> str | None
     if _is_open(suite, plan, condition):
         return None
     told = _unstated(suite, plan, condition)
-    return condition.difference or (told and f"{condition.choice}, and the paper leaves open only {told.what}")
+    left_open = f"{condition.choice}, and the paper leaves open only {told.what}" if told else None
+    return condition.difference or left_open
 
 
 def _unstated(suite: Suite, plan: Planned, condition: Condition) -> Unstated | None:

@@ -15,7 +15,7 @@ from typing import IO
 from harness import prompt_file
 from harness.cli.number_format import MINUS, NOTHING, cards
 from harness.cli.program import typed
-from harness.cli.screen import Column, Line, Screen, Table
+from harness.cli.screen import Column, Line, Page, Screen, Table
 from harness.plural import counted
 from harness.settings.launch_settings import Launch
 from warehouse.comparison.compared_runs import read_runs
@@ -85,22 +85,21 @@ def _own(name: str, measure: str, digits: int, compared: _Compares | None = None
     )
 
 
+def _at_one(row: Compared) -> Interval | None:
+    return row.speed.at_one.ratio if row.speed and row.speed.at_one else None
+
+
 METRICS: Mapping[str, Heading] = dict(
     [
         _own("pass@1", "graded_pass_at_1", 1),
-        _own("difference", "graded_pass_at_1", 1, lambda row: row.contrast and row.contrast.difference),
+        _own("difference", "graded_pass_at_1", 1, lambda row: row.contrast.difference if row.contrast else None),
         _own("tokens", "emitted_tokens", 0),
         _own("spent-tokens", "spent_tokens", 0),
         _own("critical-path-tokens", "critical_path_tokens", 0),
         _own("latency", "latency_seconds", 2),
-        _own("speed-up", "speed_up", 2, lambda row: row.speed and row.speed.ratio),
+        _own("speed-up", "speed_up", 2, lambda row: row.speed.ratio if row.speed else None),
         _own("latency-at-one", "latency_at_one", 2),
-        _own(
-            "speed-up-at-one",
-            "speed_up_at_one",
-            2,
-            lambda row: row.speed and row.speed.at_one and row.speed.at_one.ratio,
-        ),
+        _own("speed-up-at-one", "speed_up_at_one", 2, _at_one),
         _own("fallback", "fallback_rate", 1),
     ]
 )
@@ -192,7 +191,9 @@ def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics
     specs = {row: members[0].prepared.plan.spec for row, members in by_row(runs).items()}
     return SuiteTable(
         name=name,
-        rows={row: [model and model.name for model in (spec.draft, spec.target)] for row, spec in specs.items()},
+        rows={
+            row: [model.name if model else None for model in (spec.draft, spec.target)] for row, spec in specs.items()
+        },
         columns=_columns(runs),
         metrics=headings,
         cells=cells,
@@ -210,7 +211,8 @@ def _own_cell(
     marks: Sequence[int],
 ) -> Cell:
     finished = num_ungraded = run.finished
-    numbers, on_cards = {}, {}
+    numbers: dict[str, Interval | None] = {}
+    on_cards: dict[str, str] = {}
     if summary is not None:
         finished, num_ungraded = summary.planned - summary.num_not_run, summary.num_ungraded
         row = compared.get(run_id)
@@ -219,9 +221,9 @@ def _own_cell(
         for metric, heading in headings.items():
             of_run = summary.measures.get(heading.measure)
             if heading.compared is None:
-                numbers[metric] = of_run and of_run.as_interval
+                numbers[metric] = of_run.as_interval if of_run else None
             else:
-                numbers[metric] = row and heading.compared(row)
+                numbers[metric] = heading.compared(row) if row else None
                 on_cards[metric] = told if MEASURES[heading.measure].is_of_pair else ""
     return Cell(
         run_id=run_id, numbers=numbers, cards=on_cards, notes=marks, num_finished=finished,
@@ -526,7 +528,7 @@ def write(table: SuiteTable, out: IO[str], shape: TableFormat, *, has_intervals:
         out.write(f"% {LATEX_NEEDS}\n{text}\n")
         return
     below = map(Line, [*notes, *table.about[:-1], " ".join([*table.about[-1:], *signs])])
-    page = [*(Line(line, "bold") for line in table.head), *blocks, *below]
+    page: Page = [*(Line(line, "bold") for line in table.head), *blocks, *below]
     if shape == "markdown":
         out.write(markdown(page))
     else:
