@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -118,11 +118,12 @@ def load(run: RunFolder) -> None:
         load_run(run, database_of(run))
 
 
-def short_names(specs: Mapping[str, RunSpec]) -> list[str]:
-    """Return a short name for each run, by which it can be told from the others; specs: by the folder's name."""
-    from warehouse.labels import labels, planned
+def short_names(runs: Sequence[RunSpec]) -> list[str]:
+    """Return a short name for each run, by which it can be told from the others."""
+    from warehouse.suites.own_runs import row_labels
+    from warehouse.summary import told_apart
 
-    return labels([planned(name, spec) for name, spec in specs.items()])
+    return told_apart(runs, row_labels(runs, [None] * len(runs)), lambda spec: spec.dataset)
 
 
 def conclude(folder: str, database: str | None = None) -> bool:
@@ -202,8 +203,7 @@ def _load_and_print(
     """Load a run and print its result; of a probe that is what it found, no accuracy: that is of its continuations."""
     from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
-    from warehouse.render import in_one_line, render, render_warnings
-    from warehouse.summary import summary
+    from warehouse.summary import in_one_line, render, render_warnings, summary
 
     load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
     summaries = summary(database, [run.path.name])
@@ -225,10 +225,10 @@ def write_results(run: RunFolder, database: Path) -> None:
 
     `results.json` has the same numbers as the summary, from the same tables, for programs. Raises WarehouseFailed.
     """
-    from warehouse.results import results
+    from warehouse.summary import summary
 
     with _warehouse_errors():
-        result = results(database, run.path.name)
+        [result] = summary(database, [run.path.name])
     path, content = run.results_path, result.to_json()
     if result.state != "finished":  # samples that had failed are retried
         path.unlink(missing_ok=True)

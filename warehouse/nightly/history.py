@@ -26,7 +26,7 @@ from warehouse.measures import MEASURES, Measure, mean, mean_share
 from warehouse.model_columns import MODEL_COLUMNS, SHOWN_COLUMNS, column_of
 from warehouse.nightly.cells import DEVICES, CellNight, Run
 from warehouse.nightly.judge import JUDGED, PASS_AT_1, scaled
-from warehouse.render import completion
+from warehouse.summary import completion
 
 NIGHT_BEGINS_HOUR = 12
 """UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date of
