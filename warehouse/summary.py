@@ -77,8 +77,8 @@ ORDER BY ALL
 _BASELINES = """
 SELECT baseline_run_id, same_versions, base.devices, base.num_cards, len(repeats) AS num_runs,
     len(repeats_of_baseline) AS num_runs_of_baseline, timed.num_timed AS num_timed_at_one
-FROM comparable_baseline AS pair JOIN run_conditions AS base ON base.run_id = baseline_run_id
-LEFT JOIN timed_pair USING (run_id, baseline_run_id)
+FROM comparable_baseline AS pair LEFT JOIN timed_pair USING (run_id, baseline_run_id)
+JOIN run_conditions AS base ON base.run_id = baseline_run_id
 LEFT JOIN latency_at_one AS timed ON timed.run_id = baseline_run_id
 WHERE pair.run_id = $run_id
 """
