@@ -15,15 +15,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.engines import registry
-from warehouse import latency_at_one
+from warehouse import baselines, latency_at_one
 from warehouse.database import Connection, Record, columns, rows
 from warehouse.estimates import of_problems
 from warehouse.latency_at_one import TimedRun
 from warehouse.measures import CORRELATED, MEASURES, Source, ratio
-from warehouse.pairs import alike_but_in_flight, latencies, run_factors
+from warehouse.pairs import TimedPair, latencies
 from warehouse.statistics.intervals import Floats, Interval, mean_t
-from warehouse.statistics.ratios import Fractions, ratio_of_means
-from warehouse.statistics.run_factor import RunFactor, between_runs
 from warehouse.statistics.shares import correlation
 from warehouse.statistics.two_phase import mean_interval, two_phase_difference, two_phase_ratio
 
@@ -38,7 +36,7 @@ _OF_PAIRS = frozenset({"latency_saved", "latency_saved_seconds", "ratio_of_means
 _OF_RUNS = {
     "wall_seconds": "SELECT wall_seconds / num_workers AS value FROM run_throughput WHERE run_id = $run_id",
     "emitted_tokens_per_wall_second": (
-        "SELECT emitted_tokens_per_second * num_workers AS value FROM run_throughput WHERE run_id = $run_id"
+        "SELECT emitted_tokens / wall_seconds * num_workers AS value FROM run_throughput WHERE run_id = $run_id"
     ),
     "wall_speed_up": """
         SELECT base.wall_seconds / own.wall_seconds AS value
@@ -60,7 +58,7 @@ WHERE run_id = $run_id AND metric = $metric AND k IS NOT DISTINCT FROM coalesce(
     AND group_kind IS NULL AND baseline_run_id IS NULL
 """
 _RUNS = """
-SELECT run.*, run_conditions.devices, run_conditions.device_kinds, run_conditions.samples_in_flight,
+SELECT run.*, devices, device_kinds, processors, samples_in_flight, num_cards,
     (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason IS NOT NULL) AS num_finished,
     (SELECT bool_and(try_cast(regexp_extract(problem_id, '(\\d+)$', 1) AS INTEGER) = problem_index)
         FROM problem WHERE problem.run_id = run.run_id) AS first_problems,
@@ -113,8 +111,8 @@ def measure(
     has another one. Raises KeyError for an unknown name.
     """
     if name in _OF_PAIRS:
-        pairs = latencies(connection, run_id, baseline, stopwatch, of_baseline or stopwatch)
-        return None if pairs is None else _ratio(name, *pairs, run_factors(connection, [run_id]).get(run_id))
+        pair = latencies(connection, run_id, baseline, stopwatch, of_baseline or stopwatch)
+        return None if pair is None else _ratio(name, pair)
     if name in _OF_RUNS:
         asked = {"run_id": run_id} | ({"baseline": baseline} if "$baseline" in _OF_RUNS[name] else {})
         values = [row["value"] for row in rows(connection, _OF_RUNS[name], asked)]
@@ -139,23 +137,21 @@ def measure(
     return next((_in_unit(one.interval, one.n, unit) for one in of_problems(connection, [run_id], [wanted])), None)
 
 
-def _ratio(name: str, own: Fractions, base: Fractions, factor: RunFactor | None) -> Measured:
-    """Return what the latencies of a run are to those of its baseline.
+def _ratio(name: str, pair: TimedPair) -> Measured:
+    """Return what the latencies of a setting are to those of its baseline.
 
     `speed_up` and `ratio_of_means` are baseline over run, `latency_saved` is percent of the baseline's mean, and
-    `latency_saved_seconds` is the difference of the means. Ratios cover the run factor where it is known, as the view
-    `speed_up` does.
+    `latency_saved_seconds` is the difference of the means.
     """
     if name == "latency_saved_seconds":
-        found = mean_t(base.x / base.y - own.x / own.y)
-    elif name == "speed_up":
-        found = between_runs(MEASURES[name].compared(own.x / own.y, base.x / base.y), factor)
+        own, base = (np.exp(np.log(np.stack(repeats)).mean(axis=0)) for repeats in (pair.own, pair.base))
+        found = mean_t(base - own, pair.family)
     else:
-        found = between_runs(ratio_of_means(base, own), factor)
+        found = pair.ratio.geometric_mean if name == "speed_up" else pair.ratio.of_means
     if name != "latency_saved":
-        return Measured(found.estimate, found.low, found.high, len(own.x))
+        return Measured(found.estimate, found.low, found.high, pair.n)
     low, high = (None if bound is None else 100 - 100 / bound for bound in (found.low, found.high))
-    return Measured(100 - 100 / found.estimate, low, high, len(own.x))
+    return Measured(100 - 100 / found.estimate, low, high, pair.n)
 
 
 _RATES = ("tokens_per_second", "thought_tokens_per_second")
@@ -217,10 +213,10 @@ def estimated(
     """
     own = _Quantities(connection, str(run["run_id"]))
     if name in _OF_PAIRS:
-        if baseline is None or not alike_but_in_flight(run, baseline):
+        if baseline is None or not baselines.is_alike(run, baseline, across_concurrencies=True):
             return None
         base = _Quantities(connection, str(baseline["run_id"]))
-        return _of_pair(connection, name, own.of(stopwatch), base.of(of_baseline or stopwatch))
+        return _of_pair(name, own.of(stopwatch), base.of(of_baseline or stopwatch))
     if name in _SHARES:
         return _share(own.of(_SHARES[name]), own.of("thought"))
     found = own.of(name if name in _RATES else {"latency_seconds": stopwatch}[name])
@@ -257,7 +253,7 @@ def _share(part: TimedRun | None, whole: TimedRun | None) -> Measured | None:
     return _in_unit(two_phase_ratio(part.mean(), whole.mean()), len(set(part.problems)), 100)
 
 
-def _of_pair(connection: Connection, name: str, own: TimedRun | None, base: TimedRun | None) -> Measured | None:
+def _of_pair(name: str, own: TimedRun | None, base: TimedRun | None) -> Measured | None:
     """Return what a run takes to what its baseline takes, over the problems that both have."""
     if own is None or base is None:
         return None
@@ -268,7 +264,7 @@ def _of_pair(connection: Connection, name: str, own: TimedRun | None, base: Time
         return None
     if name == "latency_saved_seconds":
         return _in_unit(two_phase_difference(first, second), len(shared))
-    ratio = between_runs(two_phase_ratio(first, second), run_factors(connection, [own.run_id]).get(own.run_id))
+    ratio = two_phase_ratio(first, second)
     if name == "ratio_of_means" or not np.isfinite(ratio.estimate):
         return _in_unit(ratio, len(shared))
     low, high = (None if bound is None else 100 - 100 / bound for bound in (ratio.low, ratio.high))

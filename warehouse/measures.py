@@ -15,7 +15,7 @@ import numpy as np
 
 from warehouse.statistics import intervals
 from warehouse.statistics.intervals import Families, Floats, Interval, mean_t
-from warehouse.statistics.ratios import geometric_mean_ratio, mean_of, ratio_of_means
+from warehouse.statistics.ratios import mean_time
 from warehouse.statistics.shares import rate
 
 Place = Literal["summary", "results", "report", "night"]
@@ -23,10 +23,6 @@ Place = Literal["summary", "results", "report", "night"]
 `results`: `results.json`; `report`: the table of efficiency; `night`: nights judge it."""
 Method = Callable[[Floats, Floats, Families | None], Interval]
 """Makes an interval of x and y, both (n,), one of each problem, and the problems' families; every y is positive."""
-
-
-Against = Callable[[Floats, Floats], Interval]
-"""Makes an interval of a run's values and its baseline's, both (n,), one of each problem that both have."""
 
 
 def mean(x: Floats, y: Floats, family: Families | None = None) -> Interval:
@@ -52,16 +48,9 @@ def geometric(x: Floats, y: Floats, family: Families | None = None) -> Interval:
     return replace(found, estimate=float(np.exp(found.estimate)), low=low, high=high)
 
 
-def _speed_up(own: Floats, base: Floats) -> Interval:
-    return geometric_mean_ratio(base, own)
-
-
-def _ratio_of_means(own: Floats, base: Floats) -> Interval:
-    return ratio_of_means(mean_of(base), mean_of(own))
-
-
-def _geometric_ratio(own: Floats, base: Floats) -> Interval:
-    return Interval(float(np.exp(np.mean(np.log(own) - np.log(base)))), None, None, None, "none")
+def latency(x: Floats, y: Floats, family: Families | None = None) -> Interval:
+    """Return the mean over problems of the times x/y."""
+    return mean_time([x / y], family)
 
 
 @dataclass(frozen=True)
@@ -180,8 +169,6 @@ class Measure:
     """The same by role of the model."""
     samples: str | None = None
     """SQL for the samples of a problem that it is over; None: it does not count samples."""
-    against: Against | None = None
-    """Compares a run with its baseline; None: runs are not compared by it."""
     better: Literal[-1, 0, 1] = 0
     """1: higher is better; 0: neither is."""
     shown: frozenset[Place] = frozenset()
@@ -202,11 +189,6 @@ class Measure:
         """Σx/Σy as text; empty where the number is another function of the problems."""
         return "" if self.x is None or self.method in (geometric, mean_share) else f"{self.x} / {self.y}"
 
-    def compared(self, own: Floats, base: Floats) -> Interval:
-        """Return how a run differs from its baseline; own, base (n,), one of each problem that both have."""
-        assert self.against is not None, self.name
-        return self.against(own, base)
-
 
 def _shown(*places: Place) -> frozenset[Place]:
     return frozenset(places)
@@ -226,13 +208,14 @@ def _per_sample(name: str, title: str, meaning: str, x: str, y: str = "num_finis
     )  # fmt: skip
 
 
-def _of_pair(name: str, meaning: str, against: Against | None, title: str = "", *places: Place) -> Measure:
+def _of_pair(name: str, meaning: str, title: str = "", *places: Place) -> Measure:
     return Measure(
-        name=name, title=title, meaning=meaning, unit="ratio", against=against, better=1, shown=_shown(*places),
-        is_of_times=True,
-    )  # fmt: skip
+        name=name, title=title, meaning=meaning, unit="ratio", better=1, shown=_shown(*places), is_of_times=True
+    )
 
 
+SAMPLES_PER_SLOT = 5
+"""Samples of each slot of a worker below which there is no throughput: start and tail are most of its time."""
 _ALL = (
     _graded("pass_at_1", "pass@1 with missing samples as not correct, a lower bound while there are any", "pass@1",
         "night", "results"),
@@ -267,16 +250,14 @@ _ALL = (
         meaning="wall time by emitted tokens, geometric mean over problems", method=geometric, better=-1,
         shown=_shown("night"), is_of_times=True,
     ),
-    _of_pair("speed_up", "latency of the target alone by the run's, geometric mean over problems", _speed_up,
-        "speed-up", "night"),
-    _of_pair("ratio_of_means", "mean latency of the target alone by the run's", _ratio_of_means),
-    _of_pair("rate_ratio", "emitted tokens per second by the baseline's, geometric mean over problems",
-        _geometric_ratio),
+    _of_pair("speed_up", "latency of the target alone by the run's, geometric mean over problems", "speed-up", "night"),
+    _of_pair("ratio_of_means", "mean latency of the target alone by the run's"),
+    _of_pair("rate_ratio", "emitted tokens per second by the baseline's, geometric mean over problems"),
     Measure(
         name="chain_length_ratio", meaning="emitted tokens per chain by the baseline's, geometric mean over problems",
-        unit="ratio", against=_geometric_ratio,
+        unit="ratio",
     ),
-    _of_pair("speed_up_at_one", "ratio of mean latencies with one sample in flight, from timing samples", None),
+    _of_pair("speed_up_at_one", "ratio of mean latencies with one sample in flight, from timing samples"),
     _graded("graded_pass_at_1", "pass@1 over samples with a result alone", "pass@1", "results"),
     _graded("pass_at_k", "unbiased pass@k over samples with a result"),
     _graded("maj_at_k", "majority of k samples with a result is right"),
@@ -298,10 +279,18 @@ _ALL = (
         y="decisions", source=PLACES,
     ),
     Measure(
-        name="latency_seconds", title="latency", unit="s", method=mean,
+        name="latency_seconds", title="latency", unit="s", method=latency,
         x="CASE WHEN timed_tokens > 0 THEN nullif(timed_seconds, 0) / num_timed END",
         meaning="wall time of a sample, mean over problems", samples="num_timed", better=-1, shown=_shown("results"),
         is_of_times=True,
+    ),
+    *(
+        Measure(name=name, title=title, unit=f"{of}/s", better=1, is_of_times=True,
+            meaning=f"{of} of a worker per second while all its slots are full, each by the share of its time in it")
+        for name, title, of in (
+            ("samples_per_second", "throughput", "samples"),
+            ("emitted_tokens_per_second", "emitted tokens per second", "tokens"),
+        )
     ),
     Measure(
         name="latency_at_one", title="latency alone", unit="s", better=-1, shown=_shown("results"), is_of_times=True,

@@ -7,19 +7,19 @@ from shlex import quote
 
 from rich.console import Console
 
-from harness.cli.number_format import NOTHING, number, percent, span
+from harness.cli.number_format import NOTHING, number, percent, sides, span
 from harness.cli.screen import Column, Line, Screen, Table
 from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
 from harness.plural import counted
 from harness.trace import VERDICT_KINDS
-from warehouse.measures import MEASURES
+from warehouse.measures import MEASURES, SAMPLES_PER_SLOT
 from warehouse.summary import CodeShare, LatencyAtOne, RunSummary, SpeedUp, SpeedUpAtOne, TokenSpeculation
 
 _BUSY = 1.5
 """Load for each core from which times are no longer those of the run's own work."""
 _NEARLY_FULL = 0.9
-"""Share of the concurrency from which the mean number of samples in flight is not printed beside it."""
+"""Share of the concurrency from which the median number of samples in flight is not printed beside it."""
 
 
 def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
@@ -175,7 +175,11 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
         ("latency split", ", ".join(f"{part} {percent(s)}" for part, s in run.latency_shares.items()) or NOTHING),
         ("cache hit rate", f"{percent(run.value('cache_hit_rate'))} of prompt tokens"),
         *_further(run),
-        ("tokens per second", _speed(run)),
+        ("throughput", _throughput(run)),
+        *(
+            ("tokens per second", f"{model} {number(s)} in its calls")
+            for model, s in run.tokens_per_call_second.items()
+        ),
         *([("token speculation", token_speculation(run.token_speculation))] if run.token_speculation else []),
         *(("speed-up", _speed_up(ratio)) for ratio in run.speed_ups),
         *(("one at a time", _speed_up_at_one(ratio)) for ratio in run.speed_ups_at_one),
@@ -280,34 +284,41 @@ def _at_one(timed: LatencyAtOne) -> str:
 
 
 def _speed_up_at_one(ratio: SpeedUpAtOne) -> str:
-    within = "" if ratio.run_factor else " within these runs"
-    interval = f" (95 % {ratio.low_95:.2f} to {ratio.high_95:.2f}{within})" if ratio.low_95 and ratio.high_95 else ""
     unlike = "" if ratio.same_versions else "; UNLIKE PACKAGE VERSIONS"
     timed = f"{ratio.num_timed} and {ratio.num_timed_of_baseline} samples timed"
-    return f"{ratio.speed_up:.2f}×{interval} over {ratio.baseline_run_id}, ratio of mean latencies, {timed}{unlike}"
+    return f"{_times_faster(ratio)} over {ratio.baseline_run_id}, ratio of mean latencies, {timed}{unlike}"
+
+
+def _times_faster(ratio: SpeedUp | SpeedUpAtOne, runs: tuple[int, int] = (1, 1), factor: float | None = None) -> str:
+    told = sides((ratio.num_cards, ratio.num_cards_of_baseline), runs)
+    told = f" ({told})" if told else ""
+    within = "" if factor else " within these runs"
+    ends = f" (95 % {span(ratio.low_95, ratio.high_95, 2)}{within})" if ratio.low_95 else ""
+    return f"{ratio.speed_up:.2f}×{told}{ends}"
 
 
 def _in_flight(run: RunSummary) -> str:
-    """Return the samples in flight, with their mean where it is clearly lower, as with a small KV cache."""
-    mean = run.mean_samples_in_flight
-    if mean is None or mean > _NEARLY_FULL * run.concurrency:
+    """Return the samples in flight, with their median where it is clearly lower, as with a small KV cache."""
+    median = run.median_samples_in_flight
+    if median is None or median > _NEARLY_FULL * run.concurrency:
         return str(run.concurrency)
-    return f"at most {run.concurrency} ({mean:.1f} on average)"
+    return f"at most {run.concurrency} (median {median})"
 
 
-def _speed(run: RunSummary) -> str:
-    wall = f"{number(run.emitted_tokens_per_second)} emitted per worker"
-    return ", ".join([wall, *(f"{model} {number(s)} in its calls" for model, s in run.tokens_per_call_second.items())])
+def _throughput(run: RunSummary) -> str:
+    samples, tokens = run.value("samples_per_second"), run.value("emitted_tokens_per_second")
+    if samples is None or tokens is None:
+        return f"{NOTHING} (fewer than {SAMPLES_PER_SLOT} samples per slot)"
+    return f"{number(60 * samples)} samples/min, {number(tokens)} emitted tokens/s of a worker while its slots are full"
 
 
 def _speed_up(ratio: SpeedUp) -> str:
-    within = "" if ratio.run_factor else " within these runs"
-    interval = f" (95 % {ratio.low_95:.2f} to {ratio.high_95:.2f}{within})" if ratio.low_95 and ratio.high_95 else ""
     means = f"; ratio of mean latencies {ratio.ratio_of_means:.2f}"
     if ratio.ratio_of_means_low_95 and ratio.ratio_of_means_high_95:
         means += f" ({ratio.ratio_of_means_low_95:.2f} to {ratio.ratio_of_means_high_95:.2f})"
     unlike = "" if ratio.same_versions else "; UNLIKE PACKAGE VERSIONS"
     return (
-        f"{ratio.speed_up:.2f}×{interval} over {ratio.baseline_run_id}, {ratio.n} problems: "
+        f"{_times_faster(ratio, (ratio.num_runs, ratio.num_runs_of_baseline), ratio.run_factor)} over "
+        f"{ratio.baseline_run_id}, {ratio.n} problems: "
         f"rate {ratio.rate_ratio:.2f}, chain length {ratio.chain_length_ratio:.2f}{means}{unlike}"
     )

@@ -22,6 +22,7 @@ from warehouse.summary import CodeShare, ModelTokens, RunSummary, SpeedUp, summa
 SCHEMA_VERSION = 1
 """Version of the keys: a new key does not change it, a key that is gone or means something else does."""
 _SETTINGS = "SELECT tag, seed, top_p, token_budget, engine_kind FROM run WHERE run_id = $run_id"
+_SIDES = ("num_runs", "num_runs_of_baseline", "num_cards", "num_cards_of_baseline")
 _SHOWN = [measure.name for measure in MEASURES.values() if "results" in measure.shown]
 
 
@@ -145,9 +146,11 @@ class RunResults(BaseModel):
     latency_at_one_interval: str | None
     """Method of its interval."""
     regime: str
-    """latency (one sample in flight) or throughput."""
+    """latency (one sample in flight) or load."""
+    samples_per_second: float | None
+    """Throughput of one worker while all its slots are full; None with fewer than 5 samples per slot."""
     emitted_tokens_per_second: float | None
-    """Emitted tokens of one worker per second of wall time."""
+    """Emitted tokens of one worker, likewise."""
     emitted_tokens_per_sample: float | None
     """Tokens in the accepted chain, of all models."""
     spent_tokens_per_sample: float | None
@@ -192,11 +195,13 @@ def _flat(run: RunSummary) -> dict[str, Any]:
     names = (
         "run_id", "method", "dataset", "dataset_size", "limited", "draft", "target", "reward", "temperature",
         "concurrency", "n", "k", "num_not_run", "num_ungraded", "num_decisions", "num_refused", "num_timed",
-        "median_latency_seconds", "regime", "emitted_tokens_per_second", "grader_version",
+        "median_latency_seconds", "regime", "grader_version",
     )  # fmt: skip
     planned = run.num_planned
     return {name: getattr(run, name) for name in names} | {
         "schema_version": SCHEMA_VERSION,
+        "samples_per_second": run.value("samples_per_second"),
+        "emitted_tokens_per_second": run.value("emitted_tokens_per_second"),
         "params": dict(run.params),
         "state": "under way" if run.is_unfinished else "finished",
         "planned": planned,
@@ -256,5 +261,6 @@ def _speed_up(ratio: SpeedUp) -> dict[str, object]:
         "ratio_of_means_low_95": ratio.ratio_of_means_low_95,
         "ratio_of_means_high_95": ratio.ratio_of_means_high_95,
         "run_factor": ratio.run_factor,
+        **{name: getattr(ratio, name) for name in _SIDES},
         "same_versions": ratio.same_versions,
     }

@@ -33,7 +33,7 @@ SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     latency.median_seconds AS median_latency_seconds,
     (SELECT max(greatest(load_at_start, load_at_end) / try_cast(hardware ->> '$.cores' AS DOUBLE))
         FROM attempt WHERE attempt.run_id = run.run_id) AS load_per_core,
-    run_conditions.regime, run_throughput.emitted_tokens_per_second, run_throughput.mean_samples_in_flight
+    run_conditions.regime, run_throughput.median_samples_in_flight
 FROM run
 JOIN pass_at_1 AS score USING (run_id)
 JOIN run_conditions USING (run_id)
@@ -56,7 +56,7 @@ WHERE run_id = $run_id AND starts_with(detail, '{FAILED}') GROUP BY ALL ORDER BY
 """
 _SHARES = "SELECT part, share FROM latency_split WHERE run_id = $run_id AND share IS NOT NULL ORDER BY share DESC"
 _SPEEDS = """
-SELECT model, tokens_per_call_second FROM throughput WHERE run_id = $run_id AND tokens_per_call_second IS NOT NULL
+SELECT model, tokens_per_call_second FROM call_speed WHERE run_id = $run_id AND tokens_per_call_second IS NOT NULL
 ORDER BY model
 """
 _TOKENS = """
@@ -66,14 +66,16 @@ FROM token_split WHERE run_id = $run_id ORDER BY model
 """
 _SPEED_UPS = """
 SELECT baseline_run_id, n, speed_up, low_95, high_95, rate_ratio, chain_length_ratio, same_versions, ratio_of_means,
-    ratio_of_means_low_95, ratio_of_means_high_95, run_factor
+    ratio_of_means_low_95, ratio_of_means_high_95, run_factor, num_runs, num_runs_of_baseline, num_cards,
+    num_cards_of_baseline
 FROM speed_up WHERE run_id = $run_id ORDER BY baseline_run_id
 """
 _AT_ONE = """
 SELECT n, num_samples, num_timed, mean_seconds, low_95, high_95 FROM latency_at_one WHERE run_id = $run_id
 """
 _SPEED_UPS_AT_ONE = """
-SELECT baseline_run_id, n, num_timed, num_timed_of_baseline, speed_up, low_95, high_95, same_versions, run_factor
+SELECT baseline_run_id, n, num_timed, num_timed_of_baseline, speed_up, low_95, high_95, same_versions, num_cards,
+    num_cards_of_baseline
 FROM speed_up_at_one WHERE run_id = $run_id ORDER BY baseline_run_id
 """
 _TOKEN_SPECULATION = """
@@ -125,8 +127,14 @@ class SpeedUp:
     ratio_of_means_low_95: float | None
     ratio_of_means_high_95: float | None
     run_factor: float | None = None
-    """Standard deviation of a run's times in logarithms, from repeated runs, which the intervals cover; None: not
-    known, and the intervals hold within the two runs only."""
+    """Standard deviation of a run's times in logarithms over the repeats, which the intervals cover; None: too few
+    repeats show it, and the intervals hold within these runs only."""
+    num_runs: int = 1
+    """Finished repeats of the run, itself included, whose times are averaged."""
+    num_runs_of_baseline: int = 1
+    num_cards: int | None = None
+    """GPUs of a worker."""
+    num_cards_of_baseline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +164,9 @@ class SpeedUpAtOne:
     low_95: float | None
     high_95: float | None
     same_versions: bool
-    run_factor: float | None = None
-    """As that of `SpeedUp`."""
+    num_cards: int | None = None
+    """GPUs of a worker."""
+    num_cards_of_baseline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,13 +255,11 @@ class RunSummary:
     load_per_core: float | None
     """Load of the busiest machine that worked on the run, at the start or end of an attempt, for each of its cores."""
     regime: str
-    """latency (concurrency 1) or throughput."""
+    """latency (concurrency 1) or load."""
     tokens_per_call_second: Mapping[str, float]
     """Rate of each model; empty outside the regime latency."""
-    emitted_tokens_per_second: float | None
-    """Rate of one worker over wall time."""
-    mean_samples_in_flight: float | None
-    """On one worker, over wall time. Fewer than `concurrency` where the KV cache was the limit."""
+    median_samples_in_flight: int | None
+    """On one worker, as a sample sees it. Fewer than `concurrency` where the KV cache was the limit."""
     skipped: tuple[SkippedFile, ...] = ()
     speed_ups: tuple[SpeedUp, ...] = field(default=())
     token_speculation: TokenSpeculation | None = None

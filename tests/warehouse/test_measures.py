@@ -82,14 +82,14 @@ def test_a_measure_agrees_with_the_traces(connection: Connection, name: str, run
     assert measured.value == pytest.approx(value)
 
 
-def test_the_interval_is_students_over_problems(connection: Connection) -> None:
+def test_the_interval_of_a_mean_time_of_few_problems_is_students_on_logarithms(connection: Connection) -> None:
     """Two samples of each of three problems, planned index first: latencies 20 and 23, 21 and 24, 22 and 25."""
     measured = measure(connection, "latency_seconds", "base")
     assert measured is not None
     assert measured.value == pytest.approx(22.5)
     assert measured.n == 3
-    assert measured.high == pytest.approx(22.5 + 4.302652730 * 1 / math.sqrt(3))
-    assert measured.low == pytest.approx(22.5 - 4.302652730 * 1 / math.sqrt(3))
+    assert measured.high == pytest.approx(22.5 * math.exp(4.302652730 / 22.5 / math.sqrt(3)))
+    assert measured.low == pytest.approx(22.5 * math.exp(-4.302652730 / 22.5 / math.sqrt(3)))
 
 
 def test_best_of_k_is_the_unbiased_estimate(connection: Connection) -> None:

@@ -213,13 +213,13 @@ def _repeated(rng: Rng, repetitions: int, size: int, *, noise: RunNoise, n: int,
             for one in (first, second)
         ]
         runs = [repeats[1:] for repeats in every]
-        pair = ratios.mean_of(every[0][0]), ratios.mean_of(every[1][0])
+        single = ratios.ratio([every[0][0]], [every[1][0]], resamples=999).of_means
         factor = run_factor([np.log(np.stack(runs[0]))])
         # A run in ten that is slower makes every setting slower in the same way: the ratio stays.
         yield (
             truth,
             ratios.ratio(runs[0], runs[1], resamples=999).of_means,
-            between_runs(ratios.ratio_of_means(*pair, resamples=999), factor),
+            between_runs(single, factor),
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from textwrap import wrap
 
-from harness.cli.number_format import NOTHING, cards, fixed, floored_percent, p_value, percent, signed, span
+from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, percent, sides, signed, span
 from harness.cli.screen import Column, Table
 from harness.plural import counted
 from warehouse.comparison.compared_runs import Run
@@ -46,7 +46,7 @@ _MODELS = ("draft", "target", "reward model")
 _MOST_NOTES = 8
 """Lines under the brief table, at 80 columns."""
 _UNEQUAL_LOADS = 1.25
-"""Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
+"""Ratio of the median numbers of samples in flight from which a comparison of times says so."""
 
 
 def names(comparison: Comparison) -> dict[str, str]:
@@ -102,13 +102,14 @@ def _verdict(contrast: Contrast) -> str:
 
 
 def _speed_cells(speed: SpeedRatio | None, run: Run | None = None, base: Run | None = None) -> list[str]:
-    """Return the speed-up with the cards of both sides where they differ, and its interval."""
+    """Return the speed-up with the cards of both sides where they differ and the repeats, and its interval."""
     if speed is None:
         return [NOTHING, NOTHING]
     if speed.ratio is None:
         return ["refused" if speed.unlike else "not timed", NOTHING]
     mark = "!" if speed.unlike else ""
-    if run and base and (told := cards(run.manifest.num_cards, base.manifest.num_cards)):
+    of_cards = (run.manifest.num_cards, base.manifest.num_cards) if run and base else (None, None)
+    if told := sides(of_cards, speed.num_runs):
         mark += f" ({told})"
     return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2)]
 
@@ -478,14 +479,13 @@ def _between_runs(factor: RunFactor | None) -> str:
     """Return whether the interval of a speed-up holds between runs, as a sentence."""
     if factor is None:
         return (
-            "Within these runs: too few runs were repeated under these conditions to tell how much times differ from "
-            "one run to the next, so the interval does not cover that; identical work has come out 17 % apart, and "
-            "twice as long on a busy machine. Three runs of one setting (--tag) are enough."
+            "Within these runs: too few repeats to tell how much times differ from one run to the next, and the "
+            "interval does not cover that; identical work has come out 17 % apart, and twice as long on a busy "
+            "machine. Three runs of one setting (--tag) are enough."
         )
     return (
-        f"Run factor: times of repeated runs under these conditions differ by {100 * factor.standard_deviation:.1f} % "
-        f"(standard deviation; {factor.num_runs} runs, {factor.degrees} degrees of freedom), and the interval of a "
-        "speed-up covers this."
+        f"Run factor: times of repeats differ by {100 * factor.standard_deviation:.1f} % (standard deviation; "
+        f"{factor.num_runs} runs, {factor.degrees} degrees of freedom), and the interval of a speed-up covers this."
     )
 
 
@@ -495,7 +495,7 @@ def at_one_lines(comparison: Comparison) -> Iterator[str]:
     for row in comparison.rows:
         if row.speed and row.speed.at_one and row.run.timed:
             found, mark = row.speed.at_one, "!" if row.speed.unlike else ""
-            within = " within these runs" if row.speed.factor is None and found.ratio.low is not None else ""
+            within = " within these runs" if found.ratio.low is not None else ""
             ends = span(found.ratio.low, found.ratio.high, 2) + within
             timed = f"{found.num_timed} of {len(row.run.timed.problems)} samples timed"
             timed += f", {found.num_timed_of_baseline} of the baseline"
@@ -567,12 +567,12 @@ def pairing_warnings(comparison: Comparison) -> Iterator[str]:
 
 def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
     """Yield that one of two runs had clearly fewer samples in flight, which the flag for the most does not tell."""
-    own, other = run.summary.mean_samples_in_flight, base.summary.mean_samples_in_flight
+    own, other = run.summary.median_samples_in_flight, base.summary.median_samples_in_flight
     is_shared = run.summary.concurrency > 1 and base.summary.concurrency > 1
     if is_shared and own and other and max(own, other) > _UNEQUAL_LOADS * min(own, other):
         yield (
-            f"UNEQUAL LOADS: {run.run_id} against {base.run_id}: {own:.1f} against {other:.1f} samples in flight on "
-            "average; with fewer, each is faster and fewer end per hour"
+            f"UNEQUAL LOADS: {run.run_id} against {base.run_id}: a median of {own} against {other} samples in flight; "
+            "with fewer, each is faster and fewer end per hour"
         )
 
 
@@ -623,6 +623,8 @@ def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
         "margin": contrast.margin if contrast else None,
         "problems_needed": contrast.num_needed if contrast else None,
         "num_timed_problems": speed.n if speed else None,
+        "num_timed_runs": speed.num_runs[0] if speed else None,
+        "num_timed_runs_of_baseline": speed.num_runs[1] if speed else None,
         "latency_unlike": ("; ".join(speed.unlike) or None) if speed else None,
         **_interval("speed_up", speed.ratio if speed else None),
         "num_result_problems": len(row.outcomes.problems),

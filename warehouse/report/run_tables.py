@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from grading.grade import VERDICTS
-from harness.cli.number_format import NOTHING, cards, fixed, number, span
+from harness.cli.number_format import NOTHING, fixed, number, sides, span
 from harness.cli.screen import Cell, Column, Table
 from harness.engine import Role
-from warehouse.comparison.manifests import num_cards, wording
+from warehouse.comparison.manifests import wording
 from warehouse.comparison.show import merged
 from warehouse.measures import MEASURES, Measure
 from warehouse.model_columns import SHOWN_COLUMNS, column_of, model_columns
@@ -157,13 +157,15 @@ def latency(runs: Sequence[RunFacts]) -> RunTable:
         ("95 % interval", _latency_interval),
         ("median s", lambda run: number(run.summary.median_latency_seconds)),
         ("95th percentile s", lambda run: number(run.p95_seconds)),
-        ("tokens/s", lambda run: number(run.summary.emitted_tokens_per_second)),
+        ("samples/s", lambda run: number(_value(run.estimate("samples_per_second")))),
+        ("tokens/s", lambda run: number(_value(run.estimate("emitted_tokens_per_second")))),
     ]
     caption = (
         "Wall time per sample, over samples that finished in one attempt without an error. Mean: mean over problems "
         "of the mean over their samples, with a 95 % interval. Median and percentile: over samples. Several samples "
         "in flight share the engines, so a sample's time includes waiting for the others: only compare runs with the "
-        "same number in flight on the same devices. tokens/s: emitted tokens of a worker divided by its wall time."
+        "same number in flight on the same devices. samples/s, tokens/s: samples and emitted "
+        "tokens of a worker per second while all its slots are full, with 5 samples per slot or more."
     )
     return _of_each_run("latency", "Latency", runs, columns, caption)
 
@@ -177,14 +179,13 @@ def _latency_interval(run: RunFacts) -> str:
 def speed_ups(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of speed-ups over the runs of the target alone that are in the report."""
     names = {run.summary.run_id: run.label for run in runs}
-    devices = {run.summary.run_id: num_cards(run.conditions["devices"]) for run in runs}
     timed = [(run, r) for run in runs for r in run.summary.speed_ups if r.baseline_run_id in names]
     rows = [
         (
             limited_label(run),
             names[ratio.baseline_run_id],
             str(ratio.n),
-            *_speed_up_cells(ratio, cards(devices[run.summary.run_id], devices[ratio.baseline_run_id])),
+            *_speed_up_cells(ratio, (ratio.num_runs, ratio.num_runs_of_baseline), ratio.run_factor),
             fixed(ratio.rate_ratio, 2),
             fixed(ratio.chain_length_ratio, 2),
             "yes" if ratio.same_versions else "NO",
@@ -197,8 +198,8 @@ def speed_ups(runs: Sequence[RunFacts]) -> RunTable:
     )  # fmt: skip
     caption = (
         "Latency of the target alone divided by the latency of the run: geometric mean over the problems that both "
-        "finished, with a 95 % interval (bounded mean of logarithms). It covers how much times differ from one run to "
-        "the next if enough runs were repeated under the same conditions, and otherwise holds within these runs only: "
+        "finished, with a 95 % interval (bootstrap-t on logarithms), averaged over all finished repeats. With three "
+        "repeats it covers how much times differ from one run to the next, and else it holds within these runs only: "
         "identical work has come out 17 % apart, and twice as long on a busy machine. Above 1 the run is faster. "
         "Speed-up = rate ratio / chain length ratio. Only runs with the same target, sampling, engine, devices and "
         "number in flight are compared."
@@ -207,11 +208,13 @@ def speed_ups(runs: Sequence[RunFacts]) -> RunTable:
     return run_table("speed-up", "Speed-up over the target alone", columns, rows, caption, places)
 
 
-def _speed_up_cells(ratio: SpeedUp | SpeedUpAtOne, on_cards: str = "") -> tuple[str, str]:
+def _speed_up_cells(
+    ratio: SpeedUp | SpeedUpAtOne, runs: tuple[int, int] = (1, 1), factor: float | None = None
+) -> tuple[str, str]:
     """Return the ratio with the cards of both sides where they differ, and its interval with what it covers."""
-    within = "" if ratio.run_factor else " within these runs"
-    told = f" ({on_cards})" if on_cards else ""
-    return fixed(ratio.speed_up, 2) + told, span(ratio.low_95, ratio.high_95, 2) + within
+    told = sides((ratio.num_cards, ratio.num_cards_of_baseline), runs)
+    within = "" if factor else " within these runs"
+    return fixed(ratio.speed_up, 2) + (f" ({told})" if told else ""), span(ratio.low_95, ratio.high_95, 2) + within
 
 
 def latencies_at_one(runs: Sequence[RunFacts]) -> RunTable:

@@ -15,6 +15,7 @@ from harness.cli.number_format import NOTHING
 from harness.cli.program import typed
 from harness.plural import counted
 from warehouse import measured
+from warehouse.baselines import unlike
 from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.contrasts import Row as Compared
@@ -22,7 +23,6 @@ from warehouse.comparison.show import warnings
 from warehouse.database import Connection, Record, WarehouseError
 from warehouse.files import one_line
 from warehouse.measured import Measured, measure
-from warehouse.pairs import unlike_baseline
 from warehouse.render import limited, mixed_code, repeated, scripted, unreadable
 from warehouse.statistics.intervals import Interval
 from warehouse.suites import comparability
@@ -393,7 +393,7 @@ class _Recorded:
         return [
             *reasons,
             *(f"its baseline: {reason}" for reason in against if reason not in reasons),
-            *unlike_baseline(row, base_row, across_concurrencies=across),
+            *unlike(row, base_row, across_concurrencies=across),
         ]
 
     def cell(self, notes: list[str]) -> Cell:

@@ -43,10 +43,7 @@ def drawn(rng: Generator, chances: Floats, samples: int, share_missing: float = 
         [None] * len(chances),
         np.ones(shape, dtype=bool),
         is_missing,
-        is_missing,
         (rng.random(shape) < chances[:, None]) & ~is_missing,
-        np.full(shape, np.nan),
-        np.full(len(chances), np.nan),
     )
 
 
