@@ -391,7 +391,11 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
     yield from _few_families(comparison)
     if any(contrast.is_unfinished for _, contrast in named):
         yield "Unfinished: differences hold only if samples are missing at random (--all)."
-    bounds = [f"{short} {span(c.worst.low, c.worst.high, 1, 100)}" for short, c in named if c.worst and c.worst.p]
+    bounds = [
+        f"{short}{'' if _metric(row) == 'pass@1' else f' {_metric(row)}'} {span(worst.low, worst.high, 1, 100)}"
+        for short, row in _named(comparison)
+        if row.contrast and (worst := row.contrast.worst) and worst.p
+    ]
     if bounds:
         margin = f"{100 * comparison.settings.margin:g} points"
         yield _listed(f"Not worse: above −{margin} if single problems may be lost entirely:", bounds)
