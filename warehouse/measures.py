@@ -202,7 +202,7 @@ class Measure:
     @property
     def is_percent(self) -> bool:
         """Whether it is shown in percent."""
-        return self.method in (rate, mean_share)
+        return self.unit == "0 to 1" and self.method in (rate, mean_share)
 
     @property
     def definition(self) -> str:
