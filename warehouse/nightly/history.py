@@ -266,11 +266,16 @@ def recorded(file: Path) -> tuple[list[list[CellNight]], list[Measure]]:
                 raise WarehouseError(f"{file}, line {table.line_num}: {error}") from error
     if not read:
         raise WarehouseError(f"{file} has no nights")
+    # Shares, whose changes are points, are never above 1; changes of all else are relative.
     large = {measure for *_, measure, value, _ in read if value > 1}
     measures = {
         name: Measure(name=name, title=name, meaning="", method=mean if name in large else mean_share)
         for *_, name, _, _ in read
     }
+    if zeros := {name for *_, name, value, _ in read if not value} & large:
+        raise WarehouseError(
+            f"{file}: {zeros.pop()} is 0 in a line and above 1 in another: no share, nor always positive"
+        )
     nights: dict[date, dict[str, list[dict[str, tuple[float, float]]]]] = {}
     for night, cell, name, value, variance in sorted(read, key=lambda row: row[0]):
         runs = nights.setdefault(night, {}).setdefault(cell, [])
