@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -327,6 +329,15 @@ def test_a_recorded_past_is_judged_night_by_night(tmp_path: Path) -> None:
     assert total == "3 of 15 judged nights differ from the nights before; 7 had fewer than 7 nights before"
 
 
+def test_the_documented_past_is_judged_as_documented(tmp_path: Path) -> None:
+    documented = re.search(
+        r"( {4}night,cell.*?\n)\n", Path("warehouse/README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    assert documented is not None
+    code, said = replayed(tmp_path / "past.csv", textwrap.dedent(documented[1]))
+    assert (code, said.split()[7:12]) == (0, ["2026-02-08", "mine", "accuracy", "61.9", "%"])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -335,6 +346,7 @@ def test_a_recorded_past_is_judged_night_by_night(tmp_path: Path) -> None:
         ("night,cell,measure,value,n\n2026-01-01,a,b,high,\n", "line 2: could not convert"),
         ("night,cell,measure,value,n\n2026-01-01,a,b,nan,\n", "line 2: nan is no value"),
         ("night,cell,measure,value,n\n2026-01-01,a,b,3,10\n", "line 2: n is for shares"),
+        ("night,cell,measure,value,n\n2026-01-01,a,b,0,\n2026-01-02,a,b,3,\n", "b is 0 in a line"),
     ],
 )
 def test_a_file_that_is_no_past_is_refused_with_its_line(text: str, message: str, tmp_path: Path) -> None:

@@ -9,15 +9,16 @@ same night effect.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
 import numpy as np
 from scipy import optimize, special
 
+from warehouse.measures import MEASURES, Measure
 from warehouse.nightly.cells import CellNight, Run
-from warehouse.nightly.judge import Ledger, NightVerdict
+from warehouse.nightly.judge import JUDGED, Ledger, NightVerdict
 from warehouse.nightly.judge import replay as judged
 from warehouse.statistics.intervals import Floats
 
@@ -140,9 +141,11 @@ def _shift(logits: Floats, size: float) -> float:
     return float(optimize.brentq(lambda x: special.expit(logits - x).mean() - before - size, -1, 20))
 
 
-def history(world: World, num_nights: int) -> Iterator[tuple[NightVerdict, set[tuple[str, str]]]]:
+def history(
+    world: World, num_nights: int, measures: Sequence[Measure] = JUDGED
+) -> Iterator[tuple[NightVerdict, set[tuple[str, str]]]]:
     """Yield the verdict on each night, re-runs included, and the cells and measures that it finds."""
-    ledger = Ledger()
+    ledger = Ledger(measures)
     for index in range(num_nights):
         tonight = world.night(index)
         verdict = ledger.judge(tonight)
@@ -161,9 +164,9 @@ def false_nights(rng: np.random.Generator, histories: int, kind: Nights) -> Iter
 
 
 def found_within_three(rng: np.random.Generator, histories: int, kind: Nights, change: Change) -> Iterator[bool]:
-    """Yield of each history whether a change after 14 nights is found within three."""
+    """Yield of each history whether a change after 14 nights is found within three; its measure is judged alone."""
     for _ in range(histories):
-        nights = list(history(World(rng, kind, change), 17))[14:]
+        nights = list(history(World(rng, kind, change), 17, [MEASURES[change[0]]]))[14:]
         yield any((f"cell{CHANGED}", change[0]) in found for _, found in nights)
 
 

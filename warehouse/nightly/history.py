@@ -266,31 +266,37 @@ def recorded(file: Path) -> tuple[list[list[CellNight]], list[Measure]]:
                 raise WarehouseError(f"{file}, line {table.line_num}: {error}") from error
     if not read:
         raise WarehouseError(f"{file} has no nights")
+    # Shares, whose changes are points, are never above 1; changes of all else are relative.
     large = {measure for *_, measure, value, _ in read if value > 1}
     measures = {
         name: Measure(name=name, title=name, meaning="", method=mean if name in large else mean_share)
         for *_, name, _, _ in read
     }
+    if zeros := {name for *_, name, value, _ in read if not value} & large:
+        raise WarehouseError(
+            f"{file}: {zeros.pop()} is 0 in a line and above 1 in another: no share, nor always positive"
+        )
     nights: dict[date, dict[str, list[dict[str, tuple[float, float]]]]] = {}
-    for night, cell, name, value, variance in sorted(read, key=lambda row: row[0]):
+    for night, cell, name, value, n in sorted(read, key=lambda row: row[0]):
         runs = nights.setdefault(night, {}).setdefault(cell, [])
         if all(name in run for run in runs):
             runs.append({})
-        next(run for run in runs if name not in run)[name] = scaled(measures[name], value), variance
+        next(run for run in runs if name not in run)[name] = scaled(measures[name], value), n
     found = [[_of_past(cell, night, runs) for cell, runs in cells.items()] for night, cells in nights.items()]
     return found, list(measures.values())
 
 
 def _of_past(cell: str, night: date, runs: Sequence[Mapping[str, tuple[float, float]]]) -> CellNight:
-    first, *reruns = (
-        Run("", {name: value for name, (value, _) in run.items()}, {name: v for name, (_, v) in run.items() if v})
-        for run in runs
-    )
-    return CellNight(cell, night, first, tuple(reruns))
+    found = []
+    for run in runs:
+        values = {name: value for name, (value, _) in run.items()}
+        variances = {name: max(value * (1 - value), 1 / n) / n for name, (value, n) in run.items() if n}
+        found.append(Run("", values, variances, num_samples=round(max(n for _, n in run.values())) or 1))
+    return CellNight(cell, night, found[0], tuple(found[1:]))
 
 
 def _recorded(row: Mapping[str, str]) -> tuple[date, str, str, float, float]:
-    """Return night, cell, measure, value and sampling variance of a line, 0 where it is not known."""
+    """Return night, cell, measure, value and n of a line, 0 where it is empty."""
     night, cell, measure, value = (row[name] for name in COLUMNS[:4])
     number, n = float(value), float(row.get("n") or 0)
     if not (cell and measure):
@@ -299,4 +305,4 @@ def _recorded(row: Mapping[str, str]) -> tuple[date, str, str, float, float]:
         raise ValueError(f"{value} is no value of a night, which is 0 or more")
     if n and not number <= 1 <= n:
         raise ValueError(f"n is for shares between 0 and 1, of at least 1 sample: not for {value} of {row['n']}")
-    return date.fromisoformat(night), cell, measure, number, max(number * (1 - number), 1 / n) / n if n else 0.0
+    return date.fromisoformat(night), cell, measure, number, n

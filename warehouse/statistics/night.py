@@ -126,14 +126,14 @@ def looks(cells: Sequence[Series]) -> tuple[dict[str, Spread], list[Look]]:
     units, floors = np.array([(cell.unit, max(cell.floor, _TINY)) for cell in cells]).T
     rows = {name: [i for i, cell in enumerate(cells) if cell.measure == name] for name in {c.measure for c in cells}}
     spreads = {name: fitted(past.rows(of), units[of]) for name, of in rows.items()}
-    spread = _Spreads(*np.array([spreads[cell.measure] for cell in cells]).T)
-    effects = np.maximum(spread.deviation * units, floors) ** 2
-    first = tonight = _compared(past, window.columns(1), effects, spread)
+    deviation, *wander = np.array([spreads[cell.measure] for cell in cells]).T
+    effects = np.maximum(deviation * units, floors) ** 2
+    first = tonight = _compared(past, window.columns(1), effects, *wander)
     if any(cell.together is not cell.first for cell in cells):
-        first = _compared(past, _Nights.of([[cell.first] for cell in cells]), effects, spread)
+        first = _compared(past, _Nights.of([[cell.first] for cell in cells]), effects, *wander)
     in_window = (past.days[:, :, None] == window.days[:, None, :]).any(axis=2)
     rest = past._replace(variances=np.where(in_window, np.inf, past.variances))
-    last = np.where((rest.num >= FEWEST) & (window.num > 1), _compared(rest, window, effects, spread).z, 0.0)
+    last = np.where((rest.num >= FEWEST) & (window.num > 1), _compared(rest, window, effects, *wander).z, 0.0)
     unknown = {cell.measure for cell in cells if not cell.first.variance}
     limits = [ESTIMATED if cell.measure in unknown else KNOWN for cell in cells]
     limit = -special.stdtrit(tonight.degrees, special.ndtr(-np.array(limits)[:, 0]))
@@ -202,14 +202,6 @@ def fitted(past: _Nights, units: Floats) -> Spread:
     )
 
 
-class _Spreads(NamedTuple):
-    """Those of each cell's measure, (cells,)."""
-
-    deviation: Floats
-    autocorrelation: Floats
-    degrees: Floats
-
-
 class _Compared(NamedTuple):
     """By cell (cells,): the difference from what was predicted, as a standard normal value, its error and degrees."""
 
@@ -218,7 +210,7 @@ class _Compared(NamedTuple):
     degrees: Floats
 
 
-def _compared(past: _Nights, nights: _Nights, effects: Floats, spread: _Spreads) -> _Compared:
+def _compared(past: _Nights, nights: _Nights, effects: Floats, autocorrelation: Floats, degrees: Floats) -> _Compared:
     """Compare the mean over nights with its best linear unbiased prediction; effects (cells,): their variances.
 
     z is Student's t as a standard normal value: the degrees of freedom are those of the share that the night effect,
@@ -226,7 +218,7 @@ def _compared(past: _Nights, nights: _Nights, effects: Floats, spread: _Spreads)
     """
     days = np.concatenate([past.days, nights.days], axis=1)
     lags = np.minimum(np.abs(days[:, :, None] - days[:, None, :]), _FORGOTTEN)
-    powers = spread.autocorrelation[:, None] ** np.arange(lags.max() + 1)
+    powers = autocorrelation[:, None] ** np.arange(lags.max() + 1)
     shared = effects[:, None, None] * powers[np.arange(len(powers))[:, None, None], lags]
     n, weights = past.days.shape[1], nights.weights
     noise = (weights**2 * np.where(weights > 0, nights.variances, 0.0)).sum(axis=1)
@@ -243,5 +235,5 @@ def _compared(past: _Nights, nights: _Nights, effects: Floats, spread: _Spreads)
     variance = own + noise - (to_past * solved[:, :, 0]).sum(axis=1) + lacking**2 * of_mean
     errors = np.sqrt(variance)
     t = ((weights * (nights.values - level)).sum(axis=1) - predicted) / errors
-    degrees = spread.degrees / np.maximum(effects / (effects + noise), _LEAST) ** 2
+    degrees = degrees / np.maximum(effects / (effects + noise), _LEAST) ** 2
     return _Compared(np.sign(t) * -special.ndtri(special.stdtr(degrees, -np.abs(t))), errors, degrees)
