@@ -18,7 +18,7 @@ from warehouse.database import Connection, reader
 from warehouse.load import load_run
 from warehouse.nightly.judge import GATES
 from warehouse.query import named_queries
-from warehouse.statistics.bounded import accuracy
+from warehouse.statistics.intervals import mean
 
 
 def test_every_planned_sample_has_one_verdict(loaded: Loaded, ask: Ask) -> None:
@@ -64,8 +64,8 @@ def test_standard_errors_of_many_problems(tmp_path: Path) -> None:
         [row] = Ask(connection)("pass_at_1", folder)
     assert row["standard_error"] == pytest.approx(statistics.stdev(means) / math.sqrt(3))
     assert row["rerun_standard_error"] == pytest.approx(math.sqrt(sum(p * (1 - p) / 3 for p in means)) / 3)
-    interval = accuracy(np.array(means))
-    assert interval.kind == row["interval_kind"] == "bounded mean"
+    interval = mean(np.array(means))
+    assert interval.kind == row["interval_kind"] == "Wilson, effective number"
     assert (row["low_95"], row["high_95"]) == pytest.approx((interval.low, interval.high))
 
 

@@ -217,21 +217,11 @@ SELECT getvariable('loading_run') AS run_id, kind,
 FROM judged LEFT JOIN before USING (sample_id, step_index) LEFT JOIN refused USING (sample_id, step_index)
 GROUP BY ALL;
 
--- Decisions about graded samples by problem and number. Of a decision that accepts low numbers the negative is rated
--- for the area, so that a higher value always speaks for the draft.
-CREATE OR REPLACE TEMP TABLE rated AS
-SELECT graded.run_id, grader_version, problem_id, kind, is_verdict, accepted, accepts_below, rating, expected_rating,
-    CASE WHEN NOT is_verdict AND accepts_below THEN -rating ELSE rating END AS value,
+INSERT INTO rating_total BY NAME
+SELECT graded.run_id, grader_version, kind, accepted, accepts_below, rating, expected_rating,
     count(*) FILTER (verdict = 'correct') AS num_correct, count(*) FILTER (verdict <> 'correct') AS num_incorrect
 FROM judged JOIN (FROM graded_sample WHERE run_id = getvariable('loading_run')) AS graded USING (sample_id)
 WHERE graded AND grader_version IS NOT NULL AND isfinite(rating) AND isfinite(expected_rating) GROUP BY ALL;
-
-INSERT INTO rating_total BY NAME
-SELECT run_id, grader_version, kind, accepted, accepts_below, rating, expected_rating,
-    sum(num_correct) AS num_correct, sum(num_incorrect) AS num_incorrect
-FROM rated GROUP BY ALL;
-
-INSERT INTO auroc_total BY NAME SELECT * FROM clustered_auroc('rated');
 
 INSERT INTO draft_selection BY NAME
 WITH option AS (

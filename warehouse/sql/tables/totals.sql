@@ -273,25 +273,6 @@ COMMENT ON COLUMN rating_total.expected_rating IS 'score: verdict_expected_score
 COMMENT ON COLUMN rating_total.num_correct IS 'Decisions whose sample ended correct';
 COMMENT ON COLUMN rating_total.num_incorrect IS 'The other decisions';
 
-CREATE TABLE auroc_total (
-    run_id VARCHAR NOT NULL,
-    grader_version VARCHAR NOT NULL,
-    kind VARCHAR NOT NULL,
-    num_problems BIGINT NOT NULL,
-    num_correct BIGINT NOT NULL,
-    num_incorrect BIGINT NOT NULL,
-    auroc DOUBLE,
-    standard_error DOUBLE,
-    degrees DOUBLE
-);
-COMMENT ON TABLE auroc_total IS 'How well the number of a decision separates correct from incorrect answers, for every grader version; see the view judge_auroc. Key: run_id, grader_version, kind';
-COMMENT ON COLUMN auroc_total.num_problems IS 'Problems with a decision of a graded sample';
-COMMENT ON COLUMN auroc_total.num_correct IS 'Decisions whose sample ended correct';
-COMMENT ON COLUMN auroc_total.num_incorrect IS 'The other decisions';
-COMMENT ON COLUMN auroc_total.auroc IS 'Area under the ROC curve; NULL where every answer is correct, or none';
-COMMENT ON COLUMN auroc_total.standard_error IS 'Over problems; NULL where there is one problem, or no area';
-COMMENT ON COLUMN auroc_total.degrees IS 'Degrees of freedom of the standard error, rounded down';
-
 CREATE TABLE replay_total (
     run_id VARCHAR NOT NULL,
     grader_version VARCHAR,

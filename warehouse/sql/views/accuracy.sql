@@ -46,8 +46,8 @@ COMMENT ON VIEW problem_score IS 'Mean over the samples of a problem. score: eve
 
 CREATE OR REPLACE VIEW counted_estimate AS
 SELECT estimate.run_id, baseline_run_id, estimate.grader_version, measure AS metric, role, k, group_kind, group_value, n,
-    num_samples, missing, value AS estimate, num, den, estimate.unit, own.standard_error, own.low AS low_95,
-    own.high AS high_95, own.method AS interval_kind, again.standard_error AS rerun_standard_error, run_factor
+    families, num_samples, missing, value AS estimate, num, den, estimate.unit, own.standard_error, own.low AS low_95,
+    own.high AS high_95, own.p, own.method AS interval_kind, again.standard_error AS rerun_standard_error, run_factor
 FROM estimate JOIN measure ON measure.name = measure JOIN counted_version AS counted ON counted.run_id = estimate.run_id
     AND (NOT is_graded OR estimate.grader_version IS NOT DISTINCT FROM counted.grader_version)
 JOIN (FROM interval WHERE question = 'like these problems') AS own ON own.estimate = id

@@ -38,9 +38,12 @@ FROM predicted GROUP BY run_id, kind, probability_from;
 COMMENT ON VIEW judge_reliability IS 'Reliability curve: the number of a decision interpreted as a probability (expected score / 9, acceptance probability of a choice, and of any other kind the number itself, where the run has none outside of 0 to 1 and low ones are not what it accepts) against the share of correct final answers, by tenths. The sum of share_of_verdicts × |mean_probability − share_correct| is the expected calibration error';
 
 CREATE OR REPLACE VIEW judge_auroc AS
-SELECT total.run_id, total.kind, total.num_correct, total.num_incorrect, total.auroc,
-    total.num_problems, total.standard_error, own.low_95, own.high_95
-FROM auroc_total AS total SEMI JOIN counted_version USING (run_id, grader_version)
-LEFT JOIN (FROM counted_estimate WHERE metric = 'judge_auroc') AS own ON own.run_id = total.run_id
-    AND own.group_value = total.kind;
-COMMENT ON VIEW judge_auroc IS 'Area under the ROC curve: probability that the number that a method decides by is higher if the final answer is correct than if it is not (ties count half; 0.5: the number is uninformative). Over decisions; where low numbers are accepted, by the negative. standard_error is over problems, because the decisions of a problem depend on each other; 95 % t interval on the logit, NULL where the number never varies, separates perfectly, or nearly all of it comes from one problem';
+WITH counted AS (
+    SELECT run_id, kind, sum(num_correct)::BIGINT AS num_correct, sum(num_incorrect)::BIGINT AS num_incorrect
+    FROM rating_total SEMI JOIN counted_version USING (run_id, grader_version) GROUP BY run_id, kind
+)
+SELECT counted.run_id, kind, num_correct, num_incorrect, estimate AS auroc, n AS num_problems, standard_error, low_95,
+    high_95, interval_kind
+FROM counted LEFT JOIN (FROM counted_estimate WHERE metric = 'judge_auroc') AS own
+    ON own.run_id = counted.run_id AND own.group_value = kind;
+COMMENT ON VIEW judge_auroc IS 'Area under the ROC curve: probability that the number that a method decides by is higher if the final answer is correct than if it is not (ties count half; 0.5: the number is uninformative). Over decisions; where low numbers are accepted, by the negative. NULL with fewer than 10 right or wrong samples, or 5 problems with one. standard_error is over problems, because the decisions of a problem depend on each other; 95 % t interval on the logit, NULL where the number never varies or separates perfectly';
