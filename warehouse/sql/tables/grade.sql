@@ -53,7 +53,7 @@ CREATE TABLE step_score (
     score DOUBLE,
     missing VARCHAR
 );
-COMMENT ON TABLE step_score IS 'Quality of one step as a process reward model sees it, from scores/ in the run folder. Key: run_id, sample_id, step_index, scorer';
+COMMENT ON TABLE step_score IS 'Quality of one step as a process reward model sees it, from derived/ in the run folder. Key: run_id, sample_id, step_index, scorer';
 COMMENT ON COLUMN step_score.run_id IS 'The run';
 COMMENT ON COLUMN step_score.sample_id IS 'The sample';
 COMMENT ON COLUMN step_score.step_index IS 'The step';
