@@ -10,25 +10,154 @@ Each launches the run that generates its data (everything after `--` is passed t
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import click
 
 from harness import environment
-from harness.cli.command import OneLineErrors, OneLineGroup
+from harness.cli.command import FurtherOption, OneLineErrors, OneLineGroup
+from harness.methods.method import flag
 from harness.problems import benchmarks
-from harness.training import flags
-from harness.training.flags import TrainingRequest
-from harness.training.hyperparameters import Task
+from harness.settings.launch_settings import Launch
+from harness.settings.layers import launch_from
+from harness.settings.method_options import parsed_flags
+from harness.settings.roles import flattened
+from harness.training.hyperparameters import DEFAULTS, Settings, Task, presets
 from harness.weights import models
 
 if TYPE_CHECKING:
-    from harness.training.tuning import Base
     from jobs.run.folder import RunFolder
     from jobs.run.spec import ModelSpec, RunSpec
+
+DATASET = "gsm8k-train"
+_PROBLEMS: Mapping[Task, tuple[int, int]] = {"align": (1500, 0), "select": (500, 1500)}
+"""Number of problems (sections 3.3 and 3.4), and how many before them are skipped: selection is learned on drafts of
+questions that the draft was not aligned on. The paper does not say whether its 500 are among the 1,500; in its
+authors' program they are."""
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """What a training is asked to do: where its data comes from, its models, its settings and its output."""
+
+    task: Task
+    draft: str | None
+    output: Path
+    """Folder to write."""
+    settings: Settings
+    data_flags: Mapping[str, Any]
+    """Flags of the launch that makes the data."""
+    run: Path | None
+    """Run folder with the data; None: it is made by a launch."""
+    data_dir: Path | None
+    accept_test_questions: bool
+    """Whether the test questions that SCoT's program trains on may be trained on."""
+    dry_run: bool
+
+    def data_launch(self) -> Launch:
+        """Return the launch that makes the data. Raises BadLaunch."""
+        return launch_from(self.data_flags)
+
+
+def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
+    """Build a request from the values of the options: flags on top of the preset.
+
+    Raises ValueError, also where the output folder holds something else, and click.UsageError where the words behind
+    `--` are not flags of harness.launch.
+    """
+    preset = presets()[values["preset"]] if values["preset"] else {}
+    output: Path = values["output"]
+    if output.exists() and not (output.is_dir() and ((output / "training").is_dir() or not any(output.iterdir()))):
+        raise ValueError(f"--output {output} exists and has no training in it: give another folder")
+    dataset = values["dataset"] or preset.get("dataset", DATASET)
+    number, skipped = default_span(task, dataset)
+    number = number if values["problems"] is None else values["problems"]
+    skipped = skipped if values["skip"] is None else values["skip"]
+    models_of_task = {role: values[role] or preset.get(role) for role in ("draft", "target")}
+    by_task = (
+        {"method": "vanilla", "model": "target", "draft": None} if task == "align" else {"method": "scot", "drafts": 5}
+    )
+    settings = {name.replace("-", "_"): value for name, value in preset.get(task, {}).items()}
+    data = settings.pop("data", {})
+    settings |= {name: values[name] for name in get_type_hints(Settings) if values[name] is not None}
+    launch_flags = {
+        "dataset": dataset,
+        "samples": 1,
+        "problems": f"{skipped}-{skipped + number - 1}",
+        "output": values["runs"],
+        "data_dir": values["data_dir"],
+        **models_of_task,
+        **by_task,
+        **flattened(data),
+        **parsed_flags(values["launch_flags"]),
+    }
+    return TrainingRequest(
+        task=task,
+        draft=models_of_task["draft"],
+        output=output,
+        settings=dataclasses.replace(DEFAULTS[task], **settings),
+        data_flags=launch_flags,
+        **{name: values[name] for name in ("run", "data_dir", "accept_test_questions", "dry_run")},
+    )
+
+
+def default_span(task: Task, dataset: str) -> tuple[int, int]:
+    """Return the number of problems and of those skipped before them; of a smaller dataset, the same share."""
+    number, skipped = _PROBLEMS[task]
+    if dataset == benchmarks.SCOT_PROGRAM:
+        return number, 0  # of that program, whose 500 are the first of its 1,500
+    share = min(1.0, benchmarks.DATASETS[dataset].count / sum(_PROBLEMS["select"]))
+    return round(share * number), round(share * skipped)
+
+
+def _options(task: Task) -> list[click.Parameter]:
+    number, skipped = _PROBLEMS[task]
+    datasets = [benchmark.name for benchmark in benchmarks.DATASETS.values() if benchmark.training]
+    path, share = click.Path(path_type=Path), "; of a smaller dataset, the same share"
+    model = "a known name, a Hugging Face id, or a folder."
+    accepted = "Train on the GSM8K test questions 500 to 999 too, as SCoT's program does; the manifest counts them."
+    before = f"Problems to skip before them.  [default: {skipped}{share}]"
+    data_dir = "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR."
+    option, further = click.Option, FurtherOption
+    return [
+        option(["--run"], type=path, help="Use the data of this run, a run folder or a run id, instead of new data."),
+        option(["--draft"], help=f"Draft model: {model}"),
+        option(["--target"], help=f"Target model: {model}"),
+        option(["--output"], type=path, required=True, help="Folder to write."),
+        option(["--preset"], type=click.Choice(list(presets())), help="Models and settings for a machine."),
+        option(
+            ["--dataset"],
+            type=click.Choice(datasets),
+            help=f"Training data.  [default: the preset's, else {DATASET}]",
+        ),
+        further(["--accept-test-questions"], is_flag=True, help=accepted),
+        option(["--problems"], type=click.IntRange(1), help=f"Problems of the dataset.  [default: {number}{share}]"),
+        further(["--skip"], type=click.IntRange(0), help=before),
+        option(["--runs"], type=path, default="runs", show_default=True, help="Folder of run folders."),
+        further(["--data-dir"], type=click.Path(exists=True, path_type=Path), help=data_dir),
+        option(["--dry-run"], is_flag=True, help="Print what would be done, and exit."),
+        *(_setting_option(setting, task) for setting in dataclasses.fields(Settings)),
+        click.Argument(["launch_flags"], nargs=-1, type=click.UNPROCESSED, metavar="[-- LAUNCH_FLAGS…]"),
+    ]
+
+
+def _setting_option(setting: dataclasses.Field[Any], task: Task) -> click.Option:
+    kind, spelled, default = (
+        get_type_hints(Settings)[setting.name],
+        flag(setting.name),
+        getattr(DEFAULTS[task], setting.name),
+    )
+    if kind is bool:
+        off = f"--no-{spelled.removeprefix('--')}"
+        default, spelled = (spelled if default else off).removeprefix("--"), f"{spelled}/{off}"
+    type_, text = click.Choice(get_args(kind)) if get_args(kind) else kind, setting.metadata["help"]
+    return FurtherOption([spelled, setting.name], type=type_, default=None, help=f"{text}  [default: {default}]")
 
 
 @click.group(cls=OneLineGroup)
@@ -43,11 +172,10 @@ def _command(task: Task, text: str) -> OneLineErrors:
         if find_spec("peft") is None:
             raise click.UsageError("training needs peft: pip install 'speculative-reasoning-harness[train]'")
         with launch_errors_in_one_line():
-            request = flags.training_request(task, values)
-            _align(request) if task == "align" else _select(request)
+            _train(training_request(task, values))
 
     text += "\n\nEverything after `--` is passed to harness.launch, which generates the data."
-    command = OneLineErrors(task, params=flags.training_options(task), callback=train, help=text)
+    command = OneLineErrors(task, params=_options(task), callback=train, help=text)
     main.add_command(command)
     return command
 
@@ -60,66 +188,46 @@ select = _command(
 )
 
 
-def _align(request: TrainingRequest) -> None:
-    draft = request.draft or models.default_pair("scot", environment.accelerator())["draft"]
-    base = _base(models.resolve(draft))
+def _train(request: TrainingRequest) -> None:
+    is_select, draft = request.task == "select", None
+    if not is_select:
+        draft = models.resolve(request.draft or models.default_pair("scot", environment.accelerator())["draft"])
     run = _data_run(request)
     if run is None:
         return
     spec, target, source = _checked_data(request, run)
-    from harness.training.session import Session
-    from harness.training.training_examples import alignment_examples, chain_loss
-    from harness.weights.tokenizer import HFTokenizer
-    from jobs.finished.training_data import target_chains
-
-    settings = request.settings
-    tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(target.path, target.revision)
-    problems = {problem.id: problem for problem in run.problems()}
-    examples = alignment_examples(target_chains(run), problems, *tokenizers, settings.max_tokens, spec.wording)
-    Session("align", request.output, base, settings, chain_loss).run(examples, source, click.echo)
-    click.echo(f"Aligned draft: {request.output}. Next:")
-    click.echo(
-        f"  python -m harness.train select --draft {request.output} --target {target.path} "
-        f"--dataset {spec.dataset} --output FOLDER"
-    )
-
-
-def _select(request: TrainingRequest) -> None:
-    run = _data_run(request)
-    if run is None:
-        return
-    spec, target, source = _checked_data(request, run)
-    assert spec.draft is not None
-    base = _base(models.resolve(target.path, target.revision))
-    if base.fingerprint != target.fingerprint:
-        raise ValueError(f"{base.path} is no longer the target that {run.path.name} ran with")
+    reference = draft or models.resolve(target.path, target.revision)
+    if is_select and reference.identity != target.fingerprint:
+        raise ValueError(f"{target.path} is no longer the target that {run.path.name} ran with")
     from grading import grader_version
-    from harness.training.session import Session
-    from harness.training.training_examples import LOSSES, selection_examples
+    from harness.training import training_examples, tuning
     from harness.weights.tokenizer import HFTokenizer
-    from jobs.finished.training_data import graded_drafts
+    from jobs.finished.training_data import graded_drafts, target_chains
     from warehouse.candidates import grade_candidates
 
-    grade_candidates(run)
-    settings = request.settings
-    problems = {problem.id: problem for problem in run.problems()}
-    tokenizer = HFTokenizer(base.path, base.revision)
-    offers = graded_drafts(run, grader_version())
-    examples = selection_examples(offers, problems, tokenizer, settings.max_tokens, spec.wording)
-    session = Session("select", request.output, base, settings, LOSSES[settings.label_loss])
-    session.run(examples, {**source, "grader_version": grader_version()}, click.echo)
-    click.echo(f"Selection adapter: {request.output}. Next:")
-    benchmark = spec.dataset.removesuffix("-train").removesuffix("-scot")
-    click.echo(
-        f"  python -m harness.launch --method scot --draft {spec.draft.path} --target {base.path} "
-        f"--target.adapter {request.output} --dataset {benchmark}"
-    )
-
-
-def _base(reference: models.ModelRef) -> Base:
-    from harness.training.tuning import Base
-
-    return Base(reference.path_or_hub_id, reference.revision, reference.identity)
+    settings, problems = request.settings, {problem.id: problem for problem in run.problems()}
+    base = tuning.Base(reference.path_or_hub_id, reference.revision, reference.identity)
+    tokenizer, rest = HFTokenizer(base.path, base.revision), (settings.max_tokens, spec.wording)
+    if is_select:
+        grade_candidates(run)
+        offers = graded_drafts(run, grader_version())
+        examples = training_examples.selection_examples(offers, problems, tokenizer, *rest)
+        loss, source["grader_version"] = training_examples.LOSSES[settings.label_loss], grader_version()
+    else:
+        of_target = HFTokenizer(target.path, target.revision)
+        examples = training_examples.alignment_examples(target_chains(run), problems, tokenizer, of_target, *rest)
+        loss = training_examples.chain_loss
+    tuning.train(request.task, request.output, base, settings, loss, examples, source, click.echo)
+    if is_select:
+        assert spec.draft is not None
+        benchmark = spec.dataset.removesuffix("-train").removesuffix("-scot")
+        following = (
+            f"launch --method scot --draft {spec.draft.path} --target {base.path} --target.adapter {request.output}"
+        )
+        click.echo(f"Selection adapter: {request.output}. Next:\n  python -m harness.{following} --dataset {benchmark}")
+    else:
+        following = f"train select --draft {request.output} --target {target.path} --dataset {spec.dataset}"
+        click.echo(f"Aligned draft: {request.output}. Next:\n  python -m harness.{following} --output FOLDER")
 
 
 def _data_run(request: TrainingRequest) -> RunFolder | None:
@@ -129,28 +237,27 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     """
     from rich.console import Console
 
-    from harness.training import contamination
+    from harness.training.training_examples import check_dataset, compare_with_benchmarks
     from jobs.drive import drive, preview
     from jobs.preparation import prepare
     from jobs.run import endings
     from jobs.run.folder import RunFolder
     from jobs.run.folder_name import run_path
 
+    settings = "  " + ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(request.settings).items())
     if request.run is not None:
         run = RunFolder(run_path(str(request.run)))
         if not run.exists():
             raise ValueError(f"--run {request.run} is not a run folder: it has no events.jsonl")
-        _print_plan(request, f"the data of {request.run}")
+        click.echo(f"{request.task}: the data of {request.run}\n{settings}")
         return None if request.dry_run else run
-    launch = request.data_launch()
-    accepts = request.accept_test_questions
-    contamination.training_data(launch.dataset, accepts_test_questions=accepts)
+    launch, accepts = request.data_launch(), request.accept_test_questions
+    check_dataset(launch.dataset, accepts_test_questions=accepts)
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     chosen = benchmarks.select(dataset, launch.limit, launch.problems)
-    contamination.check(chosen, launch.data_dir, accepts_test_questions=accepts)
-    _print_plan(request, f"{request.num_problems} problems after skipping {request.num_skipped}")
-    console = Console(highlight=False)
-    prepared = prepare(launch)
+    compare_with_benchmarks(chosen, launch.data_dir, accepts_test_questions=accepts)
+    click.echo(f"{request.task}: problems {launch.problems} of {launch.dataset}\n{settings}")
+    console, prepared = Console(highlight=False), prepare(launch)
     if request.dry_run:
         preview(prepared, console)
         return None
@@ -166,17 +273,22 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, Mo
 
     Raises ValueError where it is no training data.
     """
-    from harness.training import contamination
+    from harness.training.training_examples import check_dataset, compare_with_benchmarks
     from jobs.finished.training_data import check
     from jobs.run.state import compact
 
     check(run, request.task)
-    spec = run.spec()
-    accepts = request.accept_test_questions
-    contamination.training_data(spec.dataset, accepts_test_questions=accepts)
-    comparison = contamination.check(run.problems(), request.data_dir, accepts_test_questions=accepts)
+    spec, accepts = run.spec(), request.accept_test_questions
+    check_dataset(spec.dataset, accepts_test_questions=accepts)
+    comparison = compare_with_benchmarks(run.problems(), request.data_dir, accepts_test_questions=accepts)
     compact(run)
     assert spec.target is not None
+    for name, number in comparison.accepted.items():
+        click.echo(f"WARNING: {number} training problems are test questions of {name}; no result on these is one.")
+    others = [name for name in comparison.compared if name not in comparison.accepted]
+    click.echo(f"No training problem occurs in: {', '.join(others)}.")
+    if comparison.missing_benchmarks:
+        click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}, which were not found here.")
     source = {
         "run_id": run.path.name,
         "run_spec": json.loads(spec.to_json()),
@@ -184,19 +296,7 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, Mo
         "not_compared_with": comparison.missing_benchmarks,
         "test_questions": dict(comparison.accepted),
     }
-    for name, number in comparison.accepted.items():
-        click.echo(f"WARNING: {number} training problems are test questions of {name}; no result on these is one.")
-    others = [name for name in comparison.compared if name not in comparison.accepted]
-    click.echo(f"No training problem occurs in: {', '.join(others)}.")
-    if comparison.missing_benchmarks:
-        click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}, which were not found here.")
     return spec, spec.target, source
-
-
-def _print_plan(request: TrainingRequest, data: str) -> None:
-    settings = request.settings
-    click.echo(f"{request.task}: {data}")
-    click.echo("  " + ", ".join(f"{name} {value}" for name, value in asdict(settings).items()))
 
 
 if __name__ == "__main__":

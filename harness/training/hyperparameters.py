@@ -5,7 +5,6 @@ Imports neither torch nor peft.
 
 from __future__ import annotations
 
-import dataclasses
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,12 +64,6 @@ class Settings:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"--dropout must be at least 0 and below 1, not {self.dropout}")
 
-    def identity(self) -> dict[str, Any]:
-        """Return the settings that the trained weights depend on."""
-        values = dataclasses.asdict(self)
-        del values["save_every"]
-        return values
-
 
 DEFAULTS: Mapping[Task, Settings] = {"align": Settings(5e-5), "select": Settings(1e-4)}
 """Learning rates as in the code."""
@@ -83,9 +76,3 @@ def presets() -> dict[str, dict[str, Any]]:
     """
     text = resources.files("harness.training").joinpath("presets.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
-
-
-def settings(task: Task, preset: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
-    """Return the settings of a task: those of a preset, and changes on top. Raises ValueError."""
-    own = {key.replace("-", "_"): value for key, value in preset.get(task, {}).items() if key != "data"}
-    return dataclasses.replace(DEFAULTS[task], **{**own, **changes})

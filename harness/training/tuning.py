@@ -1,26 +1,37 @@
-"""The training loop with peft's LoRA: seeded, logged, and resumed exactly after an interruption; and the merge.
+"""A training in its output folder, by peft's LoRA: seeded, logged, and resumed exactly after an interruption.
+
+OUTPUT/training/data.jsonl      the examples in token ids; the file's hash identifies the data
+OUTPUT/training/log.jsonl       one line per optimizer step
+OUTPUT/training/identity        hash over base, data and settings
+OUTPUT/training/checkpoint.pt   during the training
+OUTPUT/training/adapter/        LoRA weights, after the training
+OUTPUT/training.json            the manifest, once the result is complete
 
 All randomness (order of the examples, dropout, initial weights) depends only on the seed and the step number, so that a
-checkpoint needs only weights, optimizer state and the number of steps. The frozen weights are never written.
+checkpoint needs only weights, optimizer state and the number of steps. The frozen weights are never written. A run that
+uses the weights records the hash of the training data from the manifest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.environment import accelerator
-from harness.training.hyperparameters import MODULES, Settings
-from harness.training.training_examples import Example, Loss
+from filelock import FileLock, Timeout
+
+from harness import environment
+from harness.training.hyperparameters import MODULES, Settings, Task
+from harness.training.training_examples import Example, Examples, Loss, as_lines
+from harness.weights import adapter as adapters
+from harness.weights import models
 
 if TYPE_CHECKING:
     import torch
@@ -28,10 +39,10 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-State = dict[str, Any]
-"""A checkpoint: `step`, `weights`, `optimizer`, and in a file the training's `identity`."""
-_IDENTITY = "identity"
-"""File with the training's identity beside LoRA weights; written last, so it marks them as complete."""
+MANIFEST = "training.json"
+FORMAT = 1
+"""Version of the manifest's format; no other one is read."""
+Say = Callable[[str], None]
 
 
 class OtherTraining(ValueError):
@@ -46,6 +57,99 @@ class Base:
     """A local folder, or a hub id in the cache."""
     revision: str | None
     fingerprint: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One finished training."""
+
+    task: Task
+    identity: str
+    """Hash over base, data and settings (`identity`)."""
+    weights: str
+    """Fingerprint of the model folder or adapter beside this file."""
+    base: Mapping[str, Any]
+    data: Mapping[str, Any]
+    """`sha256` of training/data.jsonl, its run, dataset and numbers, and which benchmarks it was compared with."""
+    settings: Mapping[str, Any]
+    finished_at: float = field(default_factory=time.time)
+    """UTC, seconds since the epoch."""
+    git_commit: str | None = field(default_factory=environment.git_commit)
+    versions: Mapping[str, str] = field(default_factory=environment.versions)
+    hardware: Mapping[str, Any] = field(default_factory=environment.hardware)
+    format: int = FORMAT
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write a folder's manifest."""
+    (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
+
+
+def find_manifest(folder: Path) -> Manifest | None:
+    """Return a folder's manifest; None if there is no readable one. Raises ValueError where it has another format."""
+    try:
+        found = Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    if found.format != FORMAT:
+        raise ValueError(f"{folder / MANIFEST} has another format than this version's: train the weights anew")
+    return found
+
+
+def data_hash(folder: Path, weights: str) -> str | None:
+    """Return 16 hex digits of the hash of these weights' training data; None without a manifest of theirs."""
+    manifest = find_manifest(folder)
+    return None if manifest is None or manifest.weights != weights else str(manifest.data["sha256"])[:16]
+
+
+def identity(base: Base, data_sha256: str, settings: Settings) -> str:
+    """Return a hash over everything that the trained weights depend on, except versions and hardware."""
+    decisive = {name: value for name, value in asdict(settings).items() if name != "save_every"}
+    inputs = {"base": base.fingerprint, "data": data_sha256, "settings": decisive}
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def train(
+    task: Task,
+    output: Path,
+    base: Base,
+    settings: Settings,
+    loss: Loss,
+    examples: Examples,
+    source: Mapping[str, Any],
+    say: Say,
+) -> None:
+    """Train and write the result; an interrupted training resumes, and a finished one is a no-op.
+
+    `source` describes the origin of the examples. Raises ValueError without examples, and if the folder has another
+    training or is in use by another process.
+    """
+    if not examples.kept:
+        raise ValueError(f"{source['run_id']} has no usable examples: {dict(examples.left_out) or 'no samples'}")
+    content, work = as_lines(examples.kept), output / "training"
+    sha256 = hashlib.sha256(content).hexdigest()
+    found, own = find_manifest(output), identity(base, sha256, settings)
+    say(f"{task}: {len(examples.kept)} examples, left out: {dict(examples.left_out) or 'none'}")
+    if found is not None and found.identity == own:
+        say("This training is already finished.")
+        return
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(work / "lock", timeout=0):
+            _claim(work, own)
+            (work / "data.jsonl").write_bytes(content)
+            adapter = tune(base, examples.kept, loss, settings, work, own, say)
+            if task == "align":
+                merge(base, adapter, output)
+            else:
+                for name in (adapters.WEIGHTS, adapters.CONFIG):
+                    shutil.copyfile(adapter / name, output / name)
+            weights = models.folder_fingerprint(output) if task == "align" else adapters.fingerprint(output)
+            numbers = {"num_examples": len(examples.kept), "num_tokens": sum(len(e.inputs) for e in examples.kept)}
+            about = {"sha256": sha256, **numbers, "left_out": dict(examples.left_out), **source}
+            write_manifest(output, Manifest(task, own, weights, asdict(base), about, asdict(settings)))
+    except Timeout as busy:
+        raise ValueError(f"another process is training into {output}") from busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,158 +171,82 @@ def steps(num_examples: int, settings: Settings) -> list[Step]:
     return planned
 
 
-def identity(base: Base, data_sha256: str, settings: Settings) -> str:
-    """Return a hash over everything that the trained weights depend on, except versions and hardware."""
-    inputs = {"base": base.fingerprint, "data": data_sha256, "settings": settings.identity()}
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-
-
 def tune(
-    base: Base,
-    examples: Sequence[Example],
-    loss: Loss,
-    settings: Settings,
-    work: Path,
-    training_identity: str,
-    say: Callable[[str], None] = print,
+    base: Base, examples: Sequence[Example], loss: Loss, settings: Settings, work: Path, own: str, say: Say = print
 ) -> Path:
-    """Train LoRA weights, and return their folder in `work`, in peft's format.
+    """Train LoRA weights, and return their folder in `work`, in peft's format. `own`: the training's identity.
 
     Resumes from a checkpoint in `work`, and does nothing if the weights are complete. Raises ValueError if the model
     does not have the projections, and OtherTraining.
     """
-    adapter, checkpoint = work / "adapter", work / "checkpoint.pt"
-    refuse_other(work, training_identity)
-    if (adapter / _IDENTITY).exists():
+    import torch
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+    adapter, checkpoint, log = work / "adapter", work / "checkpoint.pt", work / "log.jsonl"
+    _claim(work, own)
+    if adapter.exists() and not checkpoint.exists():
         return adapter
-    state = _read_checkpoint(checkpoint)
-    model = _with_lora(base, settings)
-    training = _Training(model, examples, loss, settings, _shortened(work / "log.jsonl", state["step"] if state else 0))
-    if state:
-        training.restore(state)
-        say(f"resuming after step {training.done} of {len(training.plan)}")
-    while training.done < len(training.plan):
-        line = training.step()
-        if training.done % settings.save_every == 0 or training.done == len(training.plan):
-            _write(checkpoint, {"identity": training_identity, **training.state()})
-            say(line)
+    model, plan, done = _with_lora(base, settings), steps(len(examples), settings), 0
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer: Any = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=0.0, foreach=False)
+    if checkpoint.exists():
+        state: dict[str, Any] = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        set_peft_model_state_dict(model, state["weights"])
+        optimizer.load_state_dict(state["optimizer"])
+        done = state["step"]
+        say(f"resuming after step {done} of {len(plan)}")
+    logged = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
+    log.write_text("".join(logged[:done]), encoding="utf-8")  # steps behind the checkpoint are made again
+    for number, step in enumerate(plan[done:], done + 1):
+        begun, chosen = time.monotonic(), [examples[i] for i in step.examples]
+        torch.manual_seed(_seed(settings.seed, "step", number - 1))
+        rate = settings.learning_rate * (1 - (number - 1) / len(plan))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        total = 0.0
+        for start in range(0, len(chosen), settings.batch):
+            part = _losses(model, loss, chosen[start : start + settings.batch]) / len(chosen)
+            part.backward()
+            total += float(part.detach())
+        norm = float(torch.nn.utils.clip_grad_norm_(trained, settings.gradient_norm))
+        optimizer.step()
+        optimizer.zero_grad()
+        record = {
+            "step": number, "epoch": step.epoch, "loss": total, "gradient_norm": norm, "learning_rate": rate,
+            "examples": len(chosen), "tokens": sum(len(e.inputs) for e in chosen), "seconds": time.monotonic() - begun,
+        }  # fmt: skip
+        with log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        if number % settings.save_every == 0 or number == len(plan):
+            weights = get_peft_model_state_dict(model)
+            torch.save(
+                {"step": number, "weights": weights, "optimizer": optimizer.state_dict()}, work / "checkpoint.new"
+            )
+            (work / "checkpoint.new").replace(checkpoint)
+            say(f"step {number} of {len(plan)}: loss {total:.4f}")
     model.save_pretrained(adapter)
     (adapter / "README.md").unlink(missing_ok=True)  # peft writes an empty template
-    (adapter / _IDENTITY).write_text(training_identity)
-    checkpoint.unlink(missing_ok=True)
+    checkpoint.unlink()
     return adapter
 
 
-class _Training:
-    """Trained weights and optimizer, and how many steps of the plan are done."""
-
-    def __init__(
-        self, model: PeftModel, examples: Sequence[Example], loss: Loss, settings: Settings, log: Path
-    ) -> None:
-        import torch
-
-        self.model, self.examples, self.loss, self.settings = model, examples, loss, settings
-        self.plan = steps(len(examples), settings)
-        self.done = 0
-        self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-        self._optimizer: Any = torch.optim.AdamW(
-            self._weights.values(), lr=settings.learning_rate, weight_decay=0.0, foreach=False
+def _claim(work: Path, own: str) -> None:
+    """Note the identity of a training in its folder. Raises OtherTraining if that has another one's."""
+    file = work / "identity"
+    if file.exists() and file.read_text() != own:
+        raise OtherTraining(
+            f"{work.parent} has a training with another model, other data or other settings: give another --output, "
+            "or remove it"
         )
-        self._log = log
-
-    def step(self) -> str:
-        """Make one optimizer step, and return a line about it."""
-        import torch
-
-        planned, begun = self.plan[self.done], time.monotonic()
-        torch.manual_seed(_seed(self.settings.seed, "step", self.done))
-        rate = self.settings.learning_rate * (1 - self.done / len(self.plan))
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        chosen = [self.examples[i] for i in planned.examples]
-        size, total = self.settings.batch, 0.0
-        for start in range(0, len(chosen), size):
-            part = self._losses(chosen[start : start + size]) / len(chosen)
-            part.backward()
-            total += float(part.detach())
-        norm = float(torch.nn.utils.clip_grad_norm_(list(self._weights.values()), self.settings.gradient_norm))
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        self.done += 1
-        record = {
-            "step": self.done, "epoch": planned.epoch, "loss": total, "gradient_norm": norm, "learning_rate": rate,
-            "examples": len(chosen), "tokens": sum(len(e.inputs) for e in chosen), "seconds": time.monotonic() - begun,
-        }  # fmt: skip
-        with self._log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-        return f"step {self.done} of {len(self.plan)}: loss {total:.4f}"
-
-    def _losses(self, chosen: Sequence[Example]) -> Tensor:
-        """Return the sum of the losses of one batch of examples."""
-        inputs = _padded(chosen, self.model.device)
-        predictions = max(example.predictions for example in chosen)
-        logits = self.model(**inputs, logits_to_keep=predictions, use_cache=False).logits
-        return sum(
-            self.loss(logits[i, -example.predictions :].float(), example.label_ids) for i, example in enumerate(chosen)
-        )
-
-    def state(self) -> State:
-        """Return the state for `restore`."""
-        weights = {name: weight.detach().cpu() for name, weight in self._weights.items()}
-        return {"step": self.done, "weights": weights, "optimizer": self._optimizer.state_dict()}
-
-    def restore(self, state: State) -> None:
-        """Continue from a state."""
-        import torch
-
-        with torch.no_grad():
-            for name, weight in self._weights.items():
-                weight.copy_(state["weights"][name])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self.done = state["step"]
+    work.mkdir(parents=True, exist_ok=True)
+    file.write_text(own)
 
 
-def _shortened(log: Path, done: int) -> Path:
-    """Return a log of JSON lines, one per step; on resuming, lines after the checkpoint's step are dropped."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
-    log.write_text("".join(lines[:done]), encoding="utf-8")
-    return log
-
-
-def load(base: Base, settings: Settings) -> PreTrainedModel:
-    """Load the frozen model directly onto this machine's device; with several GPUs, its layers are spread over them."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    on_gpu = accelerator() == "gpu"
-    dtype = settings.dtype if settings.dtype != "auto" else "bfloat16" if on_gpu else "float32"
-    device_map: Any = "auto" if on_gpu and torch.cuda.device_count() > 1 else {"": "cuda:0" if on_gpu else "cpu"}
-    return AutoModelForCausalLM.from_pretrained(
-        base.path, revision=base.revision, dtype=getattr(torch, dtype), device_map=device_map, trust_remote_code=False
-    )
-
-
-def _with_lora(base: Base, settings: Settings) -> PeftModel:
-    import torch
-    from peft import LoraConfig, get_peft_model
-
-    model = load(base, settings)
-    names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-    if missing := set(MODULES) - names:
-        raise ValueError(f"{base.path} has no modules named {', '.join(sorted(missing))}, which LoRA is added to")
-    torch.manual_seed(_seed(settings.seed, "weights", 0))
-    config = LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,
-        lora_dropout=settings.dropout,
-        target_modules=list(MODULES),
-        bias="none",
-        task_type="CAUSAL_LM",
-    )
-    if settings.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return get_peft_model(model, config).train()
+def _losses(model: PeftModel, loss: Loss, chosen: Sequence[Example]) -> Tensor:
+    """Return the sum of the losses of one batch of examples."""
+    predictions = max(example.predictions for example in chosen)
+    logits = model(**_padded(chosen, model.device), logits_to_keep=predictions, use_cache=False).logits
+    return sum(loss(logits[i, -one.predictions :].float(), one.label_ids) for i, one in enumerate(chosen))
 
 
 def _padded(examples: Sequence[Example], device: torch.device) -> dict[str, Tensor]:
@@ -239,36 +267,36 @@ def _seed(seed: int, what: str, number: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{what}/{number}".encode()).digest()[:4], "big")
 
 
-def refuse_other(work: Path, training_identity: str) -> None:
-    """Raise OtherTraining if `work` has weights or a checkpoint of another identity."""
-    checkpoint = _read_checkpoint(work / "checkpoint.pt")
-    finished = work / "adapter" / _IDENTITY
-    identities = {finished.read_text()} if finished.exists() else set()
-    if (identities | ({checkpoint["identity"]} if checkpoint else set())) - {training_identity}:
-        raise OtherTraining(
-            f"{work.parent} has a training with another model, other data or other settings: give another --output, "
-            "or remove it"
-        )
-
-
-def _read_checkpoint(checkpoint: Path) -> State | None:
+def load(base: Base, settings: Settings) -> PreTrainedModel:
+    """Load the frozen model directly onto this machine's device; with several GPUs, its layers are spread over them."""
     import torch
+    from transformers import AutoModelForCausalLM
 
-    if not checkpoint.exists():
-        return None
-    state: State = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    return state
+    on_gpu = environment.accelerator() == "gpu"
+    dtype = settings.dtype if settings.dtype != "auto" else "bfloat16" if on_gpu else "float32"
+    device_map: Any = "auto" if on_gpu and torch.cuda.device_count() > 1 else {"": "cuda:0" if on_gpu else "cpu"}
+    return AutoModelForCausalLM.from_pretrained(
+        base.path, revision=base.revision, dtype=getattr(torch, dtype), device_map=device_map, trust_remote_code=False
+    )
 
 
-def _write(path: Path, state: State) -> None:
+def _with_lora(base: Base, settings: Settings) -> PeftModel:
     import torch
+    from peft import LoraConfig, get_peft_model
 
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as out:
-        torch.save(state, out)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(path)
+    model = load(base, settings)
+    torch.manual_seed(_seed(settings.seed, "weights", 0))
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=list(MODULES),
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return get_peft_model(model, config).train()
 
 
 TOKENIZER_FILES = (
@@ -283,29 +311,22 @@ def merge(base: Base, adapter: Path, output: Path) -> None:
 
     Weights are added in float32 and stored in the base's own dtype.
     """
-    with tempfile.TemporaryDirectory(prefix=".merging-", dir=output) as work:
-        _save(base, adapter, Path(work))
-        source = Path(base.path)
-        if not source.is_dir():
-            from huggingface_hub import snapshot_download
+    import torch
+    from huggingface_hub import snapshot_download
+    from peft import PeftModel
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-            source = Path(snapshot_download(base.path, revision=base.revision, allow_patterns=list(TOKENIZER_FILES)))
+    asked: Any = {"revision": base.revision, "trust_remote_code": False}
+    stored = AutoConfig.from_pretrained(base.path, **asked).dtype or torch.float32
+    model: Any = AutoModelForCausalLM.from_pretrained(base.path, dtype=torch.float32, **asked)
+    merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
+    source = Path(base.path)
+    if not source.is_dir():
+        source = Path(snapshot_download(base.path, revision=base.revision, allow_patterns=list(TOKENIZER_FILES)))
+    with tempfile.TemporaryDirectory(prefix=".merging-", dir=output) as work:
+        merged.to(stored).save_pretrained(work)
         for name in TOKENIZER_FILES:
             if (source / name).is_file():
                 shutil.copyfile(source / name, Path(work) / name)
         for path in sorted(Path(work).iterdir(), key=lambda path: path.name == "config.json"):
             path.replace(output / path.name)
-
-
-def _save(base: Base, adapter: Path, folder: Path) -> None:
-    import torch
-    from peft import PeftModel
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = AutoConfig.from_pretrained(base.path, revision=base.revision, trust_remote_code=False)
-    stored = config.dtype or torch.float32
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        base.path, revision=base.revision, dtype=torch.float32, trust_remote_code=False
-    )
-    merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
-    merged.to(stored).save_pretrained(folder)

@@ -27,7 +27,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.own_files import counting_records
 from jobs.run.spec import RunSpec, check_model
 from jobs.run.state import finished_records
-from jobs.work.reopened import reopen, without_speculation
+from jobs.work.engine_settings import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
 
 _OF_TARGET = ("target", "engine")

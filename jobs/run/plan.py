@@ -27,7 +27,7 @@ from harness.problems.problem import Problem, dataset_hash
 from harness.settings.declaration import ROLES
 from harness.settings.launch_settings import Cluster, Launch
 from harness.settings.roles import role_flag
-from harness.training import manifest
+from harness.training.tuning import data_hash, find_manifest
 from harness.weights import adapter, models
 from jobs.run import model_settings, reward_model, served
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec, current_prompt_hash
@@ -198,7 +198,7 @@ def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -
     """Return what a run keeps of a model; `resolve` finds it by name, as `models.resolve` does unless given."""
     reference = (resolve or models.resolve)(name)
     path = reference.path_or_hub_id
-    trained_on = manifest.data_hash(Path(path), reference.identity) if reference.fingerprint else None
+    trained_on = data_hash(Path(path), reference.identity) if reference.fingerprint else None
     return ModelSpec(
         model=reference.name,
         path=path,
@@ -235,12 +235,12 @@ def _selection(launch: Launch, engine: EngineSpec, *, is_here: bool) -> AdapterS
     weights = adapter.read(launch.target.adapter)
     folder = Path(weights.path)
     fingerprint = adapter.fingerprint(folder)
-    return AdapterSpec(folder.name, weights.path, fingerprint, weights.rank, manifest.data_hash(folder, fingerprint))
+    return AdapterSpec(folder.name, weights.path, fingerprint, weights.rank, data_hash(folder, fingerprint))
 
 
 def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
     """Raises ValueError where an adapter says that it was trained for another model."""
-    made = manifest.find(Path(selection.path))
+    made = find_manifest(Path(selection.path))
     if made is not None and made.weights == selection.fingerprint and made.base["fingerprint"] != target.fingerprint:
         raise ValueError(
             f"--target.adapter {selection.name} was trained for {made.base['path']}, not for {target.path}"

@@ -30,7 +30,7 @@ from jobs.run.trace_files import StepRow
 from jobs.timing import folder
 from jobs.timing.draw import Drawn, Ended, draw
 from jobs.timing.folder import timing_id
-from jobs.work.seeds import seed_of
+from jobs.work.shard_run import seed_of
 
 _MOST_REPEATS = 3
 """Repeats of one sample whose engine is started again, or is sent a request again, under each of them."""

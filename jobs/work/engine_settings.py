@@ -11,7 +11,7 @@ from typing import cast
 from harness import environment
 from harness.engine import Role
 from harness.engines import libraries
-from harness.engines.pool import EngineNeed
+from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine
 from harness.engines.served.address import ServedModel
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
@@ -150,3 +150,23 @@ def _adapter(spec: RunSpec) -> adapter.Adapter | None:
     if adapter.fingerprint(Path(selection.path)) != spec.selection.fingerprint:
         raise ValueError(f"the selection adapter in {selection.path} has changed since this run was planned")
     return selection
+
+
+async def reopen(
+    pool: EnginePool, run: RunFolder, method: Method, spec: RunSpec | None = None, kv_bytes: int | None = None
+) -> dict[Role, LeasedEngine]:
+    """Open engines from a pool for the roles of a method, with the models, sizes and settings that a run names.
+
+    The method need not be the run's own: engines are sized for it (context, requests in flight, candidates). `spec`
+    replaces the run's specification. `kv_bytes`: the size of the KV caches on a CPU; give one number for all runs that
+    shall share engines. They close with the pool. Raises ValueError where this machine cannot start them, and
+    EngineDied where one does not start.
+    """
+    needs = engine_needs(run, spec or run.spec(), method, run.problems(), kv_bytes)
+    return dict(await pool.lease(needs, run.logs_dir / "reopened"))
+
+
+def without_speculation(spec: RunSpec) -> RunSpec:
+    """Return a specification whose target neither speculates on tokens nor has an adapter: it only reads text."""
+    engine = replace(spec.engine, spec_decode=None, spec_tokens=None, spec_sampling=None)
+    return spec.without_adapter(engine=engine, speculator=None)

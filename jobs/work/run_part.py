@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,17 +21,16 @@ from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run import codes, submissions
 from jobs.run import state as run_state
+from jobs.run.endings import by_shard, started_in_journal
 from jobs.run.folder import RunFolder
-from jobs.run.journal import JournalWriter
+from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt, RunSpec, Unit, check_prompts
 from jobs.run.state import RunState
 from jobs.timing import folder as timings
 from jobs.timing import phase
 from jobs.work.attempt import new_attempt
 from jobs.work.engine_settings import engine_needs
-from jobs.work.free_shards import FreeShards
-from jobs.work.neighbors import Neighbors
-from jobs.work.shard_run import ShardRun
+from jobs.work.shard_run import ShardRun, TakenShard
 from jobs.work.target_logprobs import score_finished
 
 _LOCK_SECONDS = 3.0
@@ -38,6 +38,11 @@ _LOCK_SECONDS = 3.0
 
 _LEFT_POLL_SECONDS = 5.0
 """Time between two looks whether the run has left the job that it shares."""
+
+
+_MAX_DEATHS = 1
+"""Number of workers of a task that may die over a shard until the others leave it alone."""
+_TWICE = "two workers ended before it was finished"
 
 
 class ShardBusyError(RuntimeError):
@@ -53,19 +58,19 @@ class RunPart:
         self.num_ended = self.num_steps = self.num_timed = 0
         self.is_cut_short = False
         """True if samples were not started because the time left was too short."""
+        self.is_held_by_others = False
+        """Whether another worker was seen at work on the shards that are in common, or times the run's samples."""
         self.free: FreeShards | None = None
         """The shards, where other workers take them too; None where all are this worker's."""
-        self._neighbors: Neighbors | None = None
         self.kv_bytes: int | None = None
         """Size of the KV caches on a CPU, for `needs`; None: by the memory that is free when they are resolved."""
 
-    def take_freely(self, first: int, neighbors: Neighbors | None = None) -> None:
-        """Have the shards in common with other workers of this task: `work` takes one after the other as they are free.
+    def take_freely(self, first: int) -> None:
+        """Have the shards in common with other workers: `work` takes one after the other as they are free.
 
-        The search begins at place `first`. `neighbors` are the other workers, where their task has started them.
+        The search begins at place `first`.
         """
-        self.free = FreeShards(self.run, self.shards, first, neighbors)
-        self._neighbors = neighbors
+        self.free = FreeShards(self.run, self.shards, first)
 
     @cached_property
     def spec(self) -> RunSpec:
@@ -138,7 +143,8 @@ class RunPart:
                 _check_shards(self.run, self.shards)
                 if (taken := self.free.take(locks)) is not None:
                     await self._work(pool, ends_at, taken.number, taken.todo, taken.state, locks)
-                elif self._neighbors is None or not self._neighbors.are_at_work():
+                self.is_held_by_others = self.free.is_held_by_others
+                if taken is None and not self.is_held_by_others:
                     await self._time(pool, ends_at)
                 return
             for shard in self.shards:
@@ -195,11 +201,10 @@ class RunPart:
             try:
                 locks.enter_context(timings.of(self.run).lock(_LOCK_SECONDS))
             except Timeout:
+                self.is_held_by_others = self.free is not None
                 return
             if not phase.is_due(self.run):
                 return
-            if self._neighbors is not None:
-                self._neighbors.begin()
             units = phase.samples_left(self.run, self.problems, self.spec.seed)
             if units:
                 await self._time_each(pool, ends_at, units)
@@ -228,6 +233,91 @@ class RunPart:
     def _used(self, engines: Mapping[Role, Engine]) -> Mapping[Role, Engine]:
         """Return the engines as samples use them."""
         return taking_turns(engines) if self.spec.engine.take_turns else engines
+
+
+class FreeShards:
+    """Shards of a run that this worker takes one after the other, while others take theirs."""
+
+    def __init__(self, run: RunFolder, shards: Sequence[int], first: int = 0) -> None:
+        """Nothing is read yet. The search begins with the largest shard, and of equal ones at place `first`."""
+        self._first, first = first, first % max(1, len(shards))
+        self._run, self._shards = run, [*shards[first:], *shards[:first]]
+        self.is_held_by_others = False
+        """Whether the last search met a shard that another worker has."""
+        self._done: set[int] = set()
+        """Shards that are finished, that this worker has, or that are given up."""
+        self._begun_with: RunState | None = None
+        """What had been done of all these shards when this worker began."""
+        self._sizes: dict[Path, int] = {}
+        """Sizes of the files that this was read from: what others do since is in new ones, or makes one grow."""
+
+    def take(self, locks: contextlib.ExitStack) -> TakenShard | None:
+        """Lock the next shard that is free and unfinished, until `locks` closes; None where there is none now."""
+        begun_with = self._read_all()
+        self.is_held_by_others = False
+        for number in [shard for shard in self._shards if shard not in self._done]:
+            with contextlib.ExitStack() as lock:
+                try:
+                    lock.enter_context(self._run.shard_lock(number))
+                except Timeout:
+                    self.is_held_by_others = True
+                    continue
+                taken = self._unfinished(number, begun_with)
+                self._done.add(number)
+                if taken is not None:
+                    locks.push(lock.pop_all())
+                    locks.callback(self._done.discard, number)
+                    self._say(f"takes shard {number} of {self._run.path.name}")
+                    return taken
+        return None
+
+    def _read_all(self) -> RunState:
+        if self._begun_with is None:
+            for path in [*self._run.journals(), *self._run.trace_files()]:
+                with contextlib.suppress(FileNotFoundError):  # compacted since the listing
+                    self._sizes[path] = path.stat().st_size
+            self._begun_with = run_state.read_state(self._run, self._shards)
+            ended = by_shard(self._run, self._begun_with.endings)
+            # The largest first: one that is begun last would keep all others waiting.
+            self._shards.sort(key=lambda shard: ended.finished[shard] - ended.planned[shard])
+        return self._begun_with
+
+    def _unfinished(self, number: int, begun_with: RunState) -> TakenShard | None:
+        """Return a shard that is locked; None where it is finished, or left alone."""
+        units = self._run.shard(number)
+        samples = {unit.sample_id for unit in units}
+        since = run_state.read_state(self._run, self._shards, partial(self._is_news_of, samples))
+        todo = [unit for unit in units if unit.sample_id not in begun_with.finished | since.finished]
+        was_begun = not samples.isdisjoint(since.finished | since.unfinished.keys())
+        if todo and was_begun and self._deaths(samples) > _MAX_DEATHS:
+            self._say(f"leaves shard {number} of {self._run.path.name} alone: {_TWICE}")
+            return None
+        begun = begun_with.unfinished | since.unfinished
+        state = RunState(unfinished={unit.sample_id: begun[unit.sample_id] for unit in todo if unit.sample_id in begun})
+        return TakenShard(number, todo, state) if todo else None
+
+    def _deaths(self, samples: set[str]) -> int:
+        """Return how many attempts since this worker began have left samples of a locked shard unfinished."""
+        deaths = 0
+        for path in submissions.files_of_shards(self._run, self._shards, self._run.journals()):
+            with contextlib.suppress(FileNotFoundError):
+                deaths += self._is_news_of(samples, path) and not samples.isdisjoint(read_journal(path).unfinished)
+        return deaths
+
+    def _is_news_of(self, samples: set[str], path: Path) -> bool:
+        """Return True if a file may hold what was done of these samples since this worker began.
+
+        Of the journals that others are writing, which are long, none holds any: its worker would have the lock.
+        """
+        try:
+            if path.stat().st_size == self._sizes.get(path):
+                return False
+            return path.suffix != ".jsonl" or not samples.isdisjoint(started_in_journal(path.read_bytes()))
+        except FileNotFoundError:
+            return False
+
+    def _say(self, what: str) -> None:
+        print(f"worker {self._first} {what}", file=sys.stderr, flush=True)
 
 
 def _check_shards(run: RunFolder, shards: Iterable[int]) -> None:

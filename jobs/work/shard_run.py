@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from harness.chain import Limits
 from harness.engine import Engine, Role
@@ -19,8 +21,6 @@ from jobs.run.journal import JournalWriter
 from jobs.run.spec import RunSpec, Unit
 from jobs.run.state import RunState
 from jobs.work import cache_room
-from jobs.work.free_shards import TakenShard
-from jobs.work.seeds import seed_of
 
 _DURATIONS = 256
 """Number of the latest samples that the likely duration of the next one is estimated from."""
@@ -28,6 +28,17 @@ _DURATIONS = 256
 
 _MANY = 1 << 20
 """Stands for the number of samples of shards that this worker or another one may take."""
+
+
+@dataclass(frozen=True)
+class TakenShard:
+    """A shard whose lock this worker holds."""
+
+    number: int
+    todo: list[Unit]
+    """Its unfinished samples."""
+    state: RunState
+    """How far these got."""
 
 
 class ShardRun:
@@ -141,3 +152,17 @@ class ShardRun:
 
     def _restarts(self) -> int:
         return sum(engine.restarts for engine in self.engines.values())
+
+
+def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str], str] = str) -> int:
+    """Return a sample's seed; the run's seed and the sample's index are part of its id.
+
+    `renamed` returns the id of another sample of the same kind, with other random numbers, for an id.
+    """
+    if spec.selection is None and spec.reward is None:
+        return _number(renamed(unit.sample_id))
+    return _number(renamed(spec.drawn_alike().sample_ids(problem)[unit.sample_index]))
+
+
+def _number(sample_id: str) -> int:
+    return int(hashlib.sha256(sample_id.encode()).hexdigest()[:8], 16) >> 1

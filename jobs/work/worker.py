@@ -1,31 +1,45 @@
-"""A worker: shards of one run, or of several, on one node. Plain asyncio over many samples; the engines batch them.
+"""The workers of a node: shards of one run, or of several. Plain asyncio over many samples; the engines batch them.
 
 A worker gets the paths of run folders and shard numbers, and reads everything else there. It works on one run after the
 other, and engines that the next run would start with the same settings stay open. Killed at any moment, it loses only
 the steps in flight; started again, it resumes from the journals.
+
+Several workers are on a node where Slurm starts several tasks of a job there (`ntasks-per-node`), where a task starts
+several (`--workers-per-task`), and on this machine where a run has several shards. Each has cards and cores of its own.
+Those of a job have its shards in common: each takes the next free one when it has room for it. One that has nothing
+left waits, with its engines loaded, as long as others hold shards, and takes what those leave that die.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
+from harness import gpus
+from harness.cli.exit_codes import OUT_OF_TIME, OUT_OF_TIME_AT_ONCE
 from harness.engines.pool import EnginePool, in_engine_order
-from jobs.run.folder import RunFolder, wait_for_plan
+from harness.engines.settings import cpu_kv_bytes
+from harness.plural import counted
+from jobs.run import submissions
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunDamaged, RunFolder, wait_for_plan
 from jobs.slurm import client
-from jobs.submission import snapshot
-from jobs.work import node_share
-from jobs.work.neighbors import Neighbors
+from jobs.submission import code_archive
+from jobs.timing import folder as timings
 from jobs.work.run_part import RunPart, ShardBusyError, resolve_together
 
 __all__ = ["LAUNCHER_PID", "OutOfTimeError", "RunsFailed", "ShardBusyError", "run_parts", "run_shard"]
@@ -40,6 +54,19 @@ _LOOK_SECONDS = 1.0
 _MAX_RESTARTS = 100
 _REQUEUE_SECONDS = 120.0
 """How long to wait for Slurm to end this process after a requeue."""
+_SAVING_SECONDS = 30.0
+"""How long to wait for other tasks of the job, which save their steps, before it is requeued."""
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+_SYSTEM = Path("/sys/devices/system/cpu")
+_CARDS = "CUDA_VISIBLE_DEVICES"
+_HIDDEN = {"", "-1", "NoDevFiles"}
+_T = TypeVar("_T")
+Parts = Sequence[tuple[str, list[int]]]
+"""Run folders with numbers of shards."""
+
+
+class WorkersFailed(RuntimeError):
+    """Shards of a task were left unfinished; the message is one line. What was done of them is kept."""
 
 
 class OutOfTimeError(RuntimeError):
@@ -58,47 +85,48 @@ def run_shard(folder: str, shard: int) -> int:
     return run_parts([(folder, [shard])])
 
 
-def run_parts(parts: Sequence[tuple[str, list[int]]], job_name: str | None = None) -> int:
+def run_parts(parts: Parts, job_name: str | None = None) -> int:
     """Run the unfinished samples of shards of several runs, given by run folder; returns how many samples ended.
 
     The runs are worked on one after the other, those that can share engines together. An error stops only the run that
     it comes from; RunsFailed is raised after the last. A single run raises its error itself. `job_name` names the job
     in Slurm that the runs share: one that leaves it is passed over. Where Slurm starts several tasks for one job
-    (`ntasks-per-node`), those on one node take the shards as they are free, and tasks on several divide them.
+    (`ntasks-per-node`), they take the shards as they are free.
     """
-    snapshot.require()
     end_with_launcher()
-    node_share.take_as_slurm_task()
-    wait_for_plans(folder for folder, _ in parts)
-    worker = Worker(_parts_of_slurm_task(parts, job_name))
+    take_as_slurm_task()
+    _wait_for_plans(parts)
+    number, count = rank()
+    own = [RunPart(*part, job_name) for part in parts]
+    for part in own if count > 1 else []:
+        part.take_freely(number)
+    worker = Worker(own)
     asyncio.run(worker.work_on_all())
     worker.requeue_if_out_of_time()
     worker.raise_failures()
     return worker.num_ended
 
 
-def wait_for_plans(folders: Iterable[str]) -> None:
+def run_share(parts: Parts, number: int, count: int) -> int:
+    """Run shards of runs as one of `count` workers on this machine, in this process; returns how many samples ended."""
+    if count > 1:
+        os.environ.update(device_variables(number, count))
+        take_cores(number, count)
+    return run_parts(parts)
+
+
+def _wait_for_plans(parts: Parts) -> None:
     """Wait in a job until it sees the plans, which another machine may have written a moment ago."""
-    for folder in folders if client.this_job() else ():
+    for folder, _ in parts if client.this_job() else ():
         wait_for_plan(RunFolder(Path(folder)))
-
-
-def _parts_of_slurm_task(parts: Sequence[tuple[str, list[int]]], job_name: str | None) -> list[RunPart]:
-    number, count = node_share.rank()
-    is_free = count > 1 and node_share.have_one_node()
-    own = [RunPart(*part, job_name) for part in (parts if is_free else node_share.of_this_task(parts))]
-    for part in own if is_free else []:
-        part.take_freely(number)
-    return own
 
 
 class Worker:
     """One start of a worker: its parts of runs, and the engines that stay open between them."""
 
-    def __init__(self, parts: Sequence[RunPart], neighbors: Neighbors | None = None) -> None:
-        """`neighbors` are the other workers of the task, with which the shards are in common."""
+    def __init__(self, parts: Sequence[RunPart]) -> None:
+        """Nothing is read or started yet."""
         self.parts = parts
-        self._neighbors = neighbors
         self.pool = EnginePool()
         self.out_of_time = False
         self.failures: list[tuple[RunPart, Exception]] = []
@@ -120,6 +148,12 @@ class Worker:
         """Number of steps that were accepted and samples that ended or were timed: none means no progress."""
         return self.num_steps + self.num_ended + sum(part.num_timed for part in self.parts)
 
+    @property
+    def must_wait(self) -> bool:
+        """Whether others are at work on what this worker would take if they died."""
+        failed = [part for part, _ in self.failures]
+        return any(part.is_held_by_others for part in self.parts if part not in failed)
+
     def in_order(self) -> list[RunPart]:
         """Return the parts in the order of work. What each needs is resolved now, before any engine is open."""
         if self._order is None:
@@ -138,8 +172,9 @@ class Worker:
             async with self.pool:
                 ends_at = _ends_at()
                 await self._work_on_each(ends_at)
-                if self._neighbors is not None:
-                    await self._stand_by(self._neighbors, ends_at)
+                while self.must_wait and not self.out_of_time:
+                    await asyncio.sleep(_LOOK_SECONDS)
+                    await self._work_on_each(ends_at)
 
     async def _work_on_each(self, ends_at: float | None) -> None:
         failed = [part for part, _ in self.failures]
@@ -154,16 +189,6 @@ class Worker:
                 if len(self.parts) == 1:
                     raise
                 self._note_failure(part, error)
-
-    async def _stand_by(self, neighbors: Neighbors, ends_at: float | None) -> None:
-        """Wait while other workers of the task are at work, and take what those leave that die."""
-        are_at_work = True
-        while are_at_work and not self.out_of_time:
-            neighbors.rest()
-            are_at_work = neighbors.are_at_work()  # before the look: the last one may just have died
-            await self._work_on_each(ends_at)
-            if are_at_work:
-                await asyncio.sleep(_LOOK_SECONDS)
 
     async def work_on(self, part: RunPart) -> None:
         """Run what is unfinished of one part and keep its engines open; raises the error that stopped it."""
@@ -181,7 +206,7 @@ class Worker:
     def requeue_if_out_of_time(self) -> None:
         """Requeue this job where the time limit came first; raises OutOfTimeError where that cannot be done."""
         if self.out_of_time:
-            requeue(has_progressed=bool(self.num_progress))
+            _requeue([(str(part.run.path), part.shards) for part in self.parts], has_progressed=bool(self.num_progress))
 
     async def _work_on(self, part: RunPart, ends_at: float | None) -> None:
         try:
@@ -231,6 +256,39 @@ class Worker:
             task.cancel()
 
 
+class InProcessWorker:
+    """A worker in the process that launches several runs: it works on one when asked, and its engines stay open.
+
+    Use it as a context manager, which closes the engines.
+    """
+
+    def __init__(self, parts: Sequence[RunPart]) -> None:
+        """`parts` are all that will be run."""
+        self._worker = Worker(parts)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> InProcessWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._runner.run(self._worker.pool.close())
+        finally:
+            self._runner.close()
+
+    def in_order(self) -> list[RunPart]:
+        """Return the parts in the order in which few engines are started."""
+        return self._worker.in_order()
+
+    def run(self, part: RunPart) -> int:
+        """Run what is unfinished of a part; returns how many samples ended. Raises the error that stopped it."""
+        if self._worker.out_of_time:
+            raise OutOfTimeError("the time limit was reached")
+        self._runner.run(self._worker.work_on(part))
+        self._worker.requeue_if_out_of_time()
+        return part.num_ended
+
+
 def _reason(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -254,7 +312,7 @@ def _ends_at() -> float | None:
     return None if end is None else end - min(_SHUTDOWN_SECONDS, 0.1 * max(0.0, end - now))
 
 
-def requeue(*, has_progressed: bool) -> None:
+def _requeue(parts: Parts, *, has_progressed: bool) -> None:
     """Requeue this job, as often as it makes progress; raises OutOfTimeError where that cannot be done."""
     job = client.this_job()
     if not has_progressed:
@@ -263,9 +321,16 @@ def requeue(*, has_progressed: bool) -> None:
         raise OutOfTimeError(
             f"the time limit was reached, and this is not a Slurm job or was restarted {_MAX_RESTARTS} times"
         )
+    begun_at = time.monotonic()
+    while time.monotonic() - begun_at < _SAVING_SECONDS and _are_held(parts):
+        time.sleep(_LOOK_SECONDS)  # the requeue ends all tasks of the job
     client.requeue(job)
     time.sleep(_REQUEUE_SECONDS)  # Slurm ends this process
     raise OutOfTimeError(f"job {job} was requeued, but Slurm did not end this process")
+
+
+def _are_held(parts: Parts) -> bool:
+    return any(RunFolder(Path(folder)).are_held(shards) for folder, shards in parts)
 
 
 def end_with_launcher() -> None:
@@ -280,3 +345,196 @@ def end_with_launcher() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, name="launcher-watch", daemon=True).start()
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of several workers has that a task starts."""
+
+    number: int
+    """The worker's number within its task, from 0."""
+    count: int
+    """Number of workers that the task's cards and cores are divided among."""
+    parts: list[tuple[str, list[int]]]
+    """Run folders with the shards that all workers have in common."""
+    job_name: str | None = None
+    """Name of the job in Slurm that several runs share."""
+
+
+def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) -> None:
+    """Run shards of runs in several workers, which take them as they are free.
+
+    `job_name` names the job in Slurm that several runs share. Raises WorkersFailed, and OutOfTimeError where the time
+    limit came first and the job could not be requeued.
+    """
+    take_as_slurm_task()
+    _wait_for_plans(parts)
+    # With fewer shards than workers the rest of the node stays idle; each worker keeps its part of it.
+    started = range(min(workers, max(len(shards) for _, shards in parts)))
+    shares = [Share(number, workers, list(parts), job_name) for number in started]
+    variables = [device_variables(number, workers) for number in started]  # fails before any starts
+    codes = _run_all(shares, variables)
+    failures = [
+        f"worker {number}: exit code {code}"
+        for number, code in enumerate(codes)
+        if code not in (0, OUT_OF_TIME, OUT_OF_TIME_AT_ONCE)
+    ]
+    for failure in failures:
+        print(failure, file=sys.stderr, flush=True)
+    left = _left(parts, job_name)
+    if left and (stopped := [code for code in codes if code in (OUT_OF_TIME, OUT_OF_TIME_AT_ONCE)]):
+        _requeue(parts, has_progressed=OUT_OF_TIME in stopped or 0 in codes)
+    if left:
+        why = f": {'; '.join(failures)}" if failures else ", and other processes may hold what is left"
+        raise WorkersFailed(f"{len(failures)} of {counted(len(shares), 'worker')} failed{why}; unfinished: {left}")
+    if failures:
+        print("the other workers have finished what these had taken", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Be one of the workers: the only argument is its share as JSON."""
+    share = Share(**json.loads(sys.argv[1]))
+    take_cores(share.number, share.count)
+    code_archive.require()
+    end_with_launcher()
+    first = rank()[0] * share.count + share.number
+    parts = [RunPart(folder, shards, share.job_name) for folder, shards in share.parts]
+    for part in parts:
+        part.kv_bytes = cpu_kv_bytes() // share.count
+        part.take_freely(first)
+    one = Worker(parts)
+    asyncio.run(one.work_on_all())
+    if one.out_of_time:
+        sys.exit(OUT_OF_TIME if one.num_progress else OUT_OF_TIME_AT_ONCE)
+    one.raise_failures()
+
+
+def _run_all(shares: Sequence[Share], variables: Sequence[dict[str, str]]) -> list[int]:
+    """Start the workers, each with its cards, and wait for all of them; returns their exit codes."""
+    with _passing_signals_on() as processes:
+        for share, cards in zip(shares, variables, strict=True):
+            processes.append(_start(share, cards))
+        # A worker that Slurm's signal meets before it can handle it has done nothing yet.
+        return [OUT_OF_TIME_AT_ONCE if (code := p.wait()) == -signal.SIGUSR2 else code for p in processes]
+
+
+def _start(share: Share, cards: dict[str, str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "jobs.work.worker", json.dumps(asdict(share))]
+    environment = {**os.environ, **cards, LAUNCHER_PID: str(os.getpid())}
+    seen = next(iter(cards.values()), "none")
+    print(f"worker {share.number} of {share.count}: GPUs {seen}", file=sys.stderr, flush=True)
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+
+
+def _left(parts: Parts, job_name: str | None) -> str:
+    """Return in words which shards are unfinished in runs that have not left the job; empty where none is."""
+    left = []
+    for folder, shards in parts:
+        run = RunFolder(Path(folder))
+        try:
+            unfinished = [] if job_name in submissions.left(run) else _unfinished(run, shards)
+        except (RunDamaged, OSError):  # its workers have said why
+            unfinished = shards
+        if unfinished:
+            left.append(_named(unfinished) + (f" of {run.path.name}" if len(parts) > 1 else ""))
+    return ", ".join(left)
+
+
+def _unfinished(run: RunFolder, shards: Sequence[int]) -> list[int]:
+    ended = by_shard(run, read_endings(run))
+    left = [shard for shard in shards if ended.finished[shard] < ended.planned[shard]]
+    if not left and not ended.num_unfinished and ended.num_untimed and not timings.is_at_work(run):
+        return list(shards[:1])
+    return left
+
+
+def _named(shards: Sequence[int]) -> str:
+    return f"{counted(len(shards), 'shard').partition(' ')[2]} {', '.join(map(str, shards))}"
+
+
+@contextlib.contextmanager
+def _passing_signals_on() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Pass signals on to the processes that are put into the list, and end those that are left."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _: object) -> None:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def share(items: Sequence[_T], number: int, count: int) -> list[_T]:
+    """Return the items of worker `number` (from 0) of `count`, in adjacent groups of equal size; the rest is no one's.
+
+    With fewer items than workers there is no group for each.
+    """
+    size = len(items) // count
+    return list(items[number * size : (number + 1) * size])
+
+
+def device_variables(number: int, count: int) -> dict[str, str]:
+    """Return the variable that makes only one worker's cards visible; none where this process sees no card.
+
+    Raises ValueError where there are fewer cards than workers.
+    """
+    cards = os.environ[_CARDS].split(",") if _CARDS in os.environ else gpus.visible_names()
+    if not cards or cards[0] in _HIDDEN:
+        return {}
+    if len(cards) < count:
+        raise ValueError(f"{counted(len(cards), 'GPU')} cannot be divided among {count} workers on one node")
+    return {_CARDS: ",".join(share(cards, number, count))}
+
+
+def take_cores(number: int, count: int) -> None:
+    """Bind this process, and those that it will start, to one worker's cores; where there are enough cores."""
+    cores = share(in_order_of_place(os.sched_getaffinity(0)), number, count)
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+
+def in_order_of_place(cores: Iterable[int], system: Path = _SYSTEM) -> list[int]:
+    """Return cores by processor, with the threads of a core side by side, as far as the system tells.
+
+    Linux numbers the second threads of all cores after the first ones. By numbers, a later worker would get second
+    threads of an earlier one's cores, often on the other processor than its cards.
+    """
+    return sorted(cores, key=lambda core: (*_place(system / f"cpu{core}" / "topology"), core))
+
+
+def _place(topology: Path) -> tuple[int, int]:
+    try:
+        package, core = ((topology / name).read_text() for name in ("physical_package_id", "core_id"))
+        return int(package), int(core)
+    except (OSError, ValueError):
+        return 0, 0
+
+
+def take_as_slurm_task(environment: Mapping[str, str] = os.environ) -> None:
+    """Take the share of one of several Slurm tasks on this node, unless Slurm itself has given each its cards."""
+    own = {"SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"} & environment.keys()
+    here = environment.get("SLURM_STEP_TASKS_PER_NODE", "1").partition(",")[0].partition("(")[0]  # `4`, `2(x3)`
+    count = int(here) if here.isdigit() else 1
+    if count > 1 and not own and "SLURM_LOCALID" in environment:
+        os.environ.update(device_variables(int(environment["SLURM_LOCALID"]), count))
+
+
+def rank(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """Return this process's number among the tasks of its Slurm job step, and their number; 0 and 1 elsewhere."""
+    number, count = environment.get("SLURM_PROCID", ""), environment.get("SLURM_STEP_NUM_TASKS", "")
+    if not (number.isdigit() and count.isdigit()):
+        return 0, 1
+    return int(number), int(count)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from harness.settings.launch_settings import Launch
 from harness.train import main
-from harness.training import manifest
+from harness.training.tuning import data_hash, find_manifest
 from harness.weights import adapter, models
 from jobs.run.folder import RunFolder
 from jobs.run.plan import _model, plan
@@ -48,7 +48,7 @@ def test_align_writes_a_draft_that_runs_name_with_its_data(
     result = train(*command)
     assert result.exit_code == 0, result.output
     assert "align: 5 examples, left out: {'cut off': 1}" in result.output
-    made = manifest.find(output)
+    made = find_manifest(output)
     assert made is not None
     assert made.data["run_id"] == chains.path.name
     assert made.data["run_spec"]["dataset"] == "gsm8k-train"
@@ -71,7 +71,7 @@ def test_select_writes_an_adapter_that_runs_name_with_its_data(
     assert "select: 3 examples" in result.output
     examples = [json.loads(line) for line in (output / "training" / "data.jsonl").read_text().splitlines()]
     assert [len(example["wanted"]) for example in examples] == [1, 1, 2]
-    made = manifest.find(output)
+    made = find_manifest(output)
     assert made is not None
     assert made.weights == adapter.fingerprint(output)
     assert made.data["grader_version"]
@@ -92,7 +92,7 @@ def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
     tuned = plan(launch.changed(target=selecting), "local").spec
     assert tuned.selection is not None
     assert tuned.selection.fingerprint == adapter.fingerprint(output)
-    assert tuned.selection.training == manifest.data_hash(output, tuned.selection.fingerprint)
+    assert tuned.selection.training == data_hash(output, tuned.selection.fingerprint)
     assert tuned.run_id != without.run_id
     assert not set(tuned.sample_ids(problems[0])) & set(without.sample_ids(problems[0]))
     assert tuned.drawn_alike().sample_ids(problems[0]) == without.sample_ids(problems[0])

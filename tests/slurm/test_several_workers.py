@@ -24,7 +24,7 @@ WORKERS = ("--workers-per-task", "2", "--gpus-per-node", "2", "--slurm", "cpus-p
 
 def workers() -> dict[int, str]:
     """The cards of each worker process that a task of this cluster has started, by process id."""
-    listed = subprocess.run(["pgrep", "-f", "jobs.work.side_by_side"], capture_output=True, text=True, check=False)
+    listed = subprocess.run(["pgrep", "-f", "jobs.work.worker"], capture_output=True, text=True, check=False)
     cards = {}
     for pid in map(int, listed.stdout.split()):
         lines = Path(f"/proc/{pid}/environ").read_text().split("\0")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +20,7 @@ from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts, value
+from warehouse.comparison.outcomes import families, paired, read_outcomes
 from warehouse.database import reader, rows, writer
 from warehouse.load import RunUnreadable, load_run, main
 from warehouse.loading.convert import Row, utc
@@ -231,13 +233,16 @@ def test_hostile_text_is_stored_as_it_is(tmp_path: Path, text: str) -> None:
     assert value(database, "SELECT text FROM step WHERE step_index = 1") == text
 
 
-def test_the_family_of_a_problem_is_loaded(tmp_path: Path) -> None:
+def test_the_family_of_a_problem_is_loaded_and_reaches_a_pair_in_which_one_run_states_it(tmp_path: Path) -> None:
     problems = [replace(runs.PROBLEMS[0], family="t3"), *runs.PROBLEMS[1:]]
-    folder, database = runs.create(tmp_path, problems=problems), tmp_path / "w.duckdb"
-    load_run(folder, database)
-    with reader(database) as connection:
-        found = rows(connection, "SELECT family FROM problem ORDER BY problem_index")
-    assert [row["family"] for row in found] == ["t3", None, None]
+    stated, silent = (runs.create(tmp_path, *of) for of in ((runs.SPEC, "a", problems), (runs.VANILLA, "b")))
+    for folder in (stated, silent):
+        load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        own, other = (replace(read_outcomes(connection, name), is_missing=np.zeros((3, 2), bool)) for name in "ab")
+        assert families(connection, ["a", "b"]) == {("a", "toy/0"): "t3"}
+    assert (own.family, other.family) == (["t3", None, None], [None] * 3)
+    assert paired(other, own).family == ["t3", None, None]
 
 
 def test_a_plan_with_hostile_text_is_staged_as_it_is(tmp_path: Path) -> None:

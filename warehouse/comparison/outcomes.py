@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from harness.cli.number_format import floored_percent
 from jobs.run.folder_name import meant_by, run_paths
 from warehouse.database import Connection, WarehouseError, columns, rows
-from warehouse.statistics.intervals import Counts, Floats
+from warehouse.statistics.intervals import Counts, Families, Floats
 
 Flags = NDArray[np.bool_]
 LEAST_COMPLETENESS = 0.99
@@ -33,7 +33,7 @@ is more if the run that lacks samples has planned fewer: 30 of a baseline's 400,
 what both planned and shift it by 7.5 points. With more samples missing that assumption would decide.
 """
 _PROBLEMS = """
-SELECT problem_id || ' ' || content_hash AS problem, problem_id, speed.latency_seconds
+SELECT problem_id || ' ' || content_hash AS problem, problem_id, family, speed.latency_seconds
 FROM problem LEFT JOIN problem_speed AS speed USING (run_id, problem_id)
 WHERE run_id = $run_id ORDER BY problem_index
 """
@@ -48,6 +48,11 @@ WHERE sample.run_id = $run_id
 """
 
 
+_FAMILIES = """
+SELECT run_id, problem_id, family FROM problem WHERE family IS NOT NULL AND list_contains($run_ids::VARCHAR[], run_id)
+"""
+
+
 @dataclass(frozen=True)
 class Outcomes:
     """Samples of a run; arrays are (n, k): n problems in the run's order, k sample indices from 0."""
@@ -55,6 +60,8 @@ class Outcomes:
     problems: Sequence[str]
     """Id and content hash, by which runs are paired."""
     problem_ids: Sequence[str]
+    family: Families
+    """(n,). The family of each problem."""
     is_counted: Flags
     """Whether a sample counts; initially true for all planned samples."""
     is_missing: Flags
@@ -97,6 +104,7 @@ class Outcomes:
         return Outcomes(
             [self.problems[place] for place in places],
             [self.problem_ids[place] for place in places],
+            [self.family[place] for place in places],
             self.is_counted[places],
             self.is_missing[places],
             self.is_unfinished[places],
@@ -150,6 +158,11 @@ class Pair:
         return len(self.first.problems)
 
     @property
+    def family(self) -> Families:
+        """(n,). The family of each compared problem, as the first run states it, else the second."""
+        return common_family(self.first, self.second)
+
+    @property
     def num_common_samples(self) -> int:
         """Number of compared sample indices over all problems, including those that only one run has planned."""
         return int(np.sum(_wide(self.first.is_counted, self.second) | _wide(self.second.is_counted, self.first)))
@@ -177,6 +190,11 @@ class Pair:
         """Return the problems of which both runs have at least k counted samples."""
         places = np.flatnonzero((self.first.samples >= k) & (self.second.samples >= k))
         return replace(self, first=self.first.at(places), second=self.second.at(places))
+
+
+def common_family(first: Outcomes, second: Outcomes) -> Families:
+    """Return the families (n,) of the same n problems of two runs, as the first states them, else the second."""
+    return [own or other for own, other in zip(first.family, second.family, strict=True)]
 
 
 def paired(first: Outcomes, second: Outcomes) -> Pair:
@@ -219,6 +237,7 @@ def read_outcomes(connection: Connection, run_id: str) -> Outcomes:
     return Outcomes(
         [str(row["problem"]) for row in problems],
         [str(row["problem_id"]) for row in problems],
+        [row["family"] for row in problems],
         is_planned,
         is_planned & ~has_result,
         is_planned & ~is_finished,
@@ -226,6 +245,12 @@ def read_outcomes(connection: Connection, run_id: str) -> Outcomes:
         sample_seconds,
         np.array([np.nan if p["latency_seconds"] is None else p["latency_seconds"] for p in problems], dtype=float),
     )
+
+
+def families(connection: Connection, run_ids: Sequence[str]) -> Mapping[tuple[str, str], str]:
+    """Return the families of the runs' problems by run id and problem id; a problem that stands alone has none."""
+    found = rows(connection, _FAMILIES, {"run_ids": list(run_ids)})
+    return {(str(row["run_id"]), str(row["problem_id"])): str(row["family"]) for row in found}
 
 
 def _common(first: Outcomes, second: Outcomes) -> tuple[Counts, Counts]:

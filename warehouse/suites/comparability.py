@@ -19,7 +19,7 @@ from harness.engines.speculation import draft_sampling, proposer, proposing_role
 from harness.methods import build, speed_only_parameters
 from harness.problems import benchmarks
 from harness.settings.launch_settings import Launch
-from harness.training import manifest
+from harness.training.tuning import find_manifest
 from harness.weights import adapter, models
 from warehouse.database import Record
 from warehouse.model_columns import column_of
@@ -86,7 +86,7 @@ def aligned_from_another(folder: str, draft_name: str) -> list[str]:
 
     The list is empty if the base is the paper's draft.
     """
-    made = manifest.find(Path(folder))
+    made = find_manifest(Path(folder))
     if made is None:
         return [f"draft {folder} does not say what it was aligned from"]
     base = str(made.base["path"])
@@ -165,7 +165,7 @@ def _untrained(plan: Planned, run: Record) -> list[str]:
 
 def _other_data(trained: str, folder: str, num_problems: int) -> list[str]:
     """Return how the data of a training differ from those of SCoT's program, as far as the folder tells."""
-    made = manifest.find(Path(folder))
+    made = find_manifest(Path(folder))
     spec = {} if made is None else made.data.get("run_spec", {})
     if not spec:
         return []

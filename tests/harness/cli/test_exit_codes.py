@@ -10,7 +10,6 @@ import click
 from harness.cli import exit_codes
 from jobs import nightly
 from jobs.slurm import client
-from jobs.work import side_by_side
 from tests.test_imports import FILES, ROOT
 from warehouse.nightly.judge import EXIT_CODES
 
@@ -40,8 +39,6 @@ def test_the_table_has_the_verdict_of_a_night_beside_its_code() -> None:
 def test_what_click_and_workers_end_with_are_codes_of_the_table() -> None:
     assert click.UsageError.exit_code == exit_codes.WRONG_INPUT
     assert click.ClickException.exit_code == exit_codes.TROUBLE
-    assert side_by_side._OUT_OF_TIME == exit_codes.OUT_OF_TIME
-    assert side_by_side._OUT_OF_TIME_AT_ONCE == exit_codes.OUT_OF_TIME_AT_ONCE
     assert client.ASKS_FOR_REQUEUE == exit_codes.ASKS_FOR_REQUEUE
 
 

@@ -8,7 +8,6 @@ from typing import get_args
 import pytest
 
 from harness import train
-from harness.training import flags
 from harness.training.hyperparameters import Task, presets
 
 
@@ -34,10 +33,11 @@ def test_a_smaller_dataset_is_divided_as_the_papers(
     words: tuple[str, ...], align: tuple[int, int], select: tuple[int, int], tmp_path: Path
 ) -> None:
     requests = [requested(task, tmp_path, *words) for task in get_args(Task)]
-    assert [(request.num_problems, request.num_skipped) for request in requests] == [align, select]
+    spans = [f"{skipped}-{skipped + number - 1}" for number, skipped in (align, select)]
+    assert [request.data_flags["problems"] for request in requests] == spans
 
 
-def requested(task: Task, folder: Path, *words: str) -> flags.TrainingRequest:
+def requested(task: Task, folder: Path, *words: str) -> train.TrainingRequest:
     """Return the request of a command line."""
     command = {"align": train.align, "select": train.select}[task]
-    return flags.training_request(task, command.make_context(task, ["--output", str(folder), *words]).params)
+    return train.training_request(task, command.make_context(task, ["--output", str(folder), *words]).params)

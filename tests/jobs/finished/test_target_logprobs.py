@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -188,7 +187,7 @@ def test_a_file_says_what_its_numbers_are_of(tmp_path: Path) -> None:
     run_shard(str(run.path), 0)
     scoring.score_runs([run], scoring.check([run], None))
     [path] = run.derived("target_logprobs")
-    scorer = json.loads(trace_files.read_metadata(path)["scorer"])
+    scorer = derived.header(path)["scorer"]
     assert scorer == {
         "target": "scripted",
         "fingerprint": "scripted",

@@ -11,7 +11,7 @@ from grading import grader_version
 from jobs.finished.training_data import NotReady, check, graded_drafts, target_chains
 from jobs.run.folder import RunFolder
 from jobs.run.spec import AdapterSpec, units
-from jobs.work.seeds import seed_of
+from jobs.work.shard_run import seed_of
 from tests.harness.conftest import save_tiny_model
 from tests.harness.training import folders
 from tests.jobs.runs import plan

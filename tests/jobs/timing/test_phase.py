@@ -22,8 +22,7 @@ from jobs.run.spec import EngineSpec
 from jobs.run.state import read_state
 from jobs.timing import folder
 from jobs.timing.folder import TimingFolder, timing_id
-from jobs.work.side_by_side import run_side_by_side
-from jobs.work.worker import run_parts, run_shard
+from jobs.work.worker import run_parts, run_shard, run_side_by_side
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts
 
 

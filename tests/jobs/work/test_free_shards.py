@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -22,11 +23,8 @@ from jobs.run import trace_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.state import compact
-from jobs.work import neighbors
-from jobs.work.free_shards import FreeShards
-from jobs.work.neighbors import Neighbors
-from jobs.work.side_by_side import WorkersFailed, run_side_by_side
-from jobs.work.worker import run_parts, run_shard
+from jobs.work.run_part import FreeShards
+from jobs.work.worker import WorkersFailed, run_parts, run_shard, run_side_by_side
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
 
@@ -132,7 +130,7 @@ def test_a_shard_over_which_two_workers_have_died_is_left_alone(
         assert free.take(locks) is None
     name = run.path.name
     assert capfd.readouterr().err.splitlines()[-1] == (
-        f"this worker leaves shard 0 of {name} alone: two workers ended before it was finished"
+        f"worker 0 leaves shard 0 of {name} alone: two workers ended before it was finished"
     )
 
 
@@ -145,7 +143,7 @@ def test_a_task_fails_where_every_worker_dies_and_names_what_is_left(
     def kill_all() -> None:
         wait_for_steps(run, 4)
         for process in psutil.Process().children():
-            if "jobs.work.side_by_side" in process.cmdline():
+            if "jobs.work.worker" in process.cmdline():
                 process.send_signal(signal.SIGKILL)
 
     killer = threading.Thread(target=kill_all)
@@ -160,28 +158,36 @@ def test_a_task_fails_where_every_worker_dies_and_names_what_is_left(
     assert finished_ids(run) == planned_ids(run)
 
 
-def test_a_shard_that_another_job_holds_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_shard_that_another_process_holds_is_waited_for_and_taken_where_that_ends(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=2)
-    with (
-        run.shard_lock(1),
-        pytest.raises(WorkersFailed, match="other processes may hold what is left; unfinished: shard 1"),
-    ):
-        run_side_by_side([(str(run.path), [0, 1])], 2)
-    assert len(read_endings(run).finished) == len(run.shard(0))
+    lock = run.shard_lock_path(1).open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+    def end() -> None:
+        while len(ended(run)) < len(run.shard(0)):
+            time.sleep(0.05)
+        lock.close()
+
+    holder = threading.Thread(target=end)
+    holder.start()
+    run_side_by_side([(str(run.path), [0, 1])], 2)
+    holder.join()
+    assert finished_ids(run) == planned_ids(run)
 
 
-def test_tasks_that_slurm_starts_on_one_node_take_the_shards_that_are_free(
+def test_tasks_that_slurm_starts_for_a_job_take_the_shards_that_are_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = plan(tmp_path, shards=4)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
-    monkeypatch.setenv("SLURM_STEP_NUM_NODES", "1")
     monkeypatch.setenv("SLURM_PROCID", "1")
-    with run.shard_lock(0):
-        assert run_parts([(str(run.path), [0, 1, 2, 3])]) == sum(len(run.shard(shard)) for shard in (1, 2, 3))
-    monkeypatch.setenv("SLURM_PROCID", "0")
-    assert run_parts([(str(run.path), [0, 1, 2, 3])]) == len(run.shard(0))
-    assert finished_ids(run) == planned_ids(run)
+    lock = run.shard_lock_path(0).open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    releasing = threading.Timer(3.0, lock.close)
+    releasing.start()
+    assert run_parts([(str(run.path), [0, 1, 2, 3])]) == len(planned_ids(run))
+    releasing.join()
+    assert shards_by_process(run) == {os.getpid(): {0, 1, 2, 3}}
 
 
 def test_a_shard_goes_on_with_other_cards_with_the_same_samples_and_each_attempt_names_its_card(
@@ -199,21 +205,3 @@ def test_a_shard_goes_on_with_other_cards_with_the_same_samples_and_each_attempt
     assert texts(run) == texts(undisturbed)
     devices = {attempt["device"] for attempt in attempts(run).values()}
     assert devices == {"NVIDIA H100 80GB HBM3", "NVIDIA L40S"}
-
-
-def test_a_neighbor_is_at_work_until_it_rests_or_dies() -> None:
-    with neighbors.file_in_memory() as descriptor:
-        own = Neighbors(descriptor, 0, 2)
-        own.begin()
-        assert not own.are_at_work()
-        code = f"import sys; from jobs.work.neighbors import Neighbors; n = Neighbors({descriptor}, 1, 2); n.begin(); "
-        code += "print(n.are_at_work(), flush=True); sys.stdin.read(1); n.rest(); print(flush=True); sys.stdin.read()"
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "pass_fds": [descriptor]}
-        with subprocess.Popen([sys.executable, "-c", code], **pipes) as other:  # type: ignore[call-overload]
-            assert other.stdout.readline() == "True\n"
-            assert own.are_at_work()
-            other.stdin.write("x")
-            other.stdin.flush()
-            other.stdout.readline()
-            assert not own.are_at_work()
-            other.kill()

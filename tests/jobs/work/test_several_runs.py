@@ -20,9 +20,8 @@ from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.work import worker
-from jobs.work.in_process_worker import InProcessWorker
 from jobs.work.run_part import RunPart
-from jobs.work.worker import run_parts, run_shard
+from jobs.work.worker import InProcessWorker, run_parts, run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
 
 ROLES = ("draft", "target")

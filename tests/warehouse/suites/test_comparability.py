@@ -14,7 +14,7 @@ from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.problems import benchmarks
 from harness.prompt_file import parse
 from harness.settings.launch_settings import Launch
-from harness.training import manifest
+from harness.training.tuning import Manifest, write_manifest
 from harness.weights import models
 from warehouse.suites import published_suites
 from warehouse.suites.comparability import (
@@ -195,7 +195,7 @@ def test_a_selector_that_was_tuned_on_other_data_than_the_programs_says_so(
 ) -> None:
     params = {"draft_tokens": spec.pop("draft_tokens"), "offer_cut_drafts": spec.pop("cut")}
     made = {**spec, "params": params, "draft": {"training": spec.pop("aligned")}}
-    manifest.write(tmp_path, manifest.Manifest("select", "i", "w", {}, {"run_spec": made}, {}))
+    write_manifest(tmp_path, Manifest("select", "i", "w", {}, {"run_spec": made}, {}))
     table, plan, launch = next(p for p in planned("scot-table1") if "selector" in p[1].row.trained)
     run = faithful(table, launch, selection_fingerprint="w", selection_path=str(tmp_path))
     reasons = [r for r in why_not(table, plan, launch, run, "draft_tokens") if "selector tuned" in r]
@@ -265,7 +265,7 @@ def test_a_run_with_both_trained_models_is_comparable(tmp_path: Path) -> None:
     plan = next(plan for plan in published_suites.planned(table) if plan.row.trained)
     launch = published_suites.launch_of(plan.flags)
     base = models.resolve(str(launch.draft.model)).path_or_hub_id
-    manifest.write(tmp_path, manifest.Manifest("align", "i", "w", {"path": base}, {}, {}))
+    write_manifest(tmp_path, Manifest("align", "i", "w", {"path": base}, {}, {}))
     trained = faithful(table, launch, draft_name="aligned", draft_path=str(tmp_path), selection_fingerprint="f")
     assert but_wording(why_not(table, plan, launch, trained, "tokens")) == []
 
@@ -278,7 +278,7 @@ def test_an_aligned_draft_of_another_base_is_not_comparable(tmp_path: Path) -> N
         (models.resolve(draft_name).path_or_hub_id, []),
         ("/models/Qwen-0.5B/", ["draft aligned from Qwen-0.5B instead of r1-distill-qwen-1.5b"]),
     ):
-        manifest.write(tmp_path, manifest.Manifest("align", "i", "w", {"path": base}, {}, {}))
+        write_manifest(tmp_path, Manifest("align", "i", "w", {"path": base}, {}, {}))
         assert aligned_from_another(str(tmp_path), draft_name) == expected_reasons
 
 

@@ -20,45 +20,36 @@ from jobs.run import submissions
 from jobs.run.endings import read_endings
 from jobs.run.state import compact
 from jobs.run.submissions import Submission
-from jobs.submission import submit
-from jobs.work import neighbors, node_share, side_by_side
+from jobs.slurm import client
+from jobs.submission import here
+from jobs.work import worker
 from jobs.work.run_part import RunPart
-from jobs.work.side_by_side import WorkersFailed, run_share, run_side_by_side
-from jobs.work.worker import OutOfTimeError, run_parts
+from jobs.work.worker import OutOfTimeError, WorkersFailed, run_parts, run_share, run_side_by_side
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import finished_ids, plan, planned_ids, texts, wait_for_steps
 from tests.slurm.ledger import Witness
 
 PARENT = """
 import sys
-from jobs.work.side_by_side import run_side_by_side
+from jobs.work.worker import run_side_by_side
 run_side_by_side([(sys.argv[1], [0, 1])], 2)
 """
 
 
 def workers(parent: int) -> list[psutil.Process]:
-    return [p for p in psutil.Process(parent).children() if "jobs.work.side_by_side" in p.cmdline()]
+    return [p for p in psutil.Process(parent).children() if "jobs.work.worker" in p.cmdline()]
 
 
 def test_every_worker_gets_adjacent_cards_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
-    seen = [node_share.device_variables(number, 4)["CUDA_VISIBLE_DEVICES"] for number in range(4)]
+    seen = [worker.device_variables(number, 4)["CUDA_VISIBLE_DEVICES"] for number in range(4)]
     assert seen == ["0,1", "2,3", "4,5", "6,7"]
 
 
 def test_cards_that_no_variable_names_are_those_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(index) for index in range(5)])
-    seen = [node_share.device_variables(number, 2)["CUDA_VISIBLE_DEVICES"] for number in range(2)]
+    seen = [worker.device_variables(number, 2)["CUDA_VISIBLE_DEVICES"] for number in range(2)]
     assert [names.split(",") for names in seen] == [[card(i)["uuid"] for i in pair] for pair in ((0, 1), (2, 3))]
-
-
-def test_rocms_variables_are_divided_where_they_are_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "4,5,6,7")
-    assert node_share.device_variables(1, 2) == {"ROCR_VISIBLE_DEVICES": "6,7"}
-    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0,2")
-    assert node_share.device_variables(1, 2) == {"HIP_VISIBLE_DEVICES": "2"}
 
 
 def test_fewer_cards_than_workers_are_refused_before_any_worker_starts(
@@ -73,7 +64,7 @@ def test_fewer_cards_than_workers_are_refused_before_any_worker_starts(
 
 def test_a_node_without_gpus_has_none_to_divide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
-    assert node_share.device_variables(0, 4) == {}
+    assert worker.device_variables(0, 4) == {}
 
 
 def test_workers_side_by_side_run_every_sample_once_each_on_its_own_cards(
@@ -169,27 +160,14 @@ def test_a_worker_that_no_shard_is_left_for_is_not_started_and_the_others_keep_t
     ]
 
 
-def test_tasks_that_slurm_starts_for_one_job_divide_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = plan(tmp_path, shards=4)
-    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
-    for number in ("0", "1"):
-        monkeypatch.setenv("SLURM_PROCID", number)
-        assert run_parts([(str(run.path), [0, 1, 2, 3])]) == sum(
-            len(run.shard(s)) for s in (int(number), int(number) + 2)
-        )
-    monkeypatch.setenv("SLURM_PROCID", "1")
-    assert run_parts([(str(run.path), [0])]) == 0, "there are more tasks than shards"
-    assert finished_ids(run) == planned_ids(run)
-
-
 def test_slurms_tasks_divide_the_cards_of_a_node_unless_slurm_has_bound_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     step = {"SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x3)"}
-    node_share.take_as_slurm_task({**step, "SLURM_GPUS_PER_TASK": "2"})
+    worker.take_as_slurm_task({**step, "SLURM_GPUS_PER_TASK": "2"})
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
-    node_share.take_as_slurm_task({"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "1"})
+    worker.take_as_slurm_task({"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "1"})
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
-    node_share.take_as_slurm_task(step)
+    worker.take_as_slurm_task(step)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
@@ -211,9 +189,9 @@ def test_on_this_machine_there_are_no_more_workers_at_a_time_than_cards_for_thei
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, cards: int, workers: int
 ) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(index) for index in range(cards)])
-    monkeypatch.setattr(submit, "accelerator", lambda: "gpu" if cards else "cpu")
+    monkeypatch.setattr(here, "accelerator", lambda: "gpu" if cards else "cpu")
     run = plan(tmp_path, shards=shards)
-    divided = submit._workers_here([[(run, [shard])] for shard in range(shards)])
+    divided = here._with_cards_for_each([[(run, [shard])] for shard in range(shards)])
     assert len(divided) == workers
     assert sorted(s for parts in divided for _, own in parts for s in own) == list(range(shards))
 
@@ -222,8 +200,8 @@ def test_a_worker_finds_what_another_number_of_workers_has_finished(tmp_path: Pa
     run = plan(tmp_path, shards=4)
     submissions.record(run, Submission(0, "job", [[0, 1, 2, 3]], time.time(), workers_per_task=2))
     assert submissions.read(run)[0].first_shards([3]) == {0, 1, 2, 3}
-    for worker in ([0, 2], [1, 3]):
-        run_parts([(str(run.path), worker)])
+    for shards in ([0, 2], [1, 3]):
+        run_parts([(str(run.path), shards)])
     assert run_parts([(str(run.path), [3])]) == 0
     assert run_parts([(str(run.path), [2])]) == 0
 
@@ -243,12 +221,52 @@ def test_the_share_of_memory_on_a_cpu_is_divided(tmp_path: Path, monkeypatch: py
                 sizes.append(value)
             super().__setattr__(name, value)
 
-    monkeypatch.setattr(side_by_side, "RunPart", Seen)
-    monkeypatch.setattr(side_by_side, "cpu_kv_bytes", lambda: 4000)
-    monkeypatch.setattr(node_share, "take_cores", lambda *_: None)
+    monkeypatch.setattr(worker, "RunPart", Seen)
+    monkeypatch.setattr(worker, "cpu_kv_bytes", lambda: 4000)
+    monkeypatch.setattr(worker, "take_cores", lambda *_: None)
     run = plan(tmp_path)
-    with neighbors.file_in_memory() as descriptor:
-        share = {"number": 0, "count": 4, "parts": [[str(run.path), [0]]], "descriptor": descriptor}
-        monkeypatch.setattr(sys, "argv", ["worker", json.dumps(share)])
-        side_by_side.main()
+    share = {"number": 0, "count": 4, "parts": [[str(run.path), [0]]]}
+    monkeypatch.setattr(sys, "argv", ["worker", json.dumps(share)])
+    worker.main()
     assert sizes[0] == 1000
+
+
+def test_no_two_workers_share_a_core_or_have_cores_of_both_processors(tmp_path: Path) -> None:
+    # Two processors with four cores of two threads, numbered as Linux does: the second threads after all first ones.
+    for number in range(16):
+        topology = tmp_path / f"cpu{number}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "physical_package_id").write_text(f"{number % 8 // 4}\n")
+        (topology / "core_id").write_text(f"{number % 4}\n")
+    cores = worker.in_order_of_place(set(range(16)), tmp_path)
+    assert [worker.share(cores, number, 4) for number in range(4)] == [
+        [0, 8, 1, 9],
+        [2, 10, 3, 11],
+        [4, 12, 5, 13],
+        [6, 14, 7, 15],
+    ]
+
+
+def test_cores_stay_in_order_where_the_system_says_nothing(tmp_path: Path) -> None:
+    assert worker.in_order_of_place({3, 1, 2}, tmp_path) == [1, 2, 3]
+
+
+def test_a_task_of_several_workers_is_requeued_once_when_all_have_saved_their_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCRIPTED_SECONDS, "0.05")
+    run, requeued = plan(tmp_path, shards=2), []
+    monkeypatch.setattr(client, "this_job", lambda: "7")
+    monkeypatch.setattr(client, "requeue", lambda job: requeued.append((job, run.are_held([0, 1]))))
+    monkeypatch.setattr(worker, "_REQUEUE_SECONDS", 0.0)
+
+    def limit() -> None:
+        wait_for_steps(run, 8)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    limiting = threading.Thread(target=limit)
+    limiting.start()
+    with pytest.raises(OutOfTimeError, match="did not end this process"):
+        run_side_by_side([(str(run.path), [0, 1])], 2)
+    limiting.join()
+    assert requeued == [("7", False)], "no worker is at work any more"
