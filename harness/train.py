@@ -248,7 +248,7 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     if request.run is not None:
         run = RunFolder(run_path(str(request.run)))
         if not run.exists():
-            raise ValueError(f"--run {request.run} is not a run folder: it has no shards.parquet")
+            raise ValueError(f"--run {request.run} is not a run folder: it has no events.jsonl")
         click.echo(f"{request.task}: the data of {request.run}\n{settings}")
         return None if request.dry_run else run
     launch, accepts = request.data_launch(), request.accept_test_questions

@@ -128,7 +128,7 @@ def run_folder(path: Path) -> RunFolder:
     if not run.exists():
         names = [inner.path.name for inner in run_folders([path])] if path.is_dir() else []
         inside = f"; the run folders in it: {', '.join(names[:_MAX_NAMES])}" if names else ""
-        raise click.UsageError(f"{path} is not a run folder: it has no shards.parquet{inside}")
+        raise click.UsageError(f"{path} is not a run folder: it has no events.jsonl{inside}")
     return run
 
 

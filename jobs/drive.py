@@ -33,7 +33,7 @@ from jobs.finished.target_logprobs import check as check_target
 from jobs.finished.target_logprobs import num_unscored, score_each
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, distinct
-from jobs.run import codes, endings, served, shards
+from jobs.run import codes, derived, endings, served, shards
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.shards import expected_tokens
@@ -113,7 +113,7 @@ def create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
     _assign(prepared)
     if prepared.launch.target_logprobs or prepared.target_of:
-        prepared.run.target_logprobs_dir.mkdir(exist_ok=True)  # asks workers that have a target, and is what is told of
+        derived.ask_for_logprobs(prepared.run)  # of workers that have a target, and is what is told of
     if prepared.write_points is not None:
         prepared.write_points()
 
@@ -389,7 +389,7 @@ def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None
     for run, one in zip(runs, scored, strict=True):
         if isinstance(one, Exception):
             reasons[run.path.name] = str(one)
-        if any(run.target_logprobs_dir.glob("*.parquet")):  # also what was scored before the target died
+        if run.derived("target_logprobs"):  # also what was scored before the target died
             after.load(run)
     if reasons:
         told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
@@ -415,7 +415,7 @@ def wait(runs: Sequence[RunFolder], console: Console) -> None:
     ]
     if not pending:
         return
-    listed = {run.path: run.spec() for run in pending if not run.probe_dir.is_dir()}
+    listed = {run.path: run.spec() for run in pending if not run.derived("probe_points")}
     failures, lines = [], _OneLineEach(listed, is_several=len(pending) > 1)
     for run, status in zip(pending, _statuses_at_the_end(pending, console), strict=True):
         if status.finished < status.planned:

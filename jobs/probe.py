@@ -33,7 +33,7 @@ from harness.settings.launch_settings import Launch, PartialLaunch
 from harness.settings.roles import ModelSettings
 from jobs import after, launch_plan
 from jobs.preparation import PreparedLaunch, prepare, sbatch_options
-from jobs.run import codes, served, trace_files
+from jobs.run import codes, derived, served, trace_files
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
@@ -363,10 +363,8 @@ def _target_alone(own: PreparedLaunch) -> Launch:
 def _write_points(
     run: RunFolder, source: RunFolder, planned: RunPlan, points: Sequence[Point], num_ending: int
 ) -> None:
-    path = run.probe_dir / "points.parquet"
-    if path.exists():
+    if run.derived("probe_points"):
         return
-    run.probe_dir.mkdir(exist_ok=True)
     kept = set(trace_files.PROBE_POINTS.names)
     rows = [
         {
@@ -378,7 +376,7 @@ def _write_points(
         }
         for number, point in enumerate(points)
     ]
-    trace_files.write_table(path, trace_files.PROBE_POINTS, rows, {trace_files.RUN_KEY: planned.spec.run_id})
+    derived.write(run, "probe_points", "1", rows)
 
 
 def _spec(spec: RunSpec, launch: Launch, name: str, problems: list[Problem], seed: int) -> RunSpec:

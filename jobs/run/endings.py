@@ -7,7 +7,6 @@ only grows, and no record is ever removed. jobs.run.own_files says which record 
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.run import own_files
-from jobs.run.files import append_record, has_right_checksum, read_records, say_once
+from jobs.run.files import has_right_checksum
 from jobs.run.folder import RunFolder, until_seen
 from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, owner_of, parse_journal
 from jobs.run.own_files import FAILED
@@ -93,7 +92,7 @@ def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
 
     `whole`: after looking for damage everywhere in them, otherwise only in what is read, which is much faster.
     """
-    journals, ids = {}, own_files.run_ids(run)
+    journals, ids = {}, run.ids()
     for path in run.journals():
         try:
             journals[path.stem] = endings_in_journal(path, path.read_bytes(), ids, whole=whole)
@@ -136,7 +135,7 @@ def count_endings(
     """
     not_compacted = dict(journals)
     ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
-    for path, table in _read(list(trace_files), own_files.run_ids(run), whole=whole):
+    for path, table in _read(list(trace_files), whole=whole):
         ids += table["sample_id"].chunks
         reasons += table["stop_reason"].chunks
         if path.stem in not_compacted:
@@ -153,9 +152,9 @@ def count_endings(
     return _from_records(pa.chunked_array(ids), failed, granted_retries(run))
 
 
-def _read(files: list[Path], ids: frozenset[str], *, whole: bool) -> Iterator[tuple[Path, pa.Table]]:
+def _read(files: list[Path], *, whole: bool) -> Iterator[tuple[Path, pa.Table]]:
     with ThreadPoolExecutor(_READERS) as pool:
-        yield from zip(files, pool.map(partial(own_files.endings, ids=ids, whole=whole), files), strict=True)
+        yield from zip(files, pool.map(partial(own_files.endings, whole=whole), files), strict=True)
 
 
 def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
@@ -216,15 +215,8 @@ def _endings_without_bad_lines(path: Path, content: bytes) -> dict[str, bool]:
 
 
 def granted_retries(run: RunFolder) -> Counter[str]:
-    """Return how many further tries each sample was granted; a torn last line grants nothing."""
-    tries: Counter[str] = Counter()
-    for record in read_records(run.retries_path, run.spec_id()):
-        samples = record.get("samples")
-        if isinstance(samples, list) and all(isinstance(sample_id, str) for sample_id in samples):
-            tries.update(samples)
-        else:
-            say_once(f"{run.retries_path}: a record without samples grants nothing")
-    return tries
+    """Return how many further tries each sample was granted."""
+    return Counter(sample_id for event in run.events("retries") for sample_id in event["samples"])
 
 
 def _from_records(ids: pa.ChunkedArray, failed: pa.ChunkedArray, granted: Mapping[str, int]) -> Endings:
@@ -255,5 +247,5 @@ def grant_retries(run: RunFolder, at_most: int) -> RetryRound:
         failed = read_endings(run).failed.to_pylist()
         retried = [sample_id for sample_id in failed if granted[sample_id] < at_most]
         if retried:
-            append_record(run.retries_path, {"granted_at": time.time(), "samples": retried}, run.spec_id() or "")
+            run.append("retries", samples=retried)
     return RetryRound(retried, len(failed) - len(retried))

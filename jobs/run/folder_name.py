@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from jobs.run.files import WrongFormat
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 
@@ -144,12 +145,10 @@ def _folders_in(folder: Path) -> list[str]:
 
 
 def _is_run(path: Path) -> bool:
-    """Return whether a folder is a run's; True where this user may not enter it, which its reader explains."""
-    from jobs.run.folder import RunFolder
-
+    """Return whether a folder is a run's; True where it cannot be read, which its reader explains."""
     try:
         return RunFolder(path).exists()
-    except PermissionError:
+    except (PermissionError, WrongFormat):
         return True
 
 

@@ -83,12 +83,12 @@ def so_far(run: RunFolder, num_finished: int, num_left: int) -> Forecast | None:
 
 def _attempts(run: RunFolder) -> list[_Attempt]:
     """Return the attempts of a run. Files that are damaged or of another run count for nothing."""
-    ids = own_files.run_ids(run)
+    ids = run.ids()
     found: dict[str, _Attempt] = {}
     folders = run, timings.of(run)
     for path in [file for folder in folders for file in (*folder.trace_files(), *folder.journals())]:
         try:
-            attempt = (_of_journal if path.suffix == ".jsonl" else _of_trace_file)(path, ids)
+            attempt = _of_journal(path, ids) if path.suffix == ".jsonl" else _of_trace_file(path)
         except FileNotFoundError:  # compacted since the listing
             continue
         if attempt is not None:
@@ -125,11 +125,10 @@ def _of_journal(path: Path, ids: frozenset[str]) -> _Attempt | None:
         return None
 
 
-def _of_trace_file(path: Path, ids: frozenset[str]) -> _Attempt | None:
+def _of_trace_file(path: Path) -> _Attempt | None:
     try:
         with trace_files.opened(path, whole=False) as file:
             metadata = trace_files.metadata_of(file)
-            own_files.check_owner(path, metadata, ids)
             calls = trace_files.columns_of(file, _CALL)["calls"].combine_chunks()
             return _of_record(own_files.attempt_of(path, metadata), _last_end(calls))
     except FileNotFoundError:

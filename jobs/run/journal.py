@@ -36,7 +36,7 @@ from jobs.run.files import (
     WrongFormat,
     check_format,
     has_right_checksum,
-    is_longer_than_its_checksum,
+    is_torn,
     opened,
     say_once,
     with_checksum,
@@ -100,7 +100,7 @@ def parse_journal(path: Path, lines: Iterable[bytes]) -> Journal:
         except WrongFormat:
             raise
         except NO_EVENT as error:
-            if _is_torn(line):
+            if is_torn(line):
                 continue
             journal.bad_lines += 1
             journal.problem = journal.problem or f"line {number}: {_reason(error)}"
@@ -185,11 +185,6 @@ def _event(path: Path, journal: Journal, line: bytes) -> dict[str, Any]:
     if event["event"] == "attempt":
         check_format(path, event.get(FORMAT_KEY))
     return event
-
-
-def _is_torn(line: bytes) -> bool:
-    """True for a line that its writer was writing when it ended: one that can still become a whole line."""
-    return not line.endswith(b"\n") and not is_longer_than_its_checksum(line)
 
 
 def _reason(error: Exception) -> str:

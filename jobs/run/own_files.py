@@ -1,7 +1,7 @@
 """Which files of a run folder count, and which record of a sample.
 
-Trace files and journals count that are whole and that the run's own attempts wrote. A file of another run, a copy under
-another name and a file in another format are named and left as they are.
+Trace files and journals count that are whole and that the run's own attempts wrote: of a trace file its events tell
+(jobs.run.events), of a journal its first line. Others are named and left as they are.
 
 A sample that was run more than once has a record in several trace files. The one that counts is the first that did
 not end in an error or, where all did, the first of all; files are read in the order of their names, which begin with
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,16 +29,7 @@ ENDINGS = ("sample_id", "stop_reason")
 _NO_ENDINGS = pa.table({name: pa.array([], pa.string()) for name in ENDINGS})
 
 
-def run_ids(run: RunFolder) -> frozenset[str]:
-    """Return the ids by which the files of a run name it: its folder's, and what follows from its specification.
-
-    Empty where the specification cannot be read: then it cannot be told which files are another run's.
-    """
-    spec_id = run.spec_id()
-    return frozenset() if spec_id is None else frozenset({run.path.name, spec_id})
-
-
-def endings(path: Path, ids: frozenset[str], *, whole: bool = True) -> pa.Table:
+def endings(path: Path, *, whole: bool = True) -> pa.Table:
     """Read the columns `sample_id` and `stop_reason` of a trace file; one that does not count has no rows and is named.
 
     `whole`: after comparing all of the file with its digest. Raises PermissionError, and RunDamaged where the file
@@ -49,7 +40,6 @@ def endings(path: Path, ids: frozenset[str], *, whole: bool = True) -> pa.Table:
             if lacking := set(ENDINGS) - set(file.schema_arrow.names):
                 names = ", ".join(sorted(lacking))
                 raise FileDamaged(f"{path} is no trace file (no column {names}): move it to another folder")
-            check_owner(path, trace_files.metadata_of(file), ids)
             return trace_files.columns_of(file, ENDINGS)
     except WrongFormat as error:
         raise RunDamaged(str(error)) from error
@@ -64,57 +54,14 @@ def endings(path: Path, ids: frozenset[str], *, whole: bool = True) -> pa.Table:
     return _NO_ENDINGS
 
 
-def finished_ids(path: Path, ids: frozenset[str]) -> set[str]:
+def finished_ids(path: Path) -> set[str]:
     """Return the ids of the samples in a trace file."""
-    return set(endings(path, ids)["sample_id"].to_pylist())
+    return set(endings(path)["sample_id"].to_pylist())
 
 
-def usable(run: RunFolder, paths: Sequence[Path]) -> list[Path]:
+def usable(paths: Sequence[Path]) -> list[Path]:
     """Return the trace files that count, in the given order, after comparing all of them with their digests."""
-    ids = run_ids(run)
-    return [path for path in paths if endings(path, ids).num_rows]
-
-
-def rows(path: Path, ids: frozenset[str], columns: list[str] | None = None) -> list[dict[str, Any]]:
-    """Read a file of grades or scores. Raises FileDamaged, also for one of another run, and OSError."""
-    with trace_files.opened(path) as file:
-        check_owner(path, trace_files.metadata_of(file), ids)
-        return list(file.read(columns=columns).to_pylist())
-
-
-def rows_to_extend(run: RunFolder, path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file of grades or scores that is going to be replaced by one with more rows.
-
-    One that is damaged or of another run is put aside under another name, and named; then there are no rows. Raises
-    RunDamaged where the file has another format.
-    """
-    try:
-        return rows(path, run_ids(run))
-    except FileNotFoundError:
-        return []
-    except WrongFormat as error:
-        raise RunDamaged(str(error)) from error
-    except FileDamaged as error:
-        aside = path.with_name(f"{path.name}.left-out")
-        path.replace(aside)
-        say_once(f"{error}; it is {aside.name} now, and what it held is made again")
-    return []
-
-
-def check_owner(path: Path, metadata: Mapping[str, str], ids: frozenset[str]) -> None:
-    """Raise FileDamaged where a file was not written for this place: for another run or folder, or as a copy."""
-    attempt = attempt_of(path, metadata)
-    of_run, kind = metadata.get(trace_files.RUN_KEY) or attempt.get("run_id"), metadata.get(trace_files.KIND_KEY)
-    if ids and of_run and of_run not in ids:
-        raise FileDamaged(f"{path} is a file of another run, {of_run}: move it there")
-    if kind and kind != path.parent.name:
-        raise FileDamaged(f"{path} was written into the folder {kind}: move it back")
-    original = attempt.get("attempt_id")
-    if not original or original == path.stem:
-        return
-    if _is_whole(path.with_name(f"{original}.parquet")):
-        raise FileDamaged(f"{path} is a copy of {original}.parquet: remove it")
-    say_once(f"{path} is the trace file {original}.parquet under another name; it counts as it is")
+    return [path for path in paths if endings(path).num_rows]
 
 
 def attempt_of(path: Path, metadata: Mapping[str, str]) -> AttemptRow:
@@ -135,19 +82,11 @@ def is_own_journal(path: Path, attempt: AttemptRow | None, ids: frozenset[str]) 
         say_once(f"{path} is a journal of another run, {of_run}: it is left alone; move it there")
         return False
     if isinstance(original, str) and original != path.stem:
-        trace_file = path.parents[1] / "parts" / f"{original}.parquet"
+        trace_file = path.parents[1] / "traces" / f"{original}.parquet"
         if path.with_name(f"{original}.jsonl").exists() or trace_file.exists():
             say_once(f"{path} is a copy of the journal {original}: it is left alone; remove it")
             return False
     return True
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        with trace_files.opened(path):
-            return True
-    except trace_files.DAMAGED:
-        return False
 
 
 FAILED = "error"
@@ -160,9 +99,9 @@ def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = T
     Without `failed`, samples that ended in an error every time are left out. Samples of a file that is damaged or of
     another run are not finished, unless another file has them; samples that are not in the plan are left out.
     """
-    files = usable(run, run.trace_files())
+    files = usable(run.trace_files())
     planned = set(run.units_by_shard()["sample_id"].to_pylist())
-    succeeded = _succeeded(run, files) if failed else set()
+    succeeded = _succeeded(files) if failed else set()
     seen: set[str] = set()
     for file in files:
         try:
@@ -178,11 +117,10 @@ def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = T
             say_once(f"{error}; samples behind the damage count as not finished")
 
 
-def _succeeded(run: RunFolder, files: Sequence[Path]) -> set[str]:
+def _succeeded(files: Sequence[Path]) -> set[str]:
     """Return the ids of the samples that have a record that did not end in an error."""
     sample_ids: set[str] = set()
-    ids = run_ids(run)
     for file in files:
-        ended = endings(file, ids, whole=False)
+        ended = endings(file, whole=False)
         sample_ids.update(ended["sample_id"].filter(pc.not_equal(ended["stop_reason"], FAILED)).to_pylist())
     return sample_ids

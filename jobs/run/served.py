@@ -1,12 +1,11 @@
 """Models that servers run, as a run names them: found by asking the server, kept without its address.
 
-The address is where the model is asked, not what it is: it stands in `servers.jsonl` of the run folder, of which the
-last record counts, so that the same launch with another address resumes the run.
+The address is where the model is asked, not what it is: it stands among the run's events, of which the last one counts,
+so that the same launch with another address resumes the run.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import get_args
@@ -18,7 +17,6 @@ from harness.engines.served.address import ServedModel, ServerAddress, is_addres
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.settings.roles import role_flag
 from harness.weights.models import folder_named
-from jobs.run.files import append_record, read_records
 from jobs.run.folder import RunFolder
 from jobs.run.spec import ModelSpec, RunSpec
 
@@ -127,17 +125,13 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
 def record(run: RunFolder, servers: Mapping[Role, str]) -> None:
     """Keep the addresses of a run's servers for its workers, where they differ from those before."""
     if servers and servers != recorded(run):
-        append_record(
-            run.servers_path,
-            {"recorded_at": time.time(), **{str(role): url for role, url in servers.items()}},
-            run.spec_id() or "",
-        )
+        run.append("servers", addresses={str(role): url for role, url in servers.items()})
 
 
 def recorded(run: RunFolder) -> dict[Role, str]:
     """Return the addresses of a run's servers, those that were recorded last."""
-    records = list(read_records(run.servers_path, run.spec_id()))
-    last = records[-1] if records else {}
+    records = run.events("servers")
+    last = records[-1]["addresses"] if records else {}
     return {role: address for role in _ROLES if isinstance(address := last.get(role), str)}
 
 

@@ -47,7 +47,7 @@ def read_state(
     Journals are read before trace files, because a compaction at the same time writes the trace file before it removes
     the journal.
     """
-    state, ids = RunState(), own_files.run_ids(run)
+    state, ids = RunState(), run.ids()
     ended: dict[str, dict[str, bool]] = {}
     for path in filter(is_wanted, _files(run, run.journals(), shards)):
         try:
@@ -115,7 +115,7 @@ def compact_own(run: RunFolder, journal_path: Path) -> None:
 
 
 def _compact(run: RunFolder) -> int:
-    journals, ids = run.journals(), own_files.run_ids(run)
+    journals, ids = run.journals(), run.ids()
     written = 0
     for path in list(journals):
         with contextlib.suppress(FileNotFoundError):
@@ -149,7 +149,7 @@ def _remove_if_compacted(run: RunFolder, path: Path, finished: set[str], *, is_c
 
 def _compacted_ids(run: RunFolder, path: Path, journal: Journal) -> set[str]:
     """Return the ids of the samples that the trace file of a journal holds."""
-    return own_files.finished_ids(run.trace_file_of(path), own_files.run_ids(run)) if journal.finished else set()
+    return own_files.finished_ids(run.trace_file_of(path)) if journal.finished else set()
 
 
 def _write_trace_file(run: RunFolder, path: Path, journal: Journal, *, is_own: bool = True) -> int:
@@ -160,6 +160,6 @@ def _write_trace_file(run: RunFolder, path: Path, journal: Journal, *, is_own: b
     if not is_own and not files.is_there(path):
         return 0
     rows = [asdict(trace) for trace in journal.finished.values()]
-    metadata = {"attempt": orjson.dumps(journal.attempt).decode(), trace_files.RUN_KEY: run.spec().run_id}
+    metadata = {"attempt": orjson.dumps(journal.attempt).decode()}
     trace_files.write_table(trace_file, trace_files.TRACES, rows, metadata)
     return len(rows)

@@ -3,7 +3,8 @@
 There is one file per worker attempt, not one per sample, because shared filesystems are slow with many small files. The
 columns are the fields of harness.trace.
 
-Every file has digests (jobs.run.files). Whoever reads one compares it with them first, so nothing damaged is read.
+The digest of every file stands among the run's events (jobs.run.events). Whoever reads one compares it first, so that
+nothing damaged is read.
 """
 
 from __future__ import annotations
@@ -20,16 +21,13 @@ import pyarrow.parquet as pq
 from harness.engine import Finish, Role
 from harness.problems.problem import Problem
 from harness.trace import StopReason, Trace
-from jobs.run import files
-from jobs.run.files import FileDamaged, write_atomically
+from jobs.run import events, files
+from jobs.run.files import FileDamaged
 
 DAMAGED = (FileDamaged, pa.ArrowException, OSError)
 """What reading a file that is damaged or cannot be read raises."""
-RUN_KEY, KIND_KEY = "run", "kind"
-"""Metadata of a file: the run id that follows from its run's specification, and the folder that it was written into."""
 _NO_THREAD = "Failed to launch worker thread"
 """What pyarrow says where its process has no room for another thread, for example under `ulimit -v`."""
-_OWN_KEYS = frozenset({files.FORMAT_KEY, RUN_KEY, KIND_KEY})
 _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
 _TYPES = {str: _text, int: _int, float: _real, bool: _flag}
 _LONG = {"seed": pa.int64()}
@@ -180,6 +178,8 @@ PROBE_POINTS = pa.schema(
 """The points of a probe (jobs.probe.Point), each with the ids of its two problems in the probe's run.
 
 num_ending: how many decisions of the probed run end the reply, the same number in every row."""
+TIMING_DRAW = pa.schema({"sample_id": _text, "stratum": _int, "is_timed": _flag})
+"""Every sample of a run with its stratum, and whether it is timed (jobs.timing.draw)."""
 TARGET_LOGPROBS = pa.schema(
     {
         "sample_id": _text,
@@ -193,45 +193,33 @@ TARGET_LOGPROBS = pa.schema(
 )
 """The target's log-probability (nats) of the generated tokens of each step (harness.chain.chain_scores).
 num_characters: length of the step's text, by which a row is told from one of another chain. target: fingerprint of the
-model. Metadata key `scorer` holds the JSON of jobs.run.target_logprobs.Scorer."""
+model. The header holds what scored it (jobs.run.derived.Scorer)."""
 
 
 def write_table(
     path: Path, schema: pa.Schema, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write rows to `path`, so that the file is complete or absent."""
-    _write(path, pa.Table.from_pylist(list(rows), schema=schema), metadata or {})
+    """Write rows to a file of a run, so that it is complete or absent, and announced."""
+    events.write_announced(path, content_of(pa.Table.from_pylist(list(rows), schema=schema), metadata or {}))
 
 
-def write_columns(
-    path: Path, schema: pa.Schema, columns: Mapping[str, Sequence[Any]], metadata: Mapping[str, str]
-) -> None:
-    """Write a table given as columns, so that the file is complete or absent.
-
-    This is several times faster than from rows where they are many and short.
-    """
-    _write(path, pa.Table.from_pydict(dict(columns), schema=schema), metadata)
-
-
-def _write(path: Path, table: pa.Table, metadata: Mapping[str, str]) -> None:
-    own = {files.FORMAT_KEY: str(files.FORMAT)}
-    if RUN_KEY in metadata:
-        own[KIND_KEY] = path.parent.name
+def content_of(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
+    """Return the content of a Parquet file."""
     written = pa.BufferOutputStream()
-    table = table.replace_schema_metadata({**metadata, **own})
+    table = table.replace_schema_metadata({**metadata, files.FORMAT_KEY: str(files.FORMAT)})
     pq.write_table(table, written, compression="zstd", write_page_checksum=True)
-    write_atomically(path, files.with_digests(memoryview(written.getvalue())))
+    return bytes(memoryview(written.getvalue()))
 
 
 @contextlib.contextmanager
 def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file that has been compared with its digests.
+    """Open a Parquet file that has been compared with its digest.
 
     `whole`: all of it, otherwise its footer and whatever is read. Raises FileDamaged, WrongFormat among them, and
     OSError with a number where the file cannot be read, and MemoryError where this process may start no thread.
     """
     try:
-        files.check_digests(path, whole=whole)
+        events.check(path, whole=whole)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             files.check_format(path, _format_of(file))
             yield file
@@ -282,7 +270,7 @@ def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iter
 def read_metadata(path: Path) -> dict[str, str]:
     """Read the file's own metadata, without what every file has."""
     with opened(path, whole=False) as file:
-        return {key: value for key, value in metadata_of(file).items() if key not in _OWN_KEYS}
+        return {key: value for key, value in metadata_of(file).items() if key != files.FORMAT_KEY}
 
 
 def _format_of(file: pq.ParquetFile) -> int | str | None:

@@ -146,14 +146,14 @@ def test_a_damaged_part_is_named_and_the_rest_is_loaded(
     damage(path)
     for is_again in (False, True):
         report = load_run(folder, database)
-        assert [file.name for file in report.skipped] == ["parts/a1.parquet"]
+        assert [file.name for file in report.skipped] == ["traces/a1.parquet"]
         assert report.skipped[0].reason
         assert "\n" not in report.skipped[0].reason
         assert (report.unchanged, report.num_finished, report.num_samples) == (is_again, 2, 6)
     result = CliRunner().invoke(main, [str(folder.path), "--database", str(database)])
     assert result.exit_code == 1
     assert "WARNING" in result.stderr
-    assert "parts/a1.parquet" in result.stderr
+    assert "traces/a1.parquet" in result.stderr
 
 
 def test_a_part_that_is_mended_is_loaded(folder: RunFolder, database: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_part_that_is_mended_is_loaded(folder: RunFolder, database: Path) -> N
 def test_grades_with_an_unknown_verdict_are_left_out(folder: RunFolder, database: Path) -> None:
     runs.write_grades(folder, {runs.planned(folder)[0].sample_id: "splendid"}, "2")
     report = load_run(folder, database)
-    assert [(f.name, "splendid" in f.reason) for f in report.skipped] == [("grades/2.parquet", True)]
+    assert [(f.name, "splendid" in f.reason) for f in report.skipped] == [("derived/grades-2.parquet", True)]
     assert report.num_graded == 2
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from harness.weights.templates import CLOSE
 from jobs.run import own_files, trace_files
 from jobs.run.own_files import FAILED
-from jobs.timing.folder import DRAW, DRAW_NAME, timing_id
+from jobs.timing.folder import timing_id
 from warehouse.loading.convert import Row, utc
 
 _WHITE = " \n\t\r"
@@ -87,8 +87,8 @@ class StagedTimings:
 
     def add(self, path: Path) -> int:
         """Read a file; returns the number of its rows. Raises FileDamaged, OSError and ValueError."""
-        if path.name == DRAW_NAME:
-            rows = trace_files.read_rows(path, DRAW.names)
+        if path.parent.name == "derived":
+            rows = trace_files.read_rows(path, trace_files.TIMING_DRAW.names)
             self._draw = [row for row in rows if timing_id(row["sample_id"]) in self._planned]
             return len(rows)
         attempt = own_files.attempt_of(path, trace_files.read_metadata(path))

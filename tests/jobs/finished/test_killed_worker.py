@@ -52,14 +52,14 @@ def jobs(*words: str) -> tuple[int, str]:
 def test_target_logprobs_scores_it(killed: RunFolder) -> None:
     code, told = jobs("target-logprobs", str(killed.path))
     assert (code, "scored already" in told) == (0, False)
-    rows = [row for path in killed.target_logprobs_dir.glob("*.parquet") for row in trace_files.read_rows(path)]
+    rows = [row for path in killed.derived("target_logprobs") for row in trace_files.read_rows(path)]
     assert {row["sample_id"] for row in rows} == set(read_endings(killed).finished.to_pylist())
 
 
 def test_a_reward_model_scores_it(killed: RunFolder) -> None:
     engine = ScriptedEngine(lambda prompt, sampling: [""], lambda prompt, labels: [0.3, 0.1])
     assert asyncio.run(score(killed, RewardModel(engine), "toy@1/1"))[0]
-    [path] = killed.scores_dir.glob("*.parquet")
+    [path] = killed.derived("scores")
     finished = set(read_endings(killed).finished.to_pylist())
     assert {row["sample_id"] for row in trace_files.read_rows(path)} == finished
 

@@ -88,7 +88,7 @@ def test_a_probe_is_a_run_of_the_target_on_beginnings_and_the_same_command_resum
     spec, problems = run.spec(), run.problems()
     assert (spec.method, spec.samples, spec.draft) == ("vanilla", 2, None)
     assert spec.target == probed.spec().target
-    [path] = run.probe_dir.glob("*.parquet")
+    [path] = run.derived("probe_points")
     rows = trace_files.read_rows(path)
     by_id = {problem.id: problem for problem in problems}
     assert len(problems) == 2 * len(rows)

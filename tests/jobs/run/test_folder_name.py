@@ -123,7 +123,7 @@ def test_what_has_no_letter_of_a_name_means_no_run_even_where_there_is_only_one(
     run = plan(Path("runs"))
     result = CliRunner().invoke(jobs, ["finalize", text])
     assert (result.exit_code, "is not a run folder" in result.stderr) == (2, True), result.output
-    assert not list(run.grades_dir.iterdir())
+    assert not run.derived("grades")
 
 
 def test_a_run_in_the_working_directory_is_found_by_its_beginning(

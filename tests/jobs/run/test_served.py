@@ -172,7 +172,7 @@ def test_a_key_stands_in_no_file(
     monkeypatch.setenv("HARNESS_TARGET_API_KEY", "secret-key-7")
     run = launch(tmp_path, *named)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert run.servers_path in files
+    assert run.events_path in files
     assert not [path for path in files if b"secret-key-7" in path.read_bytes()]
 
 

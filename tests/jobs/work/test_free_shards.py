@@ -34,7 +34,7 @@ def with_shards_of(run: RunFolder, sizes: Sequence[int]) -> RunFolder:
     [units] = run.shards()
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
     assert ends[-1] == len(units)
-    run.write_shards([units[end - size : end] for end, size in zip(ends, sizes, strict=True)])
+    run.assign_again([units[end - size : end] for end, size in zip(ends, sizes, strict=True)])
     return run
 
 
