@@ -241,8 +241,7 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     from jobs.drive import drive, preview
     from jobs.preparation import prepare
     from jobs.run import endings
-    from jobs.run.folder import RunFolder
-    from jobs.run.folder_name import run_path
+    from jobs.run.folder import RunFolder, run_path
 
     settings = "  " + ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(request.settings).items())
     if request.run is not None:
@@ -275,7 +274,7 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, Mo
     """
     from harness.training.training_examples import check_dataset, compare_with_benchmarks
     from jobs.finished.training_data import check
-    from jobs.run.state import compact
+    from jobs.run.endings import compact
 
     check(run, request.task)
     spec, accepts = run.spec(), request.accept_test_questions

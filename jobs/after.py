@@ -37,7 +37,7 @@ from jobs.slurm import client
 from jobs.timing import folder as timings
 
 if TYPE_CHECKING:
-    from jobs.run.shards import Recorded
+    from jobs.run.forecast import Recorded
     from warehouse.nightly.judge import NightVerdict
 
 _WAIT_SECONDS = 3600.0

@@ -33,12 +33,11 @@ from jobs.finished.target_logprobs import check as check_target
 from jobs.finished.target_logprobs import num_unscored, score_each
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, distinct
-from jobs.run import codes, derived, endings, served, shards
-from jobs.run.endings import by_shard, read_endings
+from jobs.run import codes, derived, endings, forecast, sizing
+from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder
-from jobs.run.shards import expected_tokens
+from jobs.run.forecast import expected_tokens
 from jobs.run.spec import RunSpec, units
-from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch
 from jobs.submission.dispatch import Request, dispatch_together
@@ -123,12 +122,12 @@ def _assign(prepared: PreparedLaunch) -> None:
     is_new = not run.exists()
     if is_new or run.num_shards() != prepared.num_shards:
         recorded = expected_tokens(problems, after.spent_tokens(run, spec, problems))
-        assigned = shards.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
+        assigned = forecast.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
         if is_new:
             run.create(spec, problems, assigned)
         else:
             run.assign_again(assigned)
-    served.record(run, prepared.plan.servers)
+    sizing.record_servers(run, prepared.plan.servers)
     if prepared.launch.latency_sample is not None:
         timings.request(run, prepared.launch.latency_sample)
 

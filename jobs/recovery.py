@@ -25,10 +25,9 @@ from rich.console import Console
 from harness.plural import counted
 from jobs import after
 from jobs.run import submissions
-from jobs.run.endings import by_shard, read_endings
-from jobs.run.files import append_record, read_records
-from jobs.run.folder import RunDamaged, RunFolder
-from jobs.run.state import read_state
+from jobs.run.endings import by_shard, read_endings, read_state
+from jobs.run.files import RunDamaged, append_record, read_records
+from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.submission.dispatch import Request, dispatch_together
 from jobs.timing import folder as timings

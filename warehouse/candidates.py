@@ -68,7 +68,7 @@ def _drafts(run: RunFolder, graded_samples: set[str]) -> Iterator[tuple[dict[str
 
     Drafts of failed samples are left out: such a sample may be run again, with other drafts under the same keys.
     """
-    from jobs.run.own_files import counting_records
+    from jobs.run.trace_files import counting_records
 
     for sample in counting_records(run, ["problem_id", "steps"], failed=False):
         if sample["sample_id"] in graded_samples:

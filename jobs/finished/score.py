@@ -24,8 +24,8 @@ from harness.sizing.card_plan import ModelFiles, RunSizing, chosen_here
 from harness.weights.models import ModelRef
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import derived
+from jobs.run.endings import finished_records
 from jobs.run.folder import RunFolder
-from jobs.run.state import finished_records
 from jobs.run.trace_files import SampleRow, ScoreRow
 
 _SAMPLES_PER_WRITE = 200

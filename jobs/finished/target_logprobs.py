@@ -23,10 +23,10 @@ from harness.prompts import prompt_hash
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import derived
 from jobs.run.derived import Scorer, scorer_of
+from jobs.run.endings import finished_records
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import counting_records
 from jobs.run.spec import RunSpec, check_model
-from jobs.run.state import finished_records
+from jobs.run.trace_files import counting_records
 from jobs.work.engine_settings import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
 

@@ -9,8 +9,7 @@ from harness.plural import counted
 from harness.training.training_examples import Draft, Drafts, TargetChain
 from jobs.run import endings, trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import counting_records
-from jobs.run.trace_files import SampleRow
+from jobs.run.trace_files import SampleRow, counting_records
 
 
 class NotReady(ValueError):

@@ -30,8 +30,8 @@ from harness.methods import plugins
 from harness.methods.plugins import BadMethod, PlugIn, recorded_hash
 from harness.methods.references import load_packed, packed
 from jobs.run import endings, submissions
-from jobs.run.files import records_of, write_atomically
-from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.files import RunDamaged, records_of, write_atomically
+from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 
 _SHOWN_DIGITS = 12

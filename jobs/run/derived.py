@@ -29,8 +29,8 @@ from harness.chain import chain_scores
 from harness.cli import permissions
 from harness.code_hash import running_code
 from jobs.run import events, trace_files
-from jobs.run.files import FileDamaged, WrongFormat, say_once
-from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.files import FileDamaged, RunDamaged, WrongFormat, say_once
+from jobs.run.folder import RunFolder
 from jobs.run.spec import ModelSpec, RunSpec
 from jobs.run.trace_files import GradeRow
 

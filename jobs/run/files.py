@@ -1,10 +1,14 @@
-"""Files of a run folder: whole files that replace the old ones at once, and records appended line by line.
+"""Files of a run folder: whole files that replace the old ones at once, records appended line by line, and locks.
 
 A kill cannot tear them. People who share a folder use each other's files, so every new file is created as `open` does:
 the umask, the folder's setgid bit and its default ACL decide who may read and write it, nothing here does.
 
 Every line of JSON has its checksum (CRC-32) as the last field of its object. A single flipped bit always changes it.
 The checksum begins with what the line belongs to, its attempt or run, so that a line of another file is recognized too.
+
+The kernel, or the server of a shared filesystem, releases a lock when its holder dies. Where a filesystem refuses
+`flock` (Lustre mounted without `flock`), that is an error. A file whose existence is the lock would do there until a
+worker is killed: nobody could tell then whether its node is still at work, and the shard would stay locked for good.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
+from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
 _T = TypeVar("_T")
@@ -173,6 +178,10 @@ class FileDamaged(ValueError):
     """A file of a run folder cannot be used; the message is one line that names the file and says why."""
 
 
+class RunDamaged(FileDamaged):
+    """A file of a run's plan cannot be read; the message is one line that names the file."""
+
+
 class WrongFormat(FileDamaged):
     """A file was written in another format than this version's."""
 
@@ -215,3 +224,57 @@ def is_torn(line: bytes) -> bool:
     """True for a line that its writer was writing when it ended: one that can still become a whole line."""
     _, start, end = line.rpartition(_CHECKSUM_START)
     return not line.endswith(b"\n") and not (start and len(end) > _CHECKSUM_BYTES - len(_CHECKSUM_START))
+
+
+_REFUSALS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+REMEDY = "mount it with locks (Lustre: -o flock; NFS: without nolock), or choose another folder"
+
+
+class LocksRefused(ValueError):
+    """The filesystem has no locks; the message is one line."""
+
+
+class Lock(FileLock):
+    """A lock on a file. Acquiring it raises LocksRefused where the filesystem has no locks, and filelock.Timeout."""
+
+    def _acquire(self) -> None:
+        try:
+            super()._acquire()
+        except NotImplementedError as error:
+            raise _refused(self.lock_file, "function not implemented") from error
+        except OSError as error:
+            if error.errno in _REFUSALS:
+                raise _refused(self.lock_file, (error.strerror or "").lower()) from error
+            raise
+
+    def _fallback_to_soft_lock(self) -> None:
+        """Refuse what filelock would do here: an existing file would be somebody's lock, however old it is."""
+        raise NotImplementedError
+
+
+def is_held(lock: Path) -> bool:
+    """Return whether a process holds a lock, by trying it for a moment; this needs no right to write.
+
+    The server of a shared filesystem answers for all machines.
+    """
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # nobody has locked it yet, or there are no locks here
+        return False
+    return False
+
+
+def _refused(lock: str, reason: str) -> LocksRefused:
+    folder = Path(lock).parent
+    return LocksRefused(f"{folder}: the filesystem refuses file locks ({reason}), so {REMEDY}")
+
+
+def check_locks(folder: Path) -> None:
+    """Raise LocksRefused where a folder's filesystem has no locks, and OSError where nothing can be written there."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix=".lock-", dir=folder) as trial, Lock(Path(trial) / "lock"):
+        pass

@@ -127,6 +127,20 @@ def attempt_in(path: Path, first_line: bytes) -> AttemptRow | None:
     return journal.attempt
 
 
+def is_own_journal(path: Path, attempt: AttemptRow | None, ids: frozenset[str]) -> bool:
+    """Return whether a journal counts, as far as its attempt tells; one of another run and a copy are named."""
+    of_run, original = ((attempt or {}).get(key) for key in ("run_id", "attempt_id"))
+    if ids and of_run and of_run not in ids:
+        say_once(f"{path} is a journal of another run, {of_run}: it is left alone; move it there")
+        return False
+    if isinstance(original, str) and original != path.stem:
+        trace_file = path.parents[1] / "traces" / f"{original}.parquet"
+        if path.with_name(f"{original}.jsonl").exists() or trace_file.exists():
+            say_once(f"{path} is a copy of the journal {original}: it is left alone; remove it")
+            return False
+    return True
+
+
 def apply(journal: Journal, event: dict[str, Any], number: int = 0) -> None:
     """Add one event to a journal's content; `number` is that of its line.
 

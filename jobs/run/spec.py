@@ -238,7 +238,7 @@ class RunSpec:
 
     @property
     def digest(self) -> str:
-        """The hash of the specification, 8 hex digits, by which its folder is found (jobs.run.folder_name)."""
+        """The hash of the specification, 8 hex digits, by which its folder is found (jobs.run.folder)."""
         identity = {**identity_of(self), "params": run_identity(self.method, self.params, self.method_source)}
         return hashlib.sha256(json.dumps(identity, sort_keys=True, default=dict).encode()).hexdigest()[:8]
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.sizing.cards import num_tasks
-from jobs.run.endings import by_shard, read_endings
 from jobs.run.files import records_of
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
@@ -173,19 +172,6 @@ def logs_dir(run: RunFolder, job_name: str) -> Path:
     """Return the folder with the logs of a job, which are those of the first run where the job is shared."""
     shared = read_shared(run).get(job_name)
     return (RunFolder(run.path.parent / shared.runs[0]) if shared else run).logs_dir
-
-
-def tasks_without_others(run: RunFolder, job: SharedJob, num_tasks: int) -> set[int]:
-    """Return the tasks of a shared job, by index, in which no other run has anything left to do."""
-    busy: set[int] = set()
-    for other in others(run, job):
-        if not other.exists() or job.name in left(other):
-            continue
-        unfinished = set(by_shard(other, read_endings(other)).unfinished_shards)
-        for submission in read(other):
-            if submission.name == job.name:
-                busy |= {index for index, shards in enumerate(submission.tasks) if not unfinished.isdisjoint(shards)}
-    return set(range(num_tasks)) - busy
 
 
 def record_canceled(run: RunFolder, names: Sequence[str]) -> None:

@@ -21,10 +21,10 @@ from pathlib import Path
 from filelock import Timeout
 
 from harness.plural import counted
-from jobs.run import derived, own_files, trace_files
+from jobs.run import derived, trace_files
+from jobs.run.files import Lock
 from jobs.run.folder import RunFolder
-from jobs.run.journal import read_journal
-from jobs.run.locks import Lock
+from jobs.run.journal import is_own_journal, read_journal
 from jobs.run.spec import RunSpec
 from jobs.timing.draw import Drawn
 
@@ -107,9 +107,9 @@ def finished(run: RunFolder) -> set[str]:
             journal = read_journal(path)
         except FileNotFoundError:
             continue
-        if own_files.is_own_journal(path, journal.attempt, ids):
+        if is_own_journal(path, journal.attempt, ids):
             ended.update(journal.finished)
-    return ended.union(*(own_files.finished_ids(path) for path in timings.trace_files()))
+    return ended.union(*(trace_files.finished_ids(path) for path in timings.trace_files()))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import orjson
 
 from harness.engines import processes
 from harness.plural import counted
-from jobs.run import own_files
+from jobs.run import trace_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import StepRow
@@ -81,7 +81,7 @@ class Follower:
         for path in journals:
             self._read(path)
         for path in set(self._offsets) - set(journals):  # its worker has ended and compacted it to a trace file
-            self.progress.ended |= own_files.finished_ids(self._run.trace_file_of(path))
+            self.progress.ended |= trace_files.finished_ids(self._run.trace_file_of(path))
             del self._offsets[path]
         if not journals:
             self.progress.ended |= set(read_endings(self._run, whole=False).finished.to_pylist())

@@ -13,8 +13,8 @@ from typing import Literal
 from jobs import after
 from jobs.run import codes, derived, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
+from jobs.run.files import is_held
 from jobs.run.folder import RunFolder
-from jobs.run.locks import is_held
 from jobs.run.submissions import Submission, files_of_shards, first_shard
 from jobs.slurm import client
 from jobs.slurm.client import Task

@@ -20,12 +20,11 @@ from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run import codes, submissions
-from jobs.run import state as run_state
-from jobs.run.endings import by_shard, started_in_journal
+from jobs.run import endings as run_state
+from jobs.run.endings import RunState, by_shard, started_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt, RunSpec, Unit, check_prompts
-from jobs.run.state import RunState
 from jobs.timing import folder as timings
 from jobs.timing import phase
 from jobs.work.attempt import new_attempt

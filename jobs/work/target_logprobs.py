@@ -16,9 +16,8 @@ from harness.trace import Step
 from jobs.run import derived, trace_files
 from jobs.run.derived import OtherTarget, Scorer, scorer_of
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import FAILED
 from jobs.run.spec import RunSpec
-from jobs.run.trace_files import SampleRow, StepRow
+from jobs.run.trace_files import FAILED, SampleRow, StepRow
 
 _STEP_FIELDS = ("author", "role", "text", "num_tokens", "token_ids", "finish")
 COLUMNS = ["problem_id", *(f"steps.list.element.{name}" for name in _STEP_FIELDS)]

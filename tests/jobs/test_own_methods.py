@@ -20,10 +20,9 @@ from harness.settings.method_options import parsed_flags
 from jobs import suite
 from jobs.__main__ import main as jobs_main
 from jobs.run import codes, trace_files
-from jobs.run.folder import RunFolder
-from jobs.run.folder_name import folder_name
+from jobs.run.folder import RunFolder, folder_name
+from jobs.run.forecast import assign_to_shards
 from jobs.run.plan import plan
-from jobs.run.shards import assign_to_shards
 from jobs.run.spec import RunSpec, units
 from jobs.submission import code_archive
 from jobs.watch.failures import reason_of

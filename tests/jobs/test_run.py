@@ -12,7 +12,7 @@ import pytest
 from harness.engines import scripted
 from jobs.finished.grading import finish
 from jobs.run import trace_files
-from jobs.run.state import compact
+from jobs.run.endings import compact
 from jobs.work.worker import run_shard
 from tests.jobs.runs import ENGINES, finished_ids, plan, planned_ids, texts
 

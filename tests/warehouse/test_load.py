@@ -202,7 +202,7 @@ def test_a_moved_run_is_the_same_run(folder: RunFolder, database: Path, tmp_path
 def test_finished_samples_that_are_still_in_journals_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = plan(tmp_path, shards=2)
     run_shard(str(run.path), 0)
-    monkeypatch.setattr("jobs.run.state.compact_own", lambda run, path: None)  # as where the worker is killed
+    monkeypatch.setattr("jobs.run.endings.compact_own", lambda run, path: None)  # as where the worker is killed
     run_shard(str(run.path), 1)
     for outcome in ("in ", "unchanged"):
         result = CliRunner().invoke(main, [str(run.path)])

@@ -19,14 +19,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jobs.run import own_files, submissions, trace_files
+from jobs.run import submissions, trace_files
 from jobs.run.derived import GradesError, grade_files, read_grades
-from jobs.run.endings import granted_retries, read_endings
+from jobs.run.endings import granted_retries, read_endings, read_state
 from jobs.run.files import FileDamaged, say_once
 from jobs.run.folder import RunFolder
-from jobs.run.journal import Journal, parse_journal, read_journal
-from jobs.run.own_files import counting_records
-from jobs.run.state import read_state
+from jobs.run.journal import Journal, is_own_journal, parse_journal, read_journal
+from jobs.run.trace_files import counting_records
 from jobs.watch.progress import Follower
 from jobs.watch.recent import Recent
 from tests.jobs.run.corpus import KINDS, Corpus, corpus
@@ -38,7 +37,7 @@ OUTCOMES = ("named", "harmless", "silently wrong", "traceback")
 _APPENDED = frozenset({"journal", "events"})
 """Files that end where their writer was killed: what a shorter one holds was once all of it."""
 _NOT_LOADED = _APPENDED
-_COLUMNS = [name for name in trace_files.TRACES.names if name not in own_files.ENDINGS]
+_COLUMNS = [name for name in trace_files.TRACES.names if name not in trace_files.ENDINGS]
 _TABLES = ("sample", "step", "candidate", "call", "grade", "problem", "step_score")
 
 
@@ -84,7 +83,7 @@ def _decoded_journal(run: RunFolder, path: Path) -> Any:
     state, ended = read_state(run), sorted(read_endings(run).finished.to_pylist())
     assert ended == sorted(state.finished)
     journal = read_journal(path)
-    return _content(journal) if own_files.is_own_journal(path, journal.attempt, run.ids()) else {}
+    return _content(journal) if is_own_journal(path, journal.attempt, run.ids()) else {}
 
 
 def _content(journal: Journal) -> dict[str, Any]:

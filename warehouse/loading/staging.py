@@ -20,8 +20,8 @@ from harness.problems.problem import Problem
 from jobs.run import events, trace_files
 from jobs.run.derived import SCHEMAS, written_at
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import FAILED
 from jobs.run.spec import RunSpec
+from jobs.run.trace_files import FAILED
 from jobs.timing import folder as timings
 from warehouse.database import Connection, DatabaseError, literal
 from warehouse.files import one_line
@@ -64,7 +64,7 @@ SELECT filename, file_row_number, stop_reason = '{FAILED}' AS failed,
     sample_id IN (SELECT sample_id FROM staged_unit) AS planned
 FROM staged_record
 """
-"""The rule of jobs.run.own_files in SQL: `counts` marks the one record of each sample that counts."""
+"""The rule of jobs.run.trace_files in SQL: `counts` marks the one record of each sample that counts."""
 _TRACES = """
 CREATE OR REPLACE TEMP TABLE left_out_record AS
 SELECT filename, file_row_number FROM ranked_record WHERE NOT counts OR NOT planned;

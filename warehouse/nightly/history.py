@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from jobs.run.files import WrongFormat, append_record, read_records
-from jobs.run.locks import Lock
+from jobs.run.files import Lock, WrongFormat, append_record, read_records
 from warehouse.comparison.manifests import PROMPT_DATE, Manifest, read_manifests
 from warehouse.database import Connection, WarehouseError, reader, rows
 from warehouse.model_columns import SHOWN_COLUMNS, column_of

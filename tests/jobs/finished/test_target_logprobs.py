@@ -17,7 +17,7 @@ from jobs.__main__ import main
 from jobs.finished import target_logprobs as scoring
 from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import counting_records
+from jobs.run.trace_files import counting_records
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SCRIPTED, plan
 

@@ -18,9 +18,9 @@ from harness.problems.problem import dataset_hash
 from harness.weights import models
 from jobs.run import derived
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import counting_records
-from jobs.run.shards import assign_to_shards
+from jobs.run.forecast import assign_to_shards
 from jobs.run.spec import EngineSpec, RunSpec, current_prompt_hash, units
+from jobs.run.trace_files import counting_records
 from jobs.work.run_part import RunPart
 from tests.conftest import VLLMPair
 from tests.jobs.finished.test_target_logprobs import rows_of

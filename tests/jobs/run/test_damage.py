@@ -15,10 +15,9 @@ from click.testing import CliRunner
 from jobs.__main__ import main as jobs
 from jobs.finished.grading import finish
 from jobs.run import submissions, trace_files
-from jobs.run.endings import by_shard, read_endings
-from jobs.run.files import FileDamaged, with_checksum
-from jobs.run.folder import RunDamaged, RunFolder, problems_content
-from jobs.run.state import read_state
+from jobs.run.endings import by_shard, read_endings, read_state
+from jobs.run.files import FileDamaged, RunDamaged, with_checksum
+from jobs.run.folder import RunFolder, problems_content
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids

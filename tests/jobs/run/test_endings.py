@@ -14,11 +14,10 @@ from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from jobs.finished.grading import finish, finished_samples
 from jobs.run import endings, trace_files
-from jobs.run.endings import by_shard, read_endings
+from jobs.run.endings import by_shard, compact, read_endings, read_state
 from jobs.run.files import with_checksum
 from jobs.run.folder import RunFolder
-from jobs.run.shards import assign_to_shards
-from jobs.run.state import compact, read_state
+from jobs.run.forecast import assign_to_shards
 from jobs.run.submissions import attempt_name, files_of_shards
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan, planned_ids

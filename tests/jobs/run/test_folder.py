@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.run.folder import RunBusyError, RunDamaged
-from jobs.run.shards import assign_to_shards
+from jobs.run.files import RunDamaged
+from jobs.run.folder import RunBusyError
+from jobs.run.forecast import assign_to_shards
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from grading.regrade import main as regrade
 from harness.launch import main as launch
 from jobs.__main__ import main as jobs
-from jobs.run.folder import RunFolder
-from jobs.run.folder_name import NoSuchRun, folder_name, meant_by, run_path, run_paths
+from jobs.run.folder import NoSuchRun, RunFolder, folder_name, meant_by, run_path, run_paths
 from jobs.run.spec import ModelSpec, RunSpec
 from tests.jobs.runs import plan
 from warehouse.load import main as load

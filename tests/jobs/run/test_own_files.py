@@ -14,7 +14,7 @@ from jobs.finished.lossless import compare
 from jobs.finished.score import score
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import counting_records
+from jobs.run.trace_files import counting_records
 from jobs.work.worker import run_shard
 from tests.jobs.finished.test_lossless import greedy
 from tests.jobs.runs import plan

@@ -15,10 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from harness.checks import storage
-from jobs.run import locks
+from jobs.run import files
+from jobs.run.endings import compact, read_state
 from jobs.run.files import is_there, read_records
 from jobs.run.folder import RunFolder
-from jobs.run.state import compact, read_state
 from jobs.work.worker import run_shard
 from tests.harness.checks.question import asked
 from tests.jobs.runs import finished_ids, plan, planned_ids, texts
@@ -64,7 +64,7 @@ def killed(tmp_path: Path) -> RunFolder:
     """A run whose worker was killed at its very end, before it compacted its journal."""
     run = plan(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.run.state.compact_own", lambda run, path: None)
+        patch.setattr("jobs.run.endings.compact_own", lambda run, path: None)
         run_shard(str(run.path), 0)
     return run
 
@@ -157,7 +157,7 @@ def test_where_locks_are_refused_launch_and_worker_say_so_in_one_line(tmp_path: 
     assert done.returncode == 2
     [line] = [line for line in done.stderr.splitlines() if "refuses file locks" in line]
     assert f"--output {tmp_path}: " in line
-    assert locks.REMEDY in line
+    assert files.REMEDY in line
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "nothing is left"
     run = plan(tmp_path)

@@ -20,9 +20,8 @@ import pytest
 
 from harness.engines.scripted import SCRIPTED_SECONDS
 from jobs.run import trace_files
-from jobs.run.endings import read_endings
+from jobs.run.endings import compact, read_endings
 from jobs.run.folder import RunFolder
-from jobs.run.state import compact
 from jobs.work.run_part import FreeShards
 from jobs.work.worker import WorkersFailed, run_parts, run_shard, run_side_by_side
 from tests.harness.cards import card, put_nvidia_smi
