@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from harness.trace import Trace
 from jobs.finished.grading import finish
+from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit
 from jobs.work.worker import run_shard
@@ -100,7 +101,10 @@ def test_a_try_without_an_error_counts_before_one_with(folder: RunFolder, databa
     runs.write_part(folder, [runs.speculative(fourth)], "e")
     if damaged:
         runs.truncated(folder.trace_files_dir / "e.parquet")
-    (folder.trace_files_dir / "a0.parquet").rename(folder.trace_files_dir / "z.parquet")
+    earliest = folder.trace_files_dir / "a0.parquet"
+    rows, metadata = trace_files.read_rows(earliest), trace_files.read_metadata(earliest)
+    trace_files.write_table(earliest.with_name("z.parquet"), trace_files.TRACES, rows, metadata)
+    earliest.unlink()
     runs.write_grades(folder, {first.sample_id: "error", second.sample_id: "correct", third.sample_id: "error"})
     report = load_run(folder, database)
     assert (report.num_finished, report.num_duplicates, len(report.skipped)) == (4 - damaged, 1, damaged)
