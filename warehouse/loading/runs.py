@@ -2,7 +2,7 @@
 
 Loading is idempotent. A run whose files still have the fingerprints of the last load is left alone; any other run is
 replaced as a whole in one transaction, so a loader that is killed leaves the old state. A sample with several records
-counts once (jobs.run.own_files). Runs that are still running may be loaded any number of times.
+counts once (jobs.run.trace_files). Runs that are still running may be loaded any number of times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from shlex import quote
 
 from jobs.run.endings import num_only_in_journals
-from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.files import RunDamaged
+from jobs.run.folder import RunFolder
 from jobs.run.folder import RunForbidden as PlanForbidden
 from jobs.run.spec import RunSpec
 from warehouse.database import (

@@ -18,7 +18,6 @@ from warehouse.comparison.manifests import UNKNOWN, Manifest, differences
 from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.database import Connection, WarehouseError, literal
 from warehouse.measures import MEASURES
-from warehouse.render import warnings
 from warehouse.report.charts import Bar, Chart, Dot, Dots, Reference, Scatter, StackedBars
 from warehouse.report.facts import Estimate, RunFacts, other_problems, over_the_same_problems
 
@@ -144,7 +143,7 @@ def sections(runs: Sequence[RunFacts], compared: Compared, manifests: Mapping[st
 def report_warnings(runs: Sequence[RunFacts]) -> list[str]:
     """Return the warnings on all runs, each once, with the labels of the runs that it applies to."""
     names = {run.summary.run_id: run.label for run in runs}
-    lines = show.merged((f"{run.summary.run_id}: {line}" for run in runs for line in warnings(run.summary)), names)
+    lines = show.merged((f"{run.summary.run_id}: {line}" for run in runs for line in run.summary.warnings), names)
     return [*lines, *other_problems(runs)]
 
 
@@ -192,7 +191,7 @@ def _accuracy(runs: Sequence[RunFacts]) -> list[Figure]:
 def _of_planned(run: RunFacts) -> str:
     """Return how many samples an unfinished run's accuracy is over."""
     s = run.summary
-    return f", {s.num_result_samples} of {s.num_planned} samples" if s.is_unfinished else ""
+    return f", {s.num_result_samples} of {s.planned} samples" if s.is_unfinished else ""
 
 
 def _differences(runs: Sequence[RunFacts], compared: Compared) -> list[Figure]:
@@ -285,7 +284,7 @@ def tokens(runs: Sequence[RunFacts]) -> list[Figure]:
     bars = []
     for run in runs:
         for kind in ("emitted", "spent", "critical_path"):
-            parts = {model: getattr(found, f"{kind}_per_sample") for model, found in run.summary.tokens.items()}
+            parts = {model: own[f"{kind}_tokens"].value for model, own in run.summary.by_role.items()}
             label = f"{run.label}: emitted" if kind == "emitted" else kind.replace("_", " ")
             if parts:
                 bars.append(Bar(label, parts, number(sum(parts.values())), kind == "emitted"))
@@ -389,7 +388,7 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
 
 def _size(run: RunFacts) -> str:
     s = run.summary
-    return f"{s.n} × {s.k}" + (f" ({s.num_result_samples} of {s.num_planned})" if s.is_unfinished else "")
+    return f"{s.n} × {s.k}" + (f" ({s.num_result_samples} of {s.planned})" if s.is_unfinished else "")
 
 
 def _once_complete(run: RunFacts) -> str:
@@ -412,8 +411,8 @@ def _latency(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of latencies."""
 
     def alone(run: RunFacts) -> Cell:
-        timed = run.summary.at_one
-        return f"{timed.num_timed} of {timed.num_samples}" if timed else NOTHING
+        timed = run.summary.measures.get("latency_at_one")
+        return f"{run.summary.num_timed_at_one} of {timed.num_samples}" if timed else NOTHING
 
     columns: list[OfRun] = [
         ("in flight", lambda run: str(run.summary.concurrency)),
@@ -422,15 +421,16 @@ def _latency(runs: Sequence[RunFacts]) -> RunTable:
         *_of_measure("latency_seconds", None),
         ("median s", lambda run: number(run.summary.median_latency_seconds)),
         ("95th percentile s", lambda run: number(run.p95_seconds)),
-        ("tokens/s", lambda run: number(run.summary.emitted_tokens_per_second)),
+        *_of_measure("samples_per_second", None, has_interval=False),
+        *_of_measure("emitted_tokens_per_second", None, has_interval=False),
         ("samples timed alone", alone),
         *_of_measure("latency_at_one", None),
     ]
     caption = (
         "Wall time per sample, over samples that finished in one attempt without an error: mean over problems with a "
         "95 % interval, median and percentile over samples. Several samples in flight share the engines: only compare "
-        "runs with the same number in flight on the same devices. tokens/s: emitted tokens of a worker divided by its "
-        "wall time. Alone: with one sample in flight, estimated from the samples that ran again one at a time."
+        "runs with the same number in flight on the same devices. Throughput: of a worker per second while all its "
+        "slots are full. Alone: with one sample in flight, estimated from the samples that ran again one at a time."
     )
     return _of_each_run("latency", "Latency", runs, columns, caption)
 
@@ -480,7 +480,7 @@ def _costs(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of device time."""
     rows: list[tuple[RunFacts, Sequence[Cell]]] = []
     for run in runs:
-        finished = run.summary.num_planned - run.summary.num_not_run
+        finished = run.summary.finished
         for cost in run.costs:
             per_each = [
                 number(3600 * cost.work_hours / count if count else None)
