@@ -134,9 +134,6 @@ SELECT run.*, regime, device_kinds, processors, samples_in_flight, num_cards, ve
 FROM run JOIN run_conditions USING (run_id)
 """
 """The rows that conditions are about."""
-_NIGHT = r"regexp_extract(coalesce({side}.tag, ''), '^\d{{4}}-\d{{2}}-\d{{2}}')"
-"""The runs of a night are tagged with its date (a re-run's tag has a suffix): other nights' machines were as they
-were."""
 _IS_ALONE = "({side}.method = 'vanilla' AND json_extract_string({side}.params, '$.model') = 'target')"
 
 
@@ -152,7 +149,7 @@ def baseline_sql(decides: Literal["times", "texts"]) -> str:
         _IS_ALONE.format(side="baseline"),
         f"NOT {_IS_ALONE.format(side='run')}",
         *(one.condition for one in chosen),
-        f"{_NIGHT.format(side='run')} = {_NIGHT.format(side='baseline')}",
+        "run.night IS NOT DISTINCT FROM baseline.night",  # other nights' machines were as they were
     ]
     return "\n    AND ".join(parts)
 
@@ -202,5 +199,5 @@ _WORK = (
 
 def setting_sql() -> str:
     """Return a number that is the same of runs that repeat each other, of a row `run` of `CONDITIONED`."""
-    texts = [f"run.{name}::VARCHAR" for name in (*_WORK, "device_kinds", "processors", "samples_in_flight", "versions")]
-    return f"hash({', '.join([*texts, _NIGHT.format(side='run')])})"
+    names = (*_WORK, "device_kinds", "processors", "samples_in_flight", "versions", "night")
+    return f"hash({', '.join(f'run.{name}::VARCHAR' for name in names)})"

@@ -18,9 +18,9 @@ from warehouse.statistics.intervals import Families, Floats, Interval, mean_t
 from warehouse.statistics.ratios import mean_time
 from warehouse.statistics.shares import rate
 
-Place = Literal["summary", "results", "report", "night"]
+Place = Literal["summary", "report", "night"]
 """Who shows a measure beside the tables of suites, which show what they are asked for: `summary`: as a line of its own;
-`results`: `results.json`; `report`: the table of efficiency; `night`: nights judge it."""
+`report`: the table of efficiency; `night`: nights judge it."""
 Method = Callable[[Floats, Floats, Families | None], Interval]
 """Makes an interval of x and y, both (n,), one of each problem, and the problems' families; every y is positive."""
 
@@ -140,12 +140,17 @@ TENTHS = Source(
 )""",
     is_stored=False,
 )
-CORRELATED = f"""(
+CORRELATED = Source(
+    f"""(
     SELECT run_id, problem_id, count(*)::DOUBLE AS n, sum(verdict_score) AS x, sum(score) AS y,
         sum(verdict_score * score) AS xy, sum(verdict_score ** 2) AS xx, sum(score ** 2) AS yy
     {_SCORED_WITH_REWARD}
-)"""
+)""",
+    is_stored=False,
+)
 """Sums of the target's scores (x) and the reward model's (y) by problem, for their correlation."""
+WALL = Source("(SELECT *, '' AS problem_id FROM run_throughput)", is_stored=False)
+"""A row for the whole run, so that there is no interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +179,8 @@ class Measure:
     shown: frozenset[Place] = frozenset()
     is_of_times: bool = False
     """Whether it depends on machine and load."""
+    is_of_pair: bool = False
+    """Whether it is of a run and a baseline."""
     warns: bool = False
     """Whether nights report a change for the better, too."""
     is_graded: bool = False
@@ -208,20 +215,21 @@ def _per_sample(name: str, title: str, meaning: str, x: str, y: str = "num_finis
     )  # fmt: skip
 
 
-def _of_pair(name: str, meaning: str, title: str = "", *places: Place) -> Measure:
+def _of_pair(name: str, meaning: str, title: str = "", *places: Place, unit: str = "ratio") -> Measure:
     return Measure(
-        name=name, title=title, meaning=meaning, unit="ratio", better=1, shown=_shown(*places), is_of_times=True
-    )
+        name=name, title=title, meaning=meaning, unit=unit, better=1, shown=_shown(*places), is_of_times=True,
+        is_of_pair=True,
+    )  # fmt: skip
 
 
 SAMPLES_PER_SLOT = 5
 """Samples of each slot of a worker below which there is no throughput: start and tail are most of its time."""
 _ALL = (
     _graded("pass_at_1", "pass@1 with missing samples as not correct, a lower bound while there are any", "pass@1",
-        "night", "results"),
+        "night"),
     Measure(
         name="fallback_rate", title="fallback rate", meaning="decisions that rejected all candidates", x="num_refused",
-        y="num_decisions", better=-1, shown=_shown("results", "report", "night"), warns=True,
+        y="num_decisions", better=-1, shown=_shown("report", "night"), warns=True,
     ),
     Measure(
         name="mean_fallback_rate", meaning="mean over problems of the fallback rate of each", x="num_refused",
@@ -255,10 +263,10 @@ _ALL = (
     _of_pair("rate_ratio", "emitted tokens per second by the baseline's, geometric mean over problems"),
     Measure(
         name="chain_length_ratio", meaning="emitted tokens per chain by the baseline's, geometric mean over problems",
-        unit="ratio",
+        unit="ratio", is_of_pair=True,
     ),
     _of_pair("speed_up_at_one", "ratio of mean latencies with one sample in flight, from timing samples"),
-    _graded("graded_pass_at_1", "pass@1 over samples with a result alone", "pass@1", "results"),
+    _graded("graded_pass_at_1", "pass@1 over samples with a result alone", "pass@1"),
     _graded("pass_at_k", "unbiased pass@k over samples with a result"),
     _graded("maj_at_k", "majority of k samples with a result is right"),
     _graded("accuracy", "pass@1 of a level, missing samples as not correct"),
@@ -281,7 +289,7 @@ _ALL = (
     Measure(
         name="latency_seconds", title="latency", unit="s", method=latency,
         x="CASE WHEN timed_tokens > 0 THEN nullif(timed_seconds, 0) / num_timed END",
-        meaning="wall time of a sample, mean over problems", samples="num_timed", better=-1, shown=_shown("results"),
+        meaning="wall time of a sample, mean over problems", samples="num_timed", better=-1,
         is_of_times=True,
     ),
     *(
@@ -293,7 +301,7 @@ _ALL = (
         )
     ),
     Measure(
-        name="latency_at_one", title="latency alone", unit="s", better=-1, shown=_shown("results"), is_of_times=True,
+        name="latency_at_one", title="latency alone", unit="s", better=-1, is_of_times=True,
         meaning="mean wall time of a sample with one sample in flight, estimated from timing samples",
     ),
     Measure(
@@ -302,8 +310,17 @@ _ALL = (
     ),
     Measure(
         name="distance_from_target", meaning="target_nats_per_token minus the baseline's", unit="nats", better=-1,
+        is_of_pair=True,
     ),
     # Of the papers' tables.
+    _of_pair("latency_saved", "part of the baseline's mean latency that the run saves", unit="0 to 1"),
+    _of_pair("latency_saved_seconds", "mean latency of the baseline minus that of the run", unit="s"),
+    _of_pair("wall_speed_up", "wall time of the baseline by that of the run, both over the same samples"),
+    Measure(name="wall_seconds", unit="s", x="wall_seconds", y="num_workers", method=ratio, source=WALL, better=-1,
+        meaning="wall time of the run by its workers", is_of_times=True),
+    Measure(name="emitted_tokens_per_wall_second", unit="tokens/s", x="emitted_tokens / wall_seconds * num_workers",
+        method=ratio, source=WALL, better=1, meaning="emitted tokens of all workers per second of wall time",
+        is_of_times=True),
     _per_sample("longest_draft_tokens", "", "tokens of the longest completion of each draft call",
         "longest_draft_tokens", "num_drafted"),
     _per_sample("thinking_tokens", "", "emitted tokens without the answer", "emitted_tokens - answer_tokens"),
@@ -345,5 +362,7 @@ _ALL = (
             y="drafts", method=ratio, source=TENTHS, meaning=f"target's score of drafts of reward {tenth / 10} on")
         for tenth in range(10)
     ),
+    Measure(name="score_reward_correlation", unit="-1 to 1", source=CORRELATED,
+        meaning="correlation of the target's score of a draft and its reward"),
 )  # fmt: skip
 MEASURES = {measure.name: measure for measure in _ALL}

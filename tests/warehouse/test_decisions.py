@@ -101,11 +101,11 @@ def test_rates_and_positions_count_every_kind_of_decision(
         len(drafts),
         refused,
     )
-    judged = {metric.measure.name: value for metric, _, value in read_values(connection)[run_id]}
+    judged = {name: value for name, _, value in read_values(connection)[run_id]}
     assert judged["fallback_rate"] == pytest.approx(refused / len(drafts))
     published = measure(connection, "fallback_rate", run_id)
     assert published is not None
-    assert published.value == pytest.approx(100 * refused / len(drafts))
+    assert published.estimate == pytest.approx(refused / len(drafts))
 
 
 def test_a_candidate_refused_without_a_record_of_how_counts_as_unstated(

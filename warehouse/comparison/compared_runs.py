@@ -16,10 +16,9 @@ from warehouse.comparison.votes import Votes, read_votes
 from warehouse.database import Connection, WarehouseError, rows
 from warehouse.latency_at_one import TimedRun
 from warehouse.pairs import Times, read_times, repeats_of
-from warehouse.render import completion
 from warehouse.statistics.intervals import Floats
 from warehouse.statistics.samples import maj_at_k, pass_at_k
-from warehouse.summary import RunSummary, summaries
+from warehouse.summary import RunSummary, completion, summaries
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from warehouse.comparison.compared_runs import Baseline, Run, choose, read_runs
 from warehouse.comparison.contrasts import pilot
 from warehouse.comparison.outcomes import Pair, paired, resolve
 from warehouse.database import Connection, WarehouseError, rows
-from warehouse.render import limited, mixed_code, repeated, scripted
 from warehouse.report.facts import costs
 from warehouse.statistics import planning
 from warehouse.statistics.intervals import Families
@@ -34,6 +33,7 @@ from warehouse.statistics.planning import (
     Moments,
     Pilot,
 )
+from warehouse.summary import setting_warnings
 
 _RUNS = "SELECT run_id FROM run ORDER BY created_at DESC, run_id"
 
@@ -349,12 +349,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
     basis = plan.basis
     for run in basis.runs:
         summary = run.summary
-        for line in (
-            *scripted(summary),
-            *limited(summary),
-            *repeated(summary),
-            *mixed_code(summary),
-        ):
+        for line in setting_warnings(summary):
             yield f"{run.run_id}: {line}"
     if basis.pair.num_missing_samples:
         remedies = "; ".join(dict.fromkeys(run.remedy for run in basis.runs if run.is_unfinished))

@@ -15,13 +15,10 @@ from warehouse.comparison.compared_runs import Run
 from warehouse.comparison.contrasts import Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.manifests import Difference
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
-from warehouse.labels import labels
-from warehouse.render import fallback
-from warehouse.render import warnings as warnings_of_run
 from warehouse.statistics.intervals import FEWEST_FAMILIES, Interval
 from warehouse.statistics.planning import POWER
 from warehouse.statistics.run_factor import RunFactor
-from warehouse.summary import RunSummary
+from warehouse.summary import RunSummary, fallback, labels
 
 Cell = str | float | int | bool | None
 CONTRAST_HEADERS = ("difference", "95 %", "on these", "p", "p (Holm)", "not worse", "worst case")
@@ -520,7 +517,7 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     """Yield what limits the validity of the numbers, one line each."""
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
-        yield from (f"{run.run_id}: {line}" for line in warnings_of_run(run.summary))
+        yield from (f"{run.run_id}: {line}" for line in run.summary.warnings)
         if run.is_unfinished:
             yield f"{run.run_id}: its missing samples are left out here; {run.remedy}"
     yield from pairing_warnings(comparison)
@@ -674,9 +671,8 @@ def _regime_speed(row: Row | None, has_interval: bool) -> str:
 
 
 def _speculation(run: RunSummary) -> list[str]:
-    draft = run.tokens.get("draft")
-    share = percent(draft.emitted_share) if draft and run.target else NOTHING
-    return [share, percent(run.fallback_rate) if run.num_decisions else NOTHING]
+    share = percent(run.value("draft_share")) if "draft" in run.by_role and run.target else NOTHING
+    return [share, percent(run.value("fallback_rate")) if run.num_decisions else NOTHING]
 
 
 def records(comparison: Comparison) -> list[dict[str, Cell]]:
@@ -733,7 +729,7 @@ def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
         "run_factor_degrees": factor.degrees if factor else None,
         "num_decisions": summary.num_decisions,
         "num_refused": summary.num_refused,
-        "fallback_rate": summary.fallback_rate,
+        "fallback_rate": summary.value("fallback_rate"),
         "decision_kinds": ", ".join(summary.decision_kinds) or None,
         "completeness": pair.completeness if pair else None,
         "non_inferiority_refused": pair.why_refused if pair else None,

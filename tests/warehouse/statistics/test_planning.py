@@ -142,19 +142,6 @@ def test_a_planned_comparison_is_decided_as_often_as_asked(name: str) -> None:
     assert rate == pytest.approx(0.8, abs=0.03 + 4 * (0.8 * 0.2 / 400) ** 0.5)
 
 
-def test_a_careful_plan_from_a_large_enough_pilot_rarely_has_little_power() -> None:
-    found = plans.powers(SKEWED, 60, 4, 40)
-    assert float(np.mean(found.careful < 0.5)) <= 0.1
-    assert float(found.careful.mean()) > float(found.plain.mean()) > 0.65
-
-
-def test_the_tables_have_a_line_for_every_population() -> None:
-    assert len(list(plans.from_truth(2, [SKEWED]))) == 3
-    lines = list(plans.from_pilots(2, [SKEWED]))
-    assert len(lines) == 4
-    assert len({line.count("|") for line in lines}) == 1
-
-
 def test_the_planners_number_is_that_of_the_upper_limit_for_a_noisy_pilot_and_of_families_where_they_are_named() -> (
     None
 ):
