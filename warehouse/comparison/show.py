@@ -577,7 +577,7 @@ def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
         )
 
 
-LATENCY, THROUGHPUT = "latency", "throughput"
+LATENCY, LOAD = "latency", "load"
 """The regimes as the view `run_conditions` names them."""
 
 
@@ -602,7 +602,7 @@ def regimes(comparison: Comparison) -> list[Regime]:
     by_name: dict[str, list[Row]] = {}
     for row in comparison.rows:
         by_name.setdefault(row.run.summary.regime, []).append(row)
-    return [Regime(name, by_name[name]) for name in (LATENCY, THROUGHPUT)] if len(by_name) > 1 else []
+    return [Regime(name, by_name[name]) for name in (LATENCY, LOAD)] if len(by_name) > 1 else []
 
 
 def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> Table:
