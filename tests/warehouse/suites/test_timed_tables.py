@@ -110,7 +110,7 @@ def test_a_dry_run_says_by_recorded_runs_what_a_latency_sample_saves(tmp_path: P
 def test_times_of_batches_that_are_not_timed_yet_are_no_latencies(tmp_path: Path) -> None:
     loaded(tmp_path, own=False, base=False)
     told = table(tmp_path)
-    assert "40.0 (40.0–40.0)" in told, "their tokens are shown"
+    assert " 40.0 " in told, "their tokens are shown"
     assert "200.0" not in told
     assert "only 0 of 100 timing samples are finished" in told
 
