@@ -23,8 +23,7 @@ from harness.engines import registry
 from harness.methods import build
 from harness.plural import counted
 from harness.settings.launch_settings import Launch
-from jobs.run.forecast import Forecast
-from jobs.run.shards import Recorded
+from jobs.run.forecast import Forecast, Recorded
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
 from warehouse.measured import runs_like

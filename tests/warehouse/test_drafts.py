@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.trace import Candidate, Trace
-from jobs.run import trace_files
+from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, Unit
 from tests.warehouse import runs
@@ -94,7 +94,7 @@ def test_drafts_of_a_thinking_model_are_graded_before_their_closing_tag(tmp_path
     closed = tuple(text + "\n</think>" for text in (RIGHT, WRONG))
     runs.write_part(folder, [selected(runs.planned(folder)[0], closed, 0)])
     grade_candidates(folder, workers=1)
-    [path] = folder.candidate_grades_dir.glob("*.parquet")
+    [path] = folder.derived("candidate_grades")
     assert [row["verdict"] for row in trace_files.read_rows(path)] == ["correct", "wrong"]
 
 
@@ -130,7 +130,7 @@ def scores(folder: RunFolder, *rows: tuple[str, int, int | None, float | None]) 
         {**dict(zip(names, row, strict=True)), "scorer": "prm@1", "missing": "too long" if row[3] is None else None}
         for row in rows
     ]
-    trace_files.write_table(folder.scores_dir / "prm.parquet", trace_files.SCORES, scores)
+    derived.write(folder, "scores", "prm", scores)
 
 
 def test_step_quality_of_drafts_and_of_what_was_selected(tmp_path: Path) -> None:

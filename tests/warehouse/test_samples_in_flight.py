@@ -67,7 +67,7 @@ def test_a_worker_with_several_shards_has_their_samples_in_flight(tmp_path: Path
     """`--shards-per-task`: two shards of 12 samples in one worker."""
     folder = cells.finished(tmp_path, MANY, [2] * 4)
     whole = folder.shard(0)
-    folder.write_shards([whole[:12], whole[12:]])
+    folder.assign_again([whole[:12], whole[12:]])
     load_run(folder, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:
         assert connection.execute("SELECT DISTINCT shard FROM sample ORDER BY ALL").fetchall() == [(0,), (1,)]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.cli.number_format import floored_percent
-from jobs.run.folder_name import meant_by, run_paths
+from jobs.run.folder import meant_by, run_paths
 from warehouse.database import Connection, WarehouseError, columns, rows
 from warehouse.statistics.intervals import Counts, Families, Floats
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from textwrap import wrap
 
 from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, percent, sides, signed, span
@@ -575,6 +575,99 @@ def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
             f"UNEQUAL LOADS: {run.run_id} against {base.run_id}: a median of {own} against {other} samples in flight; "
             "with fewer, each is faster and fewer end per hour"
         )
+
+
+LATENCY, THROUGHPUT = "latency", "throughput"
+"""The regimes as the view `run_conditions` names them."""
+
+
+@dataclass(frozen=True)
+class Regime:
+    """The rows of a comparison in one regime."""
+
+    name: str
+    rows: Sequence[Row]
+
+    @property
+    def in_flight(self) -> str:
+        """The number of samples in flight, as `80`; `16 to 80` where runs differ."""
+        numbers = sorted({row.run.summary.concurrency for row in self.rows})
+        return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+
+
+def regimes(comparison: Comparison) -> list[Regime]:
+    """Return the regimes of a comparison, latency first; none unless both are there, with baselines of their own."""
+    if {len(base.regimes) for base in comparison.baselines} != {1}:
+        return []
+    by_name: dict[str, list[Row]] = {}
+    for row in comparison.rows:
+        by_name.setdefault(row.run.summary.regime, []).append(row)
+    return [Regime(name, by_name[name]) for name in (LATENCY, THROUGHPUT)] if len(by_name) > 1 else []
+
+
+def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> Table:
+    """Return a row for each setting with its accuracy over most samples and its speed-up in each regime.
+
+    A setting is a method with its parameters, models and sampling on one dataset.
+    """
+    settings, largest = _settings(found), _largest(found)
+    short = labels([replace(row.run.summary, concurrency=0) for row in largest])
+    table = [
+        [
+            name,
+            f"{fixed(row.result.estimate, 1, 100)} ± {fixed(row.result.standard_error, 1, 100)}",
+            *_speculation(row.run.summary),
+            *(_regime_speed(rows.get(regime.name), has_intervals) for regime in found),
+        ]
+        for name, row, rows in zip(short, largest, settings, strict=True)
+    ]
+    speeds = [f"speed-up,\n{regime.in_flight} in flight" for regime in found]
+    return Table(_columns(["run", "pass@1 %", "by the\ndraft", "fallback", *speeds]), table, [_regimes_legend(found)])
+
+
+def _regimes_legend(found: Sequence[Regime]) -> str:
+    """Return how to read `regimes_table`."""
+    sizes = {
+        f" of {len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}"
+        for row in _largest(found)
+    }
+    return (
+        f"pass@1{sizes.pop() if len(sizes) == 1 else ''} ± standard error over problems. By the draft: its share of "
+        "the emitted tokens. Fallback: decisions that refused every draft. Speed-up: over the target alone, at the "
+        "same number in flight, geometric mean over problems (95 %)."
+    )
+
+
+def _largest(found: Sequence[Regime]) -> list[Row]:
+    """Return the row with most samples of each setting."""
+    return [max(rows.values(), key=lambda row: row.outcomes.num_samples) for rows in _settings(found)]
+
+
+def _settings(found: Sequence[Regime]) -> list[dict[str, Row]]:
+    """Return the rows of pass@1 of each setting by regime; runs that repeat a setting in one regime are kept apart."""
+    settings: dict[tuple[str, int], dict[str, Row]] = {}
+    for regime in found:
+        for row in regime.rows:
+            if _metric(row) == "pass@1":
+                own, number = setting(row.run.summary), 0
+                while regime.name in settings.get((own, number), {}):
+                    number += 1
+                settings.setdefault((own, number), {})[regime.name] = row
+    return list(settings.values())
+
+
+def setting(run: RunSummary) -> str:
+    """Return what runs of one setting have in common, as text: all but the number of samples in flight."""
+    own = (run.dataset, run.method, run.params, run.draft, run.target, run.reward, run.temperature, run.take_turns)
+    proposer = run.token_speculation and (run.token_speculation.proposer, run.token_speculation.model)
+    return json.dumps([*own, proposer], sort_keys=True)
+
+
+def _regime_speed(row: Row | None, has_interval: bool) -> str:
+    if row is not None and row.speed is None:
+        return "baseline"
+    speed, interval = _speed_cells(row.speed if row else None)
+    return _with(speed, interval if has_interval else NOTHING)
 
 
 def _speculation(run: RunSummary) -> list[str]:

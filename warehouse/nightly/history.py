@@ -18,8 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from harness.cli.number_format import sides
-from jobs.run.files import WrongFormat, append_record, read_records
-from jobs.run.locks import Lock
+from jobs.run.files import Lock, WrongFormat, append_record, read_records
 from warehouse.comparison.manifests import Manifest, read_manifests
 from warehouse.database import Connection, Record, WarehouseError, reader, rows
 from warehouse.measures import MEASURES, Measure, mean, mean_share

@@ -154,7 +154,7 @@ def test_a_job_of_replaced_code_that_runs_after_all_stops(tmp_path: Path, edit: 
 def test_a_torn_record_is_skipped(tmp_path: Path) -> None:
     run = plan(tmp_path)
     codes.claim(run)
-    with run.codes_path.open("a") as out:
-        out.write('{"code_hash": "torn')
+    with run.events_path.open("a") as out:
+        out.write('{"format":2,"event":"code","code_hash":"torn')
     assert codes.claim(run) == []
     assert hashes(run) == [running_code().hash]

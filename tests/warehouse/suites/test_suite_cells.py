@@ -12,7 +12,7 @@ import pytest
 
 from harness.methods import defaults
 from harness.trace import Candidate, Trace, Verdict
-from jobs.run import trace_files
+from jobs.run import derived
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, RunSpec, Unit
 from tests.warehouse import runs
@@ -83,7 +83,7 @@ def write_rewards(run: RunFolder, written: list[Trace]) -> None:
         for index, step in enumerate(trace.steps)
         for place, _ in enumerate(step.candidates)
     ]
-    trace_files.write_table(run.scores_dir / "shepherd.parquet", trace_files.SCORES, rows)
+    derived.write(run, "scores", "shepherd", rows)
 
 
 @pytest.fixture(scope="module")
