@@ -307,7 +307,8 @@ def _of_nights() -> Iterator[Line]:
     goals = dict(zip(nights.KINDS, (1.0, 1.5, 3.0), strict=True))
     for name, kind in nights.KINDS.items():
         variants = _of(_false_night, kind=[kind])
-        yield Line("nights: false", name, (0, 10), variants, "% of cells missing", 50, (0.0, goals[name]))
+        missing = (0, 10) if kind is nights.CALM else (0,)
+        yield Line("nights: false", name, missing, variants, "% of cells missing", 50, (0.0, goals[name]))
     for name, kind in nights.KINDS.items():
         goal = (90.0, 100.0) if kind is nights.CALM else None
         told = " / ".join(nights.CHANGES)
