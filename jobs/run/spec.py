@@ -249,7 +249,7 @@ class RunSpec:
 
     @property
     def digest(self) -> str:
-        """The hash of the specification, 8 hex digits, by which its folder is found (jobs.run.folder_name)."""
+        """The hash of the specification, 8 hex digits, by which its folder is found (jobs.run.folder)."""
         identity = {**identity_of(self), "params": run_identity(self.method, self.params, self.method_source)}
         return hashlib.sha256(json.dumps(identity, sort_keys=True, default=dict).encode()).hexdigest()[:8]
 
@@ -391,7 +391,7 @@ class Attempt:
     code_hash: str | None = None
     """Hash of the code that decides results (harness.code_hash)."""
     code_archive: str | None = None
-    """SHA-256 of the archive that the job's code was unpacked from; None where no job ran it."""
+    """SHA-256 of the archive that the job imported its code from; None where no job ran it."""
     other_codes: Sequence[str] = ()
     """Hashes of the other codes that worked on the run, or may do so at the same time (jobs.run.codes)."""
     load_at_start: float | None = None

@@ -121,7 +121,7 @@ def test_a_night_pairs_its_runs_with_its_own_target_alone_only(tmp_path: Path) -
     with reader(tmp_path / "w.duckdb") as connection:
         pairs = rows(connection, "SELECT run_id, round(speed_up, 6) AS speed_up FROM speed_up ORDER BY run_id")
     assert pairs == [{"run_id": run, "speed_up": ratio} for run, ratio in sorted(zip(methods, (2, 4, 4), strict=True))]
-    assert [len(run.speed_ups) for run in summary(tmp_path / "w.duckdb", methods)] == [1, 1, 1]
+    assert [len(run.against_with("speed_up")) for run in summary(tmp_path / "w.duckdb", methods)] == [1, 1, 1]
     of_method = [cell for night in nights_of(tmp_path) for cell in night if cell.baseline is not None]
     found = [math.exp(cell.first.values["speed_up"]) for cell in of_method]
     assert found == pytest.approx([2, 4])

@@ -17,16 +17,15 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from harness.cli.number_format import cards
-from jobs.run.files import WrongFormat, append_record, read_records
-from jobs.run.locks import Lock
+from harness.cli.number_format import sides
+from jobs.run.files import Lock, WrongFormat, append_record, read_records
 from warehouse.comparison.manifests import Manifest, read_manifests
 from warehouse.database import Connection, Record, WarehouseError, reader, rows
 from warehouse.measures import MEASURES, Measure, mean, mean_share
 from warehouse.model_columns import MODEL_COLUMNS, SHOWN_COLUMNS, column_of
 from warehouse.nightly.cells import DEVICES, CellNight, Run
 from warehouse.nightly.judge import JUDGED, PASS_AT_1, scaled
-from warehouse.render import completion
+from warehouse.summary import completion
 
 NIGHT_BEGINS_HOUR = 12
 """UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date of
@@ -130,7 +129,7 @@ def _cells(
             tuple(run for run, reason in zip(others, why, strict=True) if not reason),
             *conditions[0],
             baseline=base and tonight[base],
-            cards=cards(manifests[first.run_id].num_cards, manifests[base].num_cards) if base else "",
+            cards=sides((manifests[first.run_id].num_cards, manifests[base].num_cards)) if base else "",
             uncounted=tuple(
                 f"re-run {run.run_id} does not count: {reason}"
                 for run, reason in zip(others, why, strict=True)

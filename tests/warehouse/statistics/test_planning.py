@@ -55,13 +55,13 @@ def test_the_margin_that_a_planned_number_of_problems_detects_is_the_margin_it_w
 
 def test_what_no_number_of_problems_can_show_has_none() -> None:
     assert planning.problems_needed(Moments(0.5), 0.001, 0.99) is None
-    assert planning.samples_needed(Components(0.1, 0.1), 20, 0.02, 0.8) is None
+    assert planning.samples_needed(Components(0.1, 0.1).moments, 20, 0.02, 0.8) is None
     assert planning.detectable_margin(Moments(0.5), 2, 0.9) is None
 
 
 def test_a_fixed_set_of_problems_needs_the_samples_with_which_its_power_is_enough() -> None:
     components = Components(0.01, 0.2)
-    k = planning.samples_needed(components, 400, 0.02, 0.8)
+    k = planning.samples_needed(components.moments, 400, 0.02, 0.8)
     assert k is not None
     powers = [planning.power(components.moments(samples), 400, 0.02) for samples in (k - 1, k)]
     assert powers[0] < 0.8 <= powers[1]
