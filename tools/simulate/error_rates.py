@@ -129,7 +129,8 @@ def table(lines: Iterable[Line], repetitions: int) -> Iterator[str]:
         sizes = "" if tuple(line.sizes) == _ALONE else line.told or f"{' / '.join(map(str, line.sizes))} {line.unit}"
         what, former = "" if line.what == former else line.what, line.what
         meant = "" if line.goal is None else f"{line.goal[0]:g}–{line.goal[1]:g}"
-        yield f"| {what} | {line.population} | {sizes} | {' / '.join(map(str, found))} | {otherwise} | {meant} |"
+        row = what, line.population, sizes, " / ".join(map(str, found)), otherwise, meant
+        yield f"|{'|'.join(f' {text} ' if text else '' for text in row)}|"
         places = [
             str(size) for size, cell in zip(line.sizes, found, strict=True) if line.goal and cell.misses(*line.goal)
         ]
