@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 _WAIT_SECONDS = 3600.0
 """How long to wait for the warehouse: the runs of a night end at the same time."""
+_GRADED = """
+SELECT run_id, count(*) FILTER (finished AND graded) AS num_graded FROM sample_grade
+WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY run_id
+"""
 
 
 class WarehouseFailed(RuntimeError):
@@ -114,11 +118,12 @@ def load(run: RunFolder) -> None:
         load_run(run, database_of(run))
 
 
-def short_names(specs: Mapping[str, RunSpec]) -> list[str]:
-    """Return a short name for each run, by which it can be told from the others; specs: by the folder's name."""
-    from warehouse.labels import labels, planned
+def short_names(runs: Sequence[RunSpec]) -> list[str]:
+    """Return a short name for each run, by which it can be told from the others."""
+    from warehouse.suites.own_runs import row_labels
+    from warehouse.summary import told_apart
 
-    return labels([planned(name, spec) for name, spec in specs.items()])
+    return told_apart(runs, row_labels(runs, [None] * len(runs)), lambda spec: spec.dataset)
 
 
 def conclude(folder: str, database: str | None = None) -> bool:
@@ -198,8 +203,7 @@ def _load_and_print(
     """Load a run and print its result; of a probe that is what it found, no accuracy: that is of its continuations."""
     from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
-    from warehouse.render import in_one_line, render, render_warnings
-    from warehouse.summary import summary
+    from warehouse.summary import in_one_line, render, render_warnings, summary
 
     load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
     summaries = summary(database, [run.path.name])
@@ -221,10 +225,10 @@ def write_results(run: RunFolder, database: Path) -> None:
 
     `results.json` has the same numbers as the summary, from the same tables, for programs. Raises WarehouseFailed.
     """
-    from warehouse.results import results
+    from warehouse.summary import summary
 
     with _warehouse_errors():
-        result = results(database, run.path.name)
+        [result] = summary(database, [run.path.name])
     path, content = run.results_path, result.to_json()
     if result.state != "finished":  # samples that had failed are retried
         path.unlink(missing_ok=True)
@@ -316,7 +320,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     WarehouseFailed.
     """
     from warehouse.comparison.contrasts import Settings, compare_runs
-    from warehouse.comparison.written import write
+    from warehouse.comparison.written import write_short
     from warehouse.options import default_database
     from warehouse.report.page import make_report
 
@@ -325,7 +329,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
         database = default_database(folders[0])
         try:
             if len(folders) > 1:
-                write(compare_runs(folders, database, Settings()), sys.stdout, "table", is_brief=True)
+                write_short(compare_runs(folders, database, Settings()), sys.stdout)
         finally:
             console = Console(highlight=False)
             console.print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
@@ -397,11 +401,11 @@ def num_graded(database: Path, names: Sequence[str]) -> dict[str, int]:
 
     A warehouse that cannot be read has none.
     """
-    from warehouse.database import DatabaseError, WarehouseError, reader
-    from warehouse.nightly.history import num_graded as count
+    from warehouse.database import DatabaseError, WarehouseError, reader, rows
 
     try:
         with reader(database) as connection:
-            return count(connection, names)
+            found = rows(connection, _GRADED, {"run_ids": [*names]})
+            return {row["run_id"]: row["num_graded"] for row in found}
     except (WarehouseError, DatabaseError):
         return {}

@@ -167,7 +167,7 @@ class _OneLineEach:
     def __init__(self, runs: Mapping[Path, RunSpec], *, is_several: bool) -> None:
         """`runs` are those that are no probes, by run folder."""
         self.is_several = is_several
-        names = after.short_names({path.name: spec for path, spec in runs.items()}) if len(runs) > 1 else []
+        names = after.short_names([*runs.values()]) if len(runs) > 1 else []
         width = max(map(len, names), default=0)
         self._names = dict(zip(runs, (name.ljust(width) for name in names), strict=False))
         self._num_begun = 0

@@ -17,7 +17,6 @@ code: resuming somebody else's run runs none of their code unasked.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -32,14 +31,12 @@ from harness.methods.references import load_packed, packed
 from jobs.run import endings, submissions
 from jobs.run.files import RunDamaged, records_of, write_atomically
 from jobs.run.folder import RunFolder
-from jobs.run.spec import RunSpec
+from jobs.run.spec import RunSpec, night_of
 
 _SHOWN_DIGITS = 12
 _NEW_RUN = "For a run of this code, launch with --tag NAME"
 _NEW_NIGHT = "For runs of this code, launch a night with another --date"
 _GO_ON = "to go on with both in one run, which its results then say, add --accept-code-change"
-_TAG_OF_NIGHT = re.compile(r"\d{4}-\d{2}-\d{2}")
-"""How the tags of nights begin, which are set by the night's date and not with --tag."""
 
 
 class CodeChanged(ValueError):
@@ -170,7 +167,7 @@ def _new_run(run: RunFolder) -> str:
         tag = run.spec().tag
     except RunDamaged:
         tag = None
-    return _NEW_NIGHT if tag and _TAG_OF_NIGHT.match(tag) else _NEW_RUN
+    return _NEW_NIGHT if night_of(tag) else _NEW_RUN
 
 
 def _notice_of_finished(run: RunFolder, records: Sequence[CodeRecord]) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -55,6 +57,15 @@ def identity_of(record: DataclassInstance) -> dict[str, object]:
         for name, value in values.items()
         if value != defaults[name]
     }
+
+
+def night_of(tag: str | None) -> date | None:
+    """Return the night of runs with a tag: that of a night begins with its date; None: of no night."""
+    dated = re.match(r"\d{4}-\d{2}-\d{2}", tag or "")
+    try:
+        return date.fromisoformat(dated[0]) if dated else None
+    except ValueError:  # such as 2026-02-30
+        return None
 
 
 @dataclass(frozen=True)

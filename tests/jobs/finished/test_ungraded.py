@@ -17,7 +17,6 @@ from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
-from warehouse.render import warnings
 from warehouse.summary import summary
 
 ROOT = Path(__file__).parents[3]
@@ -109,7 +108,7 @@ def test_an_exception_of_the_grader_is_unparsable_and_the_summary_counts_it(run:
     after.load(run)
     [result] = summary(after.database_of(run), [run.path.name])
     assert result.grader_exceptions == {"RecursionError": 16}
-    assert any("16 answers ended in an exception of the grader" in line for line in warnings(result))
+    assert any("16 answers ended in an exception of the grader" in line for line in result.warnings)
     after.conclude(str(run.path))
     [result] = summary(after.database_of(run), [run.path.name])
     assert result.grader_exceptions == {}
