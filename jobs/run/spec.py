@@ -391,7 +391,7 @@ class Attempt:
     code_hash: str | None = None
     """Hash of the code that decides results (harness.code_hash)."""
     code_archive: str | None = None
-    """SHA-256 of the archive that the job's code was unpacked from; None where no job ran it."""
+    """SHA-256 of the archive that the job imported its code from; None where no job ran it."""
     other_codes: Sequence[str] = ()
     """Hashes of the other codes that worked on the run, or may do so at the same time (jobs.run.codes)."""
     load_at_start: float | None = None

@@ -223,6 +223,7 @@ class RunPart:
 
     async def _begin(self, pool: EnginePool, shard: int) -> tuple[dict[Role, LeasedEngine], Attempt]:
         """Return the engines of an attempt that begins now, and its record; `shard` is the first of its shards."""
+        codes.method_of(self.run)  # one that cannot be loaded is named, rather than missed in what follows
         check_prompts(self.spec)
         other_codes, load = codes.claim(self.run), environment.load()
         engines = await pool.lease(self.needs, self.run.logs_dir / f"shard-{shard}")
