@@ -22,7 +22,7 @@ def check_launch(kind: str, *, on_slurm: bool) -> None:
         profile = "name another python in the profile, " if on_slurm else ""
         raise ValueError(
             f"--engine {kind}: {missing}: install vLLM there (python -m harness.installation, or pip install "
-            f"'speculative-reasoning-harness[gpu]'), {profile}or choose --engine scripted, which runs no model"
+            f"'speculative-reasoning-harness[engine]'), {profile}or choose --engine scripted, which runs no model"
         )
 
 
