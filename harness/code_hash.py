@@ -39,7 +39,6 @@ _LEFT_OUT = (
     # What finds and loads a method of a user's own, whose code is hashed beside this one.
     *(f"harness/methods/{name}.py" for name in ("plugins", "references")),
     "harness/sizing/__main__.py",
-    "harness/weights/prompt_trial.py",
     "jobs/work/attempt.py",
     *(f"grading/{name}" for name in ("check.py", "regrade.py")),
 )  # fmt: skip

@@ -25,7 +25,7 @@ from typing import Literal
 from rich.console import Console
 
 from grading import GraderFailed
-from harness.checks.storage import ONE_NODE, locks_of_one_node
+from harness.checks.machine import ONE_NODE, locks_of_one_node
 from harness.cli.program import typed
 from harness.plural import counted
 from jobs import after, launch_plan

@@ -15,7 +15,7 @@ from typing import Any
 from harness.engines import calls, placement
 from harness.plural import counted
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
-from harness.sizing.cards import Option, cards_of_worker
+from harness.sizing.memory import Option, cards_of_worker
 from jobs import after, golds
 from jobs.run import codes, engine_installed, launch_checks, locks
 from jobs.run.endings import num_unfinished

@@ -53,7 +53,7 @@ from harness.settings import layers
 from harness.settings.declaration import ROLES, settings_of
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import ROLE_SETTINGS, flattened
-from harness.sizing.cards import without_replaced
+from harness.sizing.memory import without_replaced
 from jobs import after, launch_plan, preparation, probe
 from jobs.drive import Schedule, drive
 from jobs.launch_plan import print_plan

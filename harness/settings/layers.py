@@ -42,7 +42,7 @@ def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) 
     """
     from harness.methods.parameters import parameter_names
     from harness.methods.references import resolve
-    from harness.sizing.cards import without_replaced
+    from harness.sizing.memory import without_replaced
 
     try:
         own = flattened(flags)

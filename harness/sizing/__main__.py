@@ -34,7 +34,7 @@ from harness.sizing.card_plan import (
     planned,
     short_contexts,
 )
-from harness.sizing.cards import Card, parse_cards
+from harness.sizing.memory import Card, parse_cards
 from harness.weights import models
 
 _TYPES = ("L40S", "A100-40", "A100-80", "H100-80")

@@ -28,8 +28,7 @@ from harness.methods import Method
 from harness.methods.method import context_to_open
 from harness.plural import counted
 from harness.settings.roles import ModelSettings
-from harness.sizing.cards import Card, cards_here, known_card
-from harness.sizing.engine_memory import GIB, EngineMemory, ModelShape, engine_memory, shape_of
+from harness.sizing.memory import GIB, Card, EngineMemory, ModelShape, cards_here, engine_memory, known_card, shape_of
 
 BLOCK_TOKENS = 16
 """vLLM's block on a GPU; one block of a cache holds nothing (its pool keeps a null block)."""

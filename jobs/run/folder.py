@@ -39,7 +39,7 @@ import pyarrow as pa
 from filelock import Timeout
 from pydantic import TypeAdapter, ValidationError
 
-from harness.checks.storage import is_shared
+from harness.checks.machine import is_shared
 from harness.cli import permissions
 from harness.plural import counted
 from harness.problems.problem import Problem

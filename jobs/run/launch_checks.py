@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from harness.checks.inputs import WORKERS_MAY, findings
+from harness.checks import models as model_checks
+from harness.checks.models import WORKERS_MAY, findings, loaded_tokenizer
 from harness.engine import Role
 from harness.engines import placement
 from harness.engines.scripted import ByteTokenizer
@@ -24,8 +25,7 @@ from harness.problems.problem import Problem
 from harness.prompt_file import demo_prompts
 from harness.settings.launch_settings import PartialLaunch
 from harness.settings.roles import flat_role_name, role_flag
-from harness.sizing.engine_memory import shape_of
-from harness.weights import prompt_trial
+from harness.sizing.memory import shape_of
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
@@ -173,7 +173,7 @@ def _is_asked(launch: PartialLaunch, text: Text) -> bool:
 def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer | None:
     """Return a model's tokenizer; None where it cannot be loaded here: the doctor and the workers say why."""
     folder = local_folder(model)
-    return None if folder is None else prompt_trial.loaded(str(folder), None, spec.conventions(role))
+    return None if folder is None else loaded_tokenizer(str(folder), None, spec.conventions(role))
 
 
 def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
@@ -190,7 +190,7 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
             continue
         own = f"--{role} {model.name}"
         try:
-            prompt_trial.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
+            model_checks.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
         except BadTemplate as error:
             raise ValueError(f"{own}: {error}") from error
         except ValueError as error:

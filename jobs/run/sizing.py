@@ -24,7 +24,7 @@ from harness.sizing.card_plan import (
     plan_lines,
     planned,
 )
-from harness.sizing.cards import GPU_MEMORY, Option, cards_here, cards_of_worker
+from harness.sizing.memory import GPU_MEMORY, Option, cards_here, cards_of_worker
 from harness.weights import adapter
 from jobs.run.spec import ModelSpec, RunSpec
 

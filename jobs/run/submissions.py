@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from harness.sizing.cards import num_tasks
+from harness.sizing.memory import num_tasks
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.files import append_record, read_records, records_of
 from jobs.run.folder import RunFolder

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from harness.sizing.cards import Option
+from harness.sizing.memory import Option
 
 KEY = "python"
 """The key of a profile."""

@@ -21,7 +21,7 @@ from harness.engines.processes import output_to
 from harness.environment import accelerator
 from harness.methods import build
 from harness.settings.launch_settings import Cluster
-from harness.sizing.cards import Option
+from harness.sizing.memory import Option
 from jobs import after
 from jobs.run import submissions
 from jobs.run.folder import RunFolder

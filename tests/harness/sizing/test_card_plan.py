@@ -25,8 +25,7 @@ from harness.sizing.card_plan import (
     fits,
     small_models,
 )
-from harness.sizing.cards import Card, card, known_card, parse_cards
-from harness.sizing.engine_memory import GIB
+from harness.sizing.memory import GIB, Card, card, known_card, parse_cards
 from harness.weights.models import pair_folder
 from tests.harness.sizing.shapes import LLAMA_3_8B, QWEN3_1_7B, QWEN3_8B, QWQ_32B, R1_1_5B, R1_7B, demand
 
