@@ -14,7 +14,13 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import cast
+
+ROOT: Traversable = cast(Path, resources.files("harness")).parent
+"""What this process imports the project from: a checkout, an installation, or the zip that a job was submitted with."""
 
 _HASHED = (
     "harness",
@@ -64,12 +70,12 @@ class Code:
 @lru_cache(maxsize=1)
 def running_code() -> Code:
     """Return the code that this process runs, as it is when this is first called."""
-    return read(Path(__file__).resolve().parent.parent)
+    return read(ROOT)
 
 
-def read(root: Path) -> Code:
-    """Return the code in a folder: a checkout, an installation, or what a job has unpacked."""
-    return Code({path: digest_of((root / path).read_bytes()) for path in sorted(_files(root))})
+def read(root: Traversable) -> Code:
+    """Return the code in a folder or in a zip."""
+    return Code(dict(sorted(_digests(root))))
 
 
 def changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -93,12 +99,14 @@ def is_hashed(path: str) -> bool:
     )
 
 
-def _files(root: Path) -> Iterator[str]:
-    for top in ("harness", "grading", "jobs"):
-        for path in (root / top).rglob("*"):
-            name = path.relative_to(root).as_posix()
-            if is_hashed(name) and path.is_file():
-                yield name
+def _digests(root: Traversable) -> Iterator[tuple[str, str]]:
+    ahead = [(top, root / top) for top in ("harness", "grading", "jobs")]
+    while ahead:
+        name, entry = ahead.pop()
+        if entry.is_dir():
+            ahead += [(f"{name}/{inner.name}", inner) for inner in entry.iterdir()]
+        elif is_hashed(name) and entry.is_file():
+            yield name, digest_of(entry.read_bytes())
 
 
 def digest_of(content: bytes) -> str:

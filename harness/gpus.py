@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -174,9 +175,6 @@ def _visible() -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",")]
 
 
-_TABLE = Path(__file__).parent / "data" / "vllm_builds.toml"
-
-
 @dataclass(frozen=True)
 class VllmBuild:
     """A release of vLLM on PyPI, and what it was built with."""
@@ -191,7 +189,8 @@ class VllmBuild:
 @cache
 def vllm_builds() -> tuple[VllmBuild, ...]:
     """Return the supported builds, newest first."""
-    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+    text = (resources.files("harness") / "data" / "vllm_builds.toml").read_text(encoding="utf-8")
+    table = tomllib.loads(text)
     minimum = table["minimum_driver"]
     return tuple(
         VllmBuild(row["vllm"], row["torch"], row["cuda"], minimum[row["cuda"].partition(".")[0]])

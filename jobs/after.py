@@ -34,7 +34,6 @@ from jobs.run.forecast import Forecast
 from jobs.run.grades import graded_at
 from jobs.run.spec import RunSpec
 from jobs.slurm import client
-from jobs.submission import snapshot
 from jobs.timing import folder as timings
 
 if TYPE_CHECKING:
@@ -124,7 +123,6 @@ def short_names(specs: Mapping[str, RunSpec]) -> list[str]:
 
 def conclude(folder: str, database: str | None = None) -> bool:
     """Conclude a run for a log or a terminal; returns whether it is complete. Raises what `report` raises."""
-    snapshot.require()
     console = Console(highlight=False)
     run = RunFolder(Path(folder))
     if client.this_job():  # the workers have ended on other machines a moment ago
@@ -319,7 +317,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     WarehouseFailed.
     """
     from warehouse.comparison.contrasts import Settings, compare_runs
-    from warehouse.comparison.written import write_short
+    from warehouse.comparison.written import write
     from warehouse.options import default_database
     from warehouse.report.page import make_report
 
@@ -328,7 +326,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
         database = default_database(folders[0])
         try:
             if len(folders) > 1:
-                write_short(compare_runs(folders, database, Settings()), sys.stdout)
+                write(compare_runs(folders, database, Settings()), sys.stdout, "table", is_brief=True)
         finally:
             console = Console(highlight=False)
             console.print(make_report(folders, database).write(page), markup=False, soft_wrap=True)

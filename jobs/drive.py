@@ -42,10 +42,9 @@ from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch
 from jobs.submission.dispatch import Request, dispatch_together
-from jobs.submission.in_process import InProcessJob
-from jobs.submission.submit import Job, in_process_log, log_of, submit_parts_here
+from jobs.submission.here import InProcessJob, Job, start_workers
 from jobs.timing import folder as timings
-from jobs.watch.failures import explained, first_traceback
+from jobs.watch.failures import IN_PROCESS_LOG, explained, first_traceback
 from jobs.watch.follow import follow, follow_several
 from jobs.watch.status import RunStatus, Watch
 from jobs.work.run_part import RunPart
@@ -246,7 +245,7 @@ class _Round:
         parts = [(run, by_shard(run, read_endings(run)).unfinished_shards) for run in runs]
         most = max(len(left) for _, left in parts)
         workers = [[(run, [left[number]]) for run, left in parts if number < len(left)] for number in range(most)]
-        jobs = submit_parts_here(runs[0], workers) if workers else []  # another launch may have finished them
+        jobs = start_workers(runs[0], workers) if workers else []  # another launch may have finished them
         if self.lines.is_several:
             follow_several(runs, jobs, self.console)
         else:
@@ -265,7 +264,7 @@ class _Round:
             in_order = worker.in_order()
             for part in in_order:
                 run, among = part.run, self.lines.next(part.run)
-                jobs = [InProcessJob(worker.run, (part,), in_process_log(run))]
+                jobs = [InProcessJob(worker.run, (part,), run.logs_dir / "jobs" / IN_PROCESS_LOG)]
                 follow(run, jobs, self.console, elsewhere=False, among=among)
                 num_failures = len(self.failures)
                 self._end(by_path[run.path], jobs, _reasons(run, jobs), among)
@@ -299,7 +298,7 @@ def _request(prepared: PreparedLaunch) -> Request:
 def _reasons(logged_in: RunFolder, jobs: Sequence[Job]) -> dict[str, str]:
     """Return why workers failed, each in words, with its first traceback."""
     failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
-    return {explained(logged_in, error, log_of(logged_in, job)): first_traceback(str(error)) for job, error in failed}
+    return {explained(logged_in, error, job.log): first_traceback(str(error)) for job, error in failed}
 
 
 def _print_what_is_left(run: RunFolder, console: Console) -> bool:

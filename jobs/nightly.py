@@ -38,7 +38,7 @@ from jobs.run import submissions
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
 from jobs.slurm import client, profiles
-from jobs.submission import snapshot, submit
+from jobs.submission import submit
 from jobs.suite import Suite
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Night:
         """Return the jobs that give the verdict, or that on runs which confirm a suspicion."""
         options: Mapping[str, Any] = next((r["options"] for r in reversed(self.record.requests.values())), {})
         name = f"{self.suite.name}.{self.day}{_CONFIRMING * confirmed}.verdict"
-        arguments = (str(self.file.resolve()), str(self.day), *([True] if confirmed else []))
+        arguments = (str(self.file.resolve()), str(self.day), *(["confirmed"] if confirmed else []))
         own = {**options.get(profiles.FINALIZE, {}), **self.suite.nightly.slurm}
         return VerdictJobs(self.folder, name, self.record, {**options, profiles.FINALIZE: own}, arguments)
 
@@ -303,7 +303,6 @@ def conclude(night: Night, *, confirmed: bool = False, is_job: bool = False) -> 
     What is unfinished is submitted again first, and suspicious runs are launched again; a second verdict follows, and
     the exit code is 0.
     """
-    snapshot.require()
     record, jobs = night.record, night.verdict_jobs(confirmed=confirmed)
     if is_job and record.last("concluded"):
         print("the night has its verdict already")
@@ -408,7 +407,7 @@ class VerdictJobs:
     record: NightRecord
     options: Mapping[str, Any]
     """Options of sbatch, of which the job has what a job that grades has (`profiles.finalizer_parameters`)."""
-    arguments: tuple[Any, ...]
+    arguments: tuple[str, ...]
     """Those of `give_verdict`."""
 
     def behind(self, jobs: Sequence[str]) -> tuple[str, str]:
@@ -460,4 +459,4 @@ class VerdictJobs:
         passed = {key: value for key, value in parameters["additional_parameters"].items() if key != "dependency"}
         parameters |= {"additional_parameters": {**passed, **further}, **dependency}
         parameters["time"] = max(_LEAST_MINUTES, int(parameters["time"]))
-        return submit.submit_call(self.folder, self.name, parameters, give_verdict, *self.arguments)
+        return submit.submit_alone(self.folder, self.name, parameters, "judge", *self.arguments)

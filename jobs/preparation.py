@@ -27,7 +27,8 @@ from jobs.run.sizing import lines_for_launch, no_gpus
 from jobs.run.spec import RunSpec
 from jobs.slurm import profiles
 from jobs.slurm.python_command import names_own_python
-from jobs.submission.submit import num_cards, resolve
+from jobs.submission.here import num_cards
+from jobs.submission.submit import resolve
 from jobs.timing import folder as timings
 
 NO_TARGET = (

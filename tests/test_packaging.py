@@ -20,7 +20,7 @@ import pytest
 
 from harness import environment
 from jobs.run.folder import RunFolder
-from jobs.submission import snapshot
+from jobs.submission import batch_script, code_archive
 from tests.jobs import runs
 from tests.test_commands import COMMANDS
 from tests.test_imports import PACKAGES, ROOT
@@ -147,7 +147,7 @@ def test_without_an_extra_neither_torch_nor_vllm_is_installed(built: tuple[set[s
 
 
 def test_the_archive_of_a_job_has_every_file_of_the_packages_but_the_weights(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / snapshot.take(RunFolder(tmp_path))) as archive:
+    with zipfile.ZipFile(tmp_path / code_archive.take(RunFolder(tmp_path))) as archive:
         names = set(archive.namelist())
     assert {name for name in packed(*PACKAGES) if not name.startswith("harness/data/models/")} - names == set()
     assert not [name for name in names if name.startswith("tools/")]
@@ -200,8 +200,8 @@ def test_commands_run_from_the_wheel(built: tuple[set[str], zipfile.ZipFile], py
 
 
 def test_commands_run_from_the_archive_of_a_job(python: Path, tmp_path: Path) -> None:
-    archive = tmp_path / snapshot.take(RunFolder(tmp_path))
-    report = try_commands(python, tmp_path, snapshot.running(archive, str(python), {})["setup"])
+    archive = tmp_path / code_archive.take(RunFolder(tmp_path))
+    report = try_commands(python, tmp_path, batch_script.running(archive, {})["setup"])
     assert report["failed"] == []
-    assert all(file.startswith(str(tmp_path / "harness-code-")) for file in report["where"])
+    assert all(re.match(rf"{tmp_path}/harness-\w+\.zip/", file) for file in report["where"])
     assert report["commit"] == environment.git_commit()

@@ -21,17 +21,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from warehouse import latency_at_one
+from warehouse.comparison.outcomes import families
 from warehouse.database import Connection, Record, columns, rows, transaction
 from warehouse.latency_at_one import TimedRun
 from warehouse.measures import MEASURES, Measure, Source
 from warehouse.pairs import run_factors
 from warehouse.statistics import probes
-from warehouse.statistics.bounded import accuracy
-from warehouse.statistics.intervals import Counts, Floats, Interval, mean_t, rerun_standard_error
+from warehouse.statistics.intervals import Counts, Floats, Interval, family_numbers, mean, mean_on_these, mean_t
 from warehouse.statistics.probes import Points
 from warehouse.statistics.run_factor import between_runs
 from warehouse.statistics.samples import maj_at_k, pass_at_k
-from warehouse.statistics.shares import on_logit
+from warehouse.statistics.shares import auroc
 from warehouse.statistics.two_phase import mean_interval
 
 LIKE_THESE, THESE_PROBLEMS, THESE_RUNS = "like these problems", "these problems", "these runs"
@@ -64,32 +64,34 @@ class Estimate:
     missing: int | None = None
     sums: tuple[float, float] | None = None
     """Σx and Σy, of which it is the ratio."""
-    rerun_standard_error: float | None = None
-    """Over re-runs of the same problems."""
+    on_these: Interval | None = None
+    """On the same problems, run again."""
     is_of_two_runs: bool = False
     """Whether the interval holds within the two runs, and may have to cover the run factor as well."""
 
 
 _KEY = ("run_id", "baseline_run_id", "grader_version", "measure", "role", "k", "group_kind", "group_value")
+_ENDS = ("low", "high", "standard_error", "p", "method")
+_ENDS_ON_THESE = tuple(f"{name}_on_these" for name in _ENDS)
 _TYPES = (
-    {"k": pa.int32(), "n": pa.int64(), "num_samples": pa.int64(), "missing": pa.int64()}
-    | {name: pa.float64() for name in ("value", "num", "den", "low", "high", "standard_error", "rerun_standard_error")}
+    {"k": pa.int32()}
+    | {name: pa.int64() for name in ("n", "families", "num_samples", "missing")}
+    | {name: pa.float64() for name in ("value", "num", "den", *_ENDS[:-1], *_ENDS_ON_THESE[:-1])}
     | {"is_of_two_runs": pa.bool_()}
 )
-_TEXTS = (*(name for name in _KEY if name != "k"), "unit", "method")
+_TEXTS = (*(name for name in _KEY if name != "k"), "unit", _ENDS[-1], _ENDS_ON_THESE[-1])
 _INSERT = f"""
 CREATE OR REPLACE TEMP TABLE new_estimate AS SELECT hash({", ".join(_KEY)}) AS id, * FROM new_rows;
-INSERT INTO estimate BY NAME SELECT * EXCLUDE (low, high, standard_error, rerun_standard_error, method, is_of_two_runs)
+INSERT INTO estimate BY NAME SELECT * EXCLUDE ({", ".join((*_ENDS, *_ENDS_ON_THESE))}, is_of_two_runs)
 FROM new_estimate;
 INSERT INTO interval BY NAME
-SELECT id AS estimate, run_id, '{LIKE_THESE}' AS question, low, high, standard_error, method FROM new_estimate
+SELECT id AS estimate, run_id, '{LIKE_THESE}' AS question, {", ".join(_ENDS)} FROM new_estimate
 UNION ALL BY NAME
-SELECT id AS estimate, run_id, '{THESE_RUNS}' AS question, low, high, standard_error, method FROM new_estimate
-WHERE is_of_two_runs
+SELECT id AS estimate, run_id, '{THESE_RUNS}' AS question, {", ".join(_ENDS)} FROM new_estimate WHERE is_of_two_runs
 UNION ALL BY NAME
-SELECT id AS estimate, run_id, '{THESE_PROBLEMS}' AS question, rerun_standard_error AS standard_error,
-    'none: standard error alone' AS method
-FROM new_estimate WHERE rerun_standard_error IS NOT NULL
+SELECT id AS estimate, run_id, '{THESE_PROBLEMS}' AS question,
+    {", ".join(f"{name}_on_these AS {name}" for name in _ENDS)}
+FROM new_estimate WHERE method_on_these IS NOT NULL
 """
 
 
@@ -108,16 +110,19 @@ def _row(one: Estimate) -> dict[str, object]:
     return {
         **{field.name: getattr(one.subject, field.name) for field in fields(Subject)},
         **{name: getattr(one, name) for name in ("measure", "n", "k", "num_samples", "missing", "is_of_two_runs")},
+        "families": found.families,
         "unit": MEASURES[one.measure].unit,
-        "value": found.estimate,
+        "value": found.estimate if np.isfinite(found.estimate) else None,
         "num": num,
         "den": den,
-        "low": found.low,
-        "high": found.high,
-        "standard_error": found.standard_error,
-        "rerun_standard_error": one.rerun_standard_error,
-        "method": found.kind,
+        **_ends(found, is_difference=one.subject.baseline_run_id is not None),
+        **({} if one.on_these is None else {f"{name}_on_these": end for name, end in _ends(one.on_these).items()}),
     }
+
+
+def _ends(found: Interval, *, is_difference: bool = False) -> dict[str, object]:
+    p = found.p if is_difference else None
+    return dict(zip(_ENDS, (found.low, found.high, found.standard_error, p, found.kind), strict=True))
 
 
 def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequence[Measure]) -> Iterator[Estimate]:
@@ -125,6 +130,8 @@ def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequen
 
     Runs whose steps were forgotten have no rates; their rows are kept as they were.
     """
+    family_of = families(connection, run_ids)
+    in_families = {run_id for run_id, _ in family_of}
     by_source: dict[Source, list[Measure]] = defaultdict(list)
     for measure in measures:
         for source in (measure.source, *([measure.by_role] if measure.by_role else [])):
@@ -138,17 +145,18 @@ def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequen
         ]
         # DuckDB applies this filter before the sources group their rows; IN (SELECT …) would come after, over all runs.
         sql = (
-            f"SELECT {', '.join([*keys, *values])} FROM {source.sql} "
+            f"SELECT {', '.join(['problem_id', *keys, *values])} FROM {source.sql} "
             f"WHERE list_contains($run_ids::VARCHAR[], run_id) ORDER BY {', '.join(keys)}, problem_id"
         )
         found = columns(connection, sql, {"run_ids": list(run_ids)})
-        names = list(zip(*(found[key].tolist() for key in keys), strict=True))
-        starts = [place for place, name in enumerate(names) if place == 0 or repr(name) != repr(names[place - 1])]
-        for start, end in pairwise([*starts, len(names)]):
-            of: dict[str, Any] = {
-                key: None if value != value else value for key, value in zip(keys, names[start], strict=True)
-            }
+        for start, end in _groups([found[key] for key in keys]):
+            of: dict[str, Any] = {key: found[key][start] for key in keys}
+            of = {key: None if value != value else value for key, value in of.items()}
             subject = Subject(**of, group_kind=source.group)
+            family = None
+            if subject.run_id in in_families:
+                names_of = found["problem_id"][start:end].tolist()
+                family = np.array([family_of.get((subject.run_id, name)) for name in names_of], dtype=object)
             for place, measure in enumerate(members):
                 x, y, samples = (found[f"{name}{place}"][start:end] for name in ("x", "y", "samples"))
                 is_kept = np.isfinite(x) & (y > 0)
@@ -156,8 +164,18 @@ def of_problems(connection: Connection, run_ids: Sequence[str], measures: Sequen
                     x, y, samples = x[is_kept], y[is_kept], samples[is_kept]
                     num_samples = int(samples.sum()) if measure.samples else None
                     sums = (float(x.sum()), float(y.sum())) if measure.definition else None
-                    interval = measure.method(x, y)
+                    interval = measure.method(x, y, None if family is None else family[is_kept].tolist())
                     yield Estimate(subject, measure.name, len(x), interval, num_samples=num_samples, sums=sums)
+
+
+def _groups(keys: Sequence[NDArray[Any]]) -> Iterator[tuple[int, int]]:
+    """Yield where the rows of each group begin and end; keys (rows,) are sorted, and NaN is a value."""
+    if len(keys[0]):
+        changes = np.zeros(len(keys[0]) - 1, dtype=bool)
+        for key in keys:
+            is_missing = key != key
+            changes |= (key[1:] != key[:-1]) & ~(is_missing[1:] & is_missing[:-1])
+        yield from pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), len(keys[0])])
 
 
 _STORED = [measure for measure in MEASURES.values() if measure.x is not None and measure.source.is_stored]
@@ -181,11 +199,11 @@ WITH asked AS (
     FROM asked LEFT JOIN left_out ON asked.run_id = left_out.run_id AND asked.sample_id = left_out.sample_id
         AND asked.grader_version IS NOT DISTINCT FROM left_out.grader_version
 ), first_samples AS (
-    SELECT run_id, num_first AS first FROM several_samples
+    SELECT run_id, CASE WHEN is_greedy THEN 1 ELSE samples END AS first FROM run
 )
 """
 _PROBLEMS = f"""{_RESULT}, counted AS (
-    SELECT run_id, grader_version, problem_index, level, count(*) AS samples,
+    SELECT run_id, grader_version, problem_index, level, family, count(*) AS samples,
         count(*) FILTER (verdict = 'correct') AS correct, count(*) FILTER (has_result) AS results,
         count(*) FILTER (has_result AND verdict = 'correct') AS right,
         count(*) FILTER (has_result AND sample_index < first) AS first_results,
@@ -193,6 +211,7 @@ _PROBLEMS = f"""{_RESULT}, counted AS (
     FROM result JOIN problem USING (run_id, problem_id) JOIN first_samples USING (run_id) GROUP BY ALL
 )
 SELECT run_id, grader_version, list(level ORDER BY problem_index) AS levels,
+    list(family ORDER BY problem_index) AS families,
     list(samples ORDER BY problem_index) AS samples, list(correct ORDER BY problem_index) AS correct,
     list(results ORDER BY problem_index) AS results, list("right" ORDER BY problem_index) AS "right",
     list(first_results ORDER BY problem_index) AS first_results,
@@ -209,6 +228,7 @@ _VOTES = f"""{_RESULT}, answered AS (
     WHERE has_result AND grader_version IS NOT NULL AND sample_index < first GROUP BY ALL
 )
 SELECT run_id, grader_version, any_value(first) AS k, any_value(problem_index) AS place,
+    any_value(family) AS family,
     coalesce(list(num_votes ORDER BY num_votes, is_right) FILTER (is_right OR wrong <> ''), []) AS votes,
     coalesce(list(is_right ORDER BY num_votes, is_right) FILTER (is_right OR wrong <> ''), []) AS is_right,
     coalesce(sum(num_votes) FILTER (NOT is_right AND wrong = ''), 0)::BIGINT AS abstained
@@ -234,7 +254,7 @@ def _of_version(row: Mapping[str, object]) -> Iterator[Estimate]:
     version = None if row["grader_version"] is None else str(row["grader_version"])
     subject = Subject(str(row["run_id"]), version)
     names = ("samples", "correct", "results", "right", "first_results", "first_right")
-    counts = _Counts(*(_counts(row[name]) for name in names))
+    counts = _Counts(np.array(row["families"], dtype=object), *(_counts(row[name]) for name in names))
     spreads = not row["is_greedy"]
     yield from _both(subject, "pass_at_1", counts, spreads=spreads)
     levels = row["levels"]
@@ -249,13 +269,14 @@ def _of_version(row: Mapping[str, object]) -> Iterator[Estimate]:
         if k == 1:
             solved = np.asarray(enough.first_right / enough.first_results, dtype=float)
         num_samples = int(enough.first_results.sum())
-        yield Estimate(subject, "pass_at_k", len(solved), accuracy(solved), k, num_samples)
+        yield Estimate(subject, "pass_at_k", len(solved), mean(solved, enough.family.tolist()), k, num_samples)
 
 
 @dataclass(frozen=True)
 class _Counts:
     """Samples by problem; all (n,)."""
 
+    family: NDArray[np.object_]
     samples: Counts
     correct: Counts
     results: Counts
@@ -263,7 +284,7 @@ class _Counts:
     right: Counts
     """Those of them that are correct."""
     first_results: Counts
-    """Those of the samples with a result that the view several_samples counts, of every problem the same."""
+    """Those of the samples with a result that pass@k is over: all; of a greedy run, which repeats the first, one."""
     first_right: Counts
 
     @property
@@ -282,21 +303,18 @@ def _both(subject: Subject, metric: str, counts: _Counts, *, spreads: bool) -> I
     A lower bound has no interval. spreads: whether samples of a problem differ, and do not repeat the first.
     """
     most, present = int(counts.samples.max()), counts.at(counts.results > 0)
-    result = accuracy(present.scores) if len(present.scores) else None
-    rerun = rerun_standard_error(present.right, present.results) if result and spreads else None
+    result = mean(present.scores, present.family.tolist()) if len(present.scores) else None
+    on_these = mean_on_these(present.right, present.results) if result and spreads else None
     total, num_results = int(counts.samples.sum()), int(counts.results.sum())
-    whole, of_whole = result, rerun
+    whole, of_whole = result, on_these
     if whole is None or num_results < total:
         whole = Interval(float(np.mean(counts.correct / counts.samples)), None, None, None, "none: samples are missing")
         of_whole = None
-    yield Estimate(
-        subject, metric, len(counts.samples), whole, most, total, total - num_results, rerun_standard_error=of_whole
-    )
+    yield Estimate(subject, metric, len(counts.samples), whole, most, total, total - num_results, on_these=of_whole)
     if result is not None:
-        yield Estimate(
-            subject, f"graded_{metric}", len(present.scores), result, most, num_results, total - num_results,
-            rerun_standard_error=rerun,
-        )  # fmt: skip
+        missing = total - num_results
+        n = len(present.scores)
+        yield Estimate(subject, f"graded_{metric}", n, result, most, num_results, missing, on_these=on_these)
 
 
 def _majority(subject: Subject, ballots: Sequence[Mapping[str, object]]) -> Estimate:
@@ -308,7 +326,8 @@ def _majority(subject: Subject, ballots: Sequence[Mapping[str, object]]) -> Esti
         assert isinstance(votes, list)
         assert isinstance(is_right, list)
         scores.append(maj_at_k(votes, is_right, int(str(ballot["abstained"])), k))
-    return Estimate(subject, "maj_at_k", len(scores), accuracy(np.array(scores)), k, k * len(scores))
+    family = [None if ballot["family"] is None else str(ballot["family"]) for ballot in ballots]
+    return Estimate(subject, "maj_at_k", len(scores), mean(np.array(scores), family), k, k * len(scores))
 
 
 def _counts(values: object) -> Counts:
@@ -331,19 +350,42 @@ def alone(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
             yield Estimate(Subject(run.run_id), latency_at_one.MEAN, n, mean_interval(found), num_samples=num_samples)
 
 
-_AREAS = """
-FROM auroc_total WHERE auroc IS NOT NULL AND run_id IN (SELECT unnest($run_ids::VARCHAR[]))
-ORDER BY run_id, grader_version, kind
+_FAMILY = """
+SELECT run_id, list(family ORDER BY problem_index) AS family FROM problem
+WHERE list_contains($run_ids::VARCHAR[], run_id) GROUP BY run_id
 """
-_AREA = ("auroc", "standard_error", "degrees")
+_RATED = """
+SELECT DISTINCT run_id, grader_version, kind FROM rating_total
+WHERE list_contains($run_ids::VARCHAR[], run_id) ORDER BY ALL
+"""
+_RATINGS = """
+SELECT problem_index, sample_index, graded.verdict = 'correct' AS is_right,
+    CASE WHEN decision_kind IN ('choice', 'score') THEN round(decision_value, 2)
+        WHEN decision_accepts_below THEN -rounded(decision_value) ELSE rounded(decision_value) END AS rating
+FROM (FROM step WHERE run_id = $run_id AND decision_kind = $kind) AS step
+JOIN (FROM graded_sample WHERE run_id = $run_id AND grader_version = $grader_version AND graded) AS graded
+    USING (sample_id)
+JOIN (FROM problem WHERE run_id = $run_id) AS problem USING (problem_id)
+WHERE isfinite(decision_value) AND (decision_kind <> 'score' OR isfinite(verdict_expected_score))
+"""
 
 
 def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
-    """Yield the rows of runs; auroc_total has the areas, for every grader version."""
-    for row in rows(connection, _AREAS, {"run_ids": list(run_ids)}):
+    """Yield the rows of runs, of every grader version and kind of decision.
+
+    Of a decision that accepts low numbers the negative is rated, so that a higher value always speaks for the draft.
+    """
+    outcomes = {str(row["run_id"]): row["family"] for row in rows(connection, _FAMILY, {"run_ids": list(run_ids)})}
+    for row in rows(connection, _RATED, {"run_ids": list(run_ids)}):
+        found = columns(connection, _RATINGS, row)
+        numbers = family_numbers(outcomes[row["run_id"]])
+        problem, sample = found["problem_index"], found["sample_index"]
+        sample = problem.astype(np.int64) * (int(sample.max()) + 1) + sample
+        cluster = problem if numbers is None else numbers[problem]
+        area = auroc(found["rating"], found["is_right"], sample, cluster)
+        area = area if numbers is None else replace(area, families=len(np.unique(cluster)))
         subject = Subject(row["run_id"], row["grader_version"], group_kind="kind", group_value=row["kind"])
-        area, error, degrees = (float("nan") if row[name] is None else row[name] for name in _AREA)
-        yield Estimate(subject, "judge_auroc", row["num_problems"], on_logit(area, error, degrees))
+        yield Estimate(subject, "judge_auroc", len(np.unique(problem)), area)
 
 
 _POINTS = """
@@ -374,8 +416,7 @@ def _rows_of(run_id: str, version: str | None, found: Sequence[Mapping[str, obje
     subject = Subject(run_id, version)
     yield from _rates(subject, points)
     area = probes.area(points)
-    if np.isfinite(area.estimate):
-        yield Estimate(subject, "probe_auroc", n, area, num_samples=len(points))
+    yield Estimate(subject, "probe_auroc", n, area, num_samples=len(points))
     for third in sorted({int(one) for one in points.third}):
         of_third = replace(subject, group_kind="third", group_value=str(third))
         yield from _rates(of_third, points.where(points.third == third))
@@ -391,8 +432,7 @@ def _rates(subject: Subject, points: Points, accepted: probes.Flags | None = Non
     n = len(np.unique(points.problem))
     for name in ("false_acceptance", "false_rejection", "loss_of_accepted", "loss_of_refused"):
         interval = getattr(found, name)
-        if np.isfinite(interval.estimate):
-            yield Estimate(subject, f"probe_{name}", n, interval, num_samples=len(points))
+        yield Estimate(subject, f"probe_{name}", n, interval, num_samples=len(points))
 
 
 def _points(found: Sequence[Mapping[str, object]]) -> Points:
@@ -451,7 +491,7 @@ def _has_new_pairs(connection: Connection, view: str, measure: str) -> bool:
 
 _DIFFERENCES = """
 WITH planned AS (
-    SELECT run_id, sample_id, sample_index, problem_id || ' ' || content_hash AS problem
+    SELECT run_id, sample_id, sample_index, family, problem_id || ' ' || content_hash AS problem
     FROM sample JOIN problem USING (run_id, problem_id)
     WHERE run_id IN (SELECT run_id FROM new_pair UNION SELECT baseline_run_id FROM new_pair)
 ), chain AS (
@@ -461,14 +501,16 @@ WITH planned AS (
     SELECT *, true AS is_own, run_id AS own_id, baseline_run_id AS other_id FROM new_pair
     UNION ALL SELECT *, false, baseline_run_id, run_id FROM new_pair
 ), mean AS (
-    SELECT side.run_id, side.baseline_run_id, is_own, chain.problem, exact_sum(nats) / count(*) AS nats
+    SELECT side.run_id, side.baseline_run_id, is_own, chain.problem, any_value(family) AS family,
+        exact_sum(nats) / count(*) AS nats
     FROM side JOIN chain ON chain.run_id = side.own_id AND chain.nats IS NOT NULL
     WHERE NOT EXISTS ( -- a sample that the other run has planned and that is not scored there
         FROM chain AS theirs WHERE theirs.run_id = side.other_id AND theirs.problem = chain.problem
             AND theirs.sample_index = chain.sample_index AND theirs.nats IS NULL)
     GROUP BY ALL
 )
-SELECT run_id, baseline_run_id, list(own.nats - base.nats ORDER BY problem) AS differences
+SELECT run_id, baseline_run_id, list(own.nats - base.nats ORDER BY problem) AS differences,
+    list(coalesce(own.family, base.family) ORDER BY problem) AS family
 FROM (FROM mean WHERE is_own) AS own JOIN (FROM mean WHERE NOT is_own) AS base USING (run_id, baseline_run_id, problem)
 GROUP BY ALL ORDER BY ALL
 """
@@ -483,7 +525,7 @@ def bring_distances_up_to_date(connection: Connection) -> None:
 def _of_pair(row: Record) -> Estimate:
     differences = np.array(row["differences"], dtype=np.float64)
     subject = Subject(str(row["run_id"]), baseline_run_id=str(row["baseline_run_id"]))
-    return Estimate(subject, DISTANCE, len(differences), mean_t(differences))
+    return Estimate(subject, DISTANCE, len(differences), mean_t(differences, row["family"]))
 
 
 _TIMES = """

@@ -18,8 +18,7 @@ from harness.engine import Role
 from warehouse.comparison.outcomes import read_outcomes
 from warehouse.database import Connection, WarehouseError, rows
 from warehouse.model_columns import column_of
-from warehouse.statistics.bounded import accuracy
-from warehouse.statistics.intervals import Interval
+from warehouse.statistics.intervals import Interval, mean
 
 Row = dict[str, Any]
 SCORER = "grader"
@@ -73,7 +72,7 @@ def export_inspect(connection: Connection, run_id: str, path: Path) -> int:
         log.EvalLog(
             status="success" if is_complete else "started",
             eval=_spec(run),
-            results=_results(run, len(samples), accuracy(present.scores) if present.problems else None),
+            results=_results(run, len(samples), mean(present.scores, present.family) if present.problems else None),
             stats=log.EvalStats(
                 started_at=min((sample.started_at or "" for sample in samples), default=""),
                 completed_at=max((sample.completed_at or "" for sample in samples), default=""),

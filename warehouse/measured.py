@@ -19,12 +19,12 @@ from warehouse import latency_at_one
 from warehouse.database import Connection, Record, columns, rows
 from warehouse.estimates import of_problems
 from warehouse.latency_at_one import TimedRun
-from warehouse.measures import CORRELATED, MEASURES, Source
+from warehouse.measures import CORRELATED, MEASURES, Source, ratio
 from warehouse.pairs import alike_but_in_flight, latencies, run_factors
 from warehouse.statistics.intervals import Floats, Interval, mean_t
 from warehouse.statistics.ratios import Fractions, ratio_of_means
 from warehouse.statistics.run_factor import RunFactor, between_runs
-from warehouse.statistics.shares import correlation, ratio
+from warehouse.statistics.shares import correlation
 from warehouse.statistics.two_phase import mean_interval, two_phase_difference, two_phase_ratio
 
 _SHARES_OF_SAMPLES = {

@@ -13,33 +13,43 @@ from typing import Literal
 
 import numpy as np
 
-from warehouse.statistics.bounded import paired_difference
-from warehouse.statistics.intervals import Floats, Interval, mean_t
+from warehouse.statistics import intervals
+from warehouse.statistics.intervals import Families, Floats, Interval, mean_t
 from warehouse.statistics.ratios import geometric_mean_ratio, mean_of, ratio_of_means
-from warehouse.statistics.shares import ratio, share
+from warehouse.statistics.shares import rate
 
 Place = Literal["summary", "results", "report", "night"]
 """Who shows a measure beside the tables of suites, which show what they are asked for: `summary`: as a line of its own;
 `results`: `results.json`; `report`: the table of efficiency; `night`: nights judge it."""
-Method = Callable[[Floats, Floats], Interval]
-"""Makes an interval of x and y, both (n,), one of each problem; every y is positive."""
+Method = Callable[[Floats, Floats, Families | None], Interval]
+"""Makes an interval of x and y, both (n,), one of each problem, and the problems' families; every y is positive."""
 
 
 Against = Callable[[Floats, Floats], Interval]
 """Makes an interval of a run's values and its baseline's, both (n,), one of each problem that both have."""
 
 
-def mean(x: Floats, y: Floats) -> Interval:
+def mean(x: Floats, y: Floats, family: Families | None = None) -> Interval:
     """Return the mean over problems of x/y, which is not negative."""
-    found = mean_t(x / y)
+    found = mean_t(x / y, family)
     return replace(found, low=None if found.low is None else max(0.0, found.low))
 
 
-def geometric(x: Floats, y: Floats) -> Interval:
+def mean_share(x: Floats, y: Floats, family: Families | None = None) -> Interval:
+    """Return the mean over problems of x/y, where x is a part of y."""
+    return intervals.mean(x / y, family)
+
+
+def ratio(x: Floats, y: Floats, family: Families | None = None) -> Interval:
+    """Return Σx/Σy where x is no part of y."""
+    return rate(x, y, family, is_part=False)
+
+
+def geometric(x: Floats, y: Floats, family: Families | None = None) -> Interval:
     """Return the geometric mean over problems of x/y; the standard error is that of its logarithm."""
-    found = mean_t(np.log(x / y))
+    found = mean_t(np.log(x / y), family)
     low, high = (None if end is None else float(np.exp(end)) for end in (found.low, found.high))
-    return Interval(float(np.exp(found.estimate)), low, high, found.standard_error, found.kind, found.degrees)
+    return replace(found, estimate=float(np.exp(found.estimate)), low=low, high=high)
 
 
 def _speed_up(own: Floats, base: Floats) -> Interval:
@@ -164,7 +174,7 @@ class Measure:
     """SQL over a row of the source; None: a function computes it."""
     y: str = "1"
     """SQL; problems where it is not positive, or x is NULL, are left out."""
-    method: Method = share
+    method: Method = rate
     source: Source = PROBLEMS
     by_role: Source | None = None
     """The same by role of the model."""
@@ -185,12 +195,12 @@ class Measure:
     @property
     def is_percent(self) -> bool:
         """Whether it is shown in percent."""
-        return self.unit == "0 to 1" and self.method is share
+        return self.method in (rate, mean_share)
 
     @property
     def definition(self) -> str:
         """Σx/Σy as text; empty where the number is another function of the problems."""
-        return "" if self.x is None or self.method is geometric else f"{self.x} / {self.y}"
+        return "" if self.x is None or self.method in (geometric, mean_share) else f"{self.x} / {self.y}"
 
     def compared(self, own: Floats, base: Floats) -> Interval:
         """Return how a run differs from its baseline; own, base (n,), one of each problem that both have."""
@@ -204,8 +214,7 @@ def _shown(*places: Place) -> frozenset[Place]:
 
 def _graded(name: str, meaning: str, title: str = "", *places: Place, better: Literal[-1, 0, 1] = 1) -> Measure:
     return Measure(
-        name=name, title=title, meaning=meaning, against=paired_difference if better else None, better=better,
-        shown=_shown(*places), is_graded=True, warns=better > 0,
+        name=name, title=title, meaning=meaning, better=better, shown=_shown(*places), is_graded=True, warns=better > 0,
     )  # fmt: skip
 
 
@@ -230,6 +239,10 @@ _ALL = (
     Measure(
         name="fallback_rate", title="fallback rate", meaning="decisions that rejected all candidates", x="num_refused",
         y="num_decisions", better=-1, shown=_shown("results", "report", "night"), warns=True,
+    ),
+    Measure(
+        name="mean_fallback_rate", meaning="mean over problems of the fallback rate of each", x="num_refused",
+        y="num_decisions", method=mean_share, better=-1,
     ),
     Measure(
         name="draft_share", title="draft's share of tokens", meaning="emitted tokens that the draft wrote",

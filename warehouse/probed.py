@@ -43,14 +43,14 @@ ORDER BY group_kind NULLS FIRST, try_cast(group_value AS DOUBLE), metric
 """
 _JUDGED = """
 SELECT auroc, low_95, high_95 FROM judge_auroc WHERE run_id = $run_id
-ORDER BY verdict_kind NULLS LAST, kind LIMIT 1
+ORDER BY kind NOT IN ('choice', 'score'), kind LIMIT 1
 """
 EXPLAINED = (
     "In percent, with 95 % intervals over problems, of the decisions that do not end the reply. Loss of a step: how "
     "much less often the target ends right behind it than from where it began, so that the step there is its own. A "
     "step counts as wrong to the extent of its loss. Wrong accepted: of all that the draft's proposals would cost, the "
-    "part that accepted ones cost; where wrong steps are few its interval is 0 to 100, or misses more often than 5 "
-    "times in 100, and the losses say more. Right refused: of the steps that cost nothing, the share that was refused. "
+    "part that accepted ones cost; where wrong steps are few its interval misses more often than 5 times in 100, and "
+    "the losses say more. Right refused: of the steps that cost nothing, the share that was refused. "
     "Third: of the chain. Threshold: what the judge would have accepted at another one, from the stored numbers."
 )
 
@@ -107,14 +107,21 @@ def _cells(estimates: Sequence[Record]) -> Iterator[tuple[str, ...]]:
 def areas(probe: Record) -> Iterator[str]:
     """Yield how well the decisions' numbers tell wrong from right steps, and beside it the correlation with answers."""
     own = next((row for row in probe["estimates"] if row["metric"] == "probe_auroc"), None)
-    if own is not None:
+    if own is not None and own["estimate"] is not None:
         yield f"AUROC of the judge's number against what the step was worth: {_area(own, 'estimate')}."
     if probe["judge_auroc"] is not None and probe["judge_auroc"]["auroc"] is not None:
         yield f"Against the final answer of the sample, which is a correlation: {_area(probe['judge_auroc'], 'auroc')}."
 
 
+def refused(probe: Record) -> Iterator[str]:
+    """Yield why some numbers are not given."""
+    reasons = dict.fromkeys(row["interval_kind"] for row in probe["estimates"] if row["estimate"] is None)
+    if reasons:
+        yield f"{NOTHING}: {'; '.join(reason.removeprefix('none: ') for reason in reasons)}."
+
+
 def _cell(row: Record | None) -> str:
-    if row is None:
+    if row is None or row["estimate"] is None:
         return NOTHING
     return f"{fixed(row['estimate'], 1, 100)} ({span(row['low_95'], row['high_95'], 0, 100).replace(' to ', '–')})"
 
@@ -125,7 +132,7 @@ def _area(row: Record, name: str) -> str:
 
 def print_found(probe: Record, out: IO[str] | Console) -> None:
     """Print a probe's result for people."""
-    page: Page = [*map(Line, lines(probe)), table(probe), *map(Line, (*areas(probe), EXPLAINED))]
+    page: Page = [*map(Line, lines(probe)), table(probe), *map(Line, (*refused(probe), *areas(probe), EXPLAINED))]
     Screen(out, is_fitted=True).show(page)
 
 

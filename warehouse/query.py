@@ -6,6 +6,8 @@ The connection is read-only: the SQL can neither change the warehouse nor reach 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from warehouse.database import Connection
 
 _BY_ENDING: dict[str, QueryFormat] = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".txt": "table"}
-_QUERIES = Path(__file__).parent / "sql" / "queries"
 _LIST = """
 SELECT 'view' AS kind, view_name AS name, comment FROM duckdb_views() WHERE NOT internal
 UNION ALL
@@ -44,12 +45,13 @@ ORDER BY column_index
 """
 
 
-def named_queries() -> dict[str, Path]:
+def named_queries() -> dict[str, Traversable]:
     """Return the files of the bundled queries by name."""
-    return {path.stem: path for path in sorted(_QUERIES.glob("*.sql"))}
+    files = (resources.files("warehouse") / "sql" / "queries").iterdir()
+    return {file.name.removesuffix(".sql"): file for file in sorted(files, key=lambda file: file.name)}
 
 
-def description(query: Path) -> str:
+def description(query: Traversable) -> str:
     """Return the comment at the beginning of a bundled query."""
     lines = query.read_text(encoding="utf-8").splitlines()
     opening = lines[: next((i for i, line in enumerate(lines) if not line.startswith("--")), len(lines))]

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib import resources
 from typing import Any
 
 from warehouse import model_columns
@@ -19,7 +19,7 @@ ESTIMATES_VERSION = 7
 raises it; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")
 """SQL files that fill the tables from the staged tables of one run, in this order."""
-_FOLDER = Path(__file__).parent / "sql"
+_FOLDER = resources.files("warehouse") / "sql"
 _TABLES = ("run", "trace", "grade", "probe", "target", "totals", "timing", "estimate")
 """Files of tables/."""
 _COLUMNS_OF_MODELS = "    -- columns of models", model_columns.definitions()
@@ -39,27 +39,27 @@ def sql_of(name: str) -> str:
 def tables_sql() -> str:
     """Return the definition of the tables."""
     text = "\n".join(sql_of(f"tables/{name}") for name in _TABLES)
-    return text.replace(*_COLUMNS_OF_MODELS, 1).replace(*_COMMENTS_OF_MODELS, 1)
+    return text.replace(*_COLUMNS_OF_MODELS, 1).replace(*_COMMENTS_OF_MODELS, 1) + _measures_sql()
 
 
 def views_sql() -> str:
     """Return the definition of macros and views, in the order in which they build on each other."""
-    return "\n".join([_measures_sql(), *(sql_of(f"views/{name}") for name in _VIEWS)])
+    return "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
 
 
 def _measures_sql() -> str:
-    """Return the definition of the view that describes the registry of measures."""
+    """Return the definition of the table that describes the registry of measures; as a view it is slow to plan."""
     names = ("name", "title", "meaning", "unit", "better", "is_of_times", "is_graded", "definition")
     listed = ",\n    ".join(
         f"({', '.join(_literal(getattr(measure, name)) for name in names)}, {sorted(measure.shown)})"
         for measure in MEASURES.values()
     )
     return f"""
-CREATE OR REPLACE VIEW measure AS
+CREATE TABLE measure AS
 SELECT * FROM (VALUES
     {listed}
 ) AS registered({", ".join(names)}, shown);
-COMMENT ON VIEW measure IS 'What the numbers of estimate mean, and those that tables of suites compute. Key: name';
+COMMENT ON TABLE measure IS 'What the numbers of estimate mean, and those that tables of suites compute. Key: name';
 """
 
 
@@ -131,11 +131,11 @@ def comments_of_tables(columns: Sequence[Column]) -> dict[tuple[str, str], str |
 
 def comment(column: Column, of_tables: Mapping[tuple[str, str], str | None]) -> str | None:
     """Return the meaning of a column with its unit; None where it is not known. of_tables: see `comments_of_tables`."""
-    meaning = column.comment
-    if column.is_view:
-        known = _described()
-        shown = of_tables.get((known["shows"].get(column.table, ""), column.name))
-        meaning = known["view"].get(column.table, {}).get(column.name) or shown or known["column"].get(column.name)
+    known = _described()
+    meaning = None if column.is_view else column.comment
+    meaning = meaning or known["of"].get(column.table, {}).get(column.name)
+    meaning = meaning or of_tables.get((known["shows"].get(column.table, ""), column.name))
+    meaning = meaning or known["column"].get(column.name)
     unit = unit_of(column)
     if meaning is None or unit is None or meaning.endswith(f"[{unit}]") or (unit in _SAID and unit in meaning):
         return meaning

@@ -45,7 +45,8 @@ WHERE run_id = $run_id
 _NUMBERS = """
 SELECT metric, n, num_samples, rerun_standard_error, estimate, low_95 AS low, high_95 AS high, standard_error,
     interval_kind AS kind
-FROM counted_estimate WHERE run_id = $run_id AND coalesce(baseline_run_id, role, group_kind) IS NULL
+FROM counted_estimate
+WHERE run_id = $run_id AND coalesce(baseline_run_id, role, group_kind) IS NULL AND estimate IS NOT NULL
     AND metric NOT IN ('pass_at_k', 'maj_at_k')
 """
 _VERDICTS = "SELECT verdict, num_samples FROM verdict_counts WHERE run_id = $run_id"

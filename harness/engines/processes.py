@@ -41,6 +41,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -151,14 +152,17 @@ def _start_guard() -> None:
     """Start this process's guard, once; only on Linux."""
     if os.getpid() in _guards or not Path("/proc/self/environ").is_file():
         return
-    _guards[os.getpid()] = subprocess.Popen(
-        # Isolated and without site-packages: the start takes milliseconds.
-        [sys.executable, "-I", "-S", "-B", __file__, str(os.getpid()), f"{MARK}={_worker_mark()}"],
+    guard = _guards[os.getpid()] = subprocess.Popen(
+        # Isolated and without site-packages: the start takes milliseconds. It reads this file, which may lie in a zip.
+        [sys.executable, "-I", "-S", "-B", "-", str(os.getpid()), f"{MARK}={_worker_mark()}"],
         cwd="/",
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    assert guard.stdin is not None
+    with guard.stdin as program:
+        program.write((resources.files("harness.engines") / "processes.py").read_bytes())
 
 
 def _guard(worker: int, entry: bytes) -> None:

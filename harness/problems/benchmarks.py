@@ -21,6 +21,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -164,7 +166,7 @@ def answer_parts(answer: str) -> list[str]:
     return [part.replace("$", "").strip() for part in parts]
 
 
-SELECTIONS = Path(__file__).parents[1] / "data" / "selections"
+SELECTIONS = resources.files("harness") / "data" / "selections"
 
 
 def text_hash(text: str) -> str:
@@ -239,7 +241,7 @@ def _places(token: str, places: Mapping[str, int]) -> Iterator[int]:
 
 
 DATA_DIR_VARIABLE = "HARNESS_DATA_DIR"
-BUNDLED = Path(__file__).parents[1] / "data"
+BUNDLED = resources.files("harness") / "data"
 LETTERS = "ABCDEFGHIJ"
 SCOT_PROGRAM = "gsm8k-scot"
 
@@ -362,7 +364,7 @@ def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Loa
     return Loaded(from_hub_rows(benchmark, rows, seed), source)
 
 
-def json_lines(path: Path) -> Iterator[tuple[str, Row]]:
+def json_lines(path: Traversable) -> Iterator[tuple[str, Row]]:
     """Yield the objects of a JSON Lines file, each with its place, such as `line 3`. Raises BadDataset.
 
     Lines end at "\\n" only: problem texts contain U+2028.
@@ -381,7 +383,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, Row]]:
                 yield f"line {number}", row
 
 
-def read_file(benchmark: Benchmark, path: Path, seed: int = 0) -> list[Problem]:
+def read_file(benchmark: Benchmark, path: Traversable, seed: int = 0) -> list[Problem]:
     """Read records from a JSON Lines file. Raises BadDataset."""
     problems: list[Problem] = []
     for place, record in json_lines(path):

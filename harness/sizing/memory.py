@@ -28,7 +28,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
+from importlib import resources
 from typing import Any, TypeAlias, Union
 
 from harness import gpus
@@ -243,7 +243,7 @@ def shape_of(name: str, path_or_hub_id: str, revision: str | None = None) -> Mod
 
 @cache
 def _figures() -> Mapping[str, Config]:
-    return read_toml(Path(__file__).with_name("models.toml"))
+    return read_toml(resources.files("harness.sizing") / "models.toml")
 
 
 GIB = 1 << 30

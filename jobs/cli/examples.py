@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 
 import click
 
 from jobs.arguments import RunCommand
 
-_ROOT = Path(__file__).resolve().parents[2]
-_FOLDER = _ROOT / "jobs" / "examples"
+_FOLDER = resources.files("jobs") / "examples"
 EXAMPLES = {
     "profile": _FOLDER / "clusters" / "example.toml",
     "suite": _FOLDER / "suites" / "nightly.toml",
     "scrontab": _FOLDER / "nightly.scrontab",
-    "notebook": _ROOT / "harness" / "examples" / "compare_methods.ipynb",
+    "notebook": resources.files("harness") / "examples" / "compare_methods.ipynb",
 }
 """The files by the name that `jobs example` takes. In a checkout, those of Slurm are links into the folder slurm."""
-_BUNDLED = _ROOT / "harness" / "data"
+_BUNDLED = Path(str(resources.files("harness"))) / "data"
 SUITES = {
     "demo": _BUNDLED / "demo.toml",
     "demo-methods": _BUNDLED / "demo_methods.toml",
     "specreason-probe": _BUNDLED / "specreason_probe.toml",
 }
-"""Suites that can be launched by name."""
+"""Suites that can be launched by name: real files, which a job's archive of the code has not."""
 
 
 @click.command(cls=RunCommand, short_help="Print an example of a file.")

@@ -27,7 +27,7 @@ from shlex import quote
 from pydantic import TypeAdapter
 
 from harness import environment
-from harness.code_hash import Code, changed_files, running_code
+from harness.code_hash import ROOT, Code, changed_files, running_code
 from harness.methods import plugins
 from harness.methods.plugins import BadMethod, PlugIn, recorded_hash
 from harness.methods.references import load_packed, packed
@@ -228,8 +228,8 @@ def load_submitted(name: str) -> PlugIn | None:
 
     Raises BadMethod.
     """
-    path = Path(__file__).resolve().parents[2] / SUBMITTED / f"{name}.zip"
-    return load_packed(path.read_bytes()) if path.is_file() else None
+    archive = ROOT / SUBMITTED / f"{name}.zip"
+    return load_packed(archive.read_bytes()) if archive.is_file() else None
 
 
 def with_method(code: Code, plugin: PlugIn | None) -> Code:

@@ -9,17 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.checks.finding import Check, Question, failure, ok, warning
-from harness.sizing.memory import GPU_MEMORY, Option
-from jobs.slurm import client, profiles, python_command
+from harness.sizing.memory import Option
+from jobs.slurm import client, profiles
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
 """Commands without which nothing can be submitted or watched; runs can do without sacct."""
 _SECONDS = 15.0
-_NOT_FOR_SBATCH = {
-    *("setup", "srun", "array-parallelism", "time", GPU_MEMORY, profiles.FINALIZE),
-    *(python_command.KEY, *python_command.PYXIS),
-}
-"""Keys of a profile that are not options of sbatch, or that are passed in another form."""
 
 
 def check_slurm(question: Question) -> Iterator[Check]:
@@ -65,13 +60,10 @@ def _accounting() -> Check:
 
 def _options(options: Mapping[str, Option]) -> Check:
     """Check whether sbatch would accept a job with these options; nothing is submitted."""
-    limit = profiles.minutes(options.get("time", profiles.DEFAULT_TIME))
-    flags = [
-        f"--{name}" if value is True else f"--{name}={value}"
-        for name, value in profiles.switches(options).items()
-        if name not in _NOT_FOR_SBATCH
-    ]
-    command = ["sbatch", "--test-only", f"--time={limit}", *flags, "--wrap=true"]
+    parameters = profiles.submitit_parameters(options)
+    passed = {"time": parameters["time"], **parameters["additional_parameters"]}
+    flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in passed.items()]
+    command = ["sbatch", "--test-only", *flags, "--wrap=true"]
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         completed = subprocess.run(

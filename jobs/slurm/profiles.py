@@ -20,10 +20,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from harness.cli.toml_file import read_toml
+from harness.plural import did_you_mean
 from harness.sizing.memory import GPU_MEMORY, Option, cards_of_job, without_replaced
 from jobs.slurm import python_command
 
@@ -57,6 +60,21 @@ _ONLY_BY_HARNESS = {
     "signal": "workers are signalled 10 to 120 s before the time limit, to save the steps in flight",
 }
 """Options that are refused, and why; all others are for sbatch to judge."""
+_NOT_FOR_SBATCH = {"time", GPU_MEMORY, FINALIZE, python_command.KEY, *python_command.PYXIS}
+"""Keys of a profile that sbatch does not get, or gets in another form."""
+_NAMED = """
+account acctg-freq array array-parallelism batch bb bbf begin chdir cluster-constraint clusters comment constraint
+container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot
+dependency distribution error exclude exclusive export export-file extra extra-node-info finalize get-user-env gid
+gpu-bind gpu-freq gpu-memory gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint hold ignore-pbs
+input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus
+network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node
+ntasks-per-socket open-mode output overcommit oversubscribe partition power prefer priority profile propagate python qos
+reboot requeue reservation segment setup signal sockets-per-node spread-job srun stepmgr switches thread-spec
+threads-per-core time time-min tmp tres-bind tres-per-task uid use-min-nodes wait-all-nodes wckey
+"""
+_KEYS = frozenset(_NAMED.split()) | python_command.PYXIS
+"""Keys of a profile, most of them options of sbatch, for a hint at what a misspelt one may mean."""
 DEFAULT_TIME = "4:00:00"
 _NO_LIMIT = {"unlimited", "infinite", "-1"}
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
@@ -64,12 +82,12 @@ _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(
 
 def load(name: str) -> dict[str, Any]:
     """Read a profile by the name of its file in slurm/clusters, or by path. Raises ValueError."""
-    root = Path(__file__).resolve().parents[2]
-    places = (root / "jobs" / "examples" / "clusters", root / "slurm" / "clusters", Path("slurm/clusters"))
-    profiles = {path.stem: path for place in places for path in sorted(place.glob("*.toml"))}
-    path = profiles.get(name) or Path(name)
+    bundled, own = resources.files("jobs") / "examples" / "clusters", Path("slurm/clusters")
+    files = [*bundled.iterdir(), *(own.iterdir() if own.is_dir() else [])]
+    profiles = {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
+    path: Traversable = profiles.get(name) or Path(name)
     if not path.is_file():
-        raise ValueError(f"--profile {name}: no such file; the available profiles are: {', '.join(profiles) or 'none'}")
+        raise ValueError(f"--profile {name}: no such file; the available profiles are: {', '.join(sorted(profiles))}")
     content = read_toml(path, f"--profile {path}")
     return {key.replace("_", "-"): _joined(key, value) for key, value in content.items()}
 
@@ -90,6 +108,9 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
     if throttle := _THROTTLE.fullmatch(str(options.get("array", ""))):
         options["array-parallelism"] = throttle[1]
         del options["array"]
+    for key in options.keys() - _KEYS:
+        if hint := did_you_mean(key, _KEYS):  # others are for sbatch to judge, which has more with every release
+            raise ValueError(f"--slurm {key}: no option of sbatch{hint}")
     submitit_parameters(options)  # raises on a wrong value before anything is planned
     finalizer_parameters(options)
     cards_of_job(options)
@@ -119,61 +140,37 @@ def minutes(time: Option) -> int:
 
 
 def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert sbatch's options to submitit's parameters; what submitit does not know is passed to sbatch as it is.
+    """Convert sbatch's options to submitit's parameters, most of which are passed to sbatch as they are.
 
     Raises ValueError where a value is not what the option expects.
     """
-    options = {"time": DEFAULT_TIME, **options}
-    limit = minutes(options["time"])
-    named = {"partition", "account", "qos", "constraint", "exclude", "nodelist", "gres", "mem"}
-    numbers = {"cpus-per-task", "array-parallelism"}
+    for key, reason in _ONLY_BY_HARNESS.items():
+        if key in options:
+            raise ValueError(f"--slurm {key}={options[key]}: {reason}")
+    left, limit = dict(options), minutes(options.get("time", DEFAULT_TIME))
+    setup, srun = left.pop("setup", []), _arguments(left.pop("srun", []))
     parameters: dict[str, Any] = {
         "time": limit,
         # Early enough to record the steps under way, and a small part of a short limit.
         "signal_delay_s": max(10, min(120, limit * 60 // 10)) if limit else 120,
         "stderr_to_stdout": True,  # one file per task instead of two
-        "wckey": options.get("wckey"),  # otherwise submitit sends one of its own, which sites that use them reject
+        "wckey": None,  # otherwise submitit sends one of its own, which sites that use them reject
         # From Slurm 22.05 on srun does not take this from sbatch.
         "setup": ['[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'],
     }
-    passed: dict[str, Any] = {"requeue": True}
-    options = _with_own_python(options, parameters)
-    for key, value in switches(options).items():
-        if key in named:
-            parameters[key.replace("-", "_")] = value
-        elif key == "gpus-per-node":
-            parameters["gpus_per_node"] = int(value) if str(value).isdigit() else value
-        elif key in numbers:
-            parameters[key.replace("-", "_")] = _count(key, value)
-        elif key == "setup":
-            parameters["setup"] = [*parameters["setup"], *([value] if isinstance(value, str) else value)]
-        elif key == "srun":
-            parameters["srun_args"] = _arguments(value)
-        elif key in _ONLY_BY_HARNESS:
-            raise ValueError(f"--slurm {key}={value}: {_ONLY_BY_HARNESS[key]}")
-        elif key not in {"time", "wckey", GPU_MEMORY, FINALIZE}:
-            passed[key] = value
-    if passed.get("no-requeue"):
-        del passed["requeue"]
-    return {**parameters, "additional_parameters": passed}
-
-
-def _with_own_python(options: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the options but those of a Python of the jobs' own, which are added to submitit's parameters.
-
-    Raises ValueError.
-    """
-    left = {key: value for key, value in options.items() if key not in {python_command.KEY, *python_command.PYXIS}}
-    if not python_command.names_own_python(options):
-        if python_command.names_pyxis_container(options):
-            raise ValueError('container-image: name the interpreter in the container too, e.g. python = "python3"')
-        return left
-    srun = [*python_command.pyxis_arguments(options), *_arguments(left.pop("srun", []))]
-    command, srun = python_command.read(options[python_command.KEY], srun)
-    parameters["python"] = command
+    parameters["setup"] += [setup] if isinstance(setup, str) else setup
+    if (parallel := left.pop("array-parallelism", None)) is not None:
+        parameters["array_parallelism"] = _count("array-parallelism", parallel)
+    command = python_command.read(options)
+    if command is not None:
+        parameters["python"] = command
+        srun = [*python_command.pyxis_arguments(options), *srun]
     if srun:
         parameters["srun_args"] = srun
-    return left
+    passed = {key: value for key, value in switches(left).items() if key not in _NOT_FOR_SBATCH}
+    if not passed.get("no-requeue"):
+        passed["requeue"] = True
+    return {**parameters, "additional_parameters": passed}
 
 
 def switches(options: Mapping[str, Any]) -> dict[str, Any]:

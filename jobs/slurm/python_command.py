@@ -16,7 +16,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any
 
 from harness.sizing.memory import Option
 
@@ -25,8 +24,7 @@ KEY = "python"
 _OF_PYXIS = "image mounts workdir name save mount-home remap-root entrypoint entrypoint-log writable readonly env"
 PYXIS = frozenset(f"container-{option}" for option in _OF_PYXIS.split())
 """Options that Pyxis adds to Slurm. They are given to srun: under sbatch, the batch script itself would run inside."""
-_MOUNTS = "--container-mounts"
-_IMAGE = "--container-image"
+_MOUNTS = "container-mounts"
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _EXAMPLE = 'python = "apptainer exec --nv /scratch/vllm.sif python3"'
 
@@ -72,64 +70,66 @@ class PythonCommand:
         found = [name for name in names if Path(name).is_absolute() and Path(name).is_dir()]
         return replace(self, folders=tuple(dict.fromkeys([*self.folders, *found])))
 
-    def shell_words(self) -> str:
-        """Return the command in bash's syntax, where the array `harness_folders` names the folders to be shown."""
+    def shell_lines(self, named: Sequence[str] = ()) -> list[str]:
+        """Return bash's lines that make the array `harness_python`, the command.
+
+        A container shows its folders and those that `named`, words of bash, expand to. None of them contains a comma or
+        a colon, which have a meaning there: such a folder is left to the profile.
+        """
         words = [_shell_word(word) for word in self.words]
         runtime = _RUNTIMES.get(PurePath(self.words[0]).name)
+        if not self.starts_container:
+            return [f"harness_python=({' '.join(words)})"]
         if self.mounts is not None:
+            begin, seen, value = _shell_word(self.mounts), ",$harness_bind,", ",$folder:$folder,"
+            add = '"${harness_bind:+,}$folder:$folder"'
+            end = [f"harness_bind=${{harness_bind:+--{_MOUNTS}=$harness_bind}}"]
             words.insert(0, '${harness_bind:+"$harness_bind"}')
-        elif runtime is not None:
+        else:
+            assert runtime is not None
+            begin, seen, value = "()", " ${harness_bind[*]} ", f" {runtime.value} "
+            add, end = f'({runtime.flag} "{runtime.value}")', []
             place = 1 + next((n for n, word in enumerate(self.words) if word in runtime.after), 0)
             words.insert(place, '"${harness_bind[@]}"')
-        return " ".join(words)
-
-    def shell_bind(self) -> list[str]:
-        """Return bash's lines that make `harness_bind`, the options that show the folders of `harness_folders`."""
-        if self.mounts is not None:
-            own = _shell_word(self.mounts)
-            return [
-                f"harness_bind={own}",
-                'for folder in "${harness_folders[@]}"; do harness_bind+="${harness_bind:+,}$folder:$folder"; done',
-                f"harness_bind=${{harness_bind:+{_MOUNTS}=$harness_bind}}",
-            ]
-        runtime = _RUNTIMES.get(PurePath(self.words[0]).name)
-        if runtime is None:
-            return []
-        add = f'harness_bind+=({runtime.flag} "{runtime.value}")'
-        return ["harness_bind=()", f'for folder in "${{harness_folders[@]}}"; do {add}; done']
+        return [
+            f"harness_bind={begin}",
+            f"for folder in {' '.join([*map(shlex.quote, self.folders), *named])}; do",
+            f'  [[ $folder == /?* && $folder != *[,:]* && -d $folder && "{seen}" != *"{value}"* ]] || continue',
+            f"  harness_bind+={add}",
+            "done",
+            *end,
+            f"harness_python=({' '.join(words)})",
+        ]
 
 
-def read(value: Any, srun: Sequence[str]) -> tuple[PythonCommand, list[str]]:
-    """Return the command of a profile, and the arguments of srun without the mounts that the command takes over.
-
-    Raises ValueError with one line.
-    """
+def read(options: Mapping[str, Option]) -> PythonCommand | None:
+    """Return the command of a profile; None where jobs run in the Python that submits. Raises ValueError."""
+    has_image, value = names_pyxis_container(options), options.get(KEY)
+    if not value:
+        if has_image:
+            raise ValueError('container-image: name the interpreter in the container too, e.g. python = "python3"')
+        return None
     try:
-        words = shlex.split(value) if isinstance(value, str) else list(value)
-    except (ValueError, TypeError) as error:
+        words = shlex.split(value) if isinstance(value, str) else value
+    except ValueError as error:
         raise ValueError(f"python = {value!r}: {error}; expected a command, e.g. {_EXAMPLE}") from error
-    if not words or not all(isinstance(word, str) and word and "\n" not in word for word in words):
+    if not isinstance(words, list) or not all(isinstance(word, str) and word and "\n" not in word for word in words):
         raise ValueError(f"python = {value!r}: expected a command, e.g. {_EXAMPLE}")
-    mounts, arguments = _taken_mounts(srun)
-    return PythonCommand(tuple(words), mounts), arguments
+    return PythonCommand(tuple(words), _joined(options.get(_MOUNTS, "")) if has_image else None)
 
 
 def pyxis_arguments(options: Mapping[str, Option]) -> list[str]:
-    """Return Pyxis's options as arguments of srun, none where they name no container.
+    """Return Pyxis's options as arguments of srun, but for the mounts; none where they name no container.
 
     A switch is True or False, and its opposite begins with `no-`.
     """
     if not names_pyxis_container(options):
         return []
-    arguments = []
-    for key, value in options.items():
-        if key not in PYXIS or value == "":
-            continue
-        if isinstance(value, bool):
-            arguments.append(f"--{key}" if value else f"--no-{key}")
-        else:
-            arguments.append(f"--{key}={','.join(map(str, value)) if isinstance(value, list) else value}")
-    return arguments
+    own = {key: value for key, value in options.items() if key in PYXIS - {_MOUNTS} and value != ""}
+    return [
+        (f"--{key}" if value else f"--no-{key}") if isinstance(value, bool) else f"--{key}={_joined(value)}"
+        for key, value in own.items()
+    ]
 
 
 def names_pyxis_container(options: Mapping[str, Option]) -> bool:
@@ -142,19 +142,8 @@ def names_own_python(options: Mapping[str, Option]) -> bool:
     return bool(options.get(KEY))
 
 
-def _taken_mounts(srun: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Take Pyxis's mounts out of srun's arguments; None where there is no image."""
-    left, mounts, words = [], [], list(srun)
-    while words:
-        word = words.pop(0)
-        if word == _MOUNTS and words:
-            mounts.append(words.pop(0))
-        elif word.startswith(f"{_MOUNTS}="):
-            mounts.append(word.partition("=")[2])
-        else:
-            left.append(word)
-    has_image = any(word == _IMAGE or word.startswith((f"{_IMAGE}=", "--container-name")) for word in left)
-    return (",".join(mounts), left) if has_image else (None, list(srun))
+def _joined(value: Option) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _shell_word(word: str) -> str:

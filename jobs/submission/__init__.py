@@ -1,1 +1,7 @@
-"""Submitting shards to a cluster: what needs a job, the code snapshot, the array job."""
+"""Submitting shards to a cluster: what needs a job, the archive of the code, the array job."""
+
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 the python of a profile is often a container's
+    version = sys.version.split()[0]
+    sys.exit(f"error: {sys.executable} ({version}) is too old: the python of the profile must be 3.11 or later")

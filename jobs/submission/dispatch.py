@@ -30,8 +30,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, check_prompts
 from jobs.run.submissions import SharedJob, Submission
 from jobs.slurm import client, profiles
-from jobs.slurm.python_command import PythonCommand
-from jobs.submission import snapshot, submit
+from jobs.submission import batch_script, code_archive, submit
 from jobs.watch.answers import how_to_conclude, in_queue
 
 _ENDING = "COMPLETING"
@@ -157,7 +156,7 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
 def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> list[Dispatched]:
     """Submit these shards of each run in arrays, and a finalizer for each run. All locks are held."""
     runs, first = [request.run for request in requests], requests[0]
-    archives = [snapshot.take(run) for run in runs]
+    archives = [code_archive.take(run) for run in runs]
     parameters = with_code(runs[0], archives[0], profiles.submitit_parameters(first.options))
     of_runs = [_portions(todo, request.shards_of_task) for request, todo in zip(requests, shards, strict=True)]
     tasks = [list(task) for task in itertools.zip_longest(*of_runs, fillvalue=[])]
@@ -166,12 +165,7 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
     for array in _portions(tasks, client.max_array_size() - 1):
         recorded = _record(requests, archives, array)
         try:
-            if len(runs) == 1:
-                jobs.append(submit.submit_array(runs[0], recorded, parameters))
-            else:
-                parts = [[(run, part) for run, part in zip(runs, task, strict=True) if part] for task in array]
-                name, workers = recorded.name, first.workers_per_task
-                jobs.append(submit.submit_shared_array(runs[0], name, parts, parameters, workers))
+            jobs.append(submit.submit_array(runs[0], recorded, parameters))
         except client.SlurmError as error:  # such as a limit on the jobs of an account
             if not jobs:
                 raise
@@ -274,7 +268,7 @@ def conclude_again(run: RunFolder) -> str:
         name = submissions.finalizer_of(run, before[-1]).removesuffix(submissions.finalizer_name(""))
         parameters = profiles.finalizer_parameters(before[-1].options)
         try:
-            job = submit.submit_finalizer(run, name, [], with_code(run, snapshot.take(run), parameters))
+            job = submit.submit_finalizer(run, name, [], with_code(run, code_archive.take(run), parameters))
         except client.SlurmRejected as rejection:
             return how_to_conclude(run, missing, f"Slurm rejected the job that does it: {rejection}")
     return f"{missing}: submitted job {job}, which grades, loads and reports"
@@ -308,7 +302,7 @@ def preview(request: Request, spec: RunSpec, shards: int) -> str:
     tasks = _portions(list(range(shards)), request.shards_of_task)
     per_task = request.shards_per_task, None, request.workers_per_task
     submission = Submission(0, submissions.job_name(run, 0), tasks, 0.0, dict(request.options), *per_task)
-    return submit.batch_script(run, submission, with_code(run, "code-….zip", parameters, spec))
+    return submit.script_of(run, submission, with_code(run, "code-….zip", parameters, spec))
 
 
 def _portions(items: Sequence[_T], size: int) -> list[list[_T]]:
@@ -321,13 +315,7 @@ def with_code(run: RunFolder, code: str, parameters: Mapping[str, Any], spec: Ru
 
     `spec` is the run's, where it is not in the run folder yet.
     """
-    own = parameters.get("python")
-    if isinstance(own, PythonCommand):
-        parameters = {**parameters, "python": own.showing(_model_folders(spec or run.spec()))}
-    return snapshot.running((run.path / code).resolve(), submit.python(), parameters)
-
-
-def _model_folders(spec: RunSpec) -> list[str]:
-    """Return the folders of a run's weights; a model of the hub has none."""
+    spec = spec or run.spec()
     weights = (spec.draft, spec.target, spec.reward, spec.speculator, spec.selection)
-    return [model.path for model in weights if model is not None]
+    names = [model.path for model in weights if model is not None]
+    return batch_script.running((run.path / code).resolve(), parameters, names)

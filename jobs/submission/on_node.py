@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,20 +25,18 @@ from harness.checks import every, machine
 from harness.checks.finding import Check, Question, failure, ok
 from jobs.run import codes
 from jobs.run.files import write_atomically
+from jobs.run.folder import RunFolder, until_seen
 from jobs.slurm import client, profiles
 from jobs.slurm.checks import check_slurm
-from jobs.slurm.python_command import PythonCommand
-from jobs.submission import snapshot, submit
+from jobs.submission import submit
 from jobs.watch.failures import error_in
 
 _MINUTES = "1"
 _MAX_LINE_CHARACTERS = 300
 _PROBE_SECONDS, _LIMIT_SECONDS = 35.0, 40.0
 """Together with Python's start-up, less than the job's time limit."""
-_POLL_SECONDS, _QUEUE_SECONDS = 0.5, 5.0
-"""Time between two looks for the answer's file, and between two queries of Slurm's queue."""
-_GRACE_SECONDS = 20.0
-"""How long to wait after the job has left the queue: a shared filesystem may show a file late."""
+_POLL_SECONDS = 2.0
+"""Time between two queries of Slurm's queue."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +72,16 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         )
         write_atomically(folder / "question.json", node_question.to_json().encode())
         with FileLock(folder / "held.lock"):
+            task, folders = ("check", str(folder)), _folders(question)
             try:
-                job = submit.submit_call(folder, name, _parameters(question), check_here, str(folder))
+                job = submit.submit_alone(folder, name, _parameters(question), *task, folders=folders)
             except (RuntimeError, OSError) as rejection:
                 return _no_answer(f"sbatch rejected the job: {rejection}")
             tell(f"job {job} is checking a node …")
             return _wait(folder, name, wait_seconds)
     finally:
-        _cancel(name)
+        with contextlib.suppress(client.SlurmError):
+            client.cancel([name])
         shutil.rmtree(folder, ignore_errors=True)
         if is_new_folder:
             with contextlib.suppress(OSError):  # somebody may use it by now
@@ -92,9 +90,6 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
 
 def check_here(folder: str) -> None:
     """Run the checks on the node, and write the answer to the folder."""
-    # Slurm may send the signal that submitit takes for a timeout up to a minute early: at once, for this job.
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    snapshot.require()
     path = Path(folder)
     question = Question.read(path / "question.json")
     if question.launch.method:
@@ -119,56 +114,36 @@ def _check_lock(folder: Path) -> Check:
 
 
 def _parameters(question: Question) -> dict[str, Any]:
-    parameters = profiles.submitit_parameters({**question.sbatch, "time": _MINUTES})
+    parameters = profiles.submitit_parameters({**question.sbatch, "time": _MINUTES, "requeue": False})
     parameters.pop("array_parallelism", None)
-    if isinstance(own := parameters.get("python"), PythonCommand):
-        launch = question.launch
-        named = [*question.named.values(), launch.target.adapter, launch.spec_model, question.data_dir]
-        parameters["python"] = own.showing([name for name in named if name])
-    additional = {name: value for name, value in parameters["additional_parameters"].items() if name != "requeue"}
-    return {**parameters, "signal_delay_s": 5, "additional_parameters": additional}
+    return {**parameters, "signal_delay_s": 5}
+
+
+def _folders(question: Question) -> list[str]:
+    """Return names among which are folders that a container shows."""
+    launch = question.launch
+    named = [*question.named.values(), launch.target.adapter, launch.spec_model, question.data_dir]
+    return [name for name in named if name]
 
 
 def _wait(folder: Path, name: str, seconds: float) -> NodeAnswer:
-    deadline, queried_at, gone_at = time.monotonic() + seconds, time.monotonic(), None
-    state = "submitted"
+    """Wait until the job has ended, and return its answer."""
+    deadline, state = time.monotonic() + seconds, "submitted"
     while time.monotonic() < deadline:
-        if (folder / "answer.json").exists():
-            answer = orjson.loads((folder / "answer.json").read_bytes())
-            _wait_until_gone(name)
-            return NodeAnswer(answer["hostname"], [Check(**check) for check in answer["checks"]])
-        if gone_at is not None and time.monotonic() - gone_at > _GRACE_SECONDS:
-            return _no_answer(f"the job ended without an answer: {_last_log_line(folder)}")
-        if time.monotonic() - queried_at > _QUEUE_SECONDS and gone_at is None:
-            queried_at = time.monotonic()
-            tasks = _tasks(name)
-            if tasks is not None:
-                gone_at = None if tasks else time.monotonic()
-                state = " ".join(f"{task.state} {task.reason}" for task in tasks) or state
+        with contextlib.suppress(client.SlurmError):
+            tasks = [task for task in client.queue([name]) if task.is_active]
+            if not tasks:
+                break
+            state = " ".join(f"{task.state} {task.reason}" for task in tasks)
         time.sleep(_POLL_SECONDS)
-    return _no_answer(f"no node answered within {seconds:.0f} s; the job is {state}: wait longer with --wait")
-
-
-def _wait_until_gone(name: str) -> None:
-    """Wait until the job has ended: it writes to the folder for a moment after its answer."""
-    deadline = time.monotonic() + _GRACE_SECONDS
-    while _tasks(name) and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
-
-
-def _tasks(name: str) -> list[client.Task] | None:
-    try:
-        return [task for task in client.queue([name]) if task.is_active]
-    except client.SlurmError:
-        return None
-
-
-def _cancel(name: str) -> None:
-    try:
-        if _tasks(name):
-            client.cancel([name])
-    except client.SlurmError as error:
-        print(f"the job {name} may still be queued: {error}", file=sys.stderr)
+    else:
+        return _no_answer(f"no node answered within {seconds:.0f} s; the job is {state}: wait longer with --wait")
+    path = folder / "answer.json"
+    until_seen(RunFolder(folder), path.exists)
+    if not path.exists():
+        return _no_answer(f"the job ended without an answer: {_last_log_line(folder)}")
+    answer = orjson.loads(path.read_bytes())
+    return NodeAnswer(answer["hostname"], [Check(**check) for check in answer["checks"]])
 
 
 def _last_log_line(folder: Path) -> str:

@@ -1,95 +1,105 @@
-"""A job's task in a Python of its own: unpack the submitted code here, run it, and remove it at the end.
+"""What a job runs: `python -m jobs.submission.task KIND PATH …`, from the submitted code.
 
-`begin` runs from the archive itself, in an interpreter that may have none of the packages, so only the standard library
-is imported. It replaces itself by `python -m jobs.submission.task`, which runs the module that it is told from the
-unpacked code; so that signals meet the task, and the interpreter has nothing of the archive in it.
+A job is described by a path and numbers, and reads everything else there.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
-import io
+import json
 import os
-import re
-import runpy
-import shutil
+import signal
+import socket
 import sys
-import tempfile
-import tomllib
-import zipfile
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
 
-CODE = "HARNESS_CODE"
-"""Environment variable: the folder that a job's code was unpacked into."""
-_NAME = re.compile(r"[\w.-]+")
-
-
-def begin(arguments: list[str]) -> None:
-    """Become the task: `arguments` are the archive, its SHA-256, and what Python is to run (`-u -m MODULE …`).
-
-    Ends with a line and exit code 2 where this interpreter lacks packages, or the code cannot be unpacked.
-    """
-    archive, sha256, *command = arguments
-    if missing := missing_packages(Path(archive)):
-        names = ", ".join(missing)
-        _stop(f"{sys.executable} has no {names}: install what pyproject.toml requires for the python of the profile")
-    folder = unpack(archive, sha256)
-    os.environ[CODE] = str(folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
-    # `python -m` puts the working directory first, which is often the checkout, edited since.
-    os.environ["PYTHONSAFEPATH"] = "1"
-    command.insert(command.index("-m") + 1, __name__)
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, *command])
+from jobs.run import submissions
+from jobs.run.folder import RunDamaged, RunFolder, until_seen
+from jobs.run.submissions import Submission
+from jobs.slurm import client
+from jobs.submission import code_archive
+from jobs.watch.failures import BEGINS
 
 
-def unpack(archive: str, sha256: str) -> Path:
-    """Check an archive and unpack it into a new folder for temporary files; returns the folder.
+def _work(folder: str, number: str) -> None:
+    """Work on what a submission assigned to this task of its array."""
+    from jobs.work import worker
 
-    Ends with a line and exit code 2 where the archive is not what was submitted, or nothing can be written.
-    """
-    try:
-        content = Path(archive).read_bytes()
-        if hashlib.sha256(content).hexdigest() != sha256:
-            _stop(f"{archive} is damaged: it is not the archive that was submitted")
-        folder = Path(tempfile.mkdtemp(prefix="harness-code-"))
-        with zipfile.ZipFile(io.BytesIO(content)) as packed:
-            packed.extractall(folder)
-    except OSError as error:
-        _stop(f"the code cannot be unpacked: {error}; set TMPDIR in the profile's setup to a folder with room")
-    return folder
-
-
-def missing_packages(archive: Path) -> list[str]:
-    """Return the required packages that are not installed here, as the project's file in the archive names them."""
-    with zipfile.ZipFile(archive) as packed:
-        project = tomllib.loads(packed.read("pyproject.toml").decode())["project"]
-    names = [name[0] for line in project["dependencies"] if ";" not in line and (name := _NAME.match(line))]
-    return [name for name in names if not _is_installed(name)]
+    run, index = RunFolder(Path(folder)), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
+    submission = _recorded(run, lambda one: one.number == int(number))
+    shared = submissions.read_shared(run).get(submission.name)
+    runs = [RunFolder(run.path.parent / name) for name in shared.runs] if shared else [run]
+    of_runs = [_recorded(one, lambda other: other.name == submission.name) for one in runs]
+    assigned = [(str(one.path), own.tasks[index]) for one, own in zip(runs, of_runs, strict=True)]
+    parts, job_name = [(path, shards) for path, shards in assigned if shards], shared.name if shared else None
+    if submission.workers_per_task == 1:
+        worker.run_parts(parts, job_name)
+    else:
+        worker.run_side_by_side(parts, submission.workers_per_task, job_name)
 
 
-def _is_installed(name: str) -> bool:
-    try:
-        importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+def _recorded(run: RunFolder, is_wanted: Callable[[Submission], bool]) -> Submission:
+    """Return a submission that another machine may have recorded a moment ago. Raises RunDamaged."""
+    until_seen(run, lambda: any(map(is_wanted, submissions.read(run))))
+    found = next(filter(is_wanted, submissions.read(run)), None)
+    if found is None:
+        raise RunDamaged(f"{run.path} has no record of this job")
+    return found
 
 
-def _stop(text: str) -> NoReturn:
-    print(f"error: {text}", file=sys.stderr)
-    sys.exit(2)
+def _share(described: str) -> None:
+    """Be one of the workers of this machine."""
+    from jobs.work import worker
+
+    worker.run_share(**json.loads(described))
+
+
+def _conclude(folder: str) -> None:
+    from jobs import after
+
+    after.conclude(folder)
+
+
+def _judge(suite: str, night: str, *confirmed: str) -> None:
+    from jobs import nightly
+
+    nightly.give_verdict(suite, night, bool(confirmed))
+
+
+def _check(folder: str) -> None:
+    from jobs.submission import on_node
+
+    on_node.check_here(folder)
+
+
+_TERMINATED = 128 + signal.SIGTERM
+"""Exit code of a shell's for this end."""
+_KINDS: Mapping[str, Callable[..., None]] = {
+    "work": _work, "here": _share, "conclude": _conclude, "judge": _judge, "check": _check,
+}  # fmt: skip
 
 
 def main(arguments: list[str]) -> None:
-    """Run a module of the unpacked code, and remove that at the end. The arguments are the module and its own."""
-    sys.argv = arguments
+    """Carry out a job. Ends with a line and exit code 2 where it would run other code than was submitted."""
+    kind, *described = arguments
+    # A worker handles both signals while it works, and sees the time limit coming by itself before that.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
+    now = datetime.now(UTC).isoformat(" ", "seconds")
+    print(f"{BEGINS} on {socket.gethostname()} at {now}", flush=True)
     try:
-        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
-    finally:
-        shutil.rmtree(os.environ[CODE], ignore_errors=True)
+        code_archive.require()
+    except code_archive.WrongCode as error:
+        _stop(str(error))
+    if kind != "here" and client.this_job() is None:
+        _stop(f"the variables of the job do not reach {sys.executable}: give the container the environment of the node")
+    _KINDS[kind](*described)
+
+
+def _stop(text: str) -> None:
+    print(f"error: {text}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

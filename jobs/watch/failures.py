@@ -11,26 +11,25 @@ from pathlib import Path
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
-from jobs.submission.in_process import LOG_NAME as IN_PROCESS_LOG
 
+BEGINS = "== the task begins"
+"""In the first line of every start of a task, which appends to its log where it is requeued."""
+IN_PROCESS_LOG = "in-process.log"
+"""Name of the log of a worker in the launcher's process."""
 _LOG_TAIL_BYTES = 256 << 10
 _MIN_FREE_BYTES = 4 << 20
 _MAX_CHARACTERS = 300
 _SHOWN_LINES = 2
-_BEGIN = "Starting with JobEnvironment"
-"""In the first line of every start of a worker: a task that is requeued appends to its log."""
 _EXCEPTION = re.compile(
     r"^[\s|+-]*(?P<name>(?:[a-z_]\w*\.)+[A-Z]\w+|[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: (?P<message>.*))?$"
 )
 _FRAME = re.compile(r'^[\s|+-]*File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _AROUND = {"ExceptionGroup", "BaseExceptionGroup", "WorkersFailed", "RunsFailed", "CancelledError"}
 """Exceptions that only say that there was another one."""
-_ENDS_MESSAGE = re.compile(r"^[\s|+-]*(?:Traceback |\+?-{4,}|During handling|The above exception|srun: |submitit )")
+_ENDS_MESSAGE = re.compile(r"^[\s|+-]*(?:Traceback |\+?-{4,}|During handling|The above exception|srun: )")
 _BORDER = re.compile(r"^[ |]*\+-+(?:\+-+)?(?: (?P<number>\d+|\.\.\.) -+)?$")
 """What stands above and below each exception of a group."""
 _TRACEBACK = re.compile(r"^(?:  \+ Exception Group )?Traceback \(most recent call last\):$")
-_RULE = re.compile(r"^-{10,}$")
-"""What submitit writes below a traceback."""
 
 
 class WorkerKilled(RuntimeError):
@@ -82,7 +81,7 @@ def reason(run: RunFolder, task: Task) -> str:
         return str(found[-1])[:_MAX_CHARACTERS]
     if task.state == "COMPLETED":
         return state
-    ending = [line.strip() for line in starts[0] if line.strip() and not line.startswith("submitit ")][-_SHOWN_LINES:]
+    ending = [line.strip() for line in starts[0] if line.strip() and BEGINS not in line][-_SHOWN_LINES:]
     return (f"{state}; its log ends: {' / '.join(ending)}" if ending else state)[:_MAX_CHARACTERS]
 
 
@@ -120,7 +119,7 @@ def reason_of(traceback: str) -> str:
 
 
 def explained(run: RunFolder, error: BaseException, log: Path) -> str:
-    """Return why a worker failed, given what submitit raised for it, and the path of its log.
+    """Return why a worker failed, given what it wrote, and the path of its log.
 
     A worker that was killed has written nothing. What is known of its end is added to its log, for `jobs status`.
     """
@@ -184,8 +183,7 @@ def first_traceback(text: str) -> str:
     """
     lines = text.splitlines()
     start = next((number for number, line in enumerate(lines) if _TRACEBACK.match(line)), len(lines))
-    end = next((number for number in range(start, len(lines)) if _RULE.match(lines[number])), len(lines))
-    lines = lines[start:end]
+    lines = lines[start:]
     borders = [(number, found["number"]) for number, line in enumerate(lines) if (found := _BORDER.match(line))]
     depth = next((depth for depth, (_, number) in enumerate(borders) if number != "1"), len(borders))
     if depth:  # groups within groups: the first exception of each, down to one that is none
@@ -204,5 +202,5 @@ def _tail(path: Path) -> list[str]:
 
 def _last_start(lines: list[str]) -> list[str]:
     """Return the lines from the last start of the worker on, or all where it never started."""
-    begins = [number for number, line in enumerate(lines) if _BEGIN in line]
+    begins = [number for number, line in enumerate(lines) if BEGINS in line]
     return lines[begins[-1] :] if begins else lines

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from harness.plural import counted
 from jobs.run.folder import RunFolder
-from jobs.submission.submit import Job
+from jobs.submission.here import Job
 from jobs.watch.progress import Follower
 from jobs.watch.status_screen import progress_line
 
@@ -121,5 +121,4 @@ def _print(line: str, console: Console) -> str:
 
 
 def _all_done(jobs: Sequence[Job]) -> bool:
-    # Otherwise submitit looks at most every few seconds of the clock, which may be set back.
-    return all(job.done(force_check=True) for job in jobs)
+    return all(job.done() for job in jobs)

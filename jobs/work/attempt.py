@@ -22,7 +22,7 @@ from jobs.run import codes
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt
 from jobs.run.submissions import attempt_name
-from jobs.submission import snapshot
+from jobs.submission import code_archive
 
 UNKNOWN_SERVER = "unknown server"
 """Stands for the devices of a server. Two of them are never taken for equal (view run_conditions)."""
@@ -85,7 +85,7 @@ def new_attempt(
         }
         | {"startup_seconds": sum(engine.start.seconds for engine in engines.values() if not engine.is_warm)},
         code_hash=codes.with_method(running_code(), codes.method_of(run)).hash,
-        code_archive=snapshot.unpacked_archive(),
+        code_archive=code_archive.digest_here(),
         other_codes=tuple(other_codes),
         load_at_start=load,
     )

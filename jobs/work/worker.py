@@ -38,7 +38,7 @@ from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder, wait_for_plan
 from jobs.slurm import client
-from jobs.submission import snapshot
+from jobs.submission import code_archive
 from jobs.timing import folder as timings
 from jobs.work.run_part import RunPart, ShardBusyError, resolve_together
 
@@ -93,7 +93,6 @@ def run_parts(parts: Parts, job_name: str | None = None) -> int:
     in Slurm that the runs share: one that leaves it is passed over. Where Slurm starts several tasks for one job
     (`ntasks-per-node`), they take the shards as they are free.
     """
-    snapshot.require()
     end_with_launcher()
     take_as_slurm_task()
     _wait_for_plans(parts)
@@ -368,7 +367,6 @@ def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) ->
     `job_name` names the job in Slurm that several runs share. Raises WorkersFailed, and OutOfTimeError where the time
     limit came first and the job could not be requeued.
     """
-    snapshot.require()
     take_as_slurm_task()
     _wait_for_plans(parts)
     # With fewer shards than workers the rest of the node stays idle; each worker keeps its part of it.
@@ -385,10 +383,7 @@ def run_side_by_side(parts: Parts, workers: int, job_name: str | None = None) ->
         print(failure, file=sys.stderr, flush=True)
     left = _left(parts, job_name)
     if left and (stopped := [code for code in codes if code in (OUT_OF_TIME, OUT_OF_TIME_AT_ONCE)]):
-        _requeue(
-            [(RunFolder(Path(folder)), shards) for folder, shards in parts],
-            has_progressed=OUT_OF_TIME in stopped or 0 in codes,
-        )
+        _requeue(parts, has_progressed=OUT_OF_TIME in stopped or 0 in codes)
     if left:
         why = f": {'; '.join(failures)}" if failures else ", and other processes may hold what is left"
         raise WorkersFailed(f"{len(failures)} of {counted(len(shares), 'worker')} failed{why}; unfinished: {left}")
@@ -400,7 +395,7 @@ def main() -> None:
     """Be one of the workers: the only argument is its share as JSON."""
     share = Share(**json.loads(sys.argv[1]))
     take_cores(share.number, share.count)
-    snapshot.require()
+    code_archive.require()
     end_with_launcher()
     first = rank()[0] * share.count + share.number
     parts = [RunPart(folder, shards, share.job_name) for folder, shards in share.parts]

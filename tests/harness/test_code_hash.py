@@ -23,10 +23,7 @@ DECIDES_NOTHING = {
     "jobs.run.submissions": "what was submitted",
     "jobs.run.target_logprobs": "files beside the traces, which say what scored them and how",
     "jobs.slurm.client": "asks Slurm",
-    "jobs.slurm.python_command": "how jobs are started",
-    "jobs.submission.own_python": "how jobs are started",
-    "jobs.submission.snapshot": "which code runs",
-    "jobs.submission.task": "which code runs",
+    "jobs.submission.code_archive": "which code runs",
     **dict.fromkeys(
         ("jobs.timing.draw", "jobs.timing.folder", "jobs.timing.phase"),
         "which samples are run again to be timed; they are run by the code that is hashed",
@@ -43,7 +40,7 @@ def test_whatever_a_worker_or_the_grader_imports_is_hashed_or_decides_nothing() 
     files = module_files(ROOT, ("harness", "jobs", "grading", "warehouse"))
     graph = import_graph(files)
     reached: set[str] = set()
-    ahead = ["jobs.work.worker", "jobs.work.worker", "jobs.finished.grading"]
+    ahead = ["jobs.work.worker", "jobs.finished.grading"]
     while ahead:
         module = ahead.pop()
         if module not in reached:

@@ -15,7 +15,7 @@ from harness.launch import main as launch_command
 from jobs.run import submissions, trace_files
 from jobs.run.codes import CodeChanged
 from jobs.run.folder import RunFolder
-from jobs.submission import snapshot, submit
+from jobs.submission import code_archive, submit
 from jobs.submission.dispatch import Request, dispatch_together
 from jobs.work.worker import run_shard
 from tests.jobs.edited_code import Edit, hashes, jobs
@@ -34,9 +34,8 @@ def sbatch(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return str(len(taken))
 
     monkeypatch.setattr(submit, "submit_array", array)
-    monkeypatch.setattr(submit, "submit_shared_array", array)
     monkeypatch.setattr(submit, "submit_finalizer", lambda *_: "9")
-    monkeypatch.setattr(snapshot, "take", lambda run: "code-0.zip")
+    monkeypatch.setattr(code_archive, "take", lambda run: "code-0.zip")
     return taken
 
 

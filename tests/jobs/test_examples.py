@@ -71,8 +71,4 @@ def test_the_demo_has_the_nats_of_every_run_with_a_target_once(tmp_path: Path, m
 
 def test_the_profile_of_the_installation_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(profiles, "__file__", str(tmp_path / "site" / "jobs" / "slurm" / "profiles.py"))
-    folder = tmp_path / "site" / "jobs" / "examples" / "clusters"
-    folder.mkdir(parents=True)
-    (folder / "example.toml").write_text('partition = "gpu"\n')
-    assert profiles.load("example") == {"partition": "gpu"}
+    assert profiles.load("example") == tomllib.loads(EXAMPLES["profile"].read_text(encoding="utf-8"))

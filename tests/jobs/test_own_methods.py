@@ -24,7 +24,7 @@ from jobs.run.folder_name import folder_name
 from jobs.run.plan import plan
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import RunSpec, units
-from jobs.submission import snapshot
+from jobs.submission import code_archive
 from jobs.watch.failures import reason_of
 from jobs.work.worker import run_shard
 from tests.jobs.edited_code import hashes, jobs
@@ -151,21 +151,20 @@ def test_somebody_elses_run_is_not_resumed_with_the_code_in_it(tmp_path: Path, m
 def test_submitted_code_holds_the_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method = write_method(tmp_path)
     run = created(tmp_path, method)
-    archive = run.path / snapshot.take(run)
-    code = tmp_path / "node"
-    with zipfile.ZipFile(archive) as packed:
-        packed.extractall(code)
+    archive = run.path / code_archive.take(run)
     for path in (method, *run.path.glob("method-*.zip")):
         path.unlink()
     work = "import sys; from jobs.work.worker import run_shard; run_shard(sys.argv[1], 0)"
-    environment = {**os.environ, "PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(archive), "PYTHONSAFEPATH": "1"}
     subprocess.run([sys.executable, "-c", work, str(run.path)], check=True, cwd=tmp_path, env=environment)
     assert finished_ids(run) == planned_ids(run)
     forget(monkeypatch)
     other = RunFolder(tmp_path / "other")
     other.path.mkdir()
-    assert snapshot.take(other) != archive.name
-    assert not [name for name in zipfile.ZipFile(other.path / snapshot.take(other)).namelist() if "own_methods" in name]
+    assert code_archive.take(other) != archive.name
+    assert not [
+        name for name in zipfile.ZipFile(other.path / code_archive.take(other)).namelist() if "own_methods" in name
+    ]
 
 
 def test_what_a_method_raises_is_named_with_its_line(tmp_path: Path) -> None:

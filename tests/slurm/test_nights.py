@@ -75,7 +75,7 @@ def python_of(job: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(psutil.Error):
-            is_task = "submitit.core._submit" in (process.info["cmdline"] or []) and "srun" not in process.name()
+            is_task = "jobs.submission.task" in (process.info["cmdline"] or []) and "srun" not in process.name()
             if is_task and own.items() <= process.environ().items() and "SLURM_STEP_ID" in process.environ():
                 found.append(process)
     return found

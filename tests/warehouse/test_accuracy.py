@@ -18,7 +18,7 @@ from warehouse.database import Connection, reader
 from warehouse.load import load_run
 from warehouse.nightly.judge import GATES
 from warehouse.query import named_queries
-from warehouse.statistics.bounded import accuracy
+from warehouse.statistics.intervals import mean
 
 
 def test_every_planned_sample_has_one_verdict(loaded: Loaded, ask: Ask) -> None:
@@ -64,16 +64,19 @@ def test_standard_errors_of_many_problems(tmp_path: Path) -> None:
         [row] = Ask(connection)("pass_at_1", folder)
     assert row["standard_error"] == pytest.approx(statistics.stdev(means) / math.sqrt(3))
     assert row["rerun_standard_error"] == pytest.approx(math.sqrt(sum(p * (1 - p) / 3 for p in means)) / 3)
-    interval = accuracy(np.array(means))
-    assert interval.kind == row["interval_kind"] == "bounded mean"
+    interval = mean(np.array(means))
+    assert interval.kind == row["interval_kind"] == "Wilson, effective number"
     assert (row["low_95"], row["high_95"]) == pytest.approx((interval.low, interval.high))
 
 
 def test_accuracy_by_level(loaded: Loaded, ask: Ask) -> None:
-    easy, hard = ask("accuracy_by_level", loaded.speculative)
-    assert (easy["level"], easy["n"], easy["accuracy"], easy["num_not_run"]) == ("easy", 2, 0.5, 0)
+    levels = {
+        row["group_value"]: row for row in ask("counted_estimate", loaded.speculative) if row["metric"] == "accuracy"
+    }
+    easy, hard = levels["easy"], levels["hard"]
+    assert (easy["n"], easy["estimate"], easy["missing"]) == (2, 0.5, 0)
     assert easy["standard_error"] == pytest.approx(0.5)
-    assert (hard["level"], hard["n"], hard["accuracy"], hard["num_not_run"]) == ("hard", 1, 0.0, 1)
+    assert (hard["n"], hard["estimate"], hard["missing"]) == (1, 0.0, 1)
     assert hard["standard_error"] is None
 
 

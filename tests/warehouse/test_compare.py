@@ -27,7 +27,7 @@ from warehouse.comparison.contrasts import compare_runs
 from warehouse.comparison.written import write
 from warehouse.database import reader
 from warehouse.load import load_run
-from warehouse.statistics.bounded import paired_difference, which_is_better
+from warehouse.statistics.bounded import worst_case
 
 GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)
 BAD = (3, 2, 4, 1, 3, 2, 0, 3, 1, 2, 0, 1)
@@ -67,14 +67,15 @@ def pair(tmp_path: Path, loaded_pair: tuple[Path, list[str]]) -> list[str]:
 def test_runs_are_paired_by_problem(tmp_path: Path, pair: list[str]) -> None:
     base, run = records(compare(tmp_path, *pair, "--format", "json"))
     difference = np.array(BAD) / 4 - np.array(GOOD) / 4
-    expected = paired_difference(np.array(BAD) / 4, np.array(GOOD) / 4)
+    expected = stats.ttest_rel(np.array(BAD) / 4, np.array(GOOD) / 4)
+    ends = expected.confidence_interval()
     assert base["baseline_run_id"] is None
     assert run["baseline_run_id"] == pair[0]
     assert run["difference"] == pytest.approx(difference.mean())
-    assert (run["difference_low_95"], run["difference_high_95"]) == pytest.approx((expected.low, expected.high))
-    assert (run["test"], run["difference_interval"]) == ("bounded mean", "bounded mean")
-    assert run["p"] == which_is_better(difference)
-    assert run["p"] == pytest.approx(stats.ttest_rel(np.array(BAD), np.array(GOOD)).pvalue, abs=0.1)
+    assert (run["difference_low_95"], run["difference_high_95"]) == pytest.approx((ends.low, ends.high))
+    assert (run["difference_interval"], run["p"]) == ("t", pytest.approx(expected.pvalue))
+    bound = worst_case(np.array(BAD) / 4, np.array(GOOD) / 4, 0.02)
+    assert (run["worst_case_low_95"], run["p_non_inferior"]) == pytest.approx((bound.low, bound.p))
     assert (run["metric"], run["n"], run["k"], run["samples"]) == ("pass@1[avg-of-4]", 12, 1, 4)
 
 
@@ -106,13 +107,14 @@ def test_non_inferiority_depends_on_the_margin(tmp_path: Path) -> None:
     for margin, expected in (("50", True), ("0.001", False)):
         _, run = records(compare(tmp_path, *names, "--margin", margin, "--format", "json"))
         assert run["is_non_inferior"] is expected
-        assert run["minimum_detectable_effect"] > 0
+        assert (run["problems_needed"] is None) is expected
 
 
-def test_runs_of_the_same_method_are_tested_for_a_change(tmp_path: Path, pair: list[str]) -> None:
+def test_runs_of_the_same_method_are_tested_for_a_change_on_these_problems(tmp_path: Path, pair: list[str]) -> None:
     again = load(tmp_path, cells.finished(tmp_path, replace(cells.VANILLA, seed=1), GOOD))
     _, run = records(compare(tmp_path, pair[0], *again, "--format", "json"))
-    assert (run["test"], run["difference"]) == ("stratified", 0)
+    assert (run["difference_interval"], run["difference"], run["p"]) == ("on these problems", 0, 1)
+    assert run["difference_low_95"] == run["difference_on_these_low_95"] < 0
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_timing_samples_change_no_other_estimate_or_total(
     own = "FROM estimate WHERE baseline_run_id IS NULL AND measure <> 'latency_at_one' AND run_id = $run ORDER BY ALL"
     queries = [own] + [
         f"FROM {name} WHERE run_id = $run ORDER BY ALL"
-        for name in ("verdict_counts", "token_split", "latency_split", "throughput", "cache_hit_rate", "run_conditions")
+        for name in ("verdict_counts", "token_split", "latency_split", "throughput", "call_total", "run_conditions")
     ]
     with reader(database) as with_timing, reader(tmp_path / "w.duckdb") as without:
         for query in queries:

@@ -129,7 +129,7 @@ def test_metrics_are_those_of_the_views(loaded: Loaded, ask: Ask) -> None:
     judged = read_values(ask.connection)
     found = {metric.measure.name: value for metric, _, value in judged[loaded.speculative.path.name]}
     tokens = ask("token_split", loaded.speculative)
-    cache = ask("cache_hit_rate", loaded.speculative)
+    cache = ask("call_total", loaded.speculative)
     assert found["fallback_rate"] == ask("fallback_rate", loaded.speculative)[0]["fallback_rate"]
     assert found["draft_share"] == next(row["emitted_share"] for row in tokens if row["model"] == "draft")
     for metric, column in (

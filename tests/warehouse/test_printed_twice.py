@@ -41,14 +41,6 @@ def in_views(database: Path, run: str, baseline: str, *options: str) -> Printed:
     yield "pass@1 re-run SE", "view pass_at_1", row["rerun_standard_error"]
     for name, column in (("pass@1", "graded_pass_at_1"), ("low", "graded_low_95"), ("high", "graded_high_95")):
         yield f"result@1 {name}", "view pass_at_1", row[column]
-    levels = view(f"SELECT * FROM accuracy_by_level WHERE run_id = '{run}'")
-    if len(levels) == 1:
-        yield "pass@1 pass@1", "view accuracy_by_level", levels[0]["accuracy"]
-        yield "result@1 pass@1", "view accuracy_by_level", levels[0]["graded_accuracy"]
-        for name, column in (("low", "low_95"), ("high", "high_95"), ("SE", "standard_error")):
-            yield f"pass@1 {name}", "view accuracy_by_level", levels[0][column]
-        for name, column in (("low", "graded_low_95"), ("high", "graded_high_95")):
-            yield f"result@1 {name}", "view accuracy_by_level", levels[0][column]
     for row in view(f"SELECT * FROM pass_at_k WHERE run_id = '{run}'"):
         name = f"pass@{row['k']}" if row["k"] > 1 else "result@1"
         yield f"{name} pass@1", "view pass_at_k", row["pass_at_k"]

@@ -42,8 +42,8 @@ def test_a_rebuilt_database_is_identical(folder: RunFolder, database: Path) -> N
     for run in (second, folder):
         load_run(run, database)
     before = contents(database)
-    assert len(before) == 40
-    assert all(before[table] for table in ("step", "timed_sample", "call_total", "rating_total", "option_total"))
+    assert len(before) == 38
+    assert all(before[table] for table in ("step", "timed_sample", "call_total", "rating_total", "draft_selection"))
     database.unlink()
     assert CliRunner().invoke(main, [str(folder.path.parent)]).exit_code == 1  # the damaged part
     assert contents(database) == before
@@ -62,9 +62,9 @@ def test_totals_are_the_sums_over_the_rows(folder: RunFolder, database: Path) ->
              "sum(prompt_tokens), sum(end_seconds), sum(queued_seconds) FROM call_total",
              "SELECT count(*), sum(output_tokens), sum(cached_tokens), "
              "sum(prompt_tokens), sum(end_seconds), sum(queued_seconds) FROM call"),
-            ("SELECT sum(num_verdicts), sum(num_accepted) FROM position_total",
+            ("SELECT sum(num_decisions), sum(num_accepted) FROM acceptance_by_position",
              "SELECT count(*), count(*) FILTER (verdict_accepted) FROM step WHERE verdict_kind IS NOT NULL"),
-            ("SELECT sum(num_verdicts) FROM rating_total",
+            ("SELECT sum(num_correct + num_incorrect) FROM rating_total",
              "SELECT count(*) FROM step JOIN grade USING (run_id, sample_id) WHERE verdict_kind IS NOT NULL"),
             ("SELECT sum(emitted_tokens), sum(spent_tokens), sum(critical_path_tokens) FROM sample_tokens",
              "SELECT (SELECT sum(num_tokens) FROM step), sum(output_tokens), sum(longest_output_tokens) FROM call"),
@@ -72,9 +72,9 @@ def test_totals_are_the_sums_over_the_rows(folder: RunFolder, database: Path) ->
              "FROM sample_work",
              "SELECT count(*), sum(longest_output_tokens), sum(first_token_seconds - queued_seconds), "
              "sum(end_seconds - first_token_seconds) FROM call"),
-            ("SELECT count(*), sum(num_grades) FROM grade_total",
+            ("SELECT count(grader_version), sum(num_grades) FROM grade_total",
              "SELECT count(DISTINCT grader_version), count(*) FROM grade"),
-            ("SELECT sum(num_chosen) FROM option_total", "SELECT count(*) FROM step WHERE verdict_kind = 'choice'"),
+            ("SELECT sum(num_chosen) FROM draft_selection", "SELECT count(*) FROM step WHERE verdict_kind = 'choice'"),
         ):  # fmt: skip
             assert connection.execute(totals).fetchall()[0] == pytest.approx(connection.execute(sums).fetchall()[0])
 

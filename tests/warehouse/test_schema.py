@@ -74,7 +74,7 @@ def test_every_described_column_exists(loaded: Loaded) -> None:
     described = tomllib.loads(schema.text())
     assert set(described["column"]) <= names
     assert set(described["unit"]) <= names | both
-    assert {f"{view}.{name}" for view, named in described["view"].items() for name in named} <= both
+    assert {f"{view}.{name}" for view, named in described["of"].items() for name in named} <= both
     assert {*described["shows"], *described["shows"].values()} <= {c.table for c in columns}
 
 

@@ -34,7 +34,7 @@ def test_the_fallback_rate_is_the_share_of_refusing_verdicts(loaded: Loaded, ask
 def test_rejections_that_the_target_repeats_are_counted_by_place(loaded: Loaded, ask: Ask) -> None:
     [row] = ask("refusals", loaded.speculative)
     assert row["place"] == "begun step", "the guidance of these traces ends inside a step"
-    assert (row["num_verdicts"], row["num_refused"], row["num_repeated"]) == (5, 2, 2)
+    assert (row["num_decisions"], row["num_refused"], row["num_repeated"]) == (5, 2, 2)
     assert (row["refusal_rate"], row["share_repeated"]) == (pytest.approx(0.4), 1.0)
     assert ask("refusals", loaded.vanilla) == []
 
@@ -59,12 +59,12 @@ def test_a_step_is_begun_where_the_one_before_ends_without_a_blank_line(
     load_run(folder, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:
         [row] = rows(connection, "FROM refusals")
-    assert (row["place"], row["num_verdicts"], row["num_repeated"]) == (place, 6, 6 * num_repeated)
+    assert (row["place"], row["num_decisions"], row["num_repeated"]) == (place, 6, 6 * num_repeated)
 
 
 def test_rates_by_position(loaded: Loaded, ask: Ask) -> None:
     [row] = ask("acceptance_by_position", loaded.speculative)
-    assert (row["step_index"], row["num_verdicts"], row["num_accepted"]) == (1, 5, 3)
+    assert (row["step_index"], row["num_decisions"], row["num_accepted"]) == (1, 5, 3)
     assert row["acceptance_rate"] == pytest.approx(0.6)
 
 
@@ -98,12 +98,6 @@ def test_tokens_are_those_of_the_traces(loaded: Loaded, ask: Ask) -> None:
     assert sum(row["emitted_share"] for row in split.values()) == pytest.approx(1)
 
 
-def test_cache_hits_by_model_and_purpose(loaded: Loaded, ask: Ask) -> None:
-    hit_rates = {(r["model"], r["purpose"]): r["cache_hit_rate"] for r in ask("cache_hit_rate", loaded.speculative)}
-    assert hit_rates[("target", "guidance")] == 0
-    assert hit_rates[("draft", "draft")] == hit_rates[("target", "verdict")] == pytest.approx(0.5)
-
-
 def test_odd_verdicts_are_kept(tmp_path: Path) -> None:
     """A score, an impossible option, a rejection without a question: as SpecReason and SCoT write them."""
     folder, database = runs.create(tmp_path, replace(runs.SPEC, method="scot")), tmp_path / "w.duckdb"
@@ -122,27 +116,6 @@ def test_odd_verdicts_are_kept(tmp_path: Path) -> None:
         assert row["verdict_probability"] == pytest.approx(1 / 9)
         assert row["verdict_mass"] == pytest.approx(0.9)
         assert Ask(connection)("draft_selection", folder) == []
-
-
-def test_the_fallback_rate_by_setting_adds_up_the_runs(tmp_path: Path) -> None:
-    """Two runs with two drafts (1 of 2 and 2 of 2 refused), one with three; guidance differs in one of the former."""
-    database = tmp_path / "w.duckdb"
-    for params, refused in (
-        ({"drafts": 2, "guidance_tokens": 8}, (False, True)),
-        ({"drafts": 2, "guidance_tokens": 9}, (True, True)),
-        ({"drafts": 3, "guidance_tokens": 8}, (False, False)),
-    ):
-        folder = runs.create(tmp_path, replace(runs.SPEC, params=params))
-        units = runs.planned(folder)
-        runs.write_part(folder, [runs.speculative(unit, refused=no) for unit, no in zip(units, refused, strict=False)])
-        load_run(folder, database)
-    with reader(database) as connection:
-        rates = rows(connection, "FROM fallback_rate_by_setting ORDER BY drafts")
-    assert [(r["dataset"], r["target_name"], r["drafts"], r["num_runs"], r["num_parameter_sets"]) for r in rates] == [
-        ("toy", "large", 2, 2, 2),
-        ("toy", "large", 3, 1, 1),
-    ]
-    assert [r["fallback_rate"] for r in rates] == [pytest.approx(3 / 4), 0]
 
 
 def test_steps_by_author(loaded: Loaded, ask: Ask) -> None:

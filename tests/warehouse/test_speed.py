@@ -87,7 +87,7 @@ def test_a_discarded_lookahead_is_spent_and_not_on_the_critical_path(ahead: tupl
     assert split["draft"]["spent_tokens"] == 6 + 4 + 6 + 5 + 4
     assert split["draft"]["critical_path_tokens"] == 6 + 4 + 6 + 4
     assert split["draft"]["emitted_tokens"] == 6 + 4 + 4
-    purposes = {row["purpose"]: row["num_calls"] for row in ask("cache_hit_rate", folder) if row["model"] == "draft"}
+    purposes = {row["purpose"]: row["num_calls"] for row in ask("call_total", folder) if row["model"] == "draft"}
     assert purposes == {"draft": 4, "lookahead": 1}
     throughput = {row["model"]: row for row in ask("throughput", folder)}
     assert throughput["draft"]["output_tokens"] == 25

@@ -15,7 +15,7 @@ from tests.warehouse.conftest import Loaded
 from warehouse.database import reader, rows
 from warehouse.load import load_run
 from warehouse.render import render
-from warehouse.statistics.bounded import accuracy
+from warehouse.statistics.intervals import mean
 from warehouse.summary import UnknownRun, summary
 
 
@@ -63,7 +63,7 @@ def test_one_problem_has_no_standard_error(tmp_path: Path) -> None:
     load_run(folder, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:
         [score] = rows(connection, "SELECT standard_error, low_95, high_95 FROM pass_at_1")
-    interval = accuracy(np.array([1.0]))  # a beta quantile, which needs no spread
+    interval = mean(np.array([1.0]))  # which needs no spread
     assert score == {"standard_error": None, "low_95": interval.low, "high_95": 1.0}
 
 

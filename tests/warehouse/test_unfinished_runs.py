@@ -21,7 +21,7 @@ from warehouse.database import reader, rows
 from warehouse.measured import measure
 from warehouse.render import render
 from warehouse.report.__main__ import main as report
-from warehouse.statistics.bounded import accuracy
+from warehouse.statistics.intervals import mean
 from warehouse.summary import RunSummary, summary
 
 RIGHT = (3, 2, 3, 1, 2, 3, 0, 2, 1, 3, 2, 3)
@@ -87,22 +87,22 @@ def summary_of(where: Path, run_id: str) -> tuple[RunSummary, str]:
 def test_no_view_has_an_interval_of_what_is_missing(warehouse: tuple[Path, dict[str, str]]) -> None:
     where, runs = warehouse
     with reader(where / "w.duckdb") as connection:
-        for view in ("pass_at_1", "accuracy_by_level"):
-            found = {row["run_id"]: row for row in rows(connection, f"FROM {view}")}
+        for metric in ("pass_at_1", "accuracy"):
+            of_metric = f"FROM counted_estimate WHERE metric = '{metric}'"
+            found = {row["run_id"]: row for row in rows(connection, of_metric)}
             assert found[runs["complete"]]["low_95"] is not None
             for name in (*KEPT, "nothing", "no grade"):
                 row = found[runs[name]]
-                assert (row["standard_error"], row["low_95"], row["high_95"]) == (None, None, None), (view, name)
+                assert (row["standard_error"], row["low_95"], row["high_95"]) == (None, None, None), (metric, name)
+            graded = {row["run_id"]: row["estimate"] for row in rows(connection, of_metric.replace("'", "'graded_", 1))}
             for name in KEPT:
-                row = found[runs[name]]
-                graded = row["graded_pass_at_1"] if view == "pass_at_1" else row["graded_accuracy"]
-                assert graded == pytest.approx(np.mean(expected(name)))
+                assert graded[runs[name]] == pytest.approx(np.mean(expected(name)))
         bounded = """
             SELECT table_name FROM duckdb_columns() WHERE column_name = 'low_95'
                 AND table_name IN (SELECT view_name FROM duckdb_views() WHERE NOT internal)
         """
         views = [str(row["table_name"]) for row in rows(connection, bounded)]
-        assert {"pass_at_1", "accuracy_by_level", "speed_up", "judge_auroc"} <= set(views)
+        assert {"pass_at_1", "counted_estimate", "speed_up", "judge_auroc"} <= set(views)
         for view in views:
             assert rows(connection, f"FROM {view} WHERE low_95 = 0 AND high_95 = 0") == [], view
 
@@ -113,7 +113,7 @@ def test_a_summary_is_over_the_samples_that_are_there_and_says_what_the_others_c
 ) -> None:
     where, runs = warehouse
     found, shown = summary_of(where, runs[name])
-    interval = accuracy(expected(name))
+    interval = mean(expected(name))
     kept = [s < right for i, right in enumerate(RIGHT) for s in range(3) if KEPT[name](i, s)]
     lowest, highest = np.sum(kept) / 36, (np.sum(kept) + 36 - len(kept)) / 36
     assert found.result is not None
@@ -146,7 +146,7 @@ def test_a_report_has_the_result_of_what_is_there_as_summaries_and_comparisons_d
     arguments = [*(runs[name] for name in names), "--database", str(where / "w.duckdb")]
     text = CliRunner().invoke(report, arguments).stdout
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if " 12 × 3 " in line]
-    interval = accuracy(expected("first problems"))
+    interval = mean(expected("first problems"))
     assert interval.low is not None
     assert interval.high is not None
     bounds = f"{100 * interval.low:.1f} to {100 * interval.high:.1f}"
@@ -196,5 +196,5 @@ def test_an_inspect_log_leaves_missing_samples_out_of_its_accuracy(
         assert score.metrics == {}
         return
     assert score.metrics["accuracy"].value == pytest.approx(np.mean(expected(name)))
-    error = accuracy(expected(name)).standard_error
+    error = mean(expected(name)).standard_error
     assert score.metrics["stderr"].value == pytest.approx(error)

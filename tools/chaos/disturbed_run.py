@@ -153,7 +153,7 @@ class DisturbedRun:
                 path.open("rb") as lines,
             ):
                 process = psutil.Process(int((attempt_in(path, next(iter(lines), b"")) or {})["pid"]))
-                if "submitit" in " ".join(process.cmdline()):
+                if "jobs.submission.task" in process.cmdline():
                     found.append(process)
         return found
 

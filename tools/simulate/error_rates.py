@@ -37,7 +37,7 @@ from tools.simulate.populations import (
     true_rate,
 )
 from warehouse.statistics import bounded, intervals, paired, planning, ratios, shares
-from warehouse.statistics.intervals import Interval
+from warehouse.statistics.intervals import Floats, Interval
 from warehouse.statistics.run_factor import between_runs, run_factor
 
 SEED = 26
@@ -223,10 +223,21 @@ def _repeated(rng: Rng, repetitions: int, size: int, *, noise: RunNoise, n: int,
         )
 
 
+def _former_share(x: Floats, y: Floats) -> Interval:
+    """Return t of Σx/Σy with two pseudo-problems of mean y, one with all of it in x and one with none, of weight ¼."""
+    mean, weights = float(y.mean()), np.append(np.ones(len(x)), [0.25, 0.25])
+    x, y = np.append(x, [0.0, mean]), np.append(y, [mean, mean])
+    total, weight = float(weights.sum()), float(weights @ y)
+    centre = float(weights @ x) / weight
+    error = float(np.sqrt(weights @ (x - centre * y) ** 2 * total / (total - 1))) / weight
+    half = float(stats.t.ppf(0.975, total - 1)) * error
+    return Interval(centre, max(0.0, centre - half), min(1.0, centre + half), error, "")
+
+
 def _rate(rng: Rng, repetitions: int, size: int, *, looping: float) -> Result:
     for _ in range(repetitions):
         refused, count = decisions(rng, size, looping)
-        yield true_rate(looping), shares.rate(refused, count), shares.share(refused, count)
+        yield true_rate(looping), shares.rate(refused, count), _former_share(refused, count)
 
 
 @lru_cache(maxsize=8)

@@ -43,7 +43,7 @@ def decided(population: Population, n: int, k: int, margin: float, repetitions: 
     rng, found = np.random.default_rng([SEED, n, k]), 0
     for _ in range(repetitions):
         own, base = (rng.binomial(k, p[0]) / k for p in population.chances(rng, 1, n))
-        p = bounded.non_inferiority(own - base, margin)
+        p = bounded.worst_case(own, base, margin).p
         found += p is not None and p < 0.025
     return found / repetitions
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +24,15 @@ from warehouse.comparison.compared_runs import (
     scores,
 )
 from warehouse.comparison.manifests import Difference, differences, is_same_subject, latency_mismatches
-from warehouse.comparison.outcomes import Outcomes, Pair, paired, resolve, shared
+from warehouse.comparison.outcomes import Outcomes, Pair, common_family, paired, resolve, shared
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
 from warehouse.latency_at_one import SpeedUpAtOne, speed_up
 from warehouse.measures import MEASURES
-from warehouse.statistics import bounded
-from warehouse.statistics.intervals import Floats, Interval, rerun_standard_error
-from warehouse.statistics.paired import holm, sign_flip, stratified
-from warehouse.statistics.planning import minimum_detectable_effect
+from warehouse.statistics.bounded import worst_case
+from warehouse.statistics.intervals import Families, Interval, mean, rerun_standard_error
+from warehouse.statistics.paired import holm, on_these
+from warehouse.statistics.paired import paired as paired_interval
+from warehouse.statistics.planning import CannotPlan, Pilot, plan
 from warehouse.statistics.run_factor import RunFactor, between_runs
 
 ALPHA = 0.05
@@ -59,43 +59,47 @@ class Contrast:
 
     baseline: str
     """Run id of the baseline."""
-    n: int
-    """Number of compared problems."""
     pair: Pair
     """The compared samples for this metric: problems with fewer than k common samples are left out."""
     is_unfinished: bool
     """Whether a sample of either run is missing."""
-    difference: Interval
-    test: str
-    p: float
-    p_holm: float
-    """p, adjusted for every test of the table."""
-    p_non_inferior: float | None
-    """One-sided p-value that the run loses the margin or more, with missing samples counted against it; None without
-    interval or below LEAST_COMPLETENESS."""
+    like_these: Interval
+    """On problems like these."""
+    on_these: Interval | None
+    """On these very problems, run again; None but for pass@1."""
+    worst: Interval | None
+    """If single problems, or families, may be lost entirely, with missing samples counted against the run; its p is
+    one-sided: that the run loses the margin or more. None below LEAST_COMPLETENESS."""
+    is_same_subject: bool
+    """Whether both are the same method with the same parameters and models, so that it is asked whether it changed on
+    these problems, and not which is better on others."""
     margin: float
-    minimum_detectable_effect: float | None
+    num_needed: int | None
+    """Problems like these with as many samples that show "not worse" of an equally accurate method with a power of
+    planning.POWER; None where it is shown, and where nothing can be planned."""
+    p_holm: float | None = None
+    """p, adjusted for every test of the table; None without p."""
+
+    @property
+    def n(self) -> int:
+        """Number of compared problems."""
+        return self.pair.n
+
+    @property
+    def difference(self) -> Interval:
+        """The interval that answers what is asked, with its unadjusted two-sided p."""
+        is_answered = self.is_same_subject and self.on_these and self.on_these.p is not None
+        return self.on_these if is_answered and self.on_these else self.like_these
 
     @property
     def is_non_inferior(self) -> bool | None:
-        """True if the 95 % interval lies above −margin with missing samples counted against the run, so that it does
-        whatever they turn out to be; None without interval or below LEAST_COMPLETENESS. `difference` leaves missing
-        samples out, so its interval can lie above −margin where this is false (see `is_open_by_missing`)."""
-        return None if self.p_non_inferior is None else self.p_non_inferior < ALPHA / 2
+        """Whether the worst case lies above −margin; None without one."""
+        return None if self.worst is None or self.worst.p is None else self.worst.p < ALPHA / 2
 
     @property
-    def is_open_by_missing(self) -> bool:
-        """True if non-inferiority is not shown only because of missing samples: the interval of `difference`, which is
-        over the samples that both runs have, lies above −margin."""
-        low = self.difference.low
-        return self.is_non_inferior is False and low is not None and low > -self.margin
-
-    @property
-    def is_too_small(self) -> bool:
-        """True if non-inferiority is not shown although the run lost less than the margin, and so few problems would
-        not show it even if none differed."""
-        looks_non_inferior = self.difference.estimate > -self.margin and self.is_non_inferior is False
-        return looks_non_inferior and bounded.smallest_margin(self.n) >= self.margin
+    def is_worse(self) -> bool:
+        """Whether the run is worse by the adjusted p."""
+        return self.p_holm is not None and self.p_holm < ALPHA and self.difference.estimate < 0
 
 
 @dataclass(frozen=True)
@@ -207,9 +211,13 @@ def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
 
 def _holm_adjusted(rows: Sequence[Row]) -> list[Row]:
     """Return the rows with p-values that are adjusted for all tests among them."""
-    adjusted = iter(holm([row.contrast.p for row in rows if row.contrast]))
+    p_values = [row.contrast.difference.p for row in rows if row.contrast]
+    adjusted = iter(holm([p for p in p_values if p is not None]))
     return [
-        replace(row, contrast=replace(row.contrast, p_holm=next(adjusted))) if row.contrast else row for row in rows
+        replace(row, contrast=replace(row.contrast, p_holm=next(adjusted)))
+        if row.contrast and row.contrast.difference.p is not None
+        else row
+        for row in rows
     ]
 
 
@@ -262,7 +270,7 @@ def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Setti
         metric.name + (f"[{', '.join(details)}]" if details else ""),
         metric.k,
         own,
-        bounded.accuracy(scores(run, own, metric)),
+        mean(scores(run, own, metric), own.family),
         rerun_standard_error(own.correct, own.samples) if is_pass_at_1 and not run.summary.is_greedy else None,
         None if pair is None else _contrast(run, base, pair.holding(metric.k), metric, settings),
         _speed(run, base, settings) if is_pass_at_1 and pair is not None else None,
@@ -271,50 +279,59 @@ def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Setti
 
 def _contrast(run: Run, base: Run, pair: Pair, metric: Metric, settings: Settings) -> Contrast:
     first, second = scores(run, pair.first, metric), scores(base, pair.second, metric)
-    difference = MEASURES[metric.measure].compared(first, second)
-    is_unfinished = run.is_unfinished or base.is_unfinished
-    is_same = metric.kind == "pass@1" and is_same_subject(run.manifest, base.manifest)
-    worst = _worst_differences(run, base, metric) if is_unfinished else first - second
-    once = paired(run.without_repeats().outcomes, base.without_repeats().outcomes) if is_same else pair
-    test, p = _change_test(once) if is_same else _method_test(pair, first - second, metric)
-    return Contrast(
+    is_pass_at_1 = metric.kind == "pass@1"
+    contrast = Contrast(
         base.run_id,
-        pair.n,
         pair,
-        is_unfinished,
-        difference,
-        test,
-        p,
-        p,
-        None if pair.why_refused else bounded.non_inferiority(worst, settings.margin),
+        run.is_unfinished or base.is_unfinished,
+        paired_interval(first, second, pair.family),
+        _on_these(run, base) if is_pass_at_1 else None,
+        None if pair.why_refused else _worst(run, base, metric, settings.margin),
+        is_pass_at_1 and is_same_subject(run.manifest, base.manifest),
         settings.margin,
-        minimum_detectable_effect(difference, pair.n),
+        None,
     )
+    if is_pass_at_1 and contrast.is_non_inferior is False:
+        return replace(contrast, num_needed=_num_needed(run, base, pair, settings.margin))
+    return contrast
 
 
-def _worst_differences(run: Run, base: Run, metric: Metric) -> Floats:
-    """Return the differences (n,) if the run's missing samples are wrong and those of the baseline right."""
+def _on_these(run: Run, base: Run) -> Interval:
+    pair = paired(run.without_repeats().outcomes, base.without_repeats().outcomes)
+    return on_these(pair.first.correct, pair.first.samples, pair.second.correct, pair.second.samples)
+
+
+def _worst(run: Run, base: Run, metric: Metric, margin: float) -> Interval:
+    """Return the worst case if the run's missing samples are wrong and those of the baseline right."""
     own, other = shared(run.under(metric).outcomes, base.under(metric).outcomes)
-    return possible_scores(run, own, metric)[0] - possible_scores(base, other, metric)[1]
+    lowest, highest = possible_scores(run, own, metric)[0], possible_scores(base, other, metric)[1]
+    return worst_case(lowest, highest, margin, common_family(own, other))
 
 
-def _change_test(pair: Pair) -> tuple[str, float]:
-    """Return name and p-value of the test whether the same method changed on the same problems."""
-    own, other = pair.first, pair.second
-    return "stratified", stratified(own.correct, own.samples, other.correct, other.samples).p
+def _num_needed(run: Run, base: Run, pair: Pair, margin: float) -> int | None:
+    try:
+        found, family = pilot(run, base, pair)
+        return plan(found, margin, run.summary.k, family=family)
+    except CannotPlan:
+        return None
 
 
-def _method_test(pair: Pair, differences: Floats, metric: Metric) -> tuple[str, float]:
-    """Return name and p-value of the test which of two methods is better; differences (n,), one per problem.
+def pilot(run: Run, base: Run, pair: Pair) -> tuple[Pilot, Families]:
+    """Return the counts of two runs on the problems with two samples or more of each, and the families of these.
 
-    Where each problem is solved or not (a single sample, or pass@k of k samples), a mean difference of 0 means as many
-    gained as lost problems, which has an exact test.
+    Those of a greedy run count twice, as each would repeat itself if drawn again: its one sample shows that it has no
+    noise. Raises CannotPlan.
     """
-    samples = {int(number) for number in np.concatenate([pair.first.samples, pair.second.samples])}
-    is_yes_or_no = metric.kind != "maj@k" and all(comb(number, metric.k) == 1 for number in samples)
-    if is_yes_or_no:
-        return "permutation (McNemar mid-p)", sign_flip(differences, 1)
-    return bounded.KIND, bounded.which_is_better(differences)
+    sides = ((run, pair.first), (base, pair.second))
+    counts = [
+        (2 if member.summary.is_greedy else 1) * numbers
+        for member, outcomes in sides
+        for numbers in (outcomes.correct, outcomes.samples)
+    ]
+    places = np.flatnonzero((counts[1] > 1) & (counts[3] > 1))
+    if not len(places):
+        places = np.arange(pair.n)  # whose lack of samples the pilot names
+    return Pilot(*(numbers[places] for numbers in counts)), [pair.family[place] for place in places]
 
 
 def _speed(run: Run, base: Run, settings: Settings) -> SpeedRatio:

@@ -160,7 +160,7 @@ class Pair:
     @property
     def family(self) -> Families:
         """(n,). The family of each compared problem, as the first run states it, else the second."""
-        return [own or other for own, other in zip(self.first.family, self.second.family, strict=True)]
+        return common_family(self.first, self.second)
 
     @property
     def num_common_samples(self) -> int:
@@ -190,6 +190,11 @@ class Pair:
         """Return the problems of which both runs have at least k counted samples."""
         places = np.flatnonzero((self.first.samples >= k) & (self.second.samples >= k))
         return replace(self, first=self.first.at(places), second=self.second.at(places))
+
+
+def common_family(first: Outcomes, second: Outcomes) -> Families:
+    """Return the families (n,) of the same n problems of two runs, as the first states them, else the second."""
+    return [own or other for own, other in zip(first.family, second.family, strict=True)]
 
 
 def paired(first: Outcomes, second: Outcomes) -> Pair:

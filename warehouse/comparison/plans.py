@@ -9,21 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import ceil, sqrt
 from typing import IO, Any
-
-import numpy as np
 
 from harness.cli.number_format import fixed, signed
 from harness.cli.screen import Column, Line, Screen, Table
 from harness.plural import counted
 from warehouse.comparison.compared_runs import Baseline, Run, choose, read_runs
-from warehouse.comparison.outcomes import Outcomes, Pair, paired, resolve
+from warehouse.comparison.contrasts import pilot
+from warehouse.comparison.outcomes import Pair, paired, resolve
 from warehouse.database import Connection, WarehouseError, rows
 from warehouse.render import limited, mixed_code, repeated, scripted
 from warehouse.report.facts import costs
 from warehouse.statistics import planning
-from warehouse.statistics.intervals import Counts
+from warehouse.statistics.intervals import Families
 from warehouse.statistics.planning import (
     ASSURANCE,
     LEAST_GAIN,
@@ -56,8 +55,10 @@ class Basis:
     baseline: Run
     pilot: Pilot
     """The counts of both; a baseline alone stands for both."""
-    pair: Pair | None
-    """The samples that both have; None with a baseline alone."""
+    family: Families
+    """(n,). Of the pilot's problems."""
+    pair: Pair
+    """The samples that both have."""
     costs: Sequence[SampleCost | None]
     """What a sample of the method and of the baseline takes, None where it is unknown; a baseline stands for both."""
 
@@ -137,26 +138,13 @@ def _of(chosen: Baseline, *, is_named: bool) -> Iterator[Run | None]:
 
 def _basis(connection: Connection, run: Run | None, base: Run) -> Basis:
     """Return a pilot of the problems with two samples or more. Raises CannotPlan."""
-    pair = None if run is None else paired(run.outcomes, base.outcomes)
-    if pair is not None and not pair.n:
+    pair = paired((run or base).outcomes, base.outcomes)
+    if not pair.n:
         raise CannotPlan("they have no problem with a sample of both in common")
-    present = base.outcomes.present()
-    first = _counts(run or base, present if pair is None else pair.first)
-    second = _counts(base, present if pair is None else pair.second)
-    places = np.flatnonzero((first[1] > 1) & (second[1] > 1))
-    if not len(places):
-        places = np.arange(len(first[1]))  # whose lack of samples the pilot names
-    pilot = Pilot(*(counts[places] for counts in (*first, *second)))
+    counts, family = pilot(run or base, base, pair)
     base_cost = _cost(connection, base)
     own_cost = base_cost if run is None else _cost(connection, run)
-    return Basis(run, base, pilot, pair, [own_cost, base_cost])
-
-
-def _counts(run: Run, outcomes: Outcomes) -> tuple[Counts, Counts]:
-    """Return right answers and samples of each problem; of a greedy run twice, as each would repeat itself if drawn
-    again: its one sample shows that it has no noise."""
-    times = 2 if run.summary.is_greedy else 1
-    return times * outcomes.correct, times * outcomes.samples
+    return Basis(run, base, counts, family, pair, [own_cost, base_cost])
 
 
 def _cost(connection: Connection, run: Run) -> SampleCost | None:
@@ -257,33 +245,43 @@ def has_careful(basis: Basis) -> bool:
 
 
 def plan(basis: Basis, question: Question) -> Plan:
-    """Plan a comparison."""
+    """Plan a comparison, of as many families as its problems come from."""
     pilot, asked = basis.pilot, (question.margin, question.power, question.difference)
     if basis.run is None:
         found = planning.components_of_one(pilot.first_correct, pilot.first_samples, question.correlation)
     else:
         found = pilot.components
     num_problems = question.num_problems or basis.baseline.summary.dataset_size
-    unlimited = Components(found.between, 0.0, found.third).moments(1)
+    ratio, members = planning.in_families(pilot, basis.family)
+    clusters, own = max(2, round(num_problems / members)), found.times(ratio)
+    unlimited = Components(own.between, 0.0, own.third).moments(1)
     return Plan(
         basis,
         question,
         found,
-        [_size(basis, question, found, k, num_problems) for k in question.ks],
-        planning.problems_needed(unlimited, *asked),
+        [_size(basis, question, own, k, num_problems, ratio, members) for k in question.ks],
+        _times(planning.problems_needed(unlimited, *asked), members),
         num_problems,
-        planning.samples_needed(found, num_problems, *asked),
-        planning.power(unlimited, num_problems, question.margin, question.difference),
+        planning.samples_needed(own, clusters, *asked),
+        planning.power(unlimited, clusters, question.margin, question.difference),
     )
 
 
-def _size(basis: Basis, question: Question, found: Components, k: int, num_problems: int) -> Size:
+def _times(clusters: int | None, members: float) -> int | None:
+    return None if clusters is None else ceil(clusters * members)
+
+
+def _size(
+    basis: Basis, question: Question, own: Components, k: int, num_problems: int, ratio: float, members: float
+) -> Size:
+    """Return the size with k samples. own: components of a family's mean; members: problems of a family."""
     margin, power, difference = question.margin, question.power, question.difference
-    moments = found.moments(k)
-    problems = planning.problems_needed(moments, margin, power, difference)
+    moments = own.moments(k)
+    problems = _times(planning.problems_needed(moments, margin, power, difference), members)
     careful = None
     if has_careful(basis):
-        careful = planning.problems_needed(basis.pilot.careful(k), margin, power, difference)
+        limit = basis.pilot.careful(k).times(ratio)
+        careful = _times(planning.problems_needed(limit, margin, power, difference), members)
     told = [cost for cost in basis.costs if cost is not None]
     per_problem = k * sum(cost.work_hours for cost in told) if len(told) == len(basis.costs) else None
     starts = sum(cost.start_hours for cost in told)
@@ -293,8 +291,8 @@ def _size(basis: Basis, question: Question, found: Components, k: int, num_probl
         careful,
         None if problems is None else 2 * k * problems,
         None if problems is None or per_problem is None else starts + per_problem * problems,
-        found.share_of_samples(k),
-        planning.detectable_margin(moments, num_problems, power, difference),
+        own.share_of_samples(k),
+        planning.detectable_margin(moments, max(2, round(num_problems / members)), power, difference),
         None if per_problem is None else starts + per_problem * num_problems,
     )
 
@@ -345,6 +343,9 @@ def _basis_lines(plan: Plan) -> Iterator[str]:
     """Yield what the plan is made from."""
     basis, found = plan.basis, plan.components
     problems = counted(basis.num_problems, "problem")
+    names = [place if name is None else name for place, name in enumerate(basis.family)]
+    if (families := len(set(names))) < len(names):
+        problems += f" in {families} families"
     if basis.run is None:
         yield f"From {basis.baseline.run_id} alone, {problems}."
         yield f"Assumed: the other method has rates like it, with a correlation of {plan.question.correlation:g}"
@@ -372,17 +373,14 @@ def _warnings(plan: Plan) -> Iterator[str]:
             *mixed_code(summary),
         ):
             yield f"{run.run_id}: {line}"
-        if basis.pair is None and run.is_unfinished:
-            missing = f"{run.outcomes.num_missing} of {run.outcomes.num_samples} samples are missing"
-            yield f"UNFINISHED: of {run.run_id} {missing}, mostly long chains; {run.remedy}"
-    if basis.pair is not None and basis.pair.num_missing_samples:
+    if basis.pair.num_missing_samples:
+        remedies = "; ".join(dict.fromkeys(run.remedy for run in basis.runs if run.is_unfinished))
         yield (
             f"UNFINISHED: {basis.pair.num_missing_samples} of {basis.pair.num_planned_samples} planned samples are not "
-            "there in both runs, mostly long chains, so that the variances are those of the easier part and "
-            "the true numbers are larger."
+            "there in every run, mostly long chains, so that the variances are those of the easier part and the true "
+            f"numbers are larger; {remedies}."
         )
-    num_planned = len(basis.baseline.outcomes.problems) if basis.pair is None else basis.pair.num_shared_problems
-    if left_out := num_planned - basis.num_problems:
+    if left_out := basis.pair.num_shared_problems - basis.num_problems:
         yield f"{counted(left_out, 'problem')} without two samples of each run left out."
     observed = float(basis.pilot.differences.mean()) if basis.run is not None else 0.0
     if observed <= -plan.question.margin < plan.question.difference:
@@ -461,6 +459,7 @@ def _record(plan: Plan) -> dict[str, Any]:
         "run": basis.run and basis.run.run_id,
         "baseline": basis.baseline.run_id,
         "pilot_problems": basis.num_problems,
+        "pilot_families": len({name or place for place, name in enumerate(basis.family)}),
         "margin": asked.margin,
         "power": asked.power,
         "true_difference": asked.difference,

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from textwrap import wrap
 
 from harness.cli.number_format import NOTHING, cards, fixed, floored_percent, p_value, percent, signed, span
 from harness.cli.screen import Column, Table
 from harness.plural import counted
 from warehouse.comparison.compared_runs import Run
-from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, SpeedRatio
+from warehouse.comparison.contrasts import Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.manifests import Difference
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
 from warehouse.labels import labels
 from warehouse.render import fallback
 from warehouse.render import warnings as warnings_of_run
-from warehouse.statistics.bounded import problems_needed, smallest_margin
-from warehouse.statistics.intervals import Interval
+from warehouse.statistics.intervals import FEWEST_FAMILIES, Interval
 from warehouse.statistics.planning import POWER
 from warehouse.statistics.run_factor import RunFactor
 from warehouse.summary import RunSummary
 
 Cell = str | float | int | bool | None
-HEADERS = (
-    "run", "metric", "n", "%", "95 %", "re-run SE", "difference", "95 %", "p", "p (Holm)", "non-inferior", "MDE",
-    "speed-up", "95 %", "per card-second",
-)  # fmt: skip
-"""Columns of the complete table."""
+CONTRAST_HEADERS = ("difference", "95 %", "on these", "p", "p (Holm)", "not worse", "worst case")
+"""Columns of `contrast_cells`."""
 _COLUMNS = 80
-_LEAST_NAME_WIDTH = 8
-"""Characters to which the names of runs are wrapped so that their numbers fit on a terminal."""
+_WRAPPED, _LEAST_WIDTH = ("run", "problems", "not worse"), 8
+"""Columns whose words are wrapped, and to how many characters, so that numbers fit on a terminal."""
 UNFINISHED = (
-    "Unfinished: a run of the pair lacks samples. The difference, interval, p, MDE and speed-up are valid only if "
+    "Unfinished: a run of the pair lacks samples. The difference, its intervals, p and speed-up are valid only if "
     "samples are missing at random, which is rarely the case, because long chains finish last. Whether a run is not "
     f"worse is only assessed with {100 * LEAST_COMPLETENESS:g} % of the planned samples or more, and missing ones then "
     "count against it."
@@ -62,25 +59,6 @@ def _names(rows: Sequence[Row]) -> dict[str, str]:
     return dict(zip(runs, labels(list(runs.values())), strict=True))
 
 
-def cells(row: Row, name: str, base: Run | None, digits: int = 2) -> list[str]:
-    """Return a row of the complete table, under HEADERS.
-
-    name: short name of the run; base: the baseline of its speed-up; digits: of the estimates.
-    """
-    result, n, planned = row.result, len(row.outcomes.problems), len(row.run.outcomes.problems)
-    return [
-        name,
-        row.metric,
-        str(n) if n == planned else f"{n} of {planned}",
-        fixed(result.estimate, digits, 100),
-        span(result.low, result.high, 1, 100),
-        fixed(row.rerun_standard_error, 2, 100),
-        *contrast_cells(row.contrast, digits),
-        *_speed_cells(row.speed, row.run, base),
-        f"{fixed(per_card, 2)}×" if (per_card := _per_card_second(row, base)) else NOTHING,
-    ]
-
-
 def _base(row: Row, comparison: Comparison) -> Run | None:
     """Return the baseline of a row's speed-up."""
     runs = {other.run.run_id: other.run for other in comparison.rows}
@@ -95,30 +73,35 @@ def _per_card_second(row: Row, base: Run | None) -> float | None:
 
 
 def contrast_cells(contrast: Contrast | None, digits: int = 2) -> list[str]:
-    """Return the cells of a contrast, from `difference` to `MDE` in HEADERS."""
+    """Return the cells of a contrast, under CONTRAST_HEADERS."""
     if contrast is None:
-        return ["baseline", *[NOTHING] * 5]
-    difference, effect = contrast.difference, contrast.minimum_detectable_effect
+        return ["baseline", *[NOTHING] * 6]
+    difference, worst = contrast.difference, contrast.worst
     return [
         signed(100 * difference.estimate, digits),
         span(difference.low, difference.high, 1, 100),
-        p_value(contrast.p),
-        p_value(contrast.p_holm),
+        on_these_cell(contrast),
+        NOTHING if difference.p is None else p_value(difference.p),
+        NOTHING if contrast.p_holm is None else p_value(contrast.p_holm),
         _verdict(contrast),
-        "over 100" if effect is not None and effect > 1 else fixed(effect, 1, 100),
+        span(worst.low, worst.high, 1, 100) if worst else NOTHING,
     ]
+
+
+def on_these_cell(contrast: Contrast | None) -> str:
+    """Return half the length of the interval on these problems, which is as long on both sides."""
+    found = contrast.on_these if contrast else None
+    return NOTHING if found is None or found.high is None else f"±{fixed(found.high - found.estimate, 1, 100)}"
 
 
 def _verdict(contrast: Contrast) -> str:
     """Return the cell that says whether the run is not worse, or why that is not asked or not shown."""
     if contrast.pair.why_refused:
         return f"unfinished ({floored_percent(contrast.pair.completeness)} %)"
-    if contrast.is_non_inferior is False and contrast.p_holm < ALPHA and contrast.difference.estimate < 0:
+    if contrast.is_non_inferior is False and contrast.is_worse:
         return "worse"
-    if contrast.is_open_by_missing:
+    if contrast.is_non_inferior is False and contrast.pair.num_missing_samples:
         return f"not shown ({contrast.pair.num_missing_samples} missing)"
-    if contrast.is_too_small:
-        return "n too small"
     return {True: "yes", False: "not shown", None: NOTHING}[contrast.is_non_inferior]
 
 
@@ -134,41 +117,130 @@ def _speed_cells(speed: SpeedRatio | None, run: Run | None = None, base: Run | N
     return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2)]
 
 
-def complete_table(comparison: Comparison) -> Table:
-    """Return the table with every column."""
+def complete_tables(comparison: Comparison) -> list[Table]:
+    """Return every column: of accuracy, of differences, of what supports "not worse", and of speed and fallback."""
+    return [
+        _accuracies(comparison),
+        *([_differences(comparison), _not_worse(comparison)] if any(row.contrast for row in comparison.rows) else []),
+        _speeds(comparison),
+    ]
+
+
+def _accuracies(comparison: Comparison) -> Table:
+    names = ("run", "metric", "problems", "%", "95 %", "re-run SE")
+    found = [
+        [
+            short,
+            row.metric,
+            _problems(len(row.outcomes.problems), row.result) + _of_planned(row),
+            fixed(row.result.estimate, 2, 100),
+            span(row.result.low, row.result.high, 1, 100),
+            fixed(row.rerun_standard_error, 2, 100),
+        ]
+        for short, row in _named(comparison)
+    ]
+    return Table(_columns(names), found, title="Accuracy")
+
+
+def _problems(n: int, over: Interval) -> str:
+    return f"{n}" if over.families is None else f"{n} in {over.families} families"
+
+
+def _of_planned(row: Row) -> str:
+    planned = len(row.run.outcomes.problems)
+    return "" if planned == len(row.outcomes.problems) else f" of {planned}"
+
+
+def _differences(comparison: Comparison) -> Table:
+    names = ("run", "metric", "problems", "points", "95 %", "on these", "p", "p (Holm)")
+    found = []
+    for short, row in _named(comparison):
+        if contrast := row.contrast:
+            estimate, ends, on_these, p, adjusted, *_ = contrast_cells(contrast)
+            n = _problems(contrast.n, contrast.like_these)
+            found.append([short, _metric(row), n, estimate, ends, on_these, p, adjusted])
+    return _without_metric(Table(_columns(names), found, title="Difference from the baseline"))
+
+
+def _not_worse(comparison: Comparison) -> Table:
+    names = ("run", "metric", "if problems may be lost entirely", "p", "not worse", "problems needed")
+    found = []
+    for short, row in _named(comparison):
+        if contrast := row.contrast:
+            *_, verdict, ends = contrast_cells(contrast)
+            p = contrast.worst.p if contrast.worst else None
+            cell = NOTHING if p is None else p_value(p)
+            needed = _needed(contrast)
+            number = NOTHING if needed is None else f"{needed:,}"
+            found.append([short, _metric(row), ends, cell, verdict, number])
+    title = f"Not worse by {100 * comparison.settings.margin:g} points"
+    return _without_metric(Table(_columns(names), found, title=title))
+
+
+def _needed(contrast: Contrast) -> int | None:
+    """Return how many problems would show "not worse" where it is open."""
+    return None if contrast.is_worse else contrast.num_needed
+
+
+def _speeds(comparison: Comparison) -> Table:
+    names = ("run", "speed-up", "95 %", "per card-second", "fallback", "by problem", "by the draft")
+    found = []
+    for short, row in _named(comparison):
+        if _metric(row) == "pass@1":
+            base, summary = _base(row, comparison), row.run.summary
+            per_card = _per_card_second(row, base)
+            share, rate = _speculation(summary)
+            by_problem = summary.value("mean_fallback_rate") if summary.num_decisions else None
+            speed = _speed_cells(row.speed, row.run, base)
+            cell = f"{fixed(per_card, 2)}×" if per_card else NOTHING
+            found.append([short, *speed, cell, rate, percent(by_problem), share])
+    return Table(_columns(names), found, title="Speed and fallback")
+
+
+def _named(comparison: Comparison) -> Iterator[tuple[str, Row]]:
     short = names(comparison)
-    return Table(
-        _columns(HEADERS), [cells(row, short[row.run.run_id], _base(row, comparison)) for row in comparison.rows]
-    )
+    return ((short[row.run.run_id], row) for row in comparison.rows)
 
 
 def _columns(headers: Sequence[str]) -> list[Column]:
-    return [Column(headers[0], least=_LEAST_NAME_WIDTH), *map(Column, headers[1:])]
+    return [Column(name, least=_LEAST_WIDTH) if name in _WRAPPED else Column(name) for name in headers]
+
+
+def _without_metric(table: Table) -> Table:
+    """Return the table without its second column where that says pass@1 everywhere."""
+    rows = [list(row) for row in table.rows]
+    if any(row[1] != "pass@1" for row in rows):
+        return replace(table, rows=rows)
+    columns = [table.columns[0], *table.columns[2:]]
+    return replace(table, columns=columns, rows=[[row[0], *row[2:]] for row in rows])
 
 
 def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> Table:
     """Return what a person reads first; without other metrics no column names pass@1."""
-    headers = ["run", "metric", "% (95 %)", "difference (95 %)", "not worse"]
-    headers.append("speed-up (95 %)" if has_speed_interval else "speed-up")
-    short, table = names(comparison), []
-    for row in comparison.rows:
-        name, _, _, result, ends, _, difference, ends_of_it, _, _, verdict, _, speed, ends_of_speed, _ = cells(
-            row, short[row.run.run_id], _base(row, comparison), digits=1
-        )
-        table.append(
+    found = []
+    for short, row in _named(comparison):
+        difference, ends, on_these, _, _, verdict, _ = contrast_cells(row.contrast, digits=1)
+        speed, ends_of_speed = _speed_cells(row.speed, row.run, _base(row, comparison))
+        found.append(
             [
-                name,
+                short,
                 _metric(row),
-                _with(result, ends),
-                _with(difference, ends_of_it),
+                _with(fixed(row.result.estimate, 1, 100), span(row.result.low, row.result.high, 0, 100)),
+                _with(difference, ends),
+                on_these,
                 verdict,
                 _with(speed, ends_of_speed if has_speed_interval else NOTHING),
             ]
         )
-    if all(_metric(row) == "pass@1" for row in comparison.rows):
-        headers[2] = "pass@1 % (95 %)"
-        headers, table = [headers[0], *headers[2:]], [[row[0], *row[2:]] for row in table]
-    return Table(_columns(headers), table)
+    is_pass_at_1 = all(row[1] == "pass@1" for row in found)
+    speed = "speed-up\n(95 %)" if has_speed_interval else "speed-up"
+    headers = ["run", "metric", f"{'pass@1 ' if is_pass_at_1 else ''}%\n(95 %)", "difference\n(95 %)", "on these"]
+    table = _without_metric(Table(_columns([*headers, "not worse", speed]), found))
+    place = table.names.index("on these")
+    if any(row[place] != NOTHING for row in table.rows):
+        return table
+    rows = [[*row[:place], *row[place + 1 :]] for row in table.rows]
+    return Table([*table.columns[:place], *table.columns[place + 1 :]], rows)
 
 
 def paper_table(comparison: Comparison) -> Table:
@@ -269,62 +341,102 @@ def baseline_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def brief_notes(comparison: Comparison, *, has_speed_interval: bool) -> list[str]:
-    """Return how to read the brief table and what differs, at most eight lines at 80 columns."""
-    lines = [*_brief_baselines(comparison), *_brief_contrasts(comparison)]
-    speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
-    if speeds:
-        shared = max(row.run.summary.concurrency for row in comparison.rows)
-        lines.append(f"Speed-up: geometric mean over problems{f', {shared} in flight' if shared > 1 else ''}.")
-        if has_speed_interval:
-            covers = "covers the run factor" if any(speed.factor for speed in speeds) else "holds within these runs"
-            lines[-1] += f" Its interval {covers}."
-    lines += at_one_lines(comparison)
-    short = names(comparison)
+    """Return how to read the brief table and what differs, at most eight lines at 80 columns, the first ones first."""
     affecting = [difference for difference in comparison.differences if difference.matter != "note"]
-    differing = [f"Differs: {line}" for line in difference_lines(affecting, short, is_brief=True)]
-    more = "More: --all. Every number: -o FILE.csv, .json, .md or .tex."
-    room = _MOST_NOTES - sum(map(_height, [*lines, more]))
-    for number, line in enumerate(differing):
-        left = len(differing) - number
-        if _height(line) > room - (left > 1):
-            lines.append(f"{counted(left, 'more setting differs', 'more settings differ')}: --all.")
-            break
-        room -= _height(line)
-        lines.append(line)
-    return [*lines, more]
+    differing = [f"Differs: {line}" for line in difference_lines(affecting, names(comparison), is_brief=True)]
+    wanted = [
+        *_brief_baselines(comparison),
+        *_brief_contrasts(comparison),
+        *_needed_lines(comparison),
+        *_brief_speeds(comparison, has_speed_interval),
+        *differing,
+        *at_one_lines(comparison),
+        *_fallback_lines(comparison),
+    ]
+    lines: list[str] = []
+    for line in wanted:
+        if sum(map(_height, [*lines, line])) < _MOST_NOTES:
+            lines.append(line)
+    left = len(set(differing) - set(lines))
+    more = f" ({counted(left, 'setting differs', 'settings differ')})" if left else ""
+    return [*lines, f"More{more}: --all. Every number: -o FILE.csv, .json, .md or .tex."]
 
 
 def _height(line: str) -> int:
     return len(wrap(line, _COLUMNS))
 
 
+def _listed(opening: str, items: Sequence[str]) -> str:
+    """Return items of runs in two lines at most; those that have no room are in the complete output."""
+    kept, end = list(items), "."
+    while _height(text := f"{opening} {'; '.join(kept)}{end}") > 2 and len(kept) > 1:
+        kept.pop()
+        end = "; …"
+    return text
+
+
 def _brief_baselines(comparison: Comparison) -> Iterator[str]:
-    short, datasets = names(comparison), [base.run.dataset for base in comparison.baselines]
-    for base in comparison.baselines:
-        of = f" of {base.run.dataset}" if len(set(datasets)) > 1 else ""
-        of += f" ({', '.join(base.regimes)})" if datasets.count(base.run.dataset) > 1 else ""
-        yield f"Baseline{of}: {short[base.run.run_id]}, because {base.why}."
+    short, reasons = names(comparison), dict.fromkeys(base.why for base in comparison.baselines)
+    if len(comparison.baselines) == 1:
+        yield f"Baseline: {short[comparison.baselines[0].run.run_id]}, because {comparison.baselines[0].why}."
+    else:
+        datasets = {base.run.dataset for base in comparison.baselines}
+        yield f"Baseline: one for each {'regime' if len(datasets) == 1 else 'dataset'}; {'; '.join(reasons)}."
 
 
 def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
-    contrasts = [row.contrast for row in comparison.rows if row.contrast]
-    margin = comparison.settings.margin
-    if contrasts:
-        yield f"Difference: in points, paired by problem. Not worse: interval above −{100 * margin:g} points."
-    for n in sorted({contrast.n for contrast in contrasts if contrast.is_too_small}):
-        yield f"n too small: {n} problems; {problems_needed(margin)}, or a larger --margin, can show it."
-    if any(contrast.is_open_by_missing for contrast in contrasts):
-        yield "Not shown (… missing): not if the missing samples count against the run."
-    if any(contrast.is_unfinished for contrast in contrasts):
+    """Yield which question each column answers, and what "not worse" rests on."""
+    named = [(short, row.contrast) for short, row in _named(comparison) if row.contrast]
+    if not named:
+        return
+    sizes = dict.fromkeys(_size(row) for row in comparison.rows)
+    over = f" over {next(iter(sizes))}" if len(sizes) == 1 else ""
+    is_again = any(contrast.on_these and contrast.on_these.high is not None for _, contrast in named)
+    again = " On these: if these are run again." if is_again else ""
+    yield f"Difference: in points{over}.{again}"
+    yield from _few_families(comparison)
+    if any(contrast.is_unfinished for _, contrast in named):
         yield "Unfinished: differences hold only if samples are missing at random (--all)."
+    bounds = [f"{short} {span(c.worst.low, c.worst.high, 1, 100)}" for short, c in named if c.worst and c.worst.p]
+    if bounds:
+        margin = f"{100 * comparison.settings.margin:g} points"
+        yield _listed(f"Not worse: above −{margin} if single problems may be lost entirely:", bounds)
+
+
+def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
+    speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
+    if speeds:
+        covers = "covers the run factor" if any(speed.factor for speed in speeds) else "holds within these runs"
+        yield f"Speed-up: geometric mean over problems{f'; its interval {covers}' if has_interval else ''}."
+
+
+def _needed_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield how many problems would show what is not shown, in one line."""
+    named = [(short, _needed(row.contrast)) for short, row in _named(comparison) if row.contrast]
+    if needed := [f"{short} {number:,}" for short, number in named if number]:
+        yield _listed("Problems that would show it of an equal:", needed)
+
+
+def _size(row: Row) -> str:
+    n, k = len(row.outcomes.problems), int(row.outcomes.samples.max())
+    problems = (
+        counted(n, "problem") if row.result.families is None else f"{n} problems in {row.result.families} families"
+    )
+    return f"{problems} × {k}"
+
+
+def _few_families(comparison: Comparison) -> Iterator[str]:
+    numbers = {row.result.families for row in comparison.rows} - {None}
+    if any(number < FEWEST_FAMILIES for number in numbers if number is not None):
+        yield f"Fewer than {FEWEST_FAMILIES} families do not show how much families differ: no interval."
 
 
 def legend(comparison: Comparison) -> Iterator[str]:
-    """Yield how to read the complete table, one line per group of columns."""
-    kinds = sorted({row.result.kind for row in comparison.rows})
+    """Yield how to read the complete tables, one line per group of columns."""
+    kinds = dict.fromkeys(row.result.kind for row in comparison.rows)
     yield (
-        f"95 %: confidence interval over problems ({', '.join(kinds)}). "
-        "Re-run SE: standard error of running the same problems again."
+        f"Accuracy, 95 %: on problems like these ({'; '.join(kinds)}). Re-run SE: standard error of running the same "
+        "problems again."
     )
     yield from contrast_legend(comparison)
     speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
@@ -338,6 +450,8 @@ def legend(comparison: Comparison) -> Iterator[str]:
         yield from dict.fromkeys(_between_runs(speed.factor) for speed in speeds)
     yield from at_one_lines(comparison)
     yield from _fallback_lines(comparison)
+    if any(row.run.summary.num_decisions for row in comparison.rows):
+        yield "Fallback: of all decisions. By problem: mean over problems. By the draft: of the emitted tokens."
 
 
 def contrast_legend(comparison: Comparison) -> Iterator[str]:
@@ -345,38 +459,21 @@ def contrast_legend(comparison: Comparison) -> Iterator[str]:
     contrasts = [row.contrast for row in comparison.rows if row.contrast]
     if not contrasts:
         return
-    tests = sorted({contrast.test for contrast in contrasts})
-    differences = sorted({contrast.difference.kind for contrast in contrasts})
+    margin = f"{100 * comparison.settings.margin:g} points"
+    kinds = sorted({contrast.difference.kind for contrast in contrasts})
     yield (
-        "Differences are in percentage points, run minus baseline, paired by problem. "
-        f"Their interval: {', '.join(differences)}, which holds if a few problems carry the difference. "
-        f"Test: {', '.join(tests)}. p (Holm): adjusted for {counted(len(contrasts), 'test')}."
+        "Difference: run minus baseline in percentage points, paired by problem. 95 %: on problems like these "
+        f"({', '.join(kinds)}). On these: if these very problems are run again. p: that the difference is 0, of the "
+        f"95 % interval. p (Holm): adjusted for {counted(len(contrasts), 'test')}; worse: below 0.05."
     )
+    if any(contrast.is_same_subject for contrast in contrasts):
+        yield "Runs of one method are asked whether it changed on these problems: interval and p are those."
     yield (
-        "Worse: p (Holm) below 0.05 and a negative difference. "
-        f"Non-inferior: the interval lies above −{100 * comparison.settings.margin:g} points. MDE: minimum "
-        f"detectable effect, the smallest true difference detected with {100 * POWER:.0f} % power at "
-        f"p < {ALPHA:g}, unadjusted."
+        f"Not worse: above −{margin} even if single problems may be lost entirely (worst case), which samples of them "
+        "need not show. Problems needed: as many like these show it of an equally accurate method with a power of "
+        f"{100 * POWER:.0f} % (python -m warehouse.plan)."
     )
-    yield from _limits(comparison)
-
-
-def _limits(comparison: Comparison) -> Iterator[str]:
-    """Yield what the intervals cannot show: with missing samples, and with too few problems for the margin."""
-    margin = comparison.settings.margin
-    contrasts = [row.contrast for row in comparison.rows if row.contrast]
-    if any(contrast.is_open_by_missing for contrast in contrasts):
-        yield (
-            "Not shown (… missing): the printed interval is over the samples that both runs have, and lies above "
-            f"−{100 * margin:g} points; with the missing samples counted against the run, it would not."
-        )
-    for n in sorted({contrast.n for contrast in contrasts if contrast.is_too_small}):
-        yield (
-            f"n too small: {n} problems cannot show non-inferiority at {100 * margin:g} points, because problems that "
-            f"a run loses entirely may be missing from so few: even if none differed, the interval would reach "
-            f"−{100 * smallest_margin(n):.1f} points. {problems_needed(margin)} problems can, or a larger "
-            "--margin can."
-        )
+    yield from _few_families(comparison)
     if any(contrast.is_unfinished for contrast in contrasts):
         yield UNFINISHED
 
@@ -444,8 +541,8 @@ def merged(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[str]:
         run, _, text = line.partition(": ")
         own = [names[run]] if run in names else []
         text = text if own else line
-        for run_id, name in names.items():
-            text = text.replace(run_id, name)
+        for run_id, name in names.items():  # not in commands, which name its folder
+            text = name.join(re.split(rf"(?<!/){re.escape(run_id)}", text))
         runs_by_text.setdefault(text, []).extend(own)
     for text, runs in runs_by_text.items():
         about = "all runs" if len(runs) == len(names) else ", ".join(runs)
@@ -483,125 +580,10 @@ def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
         )
 
 
-LATENCY, THROUGHPUT = "latency", "throughput"
-"""The regimes as the view `run_conditions` names them."""
-_MEANINGS = {
-    LATENCY: "how long one answer takes when nothing else runs, as the papers time it.",
-    THROUGHPUT: "how fast answers come when samples share the engines, as in an evaluation of many problems.",
-}
-
-
-@dataclass(frozen=True)
-class Regime:
-    """The rows of a comparison in one regime."""
-
-    name: str
-    rows: Sequence[Row]
-
-    @property
-    def in_flight(self) -> str:
-        """The number of samples in flight, as `80`; `16 to 80` where runs differ."""
-        numbers = sorted({row.run.summary.concurrency for row in self.rows})
-        return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
-
-    @property
-    def heading(self) -> str:
-        """Name, samples in flight and what times in this regime mean, as one sentence."""
-        return f"{self.name.capitalize()} ({self.in_flight} in flight): {_MEANINGS[self.name]}"
-
-
-def regimes(comparison: Comparison) -> list[Regime]:
-    """Return the regimes of a comparison, latency first; none unless both are there, with baselines of their own."""
-    if {len(base.regimes) for base in comparison.baselines} != {1}:
-        return []
-    by_name: dict[str, list[Row]] = {}
-    for row in comparison.rows:
-        by_name.setdefault(row.run.summary.regime, []).append(row)
-    return [Regime(name, by_name[name]) for name in (LATENCY, THROUGHPUT)] if len(by_name) > 1 else []
-
-
-def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> Table:
-    """Return a row for each setting with its accuracy over most samples and its speed-up in each regime.
-
-    A setting is a method with its parameters, models and sampling on one dataset.
-    """
-    settings, largest = _settings(found), _largest(found)
-    short = labels([replace(row.run.summary, concurrency=0) for row in largest])
-    table = [
-        [
-            name,
-            f"{fixed(row.result.estimate, 1, 100)} ± {fixed(row.result.standard_error, 1, 100)}",
-            *_speculation(row.run.summary),
-            *(_regime_speed(rows.get(regime.name), has_intervals) for regime in found),
-        ]
-        for name, row, rows in zip(short, largest, settings, strict=True)
-    ]
-    speeds = [f"speed-up,\n{regime.in_flight} in flight" for regime in found]
-    return Table(_columns(["run", "pass@1 %", "by the\ndraft", "fallback", *speeds]), table, [_regimes_legend(found)])
-
-
-def _regimes_legend(found: Sequence[Regime]) -> str:
-    """Return how to read `regimes_table`."""
-    sizes = {
-        f" of {len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}"
-        for row in _largest(found)
-    }
-    return (
-        f"pass@1{sizes.pop() if len(sizes) == 1 else ''} ± standard error over problems. By the draft: its share of "
-        "the emitted tokens. Fallback: decisions that refused every draft. Speed-up: over the target alone, at the "
-        "same number in flight, geometric mean over problems (95 %)."
-    )
-
-
-def _largest(found: Sequence[Regime]) -> list[Row]:
-    """Return the row with most samples of each setting."""
-    return [max(rows.values(), key=lambda row: row.outcomes.num_samples) for rows in _settings(found)]
-
-
-def _settings(found: Sequence[Regime]) -> list[dict[str, Row]]:
-    """Return the rows of pass@1 of each setting by regime; runs that repeat a setting in one regime are kept apart."""
-    settings: dict[tuple[str, int], dict[str, Row]] = {}
-    for regime in found:
-        for row in regime.rows:
-            if _metric(row) == "pass@1":
-                own, number = setting(row.run.summary), 0
-                while regime.name in settings.get((own, number), {}):
-                    number += 1
-                settings.setdefault((own, number), {})[regime.name] = row
-    return list(settings.values())
-
-
-def setting(run: RunSummary) -> str:
-    """Return what runs of one setting have in common, as text: all but the number of samples in flight."""
-    own = (run.dataset, run.method, run.params, run.draft, run.target, run.reward, run.temperature, run.take_turns)
-    proposer = run.token_speculation and (run.token_speculation.proposer, run.token_speculation.model)
-    return json.dumps([*own, proposer], sort_keys=True)
-
-
 def _speculation(run: RunSummary) -> list[str]:
     draft = run.tokens.get("draft")
     share = percent(draft.emitted_share) if draft and run.target else NOTHING
     return [share, percent(run.fallback_rate) if run.num_decisions else NOTHING]
-
-
-def _regime_speed(row: Row | None, has_interval: bool) -> str:
-    if row is not None and row.speed is None:
-        return "baseline"
-    speed, interval = _speed_cells(row.speed if row else None)
-    return _with(speed, interval if has_interval else NOTHING)
-
-
-_OF_CONTRAST = {
-    "baseline_run_id": "baseline",
-    "num_common_problems": "n",
-    **{
-        name: name
-        for name in (
-            "test", "p", "p_holm", "p_non_inferior", "is_non_inferior", "margin", "minimum_detectable_effect",
-        )
-    },
-}  # fmt: skip
-"""Columns of records with the attributes of a contrast."""
 
 
 def records(comparison: Comparison) -> list[dict[str, Cell]]:
@@ -616,7 +598,7 @@ def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
     including those that only one run has planned. num_missing_samples counts the other planned ones.
     """
     summary, contrast, speed = row.run.summary, row.contrast, row.speed
-    pair = contrast.pair if contrast else None
+    pair, difference, worst = (contrast.pair, contrast.difference, contrast.worst) if contrast else (None, None, None)
     at_one, factor = (speed.at_one, speed.factor) if speed else (None, None)
     return {
         "run_id": row.run.run_id,
@@ -632,8 +614,18 @@ def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
         "k": row.k,
         "rerun_standard_error": row.rerun_standard_error,
         **_interval("result", row.result),
-        **{name: getattr(contrast, attribute, None) for name, attribute in _OF_CONTRAST.items()},
-        **_interval("difference", contrast.difference if contrast else None),
+        "num_families": row.result.families,
+        "baseline_run_id": contrast.baseline if contrast else None,
+        "num_common_problems": contrast.n if contrast else None,
+        **_interval("difference", difference),
+        "p": difference.p if difference else None,
+        "p_holm": contrast.p_holm if contrast else None,
+        **_interval("difference_on_these", contrast.on_these if contrast else None),
+        **_interval("worst_case", worst),
+        "p_non_inferior": worst.p if worst else None,
+        "is_non_inferior": contrast.is_non_inferior if contrast else None,
+        "margin": contrast.margin if contrast else None,
+        "problems_needed": contrast.num_needed if contrast else None,
         "num_timed_problems": speed.n if speed else None,
         "latency_unlike": ("; ".join(speed.unlike) or None) if speed else None,
         **_interval("speed_up", speed.ratio if speed else None),
@@ -642,7 +634,6 @@ def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
         "num_common_samples": pair.num_common_samples if pair else None,
         "num_missing_samples": pair.num_missing_samples if pair else None,
         "is_unfinished": contrast.is_unfinished if contrast else None,
-        "smallest_margin": smallest_margin(contrast.n) if contrast else None,
         "run_factor_standard_deviation": factor.standard_deviation if factor else None,
         "run_factor_degrees": factor.degrees if factor else None,
         "num_decisions": summary.num_decisions,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO
 
 from harness.cli.screen import Line, Screen, Table, printable
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison
-from warehouse.comparison.manifests import differences
 from warehouse.options import ComparisonFormat
 from warehouse.tables import LATEX_NEEDS, latex, markdown, of_records, write_csv
 
@@ -22,7 +21,7 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
     has those that a paper prints. The other formats are always complete.
     """
     if shape == "table":
-        screen = Screen(out, is_fitted=is_brief)
+        screen = Screen(out, is_fitted=True)
         screen.show(_brief_page(comparison, screen) if is_brief else _complete_page(comparison))
     elif shape == "csv":
         write_csv(of_records(show.records(comparison)), out)
@@ -45,70 +44,31 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
         out.write(markdown(_complete_page(comparison)))
 
 
-def write_short(comparison: Comparison, out: IO[str]) -> None:
-    """Write what a suite's runs came to: each warning once, one table, and how to read it.
-
-    Of what differs it has what affects results beside what is compared: within a regime, where the table has two.
-    `warehouse.compare` writes everything.
-    """
-    screen = Screen(out, is_fitted=True)
-    screen.show(_short_page(comparison, screen))
-
-
-def _short_page(comparison: Comparison, screen: Screen) -> Iterator[Line | Table]:
-    names, found = show.names(comparison), show.regimes(comparison)
-    for line in show.merged(show.warnings(comparison), names):
-        yield Line(line, "bold red")
-    for rows in [regime.rows for regime in found] or [comparison.rows]:
-        own = {row.run.run_id: row.run.manifest for row in rows}
-        affecting = [d for d in differences(list(own.values())) if d.matter not in ("subject", "note")]
-        for line in show.difference_lines(affecting, {run_id: names[run_id] for run_id in own}):
-            yield Line(f"NOT ALIKE: {line}")
-    if found:
-        yield _fitting(screen, lambda is_full: show.regimes_table(found, has_intervals=is_full))
-    else:
-        yield _brief(comparison, screen)
-
-
-def _brief(comparison: Comparison, screen: Screen, *, has_notes: bool = True) -> Table:
-    def made(is_full: bool) -> Table:
-        table = show.brief_table(comparison, has_speed_interval=is_full)
-        return replace(table, notes=show.brief_notes(comparison, has_speed_interval=is_full) if has_notes else ())
-
-    return _fitting(screen, made)
-
-
-def _fitting(screen: Screen, made: Callable[[bool], Table]) -> Table:
-    """Return the full table, or where it does not fit the one without intervals of speed-ups."""
-    full = made(True)
-    return full if len(screen.fitting(full)) == len(full.columns) else made(False)
+def _brief(comparison: Comparison, screen: Screen) -> Table:
+    """Return the brief table, without intervals of speed-ups where these do not fit."""
+    full = show.brief_table(comparison)
+    is_full = len(screen.fitting(full)) == len(full.columns)
+    table = full if is_full else show.brief_table(comparison, has_speed_interval=False)
+    return replace(table, notes=show.brief_notes(comparison, has_speed_interval=is_full))
 
 
 def _brief_page(comparison: Comparison, screen: Screen) -> Iterator[Line | Table]:
-    found = show.regimes(comparison)
     for line in show.merged(show.warnings(comparison), show.names(comparison)):
         yield Line(line, "bold red")
-    for regime in found:
-        yield Line(regime.heading, "bold")
-        yield _brief(replace(comparison, rows=regime.rows), screen, has_notes=False)
-    if found:
-        yield from map(Line, show.brief_notes(comparison, has_speed_interval=False))
-        yield Line("")
-        yield _fitting(screen, lambda is_full: show.regimes_table(found, has_intervals=is_full))
-    else:
-        yield _brief(comparison, screen)
+    yield _brief(comparison, screen)
 
 
 def _complete_page(comparison: Comparison) -> Iterator[Line | Table]:
     yield from _head(comparison)
-    yield show.complete_table(comparison)
+    yield from show.complete_tables(comparison)
+    yield Line("")
     yield from map(Line, show.legend(comparison))
 
 
 def _head(comparison: Comparison) -> Iterator[Line]:
     """Yield the warnings, which runs are compared, and what differs between them."""
     names = show.names(comparison)
-    yield from (Line(line, "bold red") for line in show.warnings(comparison))
+    yield from (Line(line, "bold red") for line in show.merged(show.warnings(comparison), names))
     yield Line("Compared:", "bold")
     yield from (Line(f"{name}: {run_id}", is_item=True) for run_id, name in names.items())
     yield from map(Line, show.baseline_lines(comparison))
@@ -120,7 +80,7 @@ def _head(comparison: Comparison) -> Iterator[Line]:
 def _latex(comparison: Comparison, *, is_brief: bool) -> str:
     comments = "".join(f"% {printable(line)}\n" for line in (LATEX_NEEDS, *(line.text for line in _head(comparison))))
     if is_brief:
-        table, caption = show.paper_table(comparison), show.paper_caption(comparison)
+        tables, caption = [show.paper_table(comparison)], show.paper_caption(comparison)
     else:
-        table, caption = show.complete_table(comparison), " ".join(show.legend(comparison))
-    return f"{comments}{latex([table], caption, 'comparison')}\n"
+        tables, caption = show.complete_tables(comparison), " ".join(show.legend(comparison))
+    return f"{comments}{latex(tables, caption, 'comparison')}\n"

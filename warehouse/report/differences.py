@@ -16,8 +16,6 @@ from warehouse.report.charts import Dot, Dots, Reference
 from warehouse.report.facts import Estimate, RunFacts
 from warehouse.report.run_tables import Figure, RunTable, Section, limited_label, run_table
 
-_CELLS = slice(show.HEADERS.index("difference"), show.HEADERS.index("MDE") + 1)
-
 
 @dataclass(frozen=True)
 class Differences:
@@ -116,8 +114,7 @@ def _figure(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row
     )
     caption = (
         "Mark: mean over the problems that both runs have, of the samples that neither lacks. Line: 95 % interval, "
-        f"paired by problem. Solid: no difference. Dashed: the margin, −{margin:g} points; a run is shown to be not "
-        "worse if its interval lies above it."
+        f"paired by problem. Solid: no difference. Dashed: the margin, −{margin:g} points."
     )
     names = dict.fromkeys(row.run.run_id for row in comparison.rows)
     command = f"python -m warehouse.compare {' '.join(map(quote, names))} --margin {margin:g} --all"
@@ -141,8 +138,6 @@ def _table(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row]
         )
         for row in rows
     ]
-    names = ["not worse" if name == "non-inferior" else name for name in show.HEADERS[_CELLS]]
-    names[1] = "95 % interval"
     lines = [
         *reasons,
         *pairing_warnings(comparison),
@@ -150,6 +145,8 @@ def _table(runs: Sequence[RunFacts], comparison: Comparison, rows: Sequence[Row]
         *show.contrast_legend(comparison),
     ]
     caption = " ".join(line if line.endswith(".") else f"{line}." for line in lines)
-    caption = caption.replace("Non-inferior:", "Not worse (non-inferior):")
-    columns, places = ("run", "baseline", "problems", *names), [members[row.run.run_id].place for row in rows]
+    columns, places = (
+        ("run", "baseline", "problems", *show.CONTRAST_HEADERS),
+        [members[row.run.run_id].place for row in rows],
+    )
     return run_table("differences", "Differences from the baseline", columns, cells, caption, places=places)

@@ -7,11 +7,12 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 from shlex import quote
 from typing import Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.cli.screen import Line, printable
@@ -88,7 +89,7 @@ def make_report(
         return Report(content, coverage(chunks), charts)
 
 
-_HERE = Path(__file__).parent
+_HERE = resources.files("warehouse.report")
 _KATEX = _HERE / "vendor" / "katex"
 _VIEWER = ("load.js", "math.js", "trace.js", "list.js", "search.js", "link.js", "copy.js", "tables.js")
 _RESERVE_BYTES = 200_000
@@ -118,7 +119,7 @@ def page(
         "start": "'use strict';\n" + _asset("viewer/start.js"),
     }
     environment = Environment(
-        loader=FileSystemLoader(_HERE / "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("warehouse.report", "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.globals["swatch"] = _swatch
     html = environment.get_template("report.html.j2").render(

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -184,5 +185,6 @@ def _label(text: str) -> str:
 @cache
 def _colors() -> dict[str, str]:
     """Return the page's colors in its light scheme, by name."""
-    [light, *_] = (Path(__file__).parent / "page" / "report.css").read_text(encoding="utf-8").split("@media")
+    css = (resources.files("warehouse.report") / "page" / "report.css").read_text(encoding="utf-8")
+    [light, *_] = css.split("@media")
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light))

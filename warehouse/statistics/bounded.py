@@ -1,4 +1,4 @@
-"""Interval and tests of a mean over problems that hold where a few problems carry it: accuracies and differences.
+"""The worst case of a difference: an interval of a mean over problems that holds where a few problems carry it.
 
 Where a method breaks 5 % of the problems and gains a little on all others, one draw of 30 problems in five has none of
 the broken ones. Student's t, permutation tests, the bootstrap and empirical likelihood then know nothing of them: no
@@ -19,11 +19,10 @@ distribution of quadratic forms in normal variables, Biometrika 48, 1961).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize
 
 from warehouse.statistics.intervals import Families, Floats, Interval, family_numbers
 
@@ -120,30 +119,6 @@ def _quantile(
     )
 
 
-def accuracy(values: Floats, level: float = 0.95) -> Interval:
-    """Return the interval of an accuracy, pass@k or maj@k; values (n,) from 0 to 1, one per problem.
-
-    Neither end gets higher when an answer turns from right to wrong. If every value is 0 or 1, the ends are the same
-    quantiles, which are then those of beta distributions: each lies between Jeffreys' and Clopper and Pearson's, and a
-    single problem has an interval too. The standard error is the plain one.
-    """
-    exact = np.clip(np.round(values, 12), 0.0, 1.0)
-    n, mean = len(values), float(np.mean(values))
-    if not np.all((exact == 0) | (exact == 1)):
-        return replace(bounded_mean(exact, 0.0, 1.0, level), estimate=mean)
-    right, tail = round(float(exact.sum())), (1 - level) / 2
-    low = float(special.betaincinv(right, n - right + PSEUDO_WEIGHT, tail)) if right else 0.0
-    high = float(special.betaincinv(right + PSEUDO_WEIGHT, n - right, 1 - tail)) if right < n else 1.0
-    error = float(np.std(exact, ddof=1)) / n**0.5 if n > 1 else None
-    return Interval(mean, min(low, mean), max(high, mean), error, KIND)
-
-
-def paired_difference(first: Floats, second: Floats) -> Interval:
-    """Return the interval of the mean of first − second, paired by problem; first, second (n,), from 0 to 1."""
-    interval = bounded_mean(_clipped(first - second), -1.0, 1.0)
-    return replace(interval, estimate=float(np.mean(first - second)))
-
-
 def worst_case(a: Floats, b: Floats, margin: float, family: Families | None = None, level: float = 0.95) -> Interval:
     """Return the interval of the mean of a − b if single problems, or families, may be lost or gained entirely.
 
@@ -162,54 +137,6 @@ def worst_case(a: Floats, b: Floats, margin: float, family: Families | None = No
     high = _quantile(values, 1.0, 1 - tail, float(values.min()), 1.0, sizes)
     p = max(SMALLEST_P, chance_below(values, -margin, -1.0, sizes=sizes))
     return Interval(estimate, min(low, estimate), max(high, estimate), None, KIND, p=p, families=families)
-
-
-def which_is_better(differences: Floats) -> float:
-    """Return the two-sided p-value that the mean of differences (n,), from −1 to 1, is 0.
-
-    It is below 5 % exactly if the 95 % interval of `paired_difference` does not contain 0.
-    """
-    differences = _clipped(differences)
-    if len(differences) < 2:
-        return 1.0
-    smaller = min(chance_below(differences, 0.0, -1.0), 1 - chance_below(differences, 0.0, 1.0))
-    return 1.0 if not np.any(differences) else min(1.0, max(SMALLEST_P, 2 * smaller))
-
-
-def non_inferiority(differences: Floats, margin: float) -> float | None:
-    """Return the one-sided p-value that a method loses `margin` or more on average; None for a single problem.
-
-    differences (n,): method − reference, from −1 to 1. A small p-value shows non-inferiority: it is below 2.5 % exactly
-    if the lower end of the 95 % interval of `paired_difference` lies above −margin, for the same differences: where
-    samples are missing, comparisons test other differences than the ones whose interval they print.
-    """
-    if len(differences) < 2:
-        return None
-    return max(SMALLEST_P, chance_below(_clipped(differences), -margin, -1.0))
-
-
-def smallest_margin(n: int) -> float:
-    """Return the margin at which n problems without any difference just show non-inferiority.
-
-    So large can the share of problems be that are lost entirely without one of them being among n: a quantile of the
-    beta distribution. At a smaller margin only a method that looks better is shown to be non-inferior.
-    """
-    return float(special.betaincinv(PSEUDO_WEIGHT, n, (1 + 0.95) / 2))
-
-
-def problems_needed(margin: float) -> int:
-    """Return the smallest number of problems that show non-inferiority at `margin` if no problem differs."""
-    enough = 2
-    while smallest_margin(enough) >= margin:
-        enough *= 2
-    too_few = enough // 2
-    while enough - too_few > 1:
-        middle = (enough + too_few) // 2
-        if smallest_margin(middle) < margin:
-            enough = middle
-        else:
-            too_few = middle
-    return enough
 
 
 def _clipped(differences: Floats) -> Floats:

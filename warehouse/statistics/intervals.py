@@ -161,9 +161,21 @@ def mean_t(values: Floats, family: Families | None = None, level: float = 0.95) 
 def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:
     """Return the standard error of pass@1 over re-runs of the same problems: √(Σ p(1 − p)/(k − 1))/n.
 
-    correct, samples (n,). None if any k is 1. The standard error over problems, which `mean_t` returns, is larger.
+    correct, samples (n,). None if any k is 1. The standard error over problems is larger.
     """
     if np.any(samples < 2):
         return None
     p = correct / samples
     return float(np.sqrt(np.sum(p * (1 - p) / (samples - 1)))) / len(p)
+
+
+def mean_on_these(correct: Counts, samples: Counts, level: float = 0.95) -> Interval | None:
+    """Return the normal interval of pass@1 over re-runs of the same problems; correct, samples (n,).
+
+    It covers the choice of the samples alone. None if any k is 1.
+    """
+    error, estimate = rerun_standard_error(correct, samples), float(np.mean(correct / samples))
+    if error is None:
+        return None
+    half = float(special.ndtri((1 + level) / 2)) * error
+    return Interval(estimate, max(0.0, estimate - half), min(1.0, estimate + half), error, "on these problems")

@@ -1,25 +1,19 @@
-"""Exact paired tests for two questions, which need two different tests.
+"""How much two runs differ, paired by problem: on problems like these, and on these problems run again.
 
-`sign_flip`: which of two methods is better on problems like these, with one answer for each problem? Problems are the
-observations. With several answers `bounded.which_is_better` tests this.
-`stratified`: did the same method change on these same problems? Samples are exchanged within each problem.
-Sources: Miller (arXiv 2411.00640), section 4; Fagerland, Lydersen and Laake, The McNemar test for binary matched-pairs
-data (BMC Med. Res. Methodol. 13, 2013), for mid-p; Mantel and Haenszel (1959) for the stratified statistic.
+Sources: Miller, Adding Error Bars to Evals (arXiv 2411.00640), section 4; Tango (Stat. Med. 17, 1998).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from scipy import fft, optimize, special
+from scipy import optimize, special
 
 from warehouse.statistics.intervals import Counts, Families, Floats, Interval, clustered, rerun_standard_error
 
 ON_THESE = "on these problems"
-_MOST_PRODUCTS = 20_000_000
-"""Products of a convolution above which it goes through Fourier transforms."""
 
 
 def paired(a: Floats, b: Floats, family: Families | None = None, level: float = 0.95) -> Interval:
@@ -89,127 +83,6 @@ def on_these(
     half = float(special.ndtri((1 + level) / 2)) * error
     p = 2 * float(special.ndtr(-abs(estimate) / error))
     return Interval(estimate, estimate - half, estimate + half, error, ON_THESE, p=p)
-
-
-@dataclass(frozen=True, slots=True)
-class Stratified:
-    """Result of a stratified test."""
-
-    difference: float
-    """Mean over problems of first − second."""
-    z: float
-    """The Mantel–Haenszel statistic; 0 if no problem can show a difference."""
-    p_less: float
-    """Exact one-sided p-value against the alternative that the first side is worse; includes the observed value."""
-    p_greater: float
-    """Exact one-sided p-value against the alternative that the first side is better; includes the observed value."""
-    p_observed: float
-    """Probability of exactly the observed value."""
-
-    @property
-    def p(self) -> float:
-        """Two-sided mid-p: twice the smaller side, in which the observed value counts half."""
-        return min(1.0, 2 * min(self.p_less, self.p_greater) - self.p_observed)
-
-
-def sign_flip(differences: Floats, units: int) -> float:
-    """Return the two-sided p-value of the sign-flip permutation test that differences (n,) are symmetric about 0.
-
-    units: every difference is a multiple of 1/units, so the distribution of the sum over all 2^n flips is computed
-    exactly and p is the mid-p value; with units 1 this is McNemar's mid-p test, where a mean of 0 and symmetry are the
-    same. With larger units they are not: a method that breaks a few problems and gains a little on the others has
-    asymmetric differences of mean 0, and bounded.py has the test of their mean. Raises ValueError if a difference is
-    not a multiple of 1/units.
-    """
-    steps = np.rint(differences * units).astype(np.int64)
-    if not np.allclose(steps, differences * units, atol=1e-6):
-        raise ValueError(f"not every difference is a multiple of 1/{units}")
-    sizes = np.abs(steps[steps != 0])
-    observed, reach = abs(int(steps.sum())), int(sizes.sum())
-    if observed == 0:
-        return 1.0
-    chances = np.zeros(2 * reach + 1)
-    chances[reach] = 1.0
-    for size in sizes:
-        half = 0.5 * chances
-        chances = np.zeros_like(half)
-        chances[size:] += half[:-size]
-        chances[:-size] += half[size:]
-    sums = np.abs(np.arange(-reach, reach + 1))
-    p = chances[sums > observed].sum() + 0.5 * chances[sums == observed].sum()
-    return float(p)
-
-
-def stratified(
-    first_correct: Counts, first_samples: Counts, second_correct: Counts, second_samples: Counts
-) -> Stratified:
-    """Exact conditional test that each problem's success probability is equal on both sides; all arguments (n,).
-
-    Conditional on a problem's total number of correct answers, its split between the two sides is hypergeometric. The
-    p-values are those of the sum over problems, whose distribution is the convolution. Problems that are always or
-    never answered correctly carry no information.
-    """
-    difference = float(np.mean(first_correct / first_samples - second_correct / second_samples))
-    total, right = first_samples + second_samples, first_correct + second_correct
-    excess, variance = _excess(first_correct, first_samples, second_correct, second_samples)
-    informative = np.flatnonzero(variance > 0)
-    if not len(informative):
-        return Stratified(difference, 0.0, 1.0, 1.0, 1.0)
-    chances = _total(first_samples[informative], right[informative], total[informative])
-    observed = int(first_correct[informative].sum())
-    at_most, at_least = (min(1.0, float(tail.sum())) for tail in (chances[: observed + 1], chances[observed:]))
-    z = float(excess[informative].sum()) / float(np.sqrt(variance[informative].sum()))
-    return Stratified(difference, z, at_most, at_least, float(chances[observed]))
-
-
-def _excess(
-    first_correct: Counts, first_samples: Counts, second_correct: Counts, second_samples: Counts
-) -> tuple[Floats, Floats]:
-    """Return by problem the first side's right answers beyond their conditional mean, and the conditional variance."""
-    total, right = first_samples + second_samples, first_correct + second_correct
-    mean = first_samples * right / total
-    variance = mean * (total - right) * second_samples / (total * np.maximum(total - 1, 1))
-    return first_correct - mean, variance
-
-
-def _total(drawn: Counts, right: Counts, total: Counts) -> Floats:
-    """Return the probabilities of the sum of independent hypergeometric draws, from 0 to the sum of `drawn`."""
-    counts = np.arange(int(drawn.max()) + 1)
-    with np.errstate(invalid="ignore"):
-        logs = (
-            _log_choose(right[:, None], counts)
-            + _log_choose((total - right)[:, None], drawn[:, None] - counts)
-            - _log_choose(total, drawn)[:, None]
-        )
-    chances = np.where(np.isfinite(logs), np.exp(np.where(np.isfinite(logs), logs, 0.0)), 0.0)
-    size = int(drawn.sum()) + 1
-    if chances.size * size > _MOST_PRODUCTS:
-        return _convolved(chances)[:size]
-    result = np.ones(1)
-    for row in chances:
-        result = np.convolve(result, row)
-    return result[:size]
-
-
-def _convolved(rows: Floats) -> Floats:
-    """Return the convolution of all rows, pairs of them at a time, by Fourier transforms; error about 1e-15."""
-    while len(rows) > 1:
-        odd = rows[-1:] if len(rows) % 2 else None
-        length = 2 * rows.shape[1] - 1
-        padded = fft.next_fast_len(length, real=True)
-        first, second = (fft.rfft(half, padded, axis=1) for half in (rows[: len(rows) // 2 * 2 : 2], rows[1::2]))
-        rows = np.maximum(fft.irfft(first * second, padded, axis=1)[:, :length], 0.0)
-        if odd is not None:
-            rows = np.vstack([rows, np.pad(odd, ((0, 0), (0, length - odd.shape[1])))])
-    return np.asarray(rows[0])
-
-
-def _log_choose(n: Counts, k: Counts) -> Floats:
-    """Return the logarithm of the binomial coefficient; −∞ where the coefficient is 0."""
-    inside = (k >= 0) & (k <= n)
-    n, k = np.where(inside, n, 0), np.where(inside, k, 0)
-    value = special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
-    return np.where(inside, value, -np.inf)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -6,7 +6,7 @@ method on one problem (one-way random effects; Searle, Casella and McCulloch, Va
 for accuracies Miller, arXiv 2411.00640, section 5). Problems are a sample of problems like these, as in every interval
 of `bounded.py`, so that τ² counts for a benchmark of fixed size too.
 
-The power is that of the decision of `bounded.non_inferiority`. The randomly weighted sum of the problems that it is
+The power is that of the decision by `bounded.worst_case`. The randomly weighted sum of the problems that it is
 made of is taken to be normal, given the weight of the pseudo-problem, and so is the mean difference over problems:
 
     critical mean m: E_g Φ((g(1 − δ) − n(m + δ))/√(n(V + (m + δ)²))) = 2.5 %,   power = Φ((μ − m)/√(V/n))
@@ -29,7 +29,7 @@ import numpy as np
 from scipy import optimize, special
 
 from warehouse.statistics.bounded import PSEUDO_WEIGHT
-from warehouse.statistics.intervals import Counts, Families, Floats, Interval, clustered
+from warehouse.statistics.intervals import Counts, Families, Floats, clustered
 
 MOST_PROBLEMS = 1_000_000
 """Above this a plan says that it cannot be had."""
@@ -63,6 +63,10 @@ class Moments:
     variance: float
     third: float = 0.0
 
+    def times(self, ratio: float) -> Moments:
+        """Return the moments of differences whose variance is so many times as large."""
+        return Moments(self.variance * ratio, self.third * ratio**1.5)
+
 
 @dataclass(frozen=True, slots=True)
 class Components:
@@ -84,6 +88,11 @@ class Components:
     def variance(self, k: float) -> float:
         """Return the variance V of a problem's difference with k samples of each method."""
         return self.between + self.within / k
+
+    def times(self, ratio: float) -> Components:
+        """Return the components of differences whose variance is so many times as large."""
+        thirds = (self.third * ratio**1.5, self.third_within * ratio**1.5)
+        return Components(self.between * ratio, self.within * ratio, *thirds)
 
     def share_of_samples(self, k: float) -> float:
         """Return which share of it more samples per problem could remove at most."""
@@ -282,27 +291,25 @@ def plan(
 
     A pilot of FEWEST_CAREFUL to NOISY_PROBLEMS problems counts with the upper limit of its variance. family (n,): of
     the pilot's problems; families like these are then what is drawn, and may be lost entirely. None: more than
-    MOST_PROBLEMS.
+    MOST_PROBLEMS. Raises CannotPlan where both runs agree on every problem.
     """
+    if not pilot.components.variance(k):
+        raise CannotPlan("both runs agree on every problem, which plans nothing")
     n = len(pilot.first_samples)
     moments = pilot.careful(k) if FEWEST_CAREFUL <= n < NOISY_PROBLEMS else pilot.components.moments(k)
-    alone, own = (clustered(pilot.differences, np.ones(n), names) for names in (None, family))
-    if own.has_families and alone.error:
-        members = n / own.num_clusters
-        ratio = (own.error / alone.error) ** 2 / members
-        moments = Moments(moments.variance * ratio, moments.third * ratio**1.5)
-        needed = problems_needed(moments, margin, target, difference)
-        return None if needed is None else ceil(needed * members)
-    return problems_needed(moments, margin, target, difference)
+    ratio, members = in_families(pilot, family)
+    needed = problems_needed(moments.times(ratio), margin, target, difference)
+    return None if needed is None else ceil(needed * members)
 
 
-def minimum_detectable_effect(difference: Interval, n: int, power: float = POWER) -> float | None:
-    """Return the smallest true difference whose interval excludes 0 with `power`; None without an interval or spread.
+def in_families(pilot: Pilot, family: Families | None) -> tuple[float, float]:
+    """Return how many times a problem's variance that of a family's mean is, and the problems of a family.
 
-    difference: over n problems. The interval of a difference this large is taken to be as wide as this one on its wider
-    side, and the estimate to vary with its standard error.
+    family (n,): of the pilot's problems. 1 and 1 without families.
     """
-    if difference.low is None or difference.high is None or not difference.standard_error:
-        return None
-    half_width = max(difference.estimate - difference.low, difference.high - difference.estimate)
-    return half_width + float(special.stdtrit(n - 1, power)) * difference.standard_error
+    n = len(pilot.first_samples)
+    alone, own = (clustered(pilot.differences, np.ones(n), names) for names in (None, family))
+    if not own.has_families or not alone.error:
+        return 1.0, 1.0
+    members = n / own.num_clusters
+    return (own.error / alone.error) ** 2 / members, members

@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warehouse.statistics import shares
-from warehouse.statistics.intervals import Floats, Interval
+from warehouse.statistics.intervals import Floats, Interval, clustered
 
+FEWEST_POINTS, FEWEST_PROBLEMS = 30, 10
+"""Points, and problems, below which a probe says nothing."""
 _ROUNDING = 1e-9
 _FIELLER = 1.96
 """Standard errors that a denominator must lie above 0."""
@@ -74,10 +76,12 @@ class Rates:
 
 
 def rates(points: Points, accepted: Flags | None = None) -> Rates:
-    """Return the rates with 95 % intervals over problems.
+    """Return the rates with 95 % intervals over problems: Wilson's with the effective number of problems.
 
     accepted (n,): what another threshold would have accepted; None: what was accepted.
     """
+    if none := _too_few(points):
+        return Rates(len(points), none, none, none, none)
     accepted = points.accepted if accepted is None else accepted
     wrong, right = points.weight * points.loss, points.weight * (1.0 - points.loss)
     return Rates(
@@ -96,9 +100,11 @@ def area(points: Points) -> Interval:
     Bootstrap, 1993, chapter 11). Without ratings, where the proposals cost nothing, and where the losses are known too
     roughly for a value from 0 to 1, the estimate is not a number.
     """
-    rated = ~np.isnan(points.rating)
-    rating, problem, loss = points.rating[rated], points.problem[rated], points.loss[rated]
-    wrong, right = points.weight[rated] * loss, points.weight[rated] * (1.0 - loss)
+    points = points.where(~np.isnan(points.rating))
+    if none := _too_few(points):
+        return none
+    rating, problem, loss = points.rating, points.problem, points.loss
+    wrong, right = points.weight * loss, points.weight * (1.0 - loss)
     wins = (rating[:, None] > rating[None, :]) + 0.5 * (rating[:, None] == rating[None, :])
     np.fill_diagonal(wins, 0.0)
     pairs = 1.0 - np.eye(len(rating))
@@ -110,32 +116,42 @@ def area(points: Points) -> Interval:
 
     estimate = of(np.ones(len(rating), dtype=bool))
     if not 0.0 <= estimate <= 1.0:  # losses are estimates, so few of them may make a share of pairs that is none
-        return Interval(float("nan"), None, None, None, "none: nothing to be a share of")
+        return _none("nothing to be a share of")
     parts = np.array([of(problem != one) for one in np.unique(problem)])
     n = len(parts)
-    if n < 2 or not np.all(np.isfinite(parts)):
+    if not np.all(np.isfinite(parts)):
         return Interval(estimate, None, None, None, "none: it depends on single problems")
     error = float(np.sqrt((n - 1) * parts.var()))
     return shares.on_logit(estimate, error, n - 1)
 
 
+def _too_few(points: Points) -> Interval | None:
+    """Return why so few points say nothing; None where they are enough."""
+    if len(points) >= FEWEST_POINTS and len(np.unique(points.problem)) >= FEWEST_PROBLEMS:
+        return None
+    return _none(f"fewer than {FEWEST_POINTS} points or {FEWEST_PROBLEMS} problems")
+
+
+def _none(reason: str) -> Interval:
+    return Interval(float("nan"), None, None, None, f"none: {reason}")
+
+
 def _share(points: Points, x: Floats, y: Floats) -> Interval:
     """Return the interval of Σx/Σy, within 0 to 1; single problems may lie outside, because losses are estimates."""
-    by_problem = _by_problem(points, x, y)
-    whole = by_problem[1]
-    if whole.sum() <= _ROUNDING:
-        return Interval(float("nan"), None, None, None, "none: nothing to be a share of")
-    found = shares.adjusted_ratio(*by_problem)
-    estimate = min(1.0, max(0.0, found.estimate))
+    part, whole = _by_problem(points, x, y)
     # A ratio whose denominator may be 0 has no bounded interval (Fieller, J. R. Stat. Soc. B 16, 1954).
-    if len(whole) < 2 or whole.sum() <= _FIELLER * np.sqrt(len(whole)) * whole.std(ddof=1):
-        return Interval(estimate, 0.0, 1.0, None, "unbounded: too little to be a share of")
-    return replace(found, estimate=estimate)
+    if whole.sum() <= max(_ROUNDING, _FIELLER * np.sqrt(len(whole)) * whole.std(ddof=1)):
+        return _none("too little to be a share of")
+    found = clustered(part, whole).score()
+    return replace(found, estimate=min(1.0, max(0.0, found.estimate)))
 
 
 def _mean_loss(points: Points, weight: Floats) -> Interval:
     """Return the interval of the weighted mean loss: that of the share (1 + loss)/2."""
-    half = shares.share(*_by_problem(points, weight * (1.0 + points.loss) / 2.0, weight))
+    part, whole = _by_problem(points, weight * (1.0 + points.loss) / 2.0, weight)
+    if np.sum(whole > 0) < FEWEST_PROBLEMS:
+        return _none(f"fewer than {FEWEST_PROBLEMS} problems")
+    half = clustered(part[whole > 0], whole[whole > 0]).score()
     low, high = (None if end is None else 2.0 * end - 1.0 for end in (half.low, half.high))
     error = None if half.standard_error is None else 2.0 * half.standard_error
     return Interval(2.0 * half.estimate - 1.0, low, high, error, half.kind)

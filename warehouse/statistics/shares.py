@@ -1,22 +1,17 @@
 """Intervals of sums over sums: a rate over steps, a share of time, words per token; one problem is one observation.
 
-A problem contributes Σx and Σy over its samples, and the estimate is Σx/Σy over problems. The standard error is that of
-a ratio (Cochran, Sampling Techniques, 1977, section 6.4), which for y = 1 is that of a mean.
+A problem contributes Σx and Σy over its samples, and the estimate is Σx/Σy over problems, with the jackknife of
+`intervals.clustered`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from warehouse.statistics import bounded
 from warehouse.statistics.intervals import Families, Floats, Interval, clustered
 
-ADDED_WEIGHT = 0.25
-"""Weight of each of the two pseudo-problems that `share` adds: one with all of its y in x, one with none."""
 LARGEST_SHARE = 0.1
 """Share of all decisions above which a single problem, or family, decides a rate, which then has no interval."""
 FEWEST_WRONG, FEWEST_PROBLEMS = 10, 5
@@ -71,7 +66,8 @@ def auroc(
     of_right = np.bincount(numbers[is_right], _below(right, wrong), n)
     of_wrong = np.bincount(numbers[~is_right], len(right) - _below(wrong, right), n)
     num_right, num_wrong = np.bincount(numbers[is_right], minlength=n), np.bincount(numbers[~is_right], minlength=n)
-    of_both = np.array([_below(rating[own & is_right], rating[own & ~is_right]).sum() for own in _each(numbers, n)])
+    by_problem = np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
+    of_both = np.array([_below(rating[own][is_right[own]], rating[own][~is_right[own]]).sum() for own in by_problem])
     area = float(of_right.sum()) / (len(right) * len(wrong))
     left = (of_right.sum() - of_right - of_wrong + of_both) / ((len(right) - num_right) * (len(wrong) - num_wrong))
     squares = (left - area) ** 2
@@ -79,62 +75,11 @@ def auroc(
     return on_logit(area, float(np.sqrt((n - 1) / n * squares.sum())), degrees, level)
 
 
-def _each(numbers: NDArray[np.int64], n: int) -> Iterator[NDArray[np.bool_]]:
-    return (numbers == number for number in range(n))
-
-
 def _below(ratings: Floats, others: Floats) -> Floats:
     """Return for each rating how many of the others are below it; equal ones count half."""
     ordered = np.sort(others)
     below = np.searchsorted(ordered, ratings, "left") + np.searchsorted(ordered, ratings, "right")
     return np.asarray(below / 2)
-
-
-def ratio(x: Floats, y: Floats, level: float = 0.95) -> Interval:
-    """Return Student's t interval of Σx/Σy; x, y (n,), neither negative. The interval does not go below 0.
-
-    The estimate is not a number if Σy is 0.
-    """
-    estimate, error = _ratio_with_error(x, y)
-    if error is None:
-        return Interval(estimate, None, None, None, "none: one problem")
-    half = float(special.stdtrit(len(x) - 1, (1 + level) / 2)) * error
-    return Interval(estimate, max(0.0, estimate - half), estimate + half, error, "t of a ratio", len(x) - 1)
-
-
-def share(x: Floats, y: Floats, level: float = 0.95) -> Interval:
-    """Return the interval of Σx/Σy where x is a part of y, so that no problem is below 0 or above 1; x, y (n,).
-
-    Problems with equal y have the interval of an accuracy, and so have problems that are all at 0 or all at 1. Else it
-    is t with two pseudo-problems of mean y and of weight ADDED_WEIGHT each, one with all of its y in x and one with
-    none, because plain t is too narrow near 0 and 1 (Agresti and Coull, Approximate Is Better than Exact, Am. Stat. 52,
-    1998). It is too narrow where a few problems differ from all others. Problems without any y are left out.
-    """
-    x, y = x[y > 0], y[y > 0]
-    if not len(x):
-        return Interval(float("nan"), None, None, None, "none: no problem")
-    values = np.clip(x / y, 0.0, 1.0)
-    if np.ptp(y) <= _ROUNDING * float(y.max()) or np.all(values == 0) or np.all(values == 1):
-        return bounded.accuracy(values, level)
-    return adjusted_ratio(x, y, level)
-
-
-def adjusted_ratio(x: Floats, y: Floats, level: float = 0.95) -> Interval:
-    """Return the interval of Σx/Σy, within 0 to 1, with the two pseudo-problems that `share` describes.
-
-    x, y (n,) may be estimates of which single ones lie outside of 0 to 1 or are negative; Σy is positive.
-    """
-    estimate, error = _ratio_with_error(x, y)
-    if error is None:
-        return Interval(estimate, None, None, None, "none: one problem")
-    n, mean = len(x), float(y.mean())
-    weights = np.append(np.ones(n), [ADDED_WEIGHT, ADDED_WEIGHT])
-    all_x, all_y = np.append(x, [0.0, mean]), np.append(y, [mean, mean])
-    total, weight = float(weights.sum()), float(weights @ all_y)
-    centre = float(weights @ all_x) / weight
-    spread = float(np.sqrt(weights @ (all_x - centre * all_y) ** 2 * total / (total - 1))) / weight
-    half = float(special.stdtrit(total - 1, (1 + level) / 2)) * spread
-    return Interval(estimate, max(0.0, centre - half), min(1.0, centre + half), error, "adjusted t of a ratio")
 
 
 def on_logit(estimate: float, standard_error: float, degrees: float, level: float = 0.95) -> Interval:
@@ -177,14 +122,3 @@ def _correlations(sums: Floats) -> Floats:
     variances = np.maximum(n * xx - x * x, 0.0) * np.maximum(n * yy - y * y, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((n * xy - x * y) / np.where(variances > 0, np.sqrt(variances), np.nan))
-
-
-def _ratio_with_error(x: Floats, y: Floats) -> tuple[float, float | None]:
-    """Return Σx/Σy and its standard error, which is None for a single problem."""
-    n, weight = len(x), float(y.sum())
-    if weight == 0:
-        return float("nan"), None
-    estimate = float(x.sum()) / weight
-    if n < 2:
-        return estimate, None
-    return estimate, float(np.sqrt(((x - estimate * y) ** 2).sum() * n / (n - 1))) / weight

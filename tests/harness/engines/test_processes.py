@@ -66,7 +66,7 @@ def test_a_worker_ends_all_processes_of_its_engine(tmp_path: Path) -> None:
 def test_the_guard_ends_with_its_worker(tmp_path: Path) -> None:
     with engine_tree(tmp_path / "log") as (worker, _):
         children = psutil.Process(worker.pid).children()
-        [guard] = [process for process in children if processes.__file__ in process.cmdline()]
+        [guard] = [process for process in children if f"{processes.MARK}={worker.pid}-" in " ".join(process.cmdline())]
         guard.terminate()
         time.sleep(0.2)
         assert guard.is_running(), "a signal to the whole process group must not end it before the worker"

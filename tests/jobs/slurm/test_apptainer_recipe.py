@@ -102,7 +102,7 @@ def test_the_commands_of_the_recipe_install_the_project_from_the_files_that_it_c
 def test_the_profile_of_the_recipe_starts_the_python_of_its_image() -> None:
     profile = profiles.load("apptainer")
     assert re.search(r"apptainer exec --nv \S+\.sif python3", str(profile["python"]))
-    assert profiles.submitit_parameters(profile)["partition"] == "gpu"
+    assert profiles.submitit_parameters(profile)["additional_parameters"]["partition"] == "gpu"
     recipe = RECIPE.read_text(encoding="utf-8")
     assert "slurm/clusters/apptainer.toml" in recipe
     assert re.search(r"(\S+\.sif) slurm/apptainer.def", recipe)[1] in str(profile["python"])  # type: ignore[index]

@@ -34,7 +34,7 @@ def test_a_cluster_that_answers_is_ok(cluster: FakeSlurm) -> None:
     answers = statuses(question(sbatch=sbatch))
     assert {status for status, _ in answers.values()} == {"ok"}
     tested = cluster.calls()[-1]
-    assert "--test-only --time=240 --partition=gpu --exclusive --wrap=true" in tested
+    assert "--test-only --time=240 --partition=gpu --exclusive --requeue --wrap=true" in tested
 
 
 def test_options_that_sbatch_would_reject_are_a_failure(cluster: FakeSlurm) -> None:

@@ -14,19 +14,18 @@ from jobs.slurm.python_command import PythonCommand
 
 def words_in_bash(command: PythonCommand, *folders: str, **variables: str) -> list[str]:
     """Return the words that bash makes of a command where these folders have to be shown."""
-    script = [
-        "harness_folders=(" + " ".join(f"'{folder}'" for folder in folders) + ")",
-        *command.shell_bind(),
-        f"words=({command.shell_words()})",
-        'printf "%s\\n" "${words[@]}"',
-    ]
+    named = [f"'{folder}'" for folder in folders]
+    script = [*command.shell_lines(named), 'printf "%s\\n" "${harness_python[@]}"']
     done = subprocess.run(["bash", "-c", "\n".join(script)], env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
-def command_of(value: Any, *srun: str) -> PythonCommand:
-    return python_command.read(value, srun)[0]
+def command_of(value: Any, **pyxis: str) -> PythonCommand:
+    named = {f"container-{option}": text for option, text in pyxis.items()}
+    command = python_command.read({"python": value, **named})
+    assert command is not None
+    return command
 
 
 @pytest.mark.parametrize(
@@ -38,20 +37,20 @@ def command_of(value: Any, *srun: str) -> PythonCommand:
         ("$VENV/bin/python", ["/the venv/bin/python"]),
         ("~/venv/bin/python", "/home/me/venv/bin/python"),
         ("env A=`date` B=$(date) 'C=\"$VENV\"' python3", ["env", "A=`date`", "B=$(date)", 'C="/the venv"', "python3"]),
-        ("apptainer exec --nv /a.sif python3", "apptainer exec --bind /runs --bind /t --nv /a.sif python3"),
-        ("/bin/singularity -q exec /a.sif python3", "/bin/singularity -q exec --bind /runs --bind /t /a.sif python3"),
-        ("podman run --rm image python3", "podman run --volume /runs:/runs --volume /t:/t --rm image python3"),
-        ("ch-run /image -- /opt/python3", "ch-run --bind /runs --bind /t /image -- /opt/python3"),
+        ("apptainer exec --nv /a.sif python3", "apptainer exec --bind /usr --bind /tmp --nv /a.sif python3"),
+        ("/bin/singularity -q exec /a.sif python3", "/bin/singularity -q exec --bind /usr --bind /tmp /a.sif python3"),
+        ("podman run --rm image python3", "podman run --volume /usr:/usr --volume /tmp:/tmp --rm image python3"),
+        ("ch-run /image -- /opt/python3", "ch-run --bind /usr --bind /tmp /image -- /opt/python3"),
         ("conda run -n vllm python", "conda run -n vllm python"),
     ],
 )
 def test_a_command_starts_as_it_is_written_and_shows_the_folders(written: Any, words: str | list[str]) -> None:
-    started = words_in_bash(command_of(written), "/runs", "/t", VENV="/the venv", HOME="/home/me")
+    started = words_in_bash(command_of(written), "/usr", "/tmp", VENV="/the venv", HOME="/home/me")
     assert started == (words.split() if isinstance(words, str) else words)
 
 
 def test_a_variable_that_is_not_set_ends_the_batch_script_with_a_line() -> None:
-    script = f"words=({command_of('$VENV/bin/python').shell_words()}); echo started"
+    script = "\n".join([*command_of("$VENV/bin/python").shell_lines(), "echo started"])
     done = subprocess.run(["bash", "-c", script], env={}, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "VENV: is not set" in done.stderr
@@ -61,11 +60,6 @@ def test_a_variable_that_is_not_set_ends_the_batch_script_with_a_line() -> None:
 @pytest.mark.parametrize(
     ("options", "left"),
     [
-        (
-            {"srun": "--container-image=/i --container-mounts=/scratch:/data --mpi=none"},
-            "--container-image=/i --mpi=none",
-        ),
-        ({"srun": ["--container-image", "/i", "--container-mounts", "/scratch:/data"]}, "--container-image /i"),
         ({"container-image": "/i", "container-mounts": "/scratch:/data"}, "--container-image=/i"),
         (
             {"container-image": "/i", "container-mounts": ["/scratch:/data"], "container-mount-home": False},
@@ -77,13 +71,13 @@ def test_pyxis_gets_the_jobs_folders_beside_its_own_mounts(options: dict[str, An
     parameters = profiles.submitit_parameters({**options, "python": "python3"})
     assert parameters["srun_args"] == left.split()
     assert not {key for key in parameters["additional_parameters"] if key.startswith("container")}
-    words = words_in_bash(parameters["python"], "/runs")
-    assert words == ["--container-mounts=/scratch:/data,/runs:/runs", "python3"]
+    words = words_in_bash(parameters["python"], "/usr")
+    assert words == ["--container-mounts=/scratch:/data,/usr:/usr", "python3"]
 
 
 def test_pyxis_without_mounts_gets_the_jobs_folders() -> None:
-    command = command_of("python3", "--container-image=/i.sqsh")
-    assert words_in_bash(command, "/runs", "/t") == ["--container-mounts=/runs:/runs,/t:/t", "python3"]
+    command = command_of("python3", image="/i.sqsh")
+    assert words_in_bash(command, "/usr", "/tmp") == ["--container-mounts=/usr:/usr,/tmp:/tmp", "python3"]
     assert words_in_bash(command) == ["python3"]
 
 

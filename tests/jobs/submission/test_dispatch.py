@@ -13,7 +13,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.slurm.client import Task
-from jobs.submission import dispatch, snapshot, submit
+from jobs.submission import code_archive, dispatch, submit
 from jobs.work.worker import run_shard
 from tests.jobs.runs import dispatch_alone, plan
 from tests.jobs.slurm.fake import FakeSlurm
@@ -53,7 +53,7 @@ def sbatch(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> list[Submission
         arrays.append(submission)
         return str(100 + len(arrays))
 
-    monkeypatch.setattr(snapshot, "take", lambda run: "code-0.zip")
+    monkeypatch.setattr(code_archive, "take", lambda run: "code-0.zip")
     monkeypatch.setattr(submit, "submit_array", submit_array)
     monkeypatch.setattr(submit, "submit_finalizer", lambda run, name, jobs, parameters: "200")
     return arrays

@@ -13,7 +13,7 @@ from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
-from jobs.submission import canceling, dispatch, snapshot, submit
+from jobs.submission import canceling, code_archive, dispatch, submit, task
 from jobs.submission.dispatch import Request, dispatch_together
 from jobs.watch.failures import log_path, reason
 from jobs.watch.status import status
@@ -36,21 +36,24 @@ def cluster(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     slurm.prints(squeue="", scontrol="MaxArraySize = 4", scancel="", sacct="")
     submitted = Cluster()
 
-    def shared(first: RunFolder, name: str, tasks: Sequence[Any], parameters: dict[str, Any], workers: int) -> str:
-        submitted.shared[name] = [[(run.path.name, shards) for run, shards in task] for task in tasks]
+    def array(run: RunFolder, submission: Submission, parameters: dict[str, Any]) -> str:
+        if (job := submissions.read_shared(run).get(submission.name)) is None:
+            submitted.own.append(submission)
+            return str(200 + len(submitted.own))
+        runs = [RunFolder(run.path.parent / name) for name in job.runs]
+        of_runs = [(one, task._recorded(one, lambda other: other.name == job.name).tasks) for one in runs]
+        submitted.shared[job.name] = [
+            [(one.path.name, tasks[index]) for one, tasks in of_runs if tasks[index]]
+            for index in range(len(submission.tasks))
+        ]
         return str(100 + len(submitted.shared))
-
-    def own(run: RunFolder, submission: Submission, parameters: dict[str, Any]) -> str:
-        submitted.own.append(submission)
-        return str(200 + len(submitted.own))
 
     def finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: dict[str, Any]) -> str:
         submitted.finalizers.append((run.path.name, submissions.finalizer_name(name), list(jobs)))
         return "300"
 
-    monkeypatch.setattr(snapshot, "take", lambda run: "code-0.zip")
-    monkeypatch.setattr(submit, "submit_shared_array", shared)
-    monkeypatch.setattr(submit, "submit_array", own)
+    monkeypatch.setattr(code_archive, "take", lambda run: "code-0.zip")
+    monkeypatch.setattr(submit, "submit_array", array)
     monkeypatch.setattr(submit, "submit_finalizer", finalizer)
     return submitted
 

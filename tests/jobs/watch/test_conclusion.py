@@ -15,7 +15,8 @@ from jobs.run import submissions, trace_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
-from jobs.submission import snapshot, submit
+from jobs.submission import code_archive, submit
+from jobs.watch.failures import BEGINS
 from jobs.watch.status import status
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
@@ -42,7 +43,7 @@ def on_slurm(finished: RunFolder) -> RunFolder:
     submissions.record(finished, Submission(0, "run.0", [[0]], 0.0))
     log = finished.logs_dir / "jobs" / "6_0_log.out"
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text("submitit INFO (now) - Starting with JobEnvironment(job_id=6)\n")
+    log.write_text(f"{BEGINS} on n1 at 2026-11-23 12:52:14+00:00\n")
     return finished
 
 
@@ -109,7 +110,7 @@ def test_resume_submits_the_job_that_grades_again_and_only_once(
         return "7"
 
     monkeypatch.setattr(submit, "submit_finalizer", submit_finalizer)
-    monkeypatch.setattr(snapshot, "take", lambda run: "code-0.zip")
+    monkeypatch.setattr(code_archive, "take", lambda run: "code-0.zip")
     slurm.prints(squeue="", sacct=KILLED)
     expected = "Every sample is finished; not graded: submitted job 7, which grades, loads and reports\n"
     assert jobs("resume", on_slurm.path) == expected

@@ -9,13 +9,12 @@ import pytest
 
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
-from jobs.watch.failures import local_error, local_logs, log_path, reason
+from jobs.watch.failures import BEGINS, local_error, local_logs, log_path, reason
 from tests.jobs.runs import plan
 
-BEGIN = "submitit INFO (2026-11-23 12:52:14,759) - Starting with JobEnvironment(job_id=7, hostname=n1)\n"
+BEGIN = f"{BEGINS} on n1 at 2026-11-23 12:52:14+00:00\n"
 SRUN = "srun: error: n1: task 0: Exited with exit code 1\n"
-TRACEBACK = """submitit ERROR (2026-11-23 12:52:16,226) - Submitted job triggered an exception
-Traceback (most recent call last):
+TRACEBACK = """Traceback (most recent call last):
   File "/tmp/code/jobs/work/worker.py", line 77, in run_parts
     asyncio.run(worker.work_on_all())
 """
@@ -94,9 +93,7 @@ def test_lines_of_a_setup_that_fails_stand_beside_its_exit_code(run: RunFolder) 
 def test_what_slurm_ended_is_named_by_slurms_state(run: RunFolder) -> None:
     log = BEGIN + TRACEBACK + "ValueError: an old one\n"
     assert explained(run, log, "TIMEOUT", 0) == "Slurm: TIMEOUT"
-    assert (
-        explained(run, BEGIN + "submitit INFO (…) - Job completed successfully\n", "COMPLETED", 0) == "Slurm: COMPLETED"
-    )
+    assert explained(run, BEGIN, "COMPLETED", 0) == "Slurm: COMPLETED"
 
 
 def test_the_log_of_any_process_of_a_task_may_name_the_reason(run: RunFolder) -> None:

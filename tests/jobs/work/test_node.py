@@ -20,7 +20,8 @@ from jobs.run import submissions
 from jobs.run.endings import read_endings
 from jobs.run.state import compact
 from jobs.run.submissions import Submission
-from jobs.submission import submit
+from jobs.slurm import client
+from jobs.submission import here
 from jobs.work import worker
 from jobs.work.run_part import RunPart
 from jobs.work.worker import OutOfTimeError, WorkersFailed, run_parts, run_share, run_side_by_side
@@ -188,9 +189,9 @@ def test_on_this_machine_there_are_no_more_workers_at_a_time_than_cards_for_thei
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, cards: int, workers: int
 ) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(index) for index in range(cards)])
-    monkeypatch.setattr(submit, "accelerator", lambda: "gpu" if cards else "cpu")
+    monkeypatch.setattr(here, "accelerator", lambda: "gpu" if cards else "cpu")
     run = plan(tmp_path, shards=shards)
-    divided = submit._workers_here([[(run, [shard])] for shard in range(shards)])
+    divided = here._with_cards_for_each([[(run, [shard])] for shard in range(shards)])
     assert len(divided) == workers
     assert sorted(s for parts in divided for _, own in parts for s in own) == list(range(shards))
 
@@ -248,3 +249,24 @@ def test_no_two_workers_share_a_core_or_have_cores_of_both_processors(tmp_path: 
 
 def test_cores_stay_in_order_where_the_system_says_nothing(tmp_path: Path) -> None:
     assert worker.in_order_of_place({3, 1, 2}, tmp_path) == [1, 2, 3]
+
+
+def test_a_task_of_several_workers_is_requeued_once_when_all_have_saved_their_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCRIPTED_SECONDS, "0.05")
+    run, requeued = plan(tmp_path, shards=2), []
+    monkeypatch.setattr(client, "this_job", lambda: "7")
+    monkeypatch.setattr(client, "requeue", lambda job: requeued.append((job, run.are_held([0, 1]))))
+    monkeypatch.setattr(worker, "_REQUEUE_SECONDS", 0.0)
+
+    def limit() -> None:
+        wait_for_steps(run, 8)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    limiting = threading.Thread(target=limit)
+    limiting.start()
+    with pytest.raises(OutOfTimeError, match="did not end this process"):
+        run_side_by_side([(str(run.path), [0, 1])], 2)
+    limiting.join()
+    assert requeued == [("7", False)], "no worker is at work any more"

@@ -8,8 +8,7 @@ from scipy import stats
 from statsmodels.api import OLS
 from statsmodels.stats.proportion import proportion_confint
 
-from warehouse.statistics.bounded import accuracy, bounded_mean
-from warehouse.statistics.intervals import clustered, mean, mean_t, rerun_standard_error
+from warehouse.statistics.intervals import clustered, mean, mean_on_these, mean_t, rerun_standard_error
 from warehouse.statistics.ratios import geometric_mean_ratio
 
 
@@ -27,58 +26,15 @@ def test_one_problem_has_no_interval() -> None:
     assert geometric_mean_ratio(np.array([2.0]), np.array([1.0])).low is None
 
 
-@pytest.mark.parametrize(("correct", "n"), [(1, 1), (3, 10), (12, 12), (0, 30), (29, 30)])
-def test_yes_or_no_answers_get_an_interval_between_jeffreys_and_clopper_and_pearsons(correct: int, n: int) -> None:
-    interval = accuracy(np.array([1.0] * correct + [0.0] * (n - correct)))
-    exact = stats.binomtest(correct, n).proportion_ci(0.95, "exact")
-    jeffreys = stats.beta.ppf([0.025, 0.975], correct + 0.5, n - correct + 0.5)
-    assert interval.low is not None
-    assert interval.high is not None
-    assert exact.low <= interval.low <= (jeffreys[0] if correct else 0)
-    assert (jeffreys[1] if correct < n else 1) <= interval.high <= exact.high
-    assert (interval.low == 0, interval.high == 1) == (correct == 0, correct == n)
-
-
-@pytest.mark.parametrize("correct", [1, 11, 29])
-def test_yes_or_no_answers_have_no_formula_of_their_own(correct: int) -> None:
-    values = np.array([1.0] * correct + [0.0] * (30 - correct))
-    interval, general = accuracy(values), bounded_mean(values, 0.0, 1.0)
-    assert (interval.low, interval.high) == pytest.approx((general.low, general.high), abs=1e-7)
-    assert (interval.estimate, interval.standard_error) == pytest.approx((general.estimate, general.standard_error))
-
-
-@pytest.mark.parametrize(("n", "k"), [(12, 4), (40, 4), (30, 16)])
-def test_an_accuracy_interval_never_rises_when_an_answer_turns_wrong(n: int, k: int) -> None:
-    """From all right to all wrong, one problem after the other; 75.3 % rose to 86.1 % at the first of 12 × 4 before."""
-    right, former = np.full(n, k), accuracy(np.ones(n))
-    for place in range(n):
-        for num_right in (k - 1, 0):
-            right[place] = num_right
-            interval = accuracy(right / k)
-            for end, before in ((interval.low, former.low), (interval.high, former.high)):
-                assert end is not None
-                assert before is not None
-                assert end <= before + 1e-7
-            former = interval
-
-
-def test_an_accuracy_interval_stays_within_0_and_1_and_is_nearly_t_far_from_them() -> None:
-    near_one = accuracy(np.array([1.0] * 30 + [0.5]))
-    assert near_one.low is not None
-    assert near_one.high is not None
-    assert near_one.low < near_one.estimate < near_one.high <= 1
-    values = np.random.default_rng(2).uniform(0, 1, 400)
-    interval, t = accuracy(values), mean_t(values)
-    assert (interval.low, interval.high) == pytest.approx((t.low, t.high), abs=0.003)
-    assert interval.standard_error == pytest.approx(t.standard_error)
-
-
 def test_rerun_noise_is_the_noise_of_the_samples_within_problems() -> None:
     samples = np.array([[1, 0, 1, 1], [0, 0, 0, 1], [1, 1, 1, 1]])
     within = [np.var(row, ddof=1) / 4 for row in samples]
     expected = float(np.sqrt(np.sum(within))) / 3
     assert rerun_standard_error(samples.sum(axis=1), np.full(3, 4)) == pytest.approx(expected)
-    assert rerun_standard_error(np.array([1, 0]), np.array([1, 1])) is None
+    found = mean_on_these(samples.sum(axis=1), np.full(3, 4))
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((2 / 3 - 1.959964 * expected, 2 / 3 + 1.959964 * expected))
+    assert mean_on_these(np.array([1, 0]), np.array([1, 1])) is None
 
 
 def test_a_ratio_of_times_is_the_geometric_mean_and_its_interval_turns_with_it() -> None:

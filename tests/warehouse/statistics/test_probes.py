@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,18 +12,20 @@ from warehouse.statistics import probes
 from warehouse.statistics.probes import Points
 
 
-def points(draft: list[int], own: list[int], accepted: list[bool], weight: list[float], rating: list[float]) -> Points:
-    """Return points of one problem each, with four continuations each way."""
-    n = len(draft)
+def points(
+    draft: list[int], own: list[int], accepted: list[bool], weight: list[float], rating: list[float], times: int = 12
+) -> Points:
+    """Return points of one problem each, with four continuations each way, so many times over."""
+    n = times * len(draft)
     return Points(
         problem=np.arange(n),
-        weight=np.array(weight),
-        accepted=np.array(accepted),
+        weight=np.array(weight * times),
+        accepted=np.array(accepted * times),
         third=np.ones(n, dtype=np.int64),
-        rating=np.array(rating),
-        draft_right=np.array(draft),
+        rating=np.array(rating * times),
+        draft_right=np.array(draft * times),
         draft_total=np.full(n, 4),
-        own_right=np.array(own),
+        own_right=np.array(own * times),
         own_total=np.full(n, 4),
     )
 
@@ -44,18 +48,28 @@ def test_another_threshold_accepts_other_steps() -> None:
 
 def test_the_area_is_the_share_of_pairs_in_order() -> None:
     found = probes.area(points([4, 0, 0, 4], [4, 4, 4, 4], [True] * 4, [1, 1, 1, 1], [9, 8, 2, 1]))
-    assert found.estimate == pytest.approx(2 / 4)
+    assert found.estimate == pytest.approx((2 * 144 - 12 + 6) / (4 * 144 - 24), abs=0.03)
 
 
-def test_proposals_that_cost_nothing_leave_no_share_to_accept() -> None:
-    found = probes.rates(points([4, 4], [4, 4], [True, False], [1, 1], [9, 0]))
-    assert np.isnan(found.false_acceptance.estimate)
-    assert found.false_rejection.estimate == pytest.approx(1 / 2)
+def test_too_few_points_or_problems_say_nothing() -> None:
+    few = points([4, 0, 0, 4], [4, 4, 4, 4], [True, True, False, False], [6, 2, 1, 1], [9, 8, 2, 1], times=7)
+    enough = points([4, 0, 0, 4], [4, 4, 4, 4], [True, True, False, False], [6, 2, 1, 1], [9, 8, 2, 1])
+    for given in (few, replace(enough, problem=enough.problem % 9)):
+        found = probes.rates(given)
+        for name in ("false_acceptance", "false_rejection", "loss_of_accepted", "loss_of_refused"):
+            assert np.isnan(getattr(found, name).estimate)
+            assert getattr(found, name).kind == "none: fewer than 30 points or 10 problems"
+        assert np.isnan(probes.area(given).estimate)
 
 
-def test_a_loss_that_may_be_none_has_an_unbounded_rate() -> None:
-    found = probes.rates(points([4, 4, 4, 2], [4, 4, 4, 4], [True, True, False, False], [1, 1, 1, 1], [9, 9, 9, 9]))
-    assert (found.false_acceptance.low, found.false_acceptance.high) == (0.0, 1.0)
+def test_proposals_that_cost_nothing_or_perhaps_nothing_leave_no_share_to_accept() -> None:
+    nothing = points([4, 4], [4, 4], [True, False], [1, 1], [9, 0], times=20)
+    little = points([4, 4, 4, 3], [4, 4, 4, 4], [True, True, False, False], [1, 1, 1, 1], [9, 9, 9, 9])
+    little = replace(little, own_right=np.where(np.arange(48) > 40, 4, little.draft_right))
+    for given in (nothing, little):
+        found = probes.rates(given)
+        assert np.isnan(found.false_acceptance.estimate)
+        assert found.false_rejection.estimate == pytest.approx(1 / 2, abs=0.03)
 
 
 def test_rates_are_right_on_average_with_four_continuations() -> None:

@@ -8,57 +8,17 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tools.simulate.populations import Verdicts
-from warehouse.statistics.bounded import accuracy
-from warehouse.statistics.intervals import mean_t
-from warehouse.statistics.shares import auroc, correlation, on_logit, rate, ratio, share
+from warehouse.statistics.intervals import mean, mean_t
+from warehouse.statistics.shares import auroc, correlation, on_logit, rate
 
 
-def test_with_equal_denominators_a_ratio_is_a_mean_and_a_share_an_accuracy() -> None:
-    values = np.array([0.25, 0.5, 0.75, 0.5, 1.0])
-    for y in (np.ones(5), np.full(5, 8.0)):
-        assert share(values * y, y) == accuracy(values)
-        mean, found = mean_t(values), ratio(values * y, y)
-        assert (found.estimate, found.low, found.high) == pytest.approx((mean.estimate, mean.low, mean.high))
-
-
-def test_the_error_of_a_ratio_is_that_of_its_residuals() -> None:
-    x, y = np.array([3.0, 1.0, 4.0, 0.0]), np.array([5.0, 2.0, 9.0, 4.0])
-    found = ratio(x, y)
-    residuals = x - x.sum() / y.sum() * y
-    error = np.sqrt(4 / 3 * (residuals**2).sum()) / y.sum()
-    assert found.standard_error == pytest.approx(error)
-    assert found.high == pytest.approx(8 / 20 + stats.t(3).ppf(0.975) * error)
-
-
-@pytest.mark.parametrize("is_all", [False, True])
-def test_a_share_of_nothing_and_of_all_has_an_interval_of_some_width(is_all: bool) -> None:
-    y = np.array([4.0, 7.0, 3.0, 9.0])
-    found = share(y * is_all, y)
-    assert (found.low, found.high)[is_all] == float(is_all)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.high - found.low == pytest.approx(stats.beta(0.5, 4).ppf(0.975))
-
-
-def test_problems_without_a_denominator_and_a_single_problem() -> None:
-    assert share(np.array([1.0, 0.0, 2.0]), np.array([2.0, 0.0, 3.0])) == share(
-        np.array([1.0, 2.0]), np.array([2.0, 3.0])
-    )
-    assert share(np.array([1.0]), np.array([2.0])).low is None
-    assert share(np.zeros(2), np.zeros(2)).low is None
-
-
-def test_the_interval_of_a_share_holds_where_rates_are_small_and_problems_few() -> None:
-    """Rates around 9 %, 30 problems of unequal length: plain t covers 87 to 90 %."""
-    rng, truth, hits, plain = np.random.default_rng(5), 0.3 / 3.3, 0, 0
-    for _ in range(400):
-        y = np.asarray(1 + rng.negative_binomial(2, 0.15, 30), dtype=np.float64)
-        x = rng.binomial(y.astype(int), rng.beta(0.3, 3, 30)).astype(float)
-        adjusted, t = share(x, y), ratio(x, y)
-        hits += adjusted.low <= truth <= adjusted.high  # type: ignore[operator]
-        plain += t.low <= truth <= t.high  # type: ignore[operator]
-    assert hits / 400 > 0.93
-    assert plain / 400 < 0.92
+def test_with_equal_denominators_a_rate_is_a_mean() -> None:
+    values = np.linspace(0.1, 0.9, 12)
+    for y in (np.ones(12), np.full(12, 8.0)):
+        expected, found = mean(values), rate(values * y, y)
+        assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+        of_t, found = mean_t(values), rate(values * y, y, is_part=False)
+        assert (found.low, found.high) == pytest.approx((of_t.low, of_t.high))
 
 
 def test_on_the_logit_an_interval_stays_between_0_and_1() -> None:

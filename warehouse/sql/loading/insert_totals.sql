@@ -1,15 +1,12 @@
 -- Totals of the run that the variable loading_run names, from the rows that insert.sql wrote. Sums of fractions go
 -- through DECIMAL, so they do not depend on the order of the rows and a rebuilt database is the same to the last digit.
 
-INSERT INTO grade_total BY NAME
-SELECT run_id, grader_version, count(*) AS num_grades, count(*) FILTER (verdict = 'correct') AS num_correct,
-    max(load_order) AS load_order
-FROM grade WHERE run_id = getvariable('loading_run') GROUP BY run_id, grader_version;
+CREATE OR REPLACE TEMP TABLE version AS
+SELECT grader_version, count(*) AS num_grades, max(load_order) AS load_order
+FROM grade WHERE run_id = getvariable('loading_run') GROUP BY grader_version
+UNION ALL SELECT NULL, 0, NULL;
 
 INSERT INTO graded_sample BY NAME
-WITH version AS (
-    SELECT grader_version FROM grade_total WHERE run_id = getvariable('loading_run') UNION ALL SELECT NULL
-)
 SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.sample_index, sample.stop_reason,
     CASE
         WHEN sample.stop_reason IS NULL THEN 'not_run'
@@ -25,25 +22,52 @@ LEFT JOIN grade ON grade.run_id = sample.run_id AND grade.sample_id = sample.sam
     AND grade.grader_version = version.grader_version
 WHERE sample.run_id = getvariable('loading_run');
 
-INSERT INTO sample_tokens BY NAME
-WITH emitted AS (
-    SELECT run_id, sample_id, author AS model, sum(num_tokens) AS tokens FROM step
-    WHERE run_id = getvariable('loading_run') GROUP BY ALL
-), worked AS (
-    SELECT run_id, sample_id, model, sum(output_tokens) AS spent,
-        coalesce(sum(longest_output_tokens) FILTER (purpose <> 'lookahead'), 0) AS critical_path
-    FROM call WHERE run_id = getvariable('loading_run') GROUP BY ALL
-)
-SELECT run_id, sample_id, model, coalesce(emitted.tokens, 0) AS emitted_tokens,
-    coalesce(worked.spent, 0) AS spent_tokens, coalesce(worked.critical_path, 0) AS critical_path_tokens
-FROM emitted FULL JOIN worked USING (run_id, sample_id, model);
+INSERT INTO grade_total BY NAME
+SELECT run_id, version.grader_version, count(*) AS num_samples, count(*) FILTER (verdict = 'correct') AS num_correct,
+    count(*) FILTER (NOT finished) AS num_not_run, count(*) FILTER (finished AND NOT graded) AS num_ungraded,
+    any_value(num_grades) AS num_grades, any_value(load_order) AS load_order
+FROM graded_sample JOIN version ON version.grader_version IS NOT DISTINCT FROM graded_sample.grader_version
+WHERE run_id = getvariable('loading_run') GROUP BY run_id, version.grader_version;
 
-INSERT INTO sample_work BY NAME
-SELECT run_id, sample_id, model, purpose, count(*) AS num_calls, sum(longest_output_tokens) AS longest_output_tokens,
+-- Steps of each sample by author and role, and its calls by model and purpose: what follows sums these, not the rows again.
+CREATE OR REPLACE TEMP TABLE written AS
+SELECT sample_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_tokens,
+    count(verdict_kind) AS num_verdicts, count(decision_kind) AS num_decisions,
+    count(*) FILTER (decision_kind IS NOT NULL AND NOT decision_accepted) AS num_refused,
+    exact_sum(verdict_mass) AS option_mass, count(verdict_score) AS num_scores, exact_sum(verdict_score) AS score,
+    sum(num_wait) AS num_wait, sum(num_but) AS num_but, sum(num_hmm) AS num_hmm
+FROM step WHERE run_id = getvariable('loading_run') GROUP BY sample_id, author, role;
+
+CREATE OR REPLACE TEMP TABLE worked AS
+SELECT sample_id, model, purpose, count(*) AS num_calls, sum(prompt_tokens) AS prompt_tokens,
+    sum(cached_tokens) AS cached_tokens, sum(output_tokens) AS output_tokens,
+    sum(longest_output_tokens) AS longest_output_tokens,
     exact_sum(first_token_seconds - queued_seconds) AS first_token_seconds,
     sum(greatest(longest_output_tokens - 1, 0)) AS decode_tokens,
-    exact_sum(end_seconds - first_token_seconds) AS decode_seconds
-FROM call WHERE run_id = getvariable('loading_run') GROUP BY run_id, sample_id, model, purpose;
+    exact_sum(end_seconds - first_token_seconds) AS decode_seconds,
+    exact_sum(queued_seconds) AS queued_seconds, exact_sum(end_seconds) AS end_seconds,
+    exact_sum(greatest(queued_seconds - overlapped_seconds, 0)) AS waited_queued_seconds,
+    exact_sum(end_seconds - overlapped_seconds) AS waited_seconds,
+    min(submitted_at) AS first_submitted_at,
+    max(submitted_at + to_microseconds((end_seconds * 1e6)::BIGINT)) AS last_ended_at
+FROM call WHERE run_id = getvariable('loading_run') GROUP BY sample_id, model, purpose;
+
+INSERT INTO sample_tokens BY NAME
+WITH emitted AS (
+    SELECT sample_id, author AS model, sum(num_tokens) AS tokens FROM written GROUP BY ALL
+), called AS (
+    SELECT sample_id, model, sum(output_tokens) AS spent,
+        sum(longest_output_tokens) FILTER (purpose <> 'lookahead') AS critical_path
+    FROM worked GROUP BY ALL
+)
+SELECT getvariable('loading_run') AS run_id, sample_id, model, coalesce(tokens, 0) AS emitted_tokens,
+    coalesce(spent, 0) AS spent_tokens, coalesce(critical_path, 0) AS critical_path_tokens
+FROM emitted FULL JOIN called USING (sample_id, model);
+
+INSERT INTO sample_work BY NAME
+SELECT getvariable('loading_run') AS run_id, sample_id, model, purpose, num_calls, longest_output_tokens,
+    first_token_seconds, decode_tokens, decode_seconds
+FROM worked;
 
 INSERT INTO timed_sample BY NAME
 SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.attempt_id, sample.latency_seconds,
@@ -58,37 +82,10 @@ WHERE sample.run_id = getvariable('loading_run')
     AND sample.sample_id IN (SELECT sample_id FROM sample_work WHERE run_id = getvariable('loading_run'));
 
 INSERT INTO step_total BY NAME
-SELECT run_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_tokens,
-    count(verdict_kind) AS num_verdicts, count(decision_kind) AS num_decisions,
-    count(*) FILTER (decision_kind IS NOT NULL AND NOT decision_accepted) AS num_refused,
-    exact_sum(verdict_mass) AS option_mass,
-    sum(num_wait) AS num_wait, sum(num_but) AS num_but, sum(num_hmm) AS num_hmm
-FROM step WHERE run_id = getvariable('loading_run') GROUP BY run_id, author, role;
-
-INSERT INTO decision_total BY NAME
-SELECT run_id, decision_kind AS kind, count(*) AS num_decisions, count(*) FILTER (NOT decision_accepted) AS num_refused,
-    count(decision_value) AS num_values, min(decision_value) AS lowest_value, median(decision_value) AS median_value,
-    max(decision_value) AS highest_value, min(decision_threshold) AS lowest_threshold,
-    max(decision_threshold) AS highest_threshold, bool_or(decision_accepts_below) AS accepts_below
-FROM step WHERE run_id = getvariable('loading_run') AND decision_kind IS NOT NULL GROUP BY run_id, decision_kind;
-
-INSERT INTO refusal_total BY NAME
-WITH placed AS (
-    SELECT run_id, sample_id, step_index, text, decision_kind AS kind, verdict_kind, decision_accepted AS accepted,
-        lag(text, 1, '') OVER (PARTITION BY sample_id ORDER BY step_index) AS previous,
-        regexp_matches(split_part(previous, E'\n\n', -1), '\S') AS is_begun
-    FROM step WHERE run_id = getvariable('loading_run')
-), refused AS (
-    SELECT sample_id, step_index, bool_or(trim(candidate.text, E' \n\t') = trim(placed.text, E' \n\t')) AS is_repeated
-    FROM placed JOIN (FROM candidate WHERE run_id = getvariable('loading_run')) AS candidate USING (sample_id, step_index)
-    WHERE kind IS NOT NULL AND NOT placed.accepted AND candidate.option IS NOT NULL
-    GROUP BY sample_id, step_index
-)
-SELECT run_id, kind, CASE WHEN kind = verdict_kind THEN verdict_kind END AS verdict_kind, is_begun,
-    count(*) FILTER (kind = verdict_kind) AS num_verdicts, count(*) AS num_decisions,
-    count(*) FILTER (NOT accepted) AS num_refused, count(*) FILTER (is_repeated) AS num_repeated
-FROM placed LEFT JOIN refused USING (sample_id, step_index)
-WHERE kind IS NOT NULL GROUP BY ALL;
+SELECT getvariable('loading_run') AS run_id, author, role, sum(num_steps) AS num_steps, sum(num_tokens) AS num_tokens,
+    sum(num_verdicts) AS num_verdicts, sum(num_decisions) AS num_decisions, sum(num_refused) AS num_refused,
+    exact_sum(option_mass) AS option_mass, sum(num_wait) AS num_wait, sum(num_but) AS num_but, sum(num_hmm) AS num_hmm
+FROM written GROUP BY author, role;
 
 INSERT INTO sample_answer BY NAME
 WITH ending AS (
@@ -123,15 +120,14 @@ FROM counted LEFT JOIN written USING (sample_id, author);
 
 INSERT INTO problem_total BY NAME
 WITH chain AS (
-    SELECT sample_id, count(*) AS num_steps, count(*) FILTER (author = 'draft') AS num_draft_steps,
-        count(*) FILTER (decision_kind IS NOT NULL) AS num_decisions,
-        count(*) FILTER (decision_kind IS NOT NULL AND NOT decision_accepted) AS num_refused,
-        count(verdict_score) AS num_scores, exact_sum(verdict_score) AS score,
+    SELECT sample_id, sum(num_steps) AS num_steps, sum(num_steps) FILTER (author = 'draft') AS num_draft_steps,
+        sum(num_decisions) AS num_decisions, sum(num_refused) AS num_refused, sum(num_scores) AS num_scores,
+        exact_sum(score) AS score,
         sum(num_wait + num_but + num_hmm) FILTER (role = 'draft') AS draft_words,
         sum(num_tokens) FILTER (role = 'draft') AS draft_tokens_written,
         sum(num_wait + num_but + num_hmm) FILTER (role = 'fallback') AS fallback_words,
         sum(num_tokens) FILTER (role = 'fallback') AS fallback_tokens_written
-    FROM step WHERE run_id = getvariable('loading_run') GROUP BY sample_id
+    FROM written GROUP BY sample_id
 ), token AS (
     SELECT sample_id, sum(emitted_tokens) AS emitted_tokens, sum(spent_tokens) AS spent_tokens,
         sum(critical_path_tokens) AS critical_path_tokens, sum(emitted_tokens) FILTER (model = 'draft') AS draft_tokens,
@@ -144,193 +140,170 @@ WITH chain AS (
 ), called AS (
     SELECT sample_id, sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
         sum(longest_output_tokens) FILTER (purpose = 'draft') AS longest_draft_tokens,
-        exact_sum(CASE WHEN purpose <> 'lookahead' THEN end_seconds - overlapped_seconds END) AS waited_seconds,
-        exact_sum(CASE WHEN purpose = 'draft' THEN end_seconds - overlapped_seconds END) AS drafting_seconds,
-        exact_sum(CASE WHEN purpose = 'verdict' THEN end_seconds - overlapped_seconds END) AS verdict_seconds
-    FROM call WHERE run_id = getvariable('loading_run') GROUP BY sample_id
+        exact_sum(CASE WHEN purpose <> 'lookahead' THEN waited_seconds END) AS waited_seconds,
+        exact_sum(CASE WHEN purpose = 'draft' THEN waited_seconds END) AS drafting_seconds,
+        exact_sum(CASE WHEN purpose = 'verdict' THEN waited_seconds END) AS verdict_seconds
+    FROM worked GROUP BY sample_id
 ), timed AS (
     SELECT sample_id, latency_seconds AS timed_seconds, emitted_tokens AS timed_tokens
     FROM timed_sample WHERE run_id = getvariable('loading_run')
 ), counted AS (
-    SELECT sample.run_id, problem_id, stop_reason, * EXCLUDE (run_id, problem_id, stop_reason),
-        timed_seconds IS NOT NULL AS is_timed,
+    SELECT problem_id, stop_reason, * EXCLUDE (problem_id, stop_reason), timed_seconds IS NOT NULL AS is_timed,
         nullif(greatest(timed_seconds - coalesce(answer_seconds, 0), 0), 0) AS thought_seconds
-    FROM (SELECT run_id, problem_id, sample_id, stop_reason FROM sample WHERE run_id = getvariable('loading_run')) AS sample
+    FROM (SELECT problem_id, sample_id, stop_reason FROM sample WHERE run_id = getvariable('loading_run')) AS sample
     LEFT JOIN chain USING (sample_id) LEFT JOIN token USING (sample_id) LEFT JOIN answer USING (sample_id)
     LEFT JOIN called USING (sample_id) LEFT JOIN timed USING (sample_id)
 ), summed AS (
-    SELECT run_id, problem_id, count(*) AS num_samples, count(stop_reason) AS num_finished,
-        coalesce(sum(num_steps), 0) AS num_steps, coalesce(sum(num_draft_steps), 0) AS num_draft_steps,
-        coalesce(sum(num_decisions), 0) AS num_decisions, coalesce(sum(num_refused), 0) AS num_refused,
-        coalesce(sum(num_scores), 0) AS num_scores, exact_sum(score) AS score,
-        coalesce(sum(draft_words), 0) AS draft_words, coalesce(sum(draft_tokens_written), 0) AS draft_tokens_written,
-        coalesce(sum(fallback_words), 0) AS fallback_words,
-        coalesce(sum(fallback_tokens_written), 0) AS fallback_tokens_written,
-        coalesce(sum(emitted_tokens), 0) AS emitted_tokens, coalesce(sum(spent_tokens), 0) AS spent_tokens,
-        coalesce(sum(critical_path_tokens), 0) AS critical_path_tokens,
-        coalesce(sum(draft_tokens), 0) AS draft_tokens, coalesce(sum(target_tokens), 0) AS target_tokens,
-        count(answer_tokens) AS num_answered, coalesce(exact_sum(answer_tokens), 0) AS answer_tokens,
-        coalesce(exact_sum(target_answer_tokens), 0) AS target_answer_tokens,
-        coalesce(sum(prompt_tokens), 0) AS prompt_tokens, coalesce(sum(cached_tokens), 0) AS cached_tokens,
-        count(longest_draft_tokens) AS num_drafted, coalesce(sum(longest_draft_tokens), 0) AS longest_draft_tokens,
+    SELECT problem_id, count(*) AS num_samples, count(stop_reason) AS num_finished,
+        coalesce(sum(COLUMNS('^(num_.*|draft_.*|fallback_.*|(?:emitted|spent|critical_path|target)_tokens)$')), 0) AS '\1',
+        coalesce(sum(COLUMNS('^((?:prompt|cached|longest_draft|timed)_tokens)$')), 0) AS '\1',
+        exact_sum(score) AS score,
+        count(answer_tokens) AS num_answered, count(longest_draft_tokens) AS num_drafted,
         count(*) FILTER (is_timed) AS num_timed,
         CASE WHEN bool_and(isfinite(timed_seconds)) THEN exact_sum(timed_seconds) END AS timed_seconds,
-        coalesce(sum(timed_tokens), 0) AS timed_tokens,
+        coalesce(exact_sum(COLUMNS('^((?:target_)?answer_tokens)$')), 0) AS '\1',
         coalesce(exact_sum(timed_tokens / nullif(timed_seconds, 0)), 0) AS token_rates,
         count(thought_seconds) AS num_thoughts,
         coalesce(exact_sum((emitted_tokens - coalesce(answer_tokens, 0)) / thought_seconds), 0) AS thought_rates,
-        coalesce(exact_sum(CASE WHEN is_timed THEN waited_seconds END), 0) AS waited_seconds,
-        coalesce(exact_sum(CASE WHEN is_timed THEN drafting_seconds END), 0) AS drafting_seconds,
-        coalesce(exact_sum(CASE WHEN is_timed THEN verdict_seconds END), 0) AS verdict_seconds,
+        coalesce(exact_sum(CASE WHEN is_timed THEN COLUMNS('^((?:waited|drafting|verdict)_seconds)$') END), 0) AS '\1',
         coalesce(exact_sum(CASE WHEN is_timed THEN answer_seconds END), 0) AS timed_answer_seconds
-    FROM counted GROUP BY run_id, problem_id
+    FROM counted GROUP BY problem_id
 )
-SELECT summed.* REPLACE (CASE WHEN draft_name IS NOT NULL THEN draft_tokens END AS draft_tokens)
-FROM summed JOIN run USING (run_id);
+SELECT run_id, summed.* REPLACE (CASE WHEN draft_name IS NOT NULL THEN draft_tokens END AS draft_tokens)
+FROM summed CROSS JOIN (FROM run WHERE run_id = getvariable('loading_run')) AS run;
 
 -- rating: two decimals of a verdict's number, as ever; three significant digits of any other, whose scale is not known.
 CREATE OR REPLACE TEMP TABLE judged AS
-SELECT step.run_id, step.sample_id, step.step_index, chain.num_steps,
-    1 + (10 * step.step_index) // chain.num_steps AS tenth,
-    decision_kind AS kind, decision_value AS value, decision_threshold AS threshold,
-    decision_accepts_below AS accepts_below, decision_accepted AS accepted, kind IN ('choice', 'score') AS is_verdict,
+SELECT sample_id, step_index, num_steps, decision_kind AS kind, decision_value AS value,
+    decision_threshold AS threshold, decision_accepts_below AS accepts_below, decision_accepted AS accepted,
+    kind IN ('choice', 'score') AS is_verdict,
     CASE WHEN is_verdict THEN round(value, 2) ELSE rounded(value) END AS rating,
     CASE WHEN kind = 'score' THEN round(verdict_expected_score, 2) ELSE rating END AS expected_rating,
     CASE WHEN kind = 'score' THEN verdict_score END AS verdict_score,
-    try_cast(verdict_options[verdict_decision + 1] AS DOUBLE) AS digit, verdict_expected_score,
-    CASE WHEN json_extract_string(run.params, '$.score') = 'average' THEN verdict_score ELSE verdict_expected_score END
-        AS average,
-    coalesce(try_cast(json_extract_string(run.params, '$.threshold') AS DOUBLE), decision_threshold) AS own_threshold
-FROM step
-JOIN run USING (run_id)
-JOIN (
-    SELECT sample_id, count(*)::INTEGER AS num_steps FROM step
-    WHERE run_id = getvariable('loading_run') GROUP BY sample_id
-) AS chain USING (sample_id)
-WHERE step.run_id = getvariable('loading_run') AND decision_kind IS NOT NULL;
+    try_cast(verdict_options[verdict_decision + 1] AS DOUBLE) AS digit,
+    CASE WHEN rule.score = 'average' THEN verdict_score ELSE verdict_expected_score END AS average,
+    coalesce(rule.threshold, decision_threshold) AS own_threshold
+FROM (FROM step WHERE run_id = getvariable('loading_run') AND decision_kind IS NOT NULL) AS step
+JOIN (SELECT sample_id, sum(num_steps)::INTEGER AS num_steps FROM written GROUP BY sample_id) AS chain USING (sample_id)
+CROSS JOIN (
+    SELECT json_extract_string(params, '$.score') AS score,
+        try_cast(json_extract_string(params, '$.threshold') AS DOUBLE) AS threshold
+    FROM run WHERE run_id = getvariable('loading_run')
+) AS rule;
 
-INSERT INTO position_total BY NAME
-SELECT run_id, step_index, count(*) FILTER (is_verdict) AS num_verdicts, count(*) AS num_decisions,
-    count(*) FILTER (accepted) AS num_accepted
-FROM judged GROUP BY run_id, step_index;
+INSERT INTO decision_kinds BY NAME
+SELECT getvariable('loading_run') AS run_id, kind, count(*) AS num_decisions, count(*) FILTER (NOT accepted) AS num_refused,
+    num_refused / num_decisions AS fallback_rate, count(value) AS num_values, min(value) AS lowest_value,
+    median(value) AS median_value, max(value) AS highest_value, min(threshold) AS lowest_threshold,
+    max(threshold) AS highest_threshold, bool_or(accepts_below) AS accepts_below
+FROM judged GROUP BY kind;
 
-INSERT INTO sample_verdicts BY NAME
-SELECT run_id, sample_id, any_value(num_steps) AS num_steps, count(*) AS num_verdicts,
-    exact_sum(verdict_score) / count(*) AS mean_score, min(verdict_score) AS lowest_score,
-    any_value(own_threshold) AS own_threshold,
-    [
-        first_changed(step_index, accepted, digit, 0),
-        first_changed(step_index, accepted, digit, 1),
-        first_changed(step_index, accepted, digit, 2),
-        first_changed(step_index, accepted, digit, 3),
-        first_changed(step_index, accepted, digit, 4),
-        first_changed(step_index, accepted, digit, 5),
-        first_changed(step_index, accepted, digit, 6),
-        first_changed(step_index, accepted, digit, 7),
-        first_changed(step_index, accepted, digit, 8),
-        first_changed(step_index, accepted, digit, 9),
-        first_changed(step_index, accepted, digit, own_threshold)
-    ] AS greedy_change,
-    [
-        first_changed(step_index, accepted, average, 0),
-        first_changed(step_index, accepted, average, 0.5),
-        first_changed(step_index, accepted, average, 1),
-        first_changed(step_index, accepted, average, 1.5),
-        first_changed(step_index, accepted, average, 2),
-        first_changed(step_index, accepted, average, 2.5),
-        first_changed(step_index, accepted, average, 3),
-        first_changed(step_index, accepted, average, 3.5),
-        first_changed(step_index, accepted, average, 4),
-        first_changed(step_index, accepted, average, 4.5),
-        first_changed(step_index, accepted, average, 5),
-        first_changed(step_index, accepted, average, 5.5),
-        first_changed(step_index, accepted, average, 6),
-        first_changed(step_index, accepted, average, 6.5),
-        first_changed(step_index, accepted, average, 7),
-        first_changed(step_index, accepted, average, 7.5),
-        first_changed(step_index, accepted, average, 8),
-        first_changed(step_index, accepted, average, 8.5),
-        first_changed(step_index, accepted, average, 9),
-        first_changed(step_index, accepted, average, own_threshold)
-    ] AS average_change
-FROM judged WHERE kind = 'score' AND isfinite(verdict_score) GROUP BY run_id, sample_id;
+INSERT INTO refusals BY NAME
+WITH before AS ( -- in the list of columns, because a filter would read the texts of all steps
+    SELECT sample_id, step_index + 1 AS step_index, regexp_matches(split_part(text, E'\n\n', -1), '\S') AS is_begun
+    FROM (FROM step WHERE run_id = getvariable('loading_run')) AS step
+    SEMI JOIN (SELECT sample_id, step_index - 1 AS step_index FROM judged) AS decided USING (sample_id, step_index)
+), refused AS (
+    SELECT sample_id, step_index, bool_or(trim(candidate.text, E' \n\t') = trim(step.text, E' \n\t')) AS is_repeated
+    FROM (FROM step WHERE run_id = getvariable('loading_run') AND NOT decision_accepted) AS step
+    JOIN (FROM candidate WHERE run_id = getvariable('loading_run') AND option IS NOT NULL) AS candidate
+        USING (sample_id, step_index)
+    GROUP BY sample_id, step_index
+)
+SELECT getvariable('loading_run') AS run_id, kind,
+    CASE WHEN is_begun THEN 'begun step' ELSE 'new step' END AS place, count(*) AS num_decisions,
+    count(*) FILTER (NOT accepted) AS num_refused, num_refused / num_decisions AS refusal_rate,
+    count(*) FILTER (is_repeated) AS num_repeated, num_repeated / nullif(num_refused, 0) AS share_repeated
+FROM judged LEFT JOIN before USING (sample_id, step_index) LEFT JOIN refused USING (sample_id, step_index)
+GROUP BY ALL;
 
-INSERT INTO sample_decisions BY NAME
-WITH numbered AS (
+INSERT INTO rating_total BY NAME
+SELECT graded.run_id, grader_version, kind, accepted, accepts_below, rating, expected_rating,
+    count(*) FILTER (verdict = 'correct') AS num_correct, count(*) FILTER (verdict <> 'correct') AS num_incorrect
+FROM judged JOIN (FROM graded_sample WHERE run_id = getvariable('loading_run')) AS graded USING (sample_id)
+WHERE graded AND grader_version IS NOT NULL AND isfinite(rating) AND isfinite(expected_rating) GROUP BY ALL;
+
+INSERT INTO draft_selection BY NAME
+WITH option AS (
+    SELECT coalesce(num_offered, 0) AS num_offered, verdict_decision,
+        generate_subscripts(verdict_logprobs, 1) - 1 AS option_index,
+        unnest(list_transform(verdict_logprobs, lambda x: exp(x) / verdict_mass)) AS probability
+    FROM step WHERE run_id = getvariable('loading_run') AND verdict_kind = 'choice'
+)
+SELECT getvariable('loading_run') AS run_id, num_offered, option_index, option_index >= num_offered AS is_reject,
+    count(*) AS num_verdicts, count(*) FILTER (verdict_decision = option_index) AS num_chosen,
+    num_chosen / num_verdicts AS share, coalesce(exact_sum(probability), 0) / num_verdicts AS mean_probability
+FROM option GROUP BY num_offered, option_index;
+
+-- A score is replayed at whole thresholds for the most probable digit and at halves for the average of the digits, any
+-- other number at the quantiles of those of the run and at up to ten thresholds that it used; all at the run's own.
+CREATE OR REPLACE TEMP TABLE replayed AS
+WITH scored AS (
+    SELECT sample_id, any_value(num_steps) AS num_steps, any_value(own_threshold) AS own_threshold,
+        [
+            first_changed(step_index, accepted, digit, 0), first_changed(step_index, accepted, digit, 1),
+            first_changed(step_index, accepted, digit, 2), first_changed(step_index, accepted, digit, 3),
+            first_changed(step_index, accepted, digit, 4), first_changed(step_index, accepted, digit, 5),
+            first_changed(step_index, accepted, digit, 6), first_changed(step_index, accepted, digit, 7),
+            first_changed(step_index, accepted, digit, 8), first_changed(step_index, accepted, digit, 9),
+            first_changed(step_index, accepted, digit, own_threshold)
+        ] AS greedy,
+        [
+            first_changed(step_index, accepted, average, 0), first_changed(step_index, accepted, average, 0.5),
+            first_changed(step_index, accepted, average, 1), first_changed(step_index, accepted, average, 1.5),
+            first_changed(step_index, accepted, average, 2), first_changed(step_index, accepted, average, 2.5),
+            first_changed(step_index, accepted, average, 3), first_changed(step_index, accepted, average, 3.5),
+            first_changed(step_index, accepted, average, 4), first_changed(step_index, accepted, average, 4.5),
+            first_changed(step_index, accepted, average, 5), first_changed(step_index, accepted, average, 5.5),
+            first_changed(step_index, accepted, average, 6), first_changed(step_index, accepted, average, 6.5),
+            first_changed(step_index, accepted, average, 7), first_changed(step_index, accepted, average, 7.5),
+            first_changed(step_index, accepted, average, 8), first_changed(step_index, accepted, average, 8.5),
+            first_changed(step_index, accepted, average, 9), first_changed(step_index, accepted, average, own_threshold)
+        ] AS average
+    FROM judged WHERE kind = 'score' AND isfinite(verdict_score) GROUP BY sample_id
+), change AS (
+    SELECT sample_id, num_steps, 'greedy' AS score, unnest([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, own_threshold]) AS threshold,
+        unnest(range(11)) = 10 AS is_own, unnest(greedy) AS step_index
+    FROM scored
+    UNION ALL
+    SELECT sample_id, num_steps, 'average',
+        unnest(list_append(list_transform(range(19), lambda half: half / 2), own_threshold)),
+        unnest(range(20)) = 19, unnest(average)
+    FROM scored
+), numbered AS (
     FROM judged WHERE NOT is_verdict AND value IS NOT NULL
 ), used AS (
     SELECT kind, threshold, row_number() OVER (PARTITION BY kind ORDER BY count(*) DESC, threshold) AS place
     FROM numbered WHERE threshold IS NOT NULL GROUP BY kind, threshold
 ), swept AS (
-    SELECT DISTINCT kind, threshold FROM (
-        SELECT kind, threshold FROM used WHERE place <= 10
-        UNION ALL
-        SELECT kind, unnest(quantile_disc(value, list_transform(range(21), lambda twentieth: twentieth / 20)))
-        FROM numbered GROUP BY kind
-    )
-), changed AS (
-    SELECT run_id, sample_id, kind, swept.threshold,
-        min(CASE WHEN accepted <> CASE WHEN accepts_below THEN value <= swept.threshold ELSE value >= swept.threshold END
-            THEN step_index END) AS step_index
-    FROM numbered JOIN swept USING (kind) GROUP BY ALL
-), replayed AS (
-    SELECT run_id, sample_id, kind, list(threshold ORDER BY threshold) AS thresholds,
-        list(step_index ORDER BY threshold) AS changes
-    FROM changed GROUP BY run_id, sample_id, kind
-), counted AS (
-    SELECT run_id, sample_id, kind, any_value(num_steps) AS num_steps, count(*) AS num_decisions,
-        bool_or(accepts_below) AS accepts_below, list_sum(list_sort(list(value))) / count(*) AS mean_value,
-        CASE WHEN bool_or(accepts_below) THEN max(value) ELSE min(value) END AS worst_value
-    FROM numbered GROUP BY run_id, sample_id, kind
+    SELECT kind, threshold FROM used WHERE place <= 10
+    UNION
+    SELECT kind, unnest(quantile_disc(value, list_transform(range(21), lambda twentieth: twentieth / 20)))
+    FROM numbered GROUP BY kind
 )
-FROM counted JOIN replayed USING (run_id, sample_id, kind);
-
-CREATE OR REPLACE TEMP TABLE graded_decision AS
-SELECT run_id, grader_version, problem_id, verdict = 'correct' AS is_correct, kind, is_verdict, accepted, accepts_below,
-    tenth, rating, expected_rating
-FROM judged JOIN graded_sample AS graded USING (run_id, sample_id)
-WHERE graded.graded AND graded.grader_version IS NOT NULL AND isfinite(rating) AND isfinite(expected_rating);
-
-INSERT INTO rating_total BY NAME
-SELECT run_id, grader_version, is_correct, kind, CASE WHEN is_verdict THEN kind END AS verdict_kind, accepted,
-    accepts_below, tenth, rating, expected_rating, count(*) FILTER (is_verdict) AS num_verdicts,
-    count(*) AS num_decisions
-FROM graded_decision GROUP BY ALL;
-
--- Of a decision that accepts low numbers the negative is rated, so that a higher value always speaks for the draft.
-CREATE OR REPLACE TEMP TABLE rated AS
-SELECT run_id, grader_version, kind, problem_id, CASE WHEN NOT is_verdict AND accepts_below THEN -rating ELSE rating END AS value,
-    count(*) FILTER (is_correct) AS num_correct, count(*) FILTER (NOT is_correct) AS num_incorrect
-FROM graded_decision GROUP BY ALL;
-
-INSERT INTO auroc_total BY NAME SELECT * FROM clustered_auroc('rated');
-
-INSERT INTO option_total BY NAME
-WITH option AS (
-    SELECT run_id, coalesce(num_offered, 0) AS num_offered, verdict_decision, generate_subscripts(verdict_logprobs, 1) - 1 AS option_index,
-        unnest(list_transform(verdict_logprobs, lambda x: exp(x) / verdict_mass)) AS probability
-    FROM step WHERE run_id = getvariable('loading_run') AND verdict_kind = 'choice'
-)
-SELECT run_id, num_offered, option_index, count(*) AS num_verdicts,
-    count(*) FILTER (verdict_decision = option_index) AS num_chosen, coalesce(exact_sum(probability), 0) AS probability
-FROM option GROUP BY run_id, num_offered, option_index;
+SELECT sample_id, num_steps, score, threshold::DOUBLE AS threshold, step_index FROM change
+WHERE NOT is_own OR threshold NOT BETWEEN 0 AND 9
+    OR threshold <> CASE score WHEN 'greedy' THEN round(threshold) ELSE round(2 * threshold) / 2 END
+UNION ALL
+SELECT sample_id, any_value(num_steps), kind, swept.threshold,
+    min(CASE WHEN accepted <> CASE WHEN accepts_below THEN value <= swept.threshold ELSE value >= swept.threshold END
+        THEN step_index END)
+FROM numbered JOIN swept USING (kind) GROUP BY sample_id, kind, swept.threshold;
 
 INSERT INTO replay_total BY NAME
-WITH rule AS (
-    SELECT sample_id, num_steps, score, threshold, step_index FROM sample_change
-    WHERE run_id = getvariable('loading_run')
-), problem_replay AS (
-    SELECT graded.run_id, graded.grader_version, graded.problem_id, score, threshold, count(*) AS num_samples,
-        count(step_index) AS num_changed, sum(num_steps) AS num_steps,
-        sum(coalesce(step_index, num_steps)) AS num_exact_steps,
-        nullif(count(*) FILTER (graded.graded), 0) AS num_graded,
-        count(step_index) FILTER (graded.graded) AS num_changed_graded,
-        count(*) FILTER (graded.verdict = 'correct') AS num_correct,
-        count(*) FILTER (graded.verdict = 'correct' AND step_index IS NULL) AS num_unchanged_correct
-    FROM rule JOIN graded_sample AS graded USING (sample_id)
-    WHERE graded.run_id = getvariable('loading_run') GROUP BY ALL
+WITH problem_replay AS (
+    SELECT grader_version, problem_id, score, threshold, count(*) AS num_samples, count(step_index) AS num_changed,
+        sum(num_steps) AS num_steps, sum(coalesce(step_index, num_steps)) AS num_exact_steps,
+        nullif(count(*) FILTER (graded), 0) AS num_graded, count(step_index) FILTER (graded) AS num_changed_graded,
+        count(*) FILTER (verdict = 'correct') AS num_correct,
+        count(*) FILTER (verdict = 'correct' AND step_index IS NULL) AS num_unchanged_correct
+    FROM replayed JOIN (FROM graded_sample WHERE run_id = getvariable('loading_run')) AS graded USING (sample_id)
+    GROUP BY ALL
+), single AS (
+    SELECT kind AS score, min(threshold) AS own_threshold FROM judged WHERE NOT is_verdict AND value IS NOT NULL
+    GROUP BY kind HAVING min(threshold) = max(threshold) AND count(threshold) = count(*)
 )
-SELECT problem_replay.run_id, grader_version, score, threshold,
+SELECT run_id, grader_version, score, threshold,
     coalesce(CASE
         WHEN score IN ('greedy', 'average') THEN json_extract_string(run.params, '$.score') = score
             AND try_cast(json_extract_string(run.params, '$.threshold') AS DOUBLE) = threshold
@@ -342,25 +315,19 @@ SELECT problem_replay.run_id, grader_version, score, threshold,
     exact_sum((num_unchanged_correct + num_changed_graded) / num_graded) / nullif(count(num_graded), 0)
         AS accuracy_at_most,
     exact_sum(num_correct / num_graded) / nullif(count(num_graded), 0) AS accuracy_of_run
-FROM problem_replay JOIN run USING (run_id) LEFT JOIN (
-    SELECT kind AS score, min(threshold) AS own_threshold FROM judged WHERE NOT is_verdict AND value IS NOT NULL GROUP BY kind
-    HAVING min(threshold) = max(threshold) AND count(threshold) = count(*)
-) AS single USING (score)
+FROM problem_replay CROSS JOIN (SELECT run_id, params FROM run WHERE run_id = getvariable('loading_run')) AS run
+LEFT JOIN single USING (score)
 GROUP BY ALL;
 
 INSERT INTO call_total BY NAME
-SELECT call.run_id, sample.attempt_id, timed.sample_id IS NOT NULL AS is_timed, model, purpose,
-    count(*) AS num_calls, sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
-    sum(output_tokens) AS output_tokens,
-    exact_sum(queued_seconds) AS queued_seconds, exact_sum(end_seconds) AS end_seconds,
-    exact_sum(greatest(queued_seconds - overlapped_seconds, 0)) AS waited_queued_seconds,
-    exact_sum(end_seconds - overlapped_seconds) AS waited_seconds,
-    min(submitted_at) AS first_submitted_at,
-    max(submitted_at + to_microseconds((end_seconds * 1e6)::BIGINT)) AS last_ended_at
-FROM call
+SELECT getvariable('loading_run') AS run_id, sample.attempt_id, timed.sample_id IS NOT NULL AS is_timed, model, purpose,
+    sum(COLUMNS('^(num_calls|(?:prompt|cached|output)_tokens)$')) AS '\1',
+    exact_sum(COLUMNS('^(queued_seconds|end_seconds|waited_queued_seconds|waited_seconds)$')) AS '\1',
+    min(first_submitted_at) AS first_submitted_at, max(last_ended_at) AS last_ended_at
+FROM worked
 JOIN (FROM sample WHERE run_id = getvariable('loading_run')) AS sample USING (sample_id)
 LEFT JOIN (FROM timed_sample WHERE run_id = getvariable('loading_run')) AS timed USING (sample_id)
-WHERE call.run_id = getvariable('loading_run') GROUP BY ALL;
+GROUP BY ALL;
 
 -- What the prefix caches held depends on the load, so prompt tokens are counted by the chain alone.
 CREATE OR REPLACE TEMP TABLE timing_chain AS

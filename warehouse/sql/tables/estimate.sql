@@ -15,7 +15,7 @@ CREATE TABLE estimate (
     families BIGINT,
     num_samples BIGINT,
     missing BIGINT,
-    value DOUBLE NOT NULL,
+    value DOUBLE,
     num DOUBLE,
     den DOUBLE,
     unit VARCHAR NOT NULL,
@@ -23,7 +23,6 @@ CREATE TABLE estimate (
 );
 COMMENT ON TABLE estimate IS 'Every number of a run, or of a run and its baseline, computed once, at loading; the table interval has its intervals, the view counted_estimate both. Key: run_id, baseline_run_id, grader_version, measure, role, k, group_kind, group_value, where NULL is a value';
 COMMENT ON COLUMN estimate.id IS 'Hash of the key, by which intervals refer to it';
-COMMENT ON COLUMN estimate.run_id IS 'The run';
 COMMENT ON COLUMN estimate.baseline_run_id IS 'The run of the target alone that it is compared with; NULL: the estimate is of the run alone';
 COMMENT ON COLUMN estimate.grader_version IS 'Whose grades they are; NULL: nobody''s, or no grade counts in this measure';
 COMMENT ON COLUMN estimate.measure IS 'Its name; the view measure says what each is';
@@ -35,7 +34,7 @@ COMMENT ON COLUMN estimate.n IS 'Problems that the estimate is over [count]';
 COMMENT ON COLUMN estimate.families IS 'Families of these problems; NULL: each is one [count]';
 COMMENT ON COLUMN estimate.num_samples IS 'Samples that it is over; NULL: the measure does not count samples [count]';
 COMMENT ON COLUMN estimate.missing IS 'Planned samples of these problems without a result; NULL: the measure does not count them [count]';
-COMMENT ON COLUMN estimate.value IS 'Its value';
+COMMENT ON COLUMN estimate.value IS 'Its value; NULL: there are too few data for one, as interval.method says';
 COMMENT ON COLUMN estimate.num IS 'Sum of x over problems, of which it is a part; NULL: a function of all problems';
 COMMENT ON COLUMN estimate.den IS 'Sum of y over problems';
 COMMENT ON COLUMN estimate.unit IS 'Unit of the value';
@@ -53,10 +52,9 @@ CREATE TABLE interval (
 );
 COMMENT ON TABLE interval IS '95 % intervals of estimates, by the question that they answer. Key: estimate, question';
 COMMENT ON COLUMN interval.estimate IS 'estimate.id';
-COMMENT ON COLUMN interval.run_id IS 'The run';
-COMMENT ON COLUMN interval.question IS 'like these problems (the problems are a sample), these problems (the run again), these runs (of a speed-up: without what differs from run to run), worst case';
+COMMENT ON COLUMN interval.question IS 'like these problems (the problems are a sample), these problems (the run again), these runs (of a speed-up: without what differs from run to run)';
 COMMENT ON COLUMN interval.low IS 'Lower end; NULL: there is none';
 COMMENT ON COLUMN interval.high IS 'Upper end; NULL: there is none';
 COMMENT ON COLUMN interval.standard_error IS 'Standard error; of a ratio that of its logarithm; NULL with a single problem';
-COMMENT ON COLUMN interval.p IS 'p-value; NULL: nothing is tested';
+COMMENT ON COLUMN interval.p IS 'Unadjusted two-sided p-value of a difference; NULL: nothing is tested';
 COMMENT ON COLUMN interval.method IS 'Method of the interval (warehouse/statistics/README.md), or why there is none';

@@ -13,9 +13,6 @@ CREATE TABLE grade (
     PRIMARY KEY (run_id, sample_id, grader_version)
 );
 COMMENT ON TABLE grade IS 'What one grader version said of one sample. Key: run_id, sample_id, grader_version';
-COMMENT ON COLUMN grade.run_id IS 'The run';
-COMMENT ON COLUMN grade.sample_id IS 'The sample';
-COMMENT ON COLUMN grade.grader_version IS 'Grader and the libraries under it';
 COMMENT ON COLUMN grade.verdict IS 'correct, wrong, no_answer, unparsable, truncated, error, grader_timeout or bad_gold';
 COMMENT ON COLUMN grade.extracted IS 'The answer as it stands in the text';
 COMMENT ON COLUMN grade.rule IS 'The rule that found the answer';
@@ -35,14 +32,7 @@ CREATE TABLE candidate_grade (
     load_order INTEGER NOT NULL
 );
 COMMENT ON TABLE candidate_grade IS 'What one grader version said of one candidate that is a whole chain (python -m warehouse.candidates). Key: run_id, sample_id, step_index, candidate_index, grader_version';
-COMMENT ON COLUMN candidate_grade.run_id IS 'The run';
-COMMENT ON COLUMN candidate_grade.sample_id IS 'The sample';
-COMMENT ON COLUMN candidate_grade.step_index IS 'The step it was proposed for';
-COMMENT ON COLUMN candidate_grade.candidate_index IS 'Place among the candidates, from 0';
-COMMENT ON COLUMN candidate_grade.grader_version IS 'Grader and the libraries under it';
-COMMENT ON COLUMN candidate_grade.verdict IS 'As in grade';
 COMMENT ON COLUMN candidate_grade.extracted IS 'The answer as it stands in the candidate';
-COMMENT ON COLUMN candidate_grade.detail IS 'One line for a person: what decided';
 COMMENT ON COLUMN candidate_grade.load_order IS 'The version with the highest is the newest';
 
 CREATE TABLE step_score (
@@ -54,10 +44,6 @@ CREATE TABLE step_score (
     missing VARCHAR
 );
 COMMENT ON TABLE step_score IS 'Quality of one step as a process reward model sees it, from scores/ in the run folder. Key: run_id, sample_id, step_index, scorer';
-COMMENT ON COLUMN step_score.run_id IS 'The run';
-COMMENT ON COLUMN step_score.sample_id IS 'The sample';
-COMMENT ON COLUMN step_score.step_index IS 'The step';
-COMMENT ON COLUMN step_score.scorer IS 'The model that scored, with its revision';
 COMMENT ON COLUMN step_score.score IS 'From 0 to 1; higher is better. NULL: see missing. A step that ends inside a step of the text is scored with what completes it';
 COMMENT ON COLUMN step_score.missing IS 'Why there is no score, such as a judgment longer than the reward model''s context; NULL: there is one';
 
@@ -71,10 +57,5 @@ CREATE TABLE candidate_score (
     missing VARCHAR
 );
 COMMENT ON TABLE candidate_score IS 'Quality of one candidate as a process reward model sees it. Key: run_id, sample_id, step_index, candidate_index, scorer';
-COMMENT ON COLUMN candidate_score.run_id IS 'The run';
-COMMENT ON COLUMN candidate_score.sample_id IS 'The sample';
-COMMENT ON COLUMN candidate_score.step_index IS 'The step it was proposed for';
-COMMENT ON COLUMN candidate_score.candidate_index IS 'Place among the candidates, from 0';
-COMMENT ON COLUMN candidate_score.scorer IS 'The model that scored, with its revision';
 COMMENT ON COLUMN candidate_score.score IS 'From 0 to 1; higher is better. NULL: see missing. Behind an unfinished step it is scored as the step that it completes';
 COMMENT ON COLUMN candidate_score.missing IS 'Why there is no score; NULL: there is one';

@@ -106,7 +106,6 @@ CREATE TABLE attempt (
     PRIMARY KEY (run_id, attempt_id)
 );
 COMMENT ON TABLE attempt IS 'One worker''s attempt at one shard that finished a sample. Key: run_id, attempt_id';
-COMMENT ON COLUMN attempt.run_id IS 'The run';
 COMMENT ON COLUMN attempt.attempt_id IS 'Name of the trace file without its ending';
 COMMENT ON COLUMN attempt.shard IS 'Index of the shard';
 COMMENT ON COLUMN attempt.hostname IS 'Node';
@@ -146,7 +145,6 @@ CREATE TABLE problem (
     PRIMARY KEY (run_id, problem_id)
 );
 COMMENT ON TABLE problem IS 'One benchmark item as the run had it. Key: run_id, problem_id';
-COMMENT ON COLUMN problem.run_id IS 'The run';
 COMMENT ON COLUMN problem.problem_id IS '<dataset>/<row>; of an own dataset the id that it gives, or row/<row>';
 COMMENT ON COLUMN problem.problem_index IS 'Place in the run, from 0';
 COMMENT ON COLUMN problem.dataset IS 'Benchmark';
@@ -176,7 +174,6 @@ CREATE TABLE loaded_file (
     PRIMARY KEY (run_id, name)
 );
 COMMENT ON TABLE loaded_file IS 'What was read: a run is loaded again when a fingerprint changes. Key: run_id, name';
-COMMENT ON COLUMN loaded_file.run_id IS 'The run';
 COMMENT ON COLUMN loaded_file.name IS 'Path within the run folder';
 COMMENT ON COLUMN loaded_file.size_bytes IS 'Size';
 COMMENT ON COLUMN loaded_file.sha256 IS 'Fingerprint of the content';

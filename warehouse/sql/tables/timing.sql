@@ -8,8 +8,6 @@ CREATE TABLE timing_draw (
     is_timed BOOLEAN NOT NULL
 );
 COMMENT ON TABLE timing_draw IS 'The samples that timing samples were drawn from: all that ended without an error. Key: run_id, sample_id';
-COMMENT ON COLUMN timing_draw.run_id IS 'The run';
-COMMENT ON COLUMN timing_draw.sample_id IS 'The sample';
 COMMENT ON COLUMN timing_draw.stratum IS 'Stratum by level and length; strata of consecutive numbers are alike [from 0]';
 COMMENT ON COLUMN timing_draw.is_timed IS 'Whether it was drawn to run again alone';
 
@@ -32,9 +30,7 @@ CREATE TABLE timing_sample (
     answer_seconds DOUBLE NOT NULL
 );
 COMMENT ON TABLE timing_sample IS 'Samples that ran again, one at a time, with other random numbers. Key: run_id, sample_id';
-COMMENT ON COLUMN timing_sample.run_id IS 'The run';
 COMMENT ON COLUMN timing_sample.sample_id IS 'The sample of the run that it repeats';
-COMMENT ON COLUMN timing_sample.problem_id IS 'The problem';
 COMMENT ON COLUMN timing_sample.sample_index IS 'From 0 to k − 1, of the sample that it repeats';
 COMMENT ON COLUMN timing_sample.attempt_id IS 'Attempt that timed it; no row of attempt, which are those of the samples';
 COMMENT ON COLUMN timing_sample.hostname IS 'Node';
@@ -68,22 +64,8 @@ CREATE TABLE timing_call (
     overlapped_seconds DOUBLE NOT NULL
 );
 COMMENT ON TABLE timing_call IS 'One request to an engine by a timing sample, as in call. Key: run_id, sample_id, call_index';
-COMMENT ON COLUMN timing_call.run_id IS 'The run';
 COMMENT ON COLUMN timing_call.sample_id IS 'The sample of the run that the timing sample repeats';
-COMMENT ON COLUMN timing_call.call_index IS 'Order within the timing sample, from 0';
-COMMENT ON COLUMN timing_call.step_index IS 'The step that the call worked for';
-COMMENT ON COLUMN timing_call.purpose IS 'As in call';
-COMMENT ON COLUMN timing_call.model IS 'draft, target or reward';
-COMMENT ON COLUMN timing_call.n IS 'Completions asked for in parallel';
-COMMENT ON COLUMN timing_call.prompt_tokens IS 'Tokens of the prompt';
-COMMENT ON COLUMN timing_call.cached_tokens IS 'Prompt tokens found in the prefix cache';
 COMMENT ON COLUMN timing_call.unread_prompt_tokens IS 'Prompt tokens beyond the longest prompt that the model had read for this sample before: what a perfect cache lacks';
-COMMENT ON COLUMN timing_call.output_tokens IS 'Spent tokens: of all n completions together';
-COMMENT ON COLUMN timing_call.longest_output_tokens IS 'Tokens of the longest completion';
-COMMENT ON COLUMN timing_call.queued_seconds IS 'From submission to the first scheduling';
-COMMENT ON COLUMN timing_call.first_token_seconds IS 'From submission to the first token';
-COMMENT ON COLUMN timing_call.end_seconds IS 'From submission to the end';
-COMMENT ON COLUMN timing_call.overlapped_seconds IS 'Of end_seconds: how long the sample did not wait for it';
 
 CREATE TABLE timing_work (
     run_id VARCHAR NOT NULL,
@@ -97,7 +79,6 @@ CREATE TABLE timing_work (
     further_output_tokens BIGINT NOT NULL
 );
 COMMENT ON TABLE timing_work IS 'Calls that a sample of timing_draw, or its repeat, waited for: what the latency model predicts from. It depends on the chain alone and not on the load, so that both are predicted alike. Key: run_id, sample_id, is_timed, part, model';
-COMMENT ON COLUMN timing_work.run_id IS 'The run';
 COMMENT ON COLUMN timing_work.sample_id IS 'The sample of the run';
 COMMENT ON COLUMN timing_work.is_timed IS 'Whether it is the chain of the timing sample';
 COMMENT ON COLUMN timing_work.part IS 'after: calls after all earlier ones; ahead: drafts that were begun under a verdict (--lookahead); under: these verdicts';

@@ -16,31 +16,25 @@ CREATE TABLE graded_sample (
     detail VARCHAR
 );
 COMMENT ON TABLE graded_sample IS 'One verdict per planned sample for every grader version that graded the run, and for none (grader_version NULL); the view sample_grade shows the version that counts. Key: run_id, sample_id, grader_version';
-COMMENT ON COLUMN graded_sample.run_id IS 'The run';
-COMMENT ON COLUMN graded_sample.sample_id IS 'The sample';
-COMMENT ON COLUMN graded_sample.problem_id IS 'The problem';
-COMMENT ON COLUMN graded_sample.sample_index IS 'From 0 to k − 1';
-COMMENT ON COLUMN graded_sample.stop_reason IS 'As in sample';
 COMMENT ON COLUMN graded_sample.verdict IS 'One of the nine; not_run for what is not finished, or not graded and no error';
 COMMENT ON COLUMN graded_sample.finished IS 'Whether the sample has been run';
 COMMENT ON COLUMN graded_sample.graded IS 'Whether there is a grade, or an error that needs none';
 COMMENT ON COLUMN graded_sample.grader_version IS 'Whose verdict it is; NULL: nobody''s';
-COMMENT ON COLUMN graded_sample.extracted IS 'As in grade';
-COMMENT ON COLUMN graded_sample.rule IS 'As in grade';
-COMMENT ON COLUMN graded_sample.detail IS 'As in grade';
 
 CREATE TABLE grade_total (
     run_id VARCHAR NOT NULL,
-    grader_version VARCHAR NOT NULL,
-    num_grades BIGINT NOT NULL,
+    grader_version VARCHAR,
+    num_samples BIGINT NOT NULL,
     num_correct BIGINT NOT NULL,
-    load_order INTEGER NOT NULL
+    num_not_run BIGINT NOT NULL,
+    num_ungraded BIGINT NOT NULL,
+    num_grades BIGINT NOT NULL,
+    load_order INTEGER
 );
-COMMENT ON TABLE grade_total IS 'Grades of a run by grader version. Key: run_id, grader_version';
-COMMENT ON COLUMN grade_total.run_id IS 'The run';
-COMMENT ON COLUMN grade_total.grader_version IS 'Grader and the libraries under it';
-COMMENT ON COLUMN grade_total.num_grades IS 'Grades';
-COMMENT ON COLUMN grade_total.num_correct IS 'Grades with the verdict correct';
+COMMENT ON TABLE grade_total IS 'Samples of a run as every grader version has them, and as none does. Key: run_id, grader_version';
+COMMENT ON COLUMN grade_total.grader_version IS 'Grader and the libraries under it; NULL: none';
+COMMENT ON COLUMN grade_total.num_samples IS 'Planned samples';
+COMMENT ON COLUMN grade_total.num_grades IS 'Grades by this version';
 COMMENT ON COLUMN grade_total.load_order IS 'The version with the highest is the newest';
 
 CREATE TABLE sample_tokens (
@@ -52,9 +46,6 @@ CREATE TABLE sample_tokens (
     critical_path_tokens BIGINT NOT NULL
 );
 COMMENT ON TABLE sample_tokens IS 'The three token counts of each finished sample, by model. Key: run_id, sample_id, model';
-COMMENT ON COLUMN sample_tokens.run_id IS 'The run';
-COMMENT ON COLUMN sample_tokens.sample_id IS 'The sample';
-COMMENT ON COLUMN sample_tokens.model IS 'draft or target';
 COMMENT ON COLUMN sample_tokens.emitted_tokens IS 'In the accepted chain';
 COMMENT ON COLUMN sample_tokens.spent_tokens IS 'Every output token of every call';
 COMMENT ON COLUMN sample_tokens.critical_path_tokens IS 'Of parallel candidates the longest; of a discarded lookahead none';
@@ -71,12 +62,6 @@ CREATE TABLE sample_work (
     decode_seconds DOUBLE NOT NULL
 );
 COMMENT ON TABLE sample_work IS 'Calls of each finished sample by model and purpose. Key: run_id, sample_id, model, purpose';
-COMMENT ON COLUMN sample_work.run_id IS 'The run';
-COMMENT ON COLUMN sample_work.sample_id IS 'The sample';
-COMMENT ON COLUMN sample_work.model IS 'draft or target';
-COMMENT ON COLUMN sample_work.purpose IS 'As in call';
-COMMENT ON COLUMN sample_work.num_calls IS 'Calls';
-COMMENT ON COLUMN sample_work.longest_output_tokens IS 'Sum of call.longest_output_tokens';
 COMMENT ON COLUMN sample_work.first_token_seconds IS 'Sum over the calls of the time from the first scheduling to the first token';
 COMMENT ON COLUMN sample_work.decode_tokens IS 'Sum over the calls of the tokens of the longest completion after its first';
 COMMENT ON COLUMN sample_work.decode_seconds IS 'Sum over the calls of the time from the first token to the end; 0 where the engine does not say when the first token came';
@@ -91,9 +76,6 @@ CREATE TABLE timed_sample (
     spent_tokens BIGINT NOT NULL
 );
 COMMENT ON TABLE timed_sample IS 'Samples whose latency means something: finished in one attempt, without an error, and with a request to a model. Key: run_id, sample_id';
-COMMENT ON COLUMN timed_sample.run_id IS 'The run';
-COMMENT ON COLUMN timed_sample.sample_id IS 'The sample';
-COMMENT ON COLUMN timed_sample.problem_id IS 'The problem';
 COMMENT ON COLUMN timed_sample.attempt_id IS 'The attempt';
 COMMENT ON COLUMN timed_sample.latency_seconds IS 'As in sample';
 COMMENT ON COLUMN timed_sample.emitted_tokens IS 'Of both models together';
@@ -114,9 +96,6 @@ CREATE TABLE step_total (
     num_hmm BIGINT NOT NULL
 );
 COMMENT ON TABLE step_total IS 'Steps of a run by author and role. Key: run_id, author, role';
-COMMENT ON COLUMN step_total.run_id IS 'The run';
-COMMENT ON COLUMN step_total.author IS 'draft or target';
-COMMENT ON COLUMN step_total.role IS 'As in step';
 COMMENT ON COLUMN step_total.num_steps IS 'Steps';
 COMMENT ON COLUMN step_total.num_tokens IS 'Emitted tokens';
 COMMENT ON COLUMN step_total.num_verdicts IS 'Steps with a verdict';
@@ -166,14 +145,11 @@ CREATE TABLE problem_total (
     timed_answer_seconds DOUBLE NOT NULL
 );
 COMMENT ON TABLE problem_total IS 'Sums over the samples of a problem, which the measures are ratios of (warehouse/measures.py). Key: run_id, problem_id';
-COMMENT ON COLUMN problem_total.run_id IS 'The run';
-COMMENT ON COLUMN problem_total.problem_id IS 'The problem';
 COMMENT ON COLUMN problem_total.num_samples IS 'Planned samples';
 COMMENT ON COLUMN problem_total.num_finished IS 'Those that have been run';
 COMMENT ON COLUMN problem_total.num_steps IS 'Steps';
 COMMENT ON COLUMN problem_total.num_draft_steps IS 'Steps that the draft wrote';
 COMMENT ON COLUMN problem_total.num_decisions IS 'Steps with a decision';
-COMMENT ON COLUMN problem_total.num_refused IS 'Decisions that rejected all candidates';
 COMMENT ON COLUMN problem_total.num_scores IS 'Verdicts with a score';
 COMMENT ON COLUMN problem_total.score IS 'Sum of step.verdict_score';
 COMMENT ON COLUMN problem_total.draft_words IS 'wait, but and hmm in steps of role draft';
@@ -203,52 +179,6 @@ COMMENT ON COLUMN problem_total.drafting_seconds IS 'That of purpose draft';
 COMMENT ON COLUMN problem_total.verdict_seconds IS 'That of purpose verdict';
 COMMENT ON COLUMN problem_total.timed_answer_seconds IS 'That of the final answers';
 
-CREATE TABLE decision_total (
-    run_id VARCHAR NOT NULL,
-    kind VARCHAR NOT NULL,
-    num_decisions BIGINT NOT NULL,
-    num_refused BIGINT NOT NULL,
-    num_values BIGINT NOT NULL,
-    lowest_value DOUBLE,
-    median_value DOUBLE,
-    highest_value DOUBLE,
-    lowest_threshold DOUBLE,
-    highest_threshold DOUBLE,
-    accepts_below BOOLEAN NOT NULL
-);
-COMMENT ON TABLE decision_total IS 'Decisions of a run by kind. Key: run_id, kind';
-COMMENT ON COLUMN decision_total.run_id IS 'The run';
-COMMENT ON COLUMN decision_total.kind IS 'What decided, as in step.decision_kind';
-COMMENT ON COLUMN decision_total.num_decisions IS 'Steps with a decision of this kind';
-COMMENT ON COLUMN decision_total.num_refused IS 'Those that refused all candidates';
-COMMENT ON COLUMN decision_total.num_values IS 'Those with a number';
-COMMENT ON COLUMN decision_total.lowest_value IS 'Lowest number that was decided by';
-COMMENT ON COLUMN decision_total.median_value IS 'Median of the numbers';
-COMMENT ON COLUMN decision_total.highest_value IS 'Highest number';
-COMMENT ON COLUMN decision_total.lowest_threshold IS 'Lowest threshold that was used; NULL: none';
-COMMENT ON COLUMN decision_total.highest_threshold IS 'Highest threshold that was used';
-COMMENT ON COLUMN decision_total.accepts_below IS 'Whether low numbers are accepted';
-
-CREATE TABLE refusal_total (
-    run_id VARCHAR NOT NULL,
-    kind VARCHAR NOT NULL,
-    verdict_kind VARCHAR,
-    is_begun BOOLEAN NOT NULL,
-    num_verdicts BIGINT NOT NULL,
-    num_decisions BIGINT NOT NULL,
-    num_refused BIGINT NOT NULL,
-    num_repeated BIGINT NOT NULL
-);
-COMMENT ON TABLE refusal_total IS 'Decisions of a run by whether the chain had begun the step before it was proposed. Key: run_id, kind, is_begun';
-COMMENT ON COLUMN refusal_total.run_id IS 'The run';
-COMMENT ON COLUMN refusal_total.kind IS 'What decided, as in step.decision_kind';
-COMMENT ON COLUMN refusal_total.verdict_kind IS 'choice or score; NULL: no verdict decided';
-COMMENT ON COLUMN refusal_total.is_begun IS 'Whether the step before ended without a blank line, as after guidance of a fixed number of tokens or after a step that its limit cut';
-COMMENT ON COLUMN refusal_total.num_verdicts IS 'Decisions by a verdict';
-COMMENT ON COLUMN refusal_total.num_decisions IS 'Steps with a decision';
-COMMENT ON COLUMN refusal_total.num_refused IS 'Decisions that rejected all candidates';
-COMMENT ON COLUMN refusal_total.num_repeated IS 'Those of them in which the target wrote exactly a text that it had rejected, up to outer blanks';
-
 CREATE TABLE sample_answer (
     run_id VARCHAR NOT NULL,
     sample_id VARCHAR NOT NULL,
@@ -258,140 +188,90 @@ CREATE TABLE sample_answer (
     seconds DOUBLE NOT NULL
 );
 COMMENT ON TABLE sample_answer IS 'Length of the final answer: what follows the last </think>, else the steps of role answer; samples without either have none. Key: run_id, sample_id, author';
-COMMENT ON COLUMN sample_answer.run_id IS 'The run';
-COMMENT ON COLUMN sample_answer.sample_id IS 'The sample';
-COMMENT ON COLUMN sample_answer.author IS 'draft or target';
 COMMENT ON COLUMN sample_answer.num_tokens IS 'Emitted tokens; of a step that holds thought and answer, those behind </think> by their ids or, in runs that did not record the id of </think>, the share that its characters have';
 COMMENT ON COLUMN sample_answer.is_estimated IS 'Whether a share of characters is in it; false: the number is exact';
 COMMENT ON COLUMN sample_answer.seconds IS 'Time for which the sample waited for it; of a step that holds thought and answer, that share of the time after its first token';
 
-CREATE TABLE sample_verdicts (
+CREATE TABLE decision_kinds (
     run_id VARCHAR NOT NULL,
-    sample_id VARCHAR NOT NULL,
-    num_steps INTEGER NOT NULL,
-    num_verdicts INTEGER NOT NULL,
-    mean_score DOUBLE NOT NULL,
-    lowest_score DOUBLE NOT NULL,
-    own_threshold DOUBLE,
-    greedy_change INTEGER[] NOT NULL,
-    average_change INTEGER[] NOT NULL
-);
-COMMENT ON TABLE sample_verdicts IS 'Score verdicts (SpecReason) of one sample, and where another rule would have decided otherwise. Key: run_id, sample_id';
-COMMENT ON COLUMN sample_verdicts.run_id IS 'The run';
-COMMENT ON COLUMN sample_verdicts.sample_id IS 'The sample';
-COMMENT ON COLUMN sample_verdicts.num_steps IS 'Steps of the sample, with and without a verdict';
-COMMENT ON COLUMN sample_verdicts.num_verdicts IS 'Score verdicts';
-COMMENT ON COLUMN sample_verdicts.mean_score IS 'Mean of verdict_score';
-COMMENT ON COLUMN sample_verdicts.lowest_score IS 'Least verdict_score';
-COMMENT ON COLUMN sample_verdicts.own_threshold IS 'The run''s threshold; NULL where the method has none';
-COMMENT ON COLUMN sample_verdicts.greedy_change IS 'For thresholds 0, 1, … 9 and the run''s own: index of the first step that the most probable digit would have decided otherwise; NULL: none';
-COMMENT ON COLUMN sample_verdicts.average_change IS 'For thresholds 0, 0.5, … 9 and the run''s own: likewise for the probability-weighted mean of the digits';
-
-CREATE TABLE sample_decisions (
-    run_id VARCHAR NOT NULL,
-    sample_id VARCHAR NOT NULL,
     kind VARCHAR NOT NULL,
-    num_steps INTEGER NOT NULL,
-    num_decisions INTEGER NOT NULL,
-    accepts_below BOOLEAN NOT NULL,
-    mean_value DOUBLE NOT NULL,
-    worst_value DOUBLE NOT NULL,
-    thresholds DOUBLE[] NOT NULL,
-    changes INTEGER[] NOT NULL
-);
-COMMENT ON TABLE sample_decisions IS 'Decisions with a number that no verdict gave, of one sample by kind, and where another threshold would have decided otherwise. Key: run_id, sample_id, kind';
-COMMENT ON COLUMN sample_decisions.run_id IS 'The run';
-COMMENT ON COLUMN sample_decisions.sample_id IS 'The sample';
-COMMENT ON COLUMN sample_decisions.kind IS 'What decided, as in step.decision_kind';
-COMMENT ON COLUMN sample_decisions.num_steps IS 'Steps of the sample, with and without a decision';
-COMMENT ON COLUMN sample_decisions.num_decisions IS 'Decisions of this kind with a number';
-COMMENT ON COLUMN sample_decisions.accepts_below IS 'Whether low numbers are accepted';
-COMMENT ON COLUMN sample_decisions.mean_value IS 'Mean of step.decision_value';
-COMMENT ON COLUMN sample_decisions.worst_value IS 'The least acceptable of these: the lowest, or the highest where low numbers are accepted';
-COMMENT ON COLUMN sample_decisions.thresholds IS 'The quantiles 0, 0.05, … 1 of the numbers of the whole run, and the thresholds that the run used, up to ten';
-COMMENT ON COLUMN sample_decisions.changes IS 'For each of thresholds: index of the first step that it would have decided otherwise; NULL: none';
-
-CREATE TABLE position_total (
-    run_id VARCHAR NOT NULL,
-    step_index INTEGER NOT NULL,
-    num_verdicts BIGINT NOT NULL,
     num_decisions BIGINT NOT NULL,
-    num_accepted BIGINT NOT NULL
+    num_refused BIGINT NOT NULL,
+    fallback_rate DOUBLE NOT NULL,
+    num_values BIGINT NOT NULL,
+    lowest_value DOUBLE,
+    median_value DOUBLE,
+    highest_value DOUBLE,
+    lowest_threshold DOUBLE,
+    highest_threshold DOUBLE,
+    accepts_below BOOLEAN NOT NULL
 );
-COMMENT ON TABLE position_total IS 'Decisions of a run by their place in the chain. Key: run_id, step_index';
-COMMENT ON COLUMN position_total.run_id IS 'The run';
-COMMENT ON COLUMN position_total.step_index IS 'Place in the chain, from 0';
-COMMENT ON COLUMN position_total.num_verdicts IS 'Decisions by a verdict';
-COMMENT ON COLUMN position_total.num_decisions IS 'Steps with a decision';
-COMMENT ON COLUMN position_total.num_accepted IS 'Decisions that accepted a candidate';
+COMMENT ON TABLE decision_kinds IS 'Decisions of a run by kind: how many, how many rejected all candidates, and the numbers and thresholds that they were made by. Over steps, not over problems. Key: run_id, kind';
+COMMENT ON COLUMN decision_kinds.num_decisions IS 'Steps with a decision of this kind';
+COMMENT ON COLUMN decision_kinds.num_refused IS 'Those that refused all candidates';
+COMMENT ON COLUMN decision_kinds.fallback_rate IS 'Their share';
+COMMENT ON COLUMN decision_kinds.num_values IS 'Those with a number';
+COMMENT ON COLUMN decision_kinds.lowest_value IS 'Lowest number that was decided by';
+COMMENT ON COLUMN decision_kinds.median_value IS 'Median of the numbers';
+COMMENT ON COLUMN decision_kinds.highest_value IS 'Highest number';
+COMMENT ON COLUMN decision_kinds.lowest_threshold IS 'Lowest threshold that was used; NULL: none';
+COMMENT ON COLUMN decision_kinds.highest_threshold IS 'Highest threshold that was used';
+COMMENT ON COLUMN decision_kinds.accepts_below IS 'Whether low numbers are accepted';
 
-CREATE TABLE option_total (
+CREATE TABLE refusals (
+    run_id VARCHAR NOT NULL,
+    kind VARCHAR NOT NULL,
+    place VARCHAR NOT NULL,
+    num_decisions BIGINT NOT NULL,
+    num_refused BIGINT NOT NULL,
+    refusal_rate DOUBLE NOT NULL,
+    num_repeated BIGINT NOT NULL,
+    share_repeated DOUBLE
+);
+COMMENT ON TABLE refusals IS 'Rejections by place: of a new step, or of one that the chain had begun. A judge that is asked correctly rarely rejects what the target then writes: a high share_repeated, or a refusal_rate that is much higher for begun steps, means that the question is at fault. Key: run_id, kind, place';
+COMMENT ON COLUMN refusals.place IS 'begun step: the step before ended without a blank line, as after guidance of a fixed number of tokens or after a step that its limit cut; else new step';
+COMMENT ON COLUMN refusals.num_decisions IS 'Steps with a decision';
+COMMENT ON COLUMN refusals.refusal_rate IS 'Their share';
+COMMENT ON COLUMN refusals.num_repeated IS 'Those of them in which the target wrote exactly a text that it had rejected, up to outer blanks';
+COMMENT ON COLUMN refusals.share_repeated IS 'Their share; NULL: none was rejected';
+
+CREATE TABLE draft_selection (
     run_id VARCHAR NOT NULL,
     num_offered INTEGER NOT NULL,
     option_index INTEGER NOT NULL,
+    is_reject BOOLEAN NOT NULL,
     num_verdicts BIGINT NOT NULL,
     num_chosen BIGINT NOT NULL,
-    probability DOUBLE NOT NULL
+    share DOUBLE NOT NULL,
+    mean_probability DOUBLE NOT NULL
 );
-COMMENT ON TABLE option_total IS 'Options of the choices of a run. Key: run_id, num_offered, option_index';
-COMMENT ON COLUMN option_total.run_id IS 'The run';
-COMMENT ON COLUMN option_total.num_offered IS 'Distinct candidates offered; 0: the trace does not say';
-COMMENT ON COLUMN option_total.option_index IS 'The option, from 0';
-COMMENT ON COLUMN option_total.num_verdicts IS 'Verdicts with this option';
-COMMENT ON COLUMN option_total.num_chosen IS 'How often it was decided for';
-COMMENT ON COLUMN option_total.probability IS 'Sum of its probability, normalised over the options; a verdict without any probability on its options adds none';
+COMMENT ON TABLE draft_selection IS 'How often each option of a choice was selected, by the number of distinct candidates offered; equal candidates share an option. Unequal shares indicate a position bias. Key: run_id, num_offered, option_index';
+COMMENT ON COLUMN draft_selection.num_offered IS 'Distinct candidates offered; 0: the trace does not say';
+COMMENT ON COLUMN draft_selection.option_index IS 'The option, from 0';
+COMMENT ON COLUMN draft_selection.is_reject IS 'Whether the option rejects all candidates';
+COMMENT ON COLUMN draft_selection.num_verdicts IS 'Verdicts with this option';
+COMMENT ON COLUMN draft_selection.num_chosen IS 'How often it was decided for';
+COMMENT ON COLUMN draft_selection.share IS 'Their share';
+COMMENT ON COLUMN draft_selection.mean_probability IS 'Mean of its probability, normalised over the options; a verdict without any probability on its options adds none';
 
 CREATE TABLE rating_total (
     run_id VARCHAR NOT NULL,
     grader_version VARCHAR NOT NULL,
-    is_correct BOOLEAN NOT NULL,
     kind VARCHAR NOT NULL,
-    verdict_kind VARCHAR,
     accepted BOOLEAN NOT NULL,
     accepts_below BOOLEAN NOT NULL,
-    tenth INTEGER NOT NULL,
     rating DOUBLE NOT NULL,
     expected_rating DOUBLE NOT NULL,
-    num_verdicts BIGINT NOT NULL,
-    num_decisions BIGINT NOT NULL
+    num_correct BIGINT NOT NULL,
+    num_incorrect BIGINT NOT NULL
 );
-COMMENT ON TABLE rating_total IS 'Decisions of a run by their number and whether the sample ended correct, for every grader version; ungraded samples, and decisions without a number, left out. Key: all but num_verdicts and num_decisions';
-COMMENT ON COLUMN rating_total.run_id IS 'The run';
-COMMENT ON COLUMN rating_total.grader_version IS 'Whose grade is_correct is';
-COMMENT ON COLUMN rating_total.is_correct IS 'Whether the sample''s final answer is correct';
-COMMENT ON COLUMN rating_total.kind IS 'What decided, as in step.decision_kind';
-COMMENT ON COLUMN rating_total.verdict_kind IS 'choice or score; NULL: no verdict decided';
+COMMENT ON TABLE rating_total IS 'Decisions of a run by their number and how the sample ended, for every grader version; ungraded samples, and decisions without a number, left out. Key: all but num_correct and num_incorrect';
 COMMENT ON COLUMN rating_total.accepted IS 'Whether a candidate was accepted';
 COMMENT ON COLUMN rating_total.accepts_below IS 'Whether low numbers are accepted';
-COMMENT ON COLUMN rating_total.tenth IS 'Tenth of the chain, 1 to 10';
 COMMENT ON COLUMN rating_total.rating IS 'decision_value: of score and choice with two decimals, of any other kind with three significant digits';
 COMMENT ON COLUMN rating_total.expected_rating IS 'score: verdict_expected_score, with two decimals; any other kind: as rating';
-COMMENT ON COLUMN rating_total.num_verdicts IS 'Decisions by a verdict';
-COMMENT ON COLUMN rating_total.num_decisions IS 'Decisions';
-
-CREATE TABLE auroc_total (
-    run_id VARCHAR NOT NULL,
-    grader_version VARCHAR NOT NULL,
-    kind VARCHAR NOT NULL,
-    verdict_kind VARCHAR,
-    num_problems BIGINT NOT NULL,
-    num_correct BIGINT NOT NULL,
-    num_incorrect BIGINT NOT NULL,
-    auroc DOUBLE,
-    standard_error DOUBLE,
-    degrees DOUBLE
-);
-COMMENT ON TABLE auroc_total IS 'How well the number of a decision separates correct from incorrect answers, for every grader version; see the view judge_auroc. Key: run_id, grader_version, kind';
-COMMENT ON COLUMN auroc_total.run_id IS 'The run';
-COMMENT ON COLUMN auroc_total.grader_version IS 'Whose grades they are';
-COMMENT ON COLUMN auroc_total.kind IS 'What decided, as in step.decision_kind';
-COMMENT ON COLUMN auroc_total.verdict_kind IS 'choice or score; NULL: no verdict decided';
-COMMENT ON COLUMN auroc_total.num_problems IS 'Problems with a decision of a graded sample';
-COMMENT ON COLUMN auroc_total.num_correct IS 'Decisions whose sample ended correct';
-COMMENT ON COLUMN auroc_total.num_incorrect IS 'The other decisions';
-COMMENT ON COLUMN auroc_total.auroc IS 'Area under the ROC curve; NULL where every answer is correct, or none';
-COMMENT ON COLUMN auroc_total.standard_error IS 'Over problems; NULL where there is one problem, or no area';
-COMMENT ON COLUMN auroc_total.degrees IS 'Degrees of freedom of the standard error, rounded down';
+COMMENT ON COLUMN rating_total.num_correct IS 'Decisions whose sample ended correct';
+COMMENT ON COLUMN rating_total.num_incorrect IS 'The other decisions';
 
 CREATE TABLE replay_total (
     run_id VARCHAR NOT NULL,
@@ -410,7 +290,6 @@ CREATE TABLE replay_total (
     accuracy_of_run DOUBLE
 );
 COMMENT ON TABLE replay_total IS 'Score verdicts, and decisions by other numbers, of a run under another rule, for every grader version and for none; see the view threshold_replay. Key: run_id, grader_version, score, threshold';
-COMMENT ON COLUMN replay_total.run_id IS 'The run';
 COMMENT ON COLUMN replay_total.grader_version IS 'Whose grades the accuracies are of; NULL: nobody''s';
 COMMENT ON COLUMN replay_total.score IS 'What is compared with the threshold: greedy or average (the scores of verdicts), or the kind of the decision';
 COMMENT ON COLUMN replay_total.threshold IS 'Lowest accepted score; of a decision that accepts low numbers the highest accepted one';
@@ -443,15 +322,6 @@ CREATE TABLE call_total (
     last_ended_at TIMESTAMP NOT NULL
 );
 COMMENT ON TABLE call_total IS 'Calls of a run by attempt, model and purpose, apart for timed and other samples. Key: run_id, attempt_id, is_timed, model, purpose';
-COMMENT ON COLUMN call_total.run_id IS 'The run';
-COMMENT ON COLUMN call_total.attempt_id IS 'The attempt that finished the sample';
-COMMENT ON COLUMN call_total.is_timed IS 'Whether the sample is in timed_sample';
-COMMENT ON COLUMN call_total.model IS 'draft or target';
-COMMENT ON COLUMN call_total.purpose IS 'As in call';
-COMMENT ON COLUMN call_total.num_calls IS 'Calls';
-COMMENT ON COLUMN call_total.prompt_tokens IS 'Sum of call.prompt_tokens';
-COMMENT ON COLUMN call_total.cached_tokens IS 'Sum of call.cached_tokens';
-COMMENT ON COLUMN call_total.output_tokens IS 'Sum of call.output_tokens: spent';
 COMMENT ON COLUMN call_total.queued_seconds IS 'Sum of call.queued_seconds';
 COMMENT ON COLUMN call_total.end_seconds IS 'Sum of call.end_seconds, queueing included';
 COMMENT ON COLUMN call_total.waited_queued_seconds IS 'Of queued_seconds, what the samples waited for: all but what passed while they waited for another call';

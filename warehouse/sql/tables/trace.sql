@@ -20,10 +20,7 @@ CREATE TABLE sample (
     PRIMARY KEY (run_id, sample_id)
 );
 COMMENT ON TABLE sample IS 'One planned answer to one problem, run or not yet: the denominator. Key: run_id, sample_id';
-COMMENT ON COLUMN sample.run_id IS 'The run';
 COMMENT ON COLUMN sample.sample_id IS 'Hash of problem, method, models, sampling and seed; runs that differ in speed only share it';
-COMMENT ON COLUMN sample.problem_id IS 'The problem';
-COMMENT ON COLUMN sample.sample_index IS 'From 0 to k − 1';
 COMMENT ON COLUMN sample.shard IS 'Shard that the sample is planned in';
 COMMENT ON COLUMN sample.attempt_id IS 'Attempt that finished it; NULL while it is not finished';
 COMMENT ON COLUMN sample.seed IS 'The sample''s seed';
@@ -70,8 +67,6 @@ CREATE TABLE step (
     decision_accepted BOOLEAN
 );
 COMMENT ON TABLE step IS 'One accepted piece of a chain of thought, with the verdict and the decision that led to it. Key: run_id, sample_id, step_index';
-COMMENT ON COLUMN step.run_id IS 'The run';
-COMMENT ON COLUMN step.sample_id IS 'The sample';
 COMMENT ON COLUMN step.step_index IS 'Place in the chain, from 0';
 COMMENT ON COLUMN step.author IS 'draft or target';
 COMMENT ON COLUMN step.role IS 'guidance, draft, fallback, rethink, chain or answer';
@@ -117,8 +112,6 @@ CREATE TABLE candidate (
     verdict_score DOUBLE
 );
 COMMENT ON TABLE candidate IS 'One proposal for a step. Key: run_id, sample_id, step_index, candidate_index';
-COMMENT ON COLUMN candidate.run_id IS 'The run';
-COMMENT ON COLUMN candidate.sample_id IS 'The sample';
 COMMENT ON COLUMN candidate.step_index IS 'The step it was proposed for';
 COMMENT ON COLUMN candidate.candidate_index IS 'Place among the candidates, from 0';
 COMMENT ON COLUMN candidate.text IS 'What was proposed';
@@ -151,8 +144,6 @@ CREATE TABLE call (
     overlapped_seconds DOUBLE NOT NULL
 );
 COMMENT ON TABLE call IS 'One request to an engine. Key: run_id, sample_id, call_index';
-COMMENT ON COLUMN call.run_id IS 'The run';
-COMMENT ON COLUMN call.sample_id IS 'The sample';
 COMMENT ON COLUMN call.call_index IS 'Order within the sample, from 0';
 COMMENT ON COLUMN call.step_index IS 'The step that the call worked for';
 COMMENT ON COLUMN call.purpose IS 'guidance, draft, verdict, fallback, rethink, chain or answer; lookahead: a draft begun before its turn and thrown away';

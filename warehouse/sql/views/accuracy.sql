@@ -1,17 +1,17 @@
 -- Accuracy. One problem is one observation: its samples are averaged first.
 
-CREATE OR REPLACE VIEW grader_versions AS
-SELECT run_id, grader_version, num_grades, num_correct,
-    row_number() OVER (PARTITION BY run_id ORDER BY load_order DESC, grader_version DESC) = 1 AS is_newest,
-    CASE WHEN getvariable('grader_version') IS NULL THEN is_newest
-        ELSE grader_version = getvariable('grader_version') END AS counts
-FROM grade_total;
-COMMENT ON VIEW grader_versions IS 'The grader versions that graded a run. Only one of them counts in every other view: the newest, or the one that warehouse.query --grader names';
-
 CREATE OR REPLACE VIEW counted_version AS
-SELECT run.run_id, version.grader_version
-FROM run LEFT JOIN (FROM grader_versions WHERE counts) AS version USING (run_id);
-COMMENT ON VIEW counted_version IS 'The grader version whose grades of a run count; NULL: none';
+SELECT run.run_id, CASE WHEN getvariable('grader_version') IS NULL
+    THEN arg_max(grader_version, {'load_order': load_order, 'grader_version': grader_version})
+    ELSE max(grader_version) FILTER (grader_version = getvariable('grader_version')) END AS grader_version
+FROM run LEFT JOIN (FROM grade_total WHERE grader_version IS NOT NULL) AS version USING (run_id) GROUP BY run.run_id;
+COMMENT ON VIEW counted_version IS 'The grader version whose grades of a run count in every other view: the newest, or the one that warehouse.query --grader names; NULL: none';
+
+CREATE OR REPLACE VIEW grader_versions AS
+SELECT run_id, grade_total.grader_version, num_grades, num_correct,
+    grade_total.grader_version IS NOT DISTINCT FROM counted.grader_version AS counts
+FROM grade_total JOIN counted_version AS counted USING (run_id) WHERE grade_total.grader_version IS NOT NULL;
+COMMENT ON VIEW grader_versions IS 'The grader versions that graded a run, and which of them counts in every other view';
 
 CREATE OR REPLACE VIEW sample_grade AS
 SELECT graded_sample.* FROM graded_sample JOIN counted_version AS counted
@@ -46,8 +46,8 @@ COMMENT ON VIEW problem_score IS 'Mean over the samples of a problem. score: eve
 
 CREATE OR REPLACE VIEW counted_estimate AS
 SELECT estimate.run_id, baseline_run_id, estimate.grader_version, measure AS metric, role, k, group_kind, group_value, n,
-    num_samples, missing, value AS estimate, num, den, estimate.unit, own.standard_error, own.low AS low_95,
-    own.high AS high_95, own.method AS interval_kind, again.standard_error AS rerun_standard_error, run_factor
+    families, num_samples, missing, value AS estimate, num, den, estimate.unit, own.standard_error, own.low AS low_95,
+    own.high AS high_95, own.p, own.method AS interval_kind, again.standard_error AS rerun_standard_error, run_factor
 FROM estimate JOIN measure ON measure.name = measure JOIN counted_version AS counted ON counted.run_id = estimate.run_id
     AND (NOT is_graded OR estimate.grader_version IS NOT DISTINCT FROM counted.grader_version)
 JOIN (FROM interval WHERE question = 'like these problems') AS own ON own.estimate = id
@@ -55,39 +55,15 @@ LEFT JOIN (FROM interval WHERE question = 'these problems') AS again ON again.es
 COMMENT ON VIEW counted_estimate IS 'Every number of a run with its 95 % interval over problems, where grades matter by the grader version that counts (see grader_versions). rerun_standard_error: over re-runs of the same problems';
 
 CREATE OR REPLACE VIEW pass_at_1 AS
-WITH score AS (
-    SELECT run_id,
-        sum(num_samples)::BIGINT AS num_samples,
-        sum(num_correct)::BIGINT AS num_correct,
-        sum(num_not_run)::BIGINT AS num_not_run,
-        sum(num_ungraded)::BIGINT AS num_ungraded
-    FROM problem_score GROUP BY run_id
-), version AS (
-    SELECT run_id, any_value(grader_version) FILTER (counts) AS grader_version, count(*) AS num_grader_versions
-    FROM grader_versions GROUP BY run_id
+WITH version AS (
+    SELECT run_id, count(grader_version) AS num_grader_versions FROM grade_total GROUP BY run_id
 )
 SELECT run_id, run.method, run.dataset, own.n, own.k, own.estimate AS pass_at_1, own.standard_error,
     own.low_95, own.high_95, own.rerun_standard_error, graded.estimate AS graded_pass_at_1,
-    score.num_samples, num_correct, num_not_run, num_ungraded,
-    version.grader_version, coalesce(version.num_grader_versions, 0) AS num_grader_versions, run.limited,
+    total.num_samples, num_correct, num_not_run, num_ungraded, own.grader_version, num_grader_versions, run.limited,
     own.interval_kind, graded.low_95 AS graded_low_95, graded.high_95 AS graded_high_95
 FROM (FROM counted_estimate WHERE metric = 'pass_at_1') AS own
 LEFT JOIN (FROM counted_estimate WHERE metric = 'graded_pass_at_1') AS graded USING (run_id)
-JOIN score USING (run_id) LEFT JOIN version USING (run_id) JOIN run USING (run_id);
+JOIN version USING (run_id) JOIN run USING (run_id)
+JOIN grade_total AS total ON total.run_id = own.run_id AND total.grader_version IS NOT DISTINCT FROM own.grader_version;
 COMMENT ON VIEW pass_at_1 IS 'Mean of the problem means with its standard error over problems and 95 % interval, which is the one of summaries, comparisons and reports (interval_kind names it). Missing samples count as not correct and are counted in num_not_run and num_ungraded: pass_at_1 is then a lower bound, which has no standard error and no interval; graded_pass_at_1 leaves them out and has one. rerun_standard_error: standard error over re-runs of the same problems. Grades are those of grader_version, one of num_grader_versions that graded the run';
-
-CREATE OR REPLACE VIEW accuracy_by_level AS
-WITH score AS (
-    SELECT run_id, level, sum(num_not_run)::BIGINT AS num_not_run, sum(num_ungraded)::BIGINT AS num_ungraded
-    FROM problem_score GROUP BY run_id, level
-), level_estimate AS (
-    FROM counted_estimate WHERE group_kind = 'level'
-)
-SELECT own.run_id, own.group_value AS level, own.n, own.estimate AS accuracy, own.standard_error, own.low_95,
-    own.high_95, score.num_not_run, score.num_ungraded, graded.estimate AS graded_accuracy, own.interval_kind,
-    graded.low_95 AS graded_low_95, graded.high_95 AS graded_high_95
-FROM (FROM level_estimate WHERE metric = 'accuracy') AS own
-JOIN score ON score.run_id = own.run_id AND score.level IS NOT DISTINCT FROM own.group_value
-LEFT JOIN (FROM level_estimate WHERE metric = 'graded_accuracy') AS graded
-    ON graded.run_id = own.run_id AND graded.group_value IS NOT DISTINCT FROM own.group_value;
-COMMENT ON VIEW accuracy_by_level IS 'pass@1 by the benchmark''s difficulty level, with its 95 % interval over problems (interval_kind names it). Where samples of a level are missing, accuracy counts them as not correct and has no interval; graded_accuracy leaves them out and has one';

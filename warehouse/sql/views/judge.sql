@@ -1,56 +1,49 @@
 -- Quality of decisions. A rating is the number of a decision: SpecReason's score from 0 to 9, for a choice the total
 -- probability of the candidates, as opposed to rejection, and for any other kind what the method decided by.
 
-CREATE OR REPLACE VIEW counted_rating AS
-SELECT rating_total.* FROM rating_total
-SEMI JOIN (FROM grader_versions WHERE counts) AS chosen USING (run_id, grader_version);
-COMMENT ON VIEW counted_rating IS 'rating_total for the grader version that counts';
-
-CREATE OR REPLACE VIEW binned_rating AS
+CREATE OR REPLACE VIEW judge_calibration AS
 WITH placed AS (
-    SELECT *, sum(num_decisions) OVER (PARTITION BY run_id, kind ORDER BY rating RANGE UNBOUNDED PRECEDING) AS num_up_to,
+    SELECT *, num_correct + num_incorrect AS num_decisions,
+        sum(num_decisions) OVER (PARTITION BY run_id, kind ORDER BY rating RANGE UNBOUNDED PRECEDING) AS num_up_to,
         sum(num_decisions) OVER (PARTITION BY run_id, kind, rating) AS num_equal,
         sum(num_decisions) OVER (PARTITION BY run_id, kind) AS num_all
-    FROM counted_rating
-), tenth AS (
-    SELECT *, floor(10 * (num_up_to - num_equal / 2) / num_all) AS tenth_of_ratings FROM placed
+    FROM rating_total SEMI JOIN counted_version USING (run_id, grader_version)
+), binned AS (
+    SELECT *, floor(10 * (num_up_to - num_equal / 2) / num_all) AS tenth,
+        CASE kind WHEN 'score' THEN round(rating) WHEN 'choice' THEN least(floor(10 * rating), 9) / 10
+            ELSE min(rating) OVER (PARTITION BY run_id, kind, tenth) END AS rating_from
+    FROM placed
 )
-SELECT * EXCLUDE (num_up_to, num_equal, num_all, tenth_of_ratings),
-    CASE kind WHEN 'score' THEN round(rating) WHEN 'choice' THEN least(floor(10 * rating), 9) / 10
-        ELSE min(rating) OVER (PARTITION BY run_id, kind, tenth_of_ratings) END AS rating_from
-FROM tenth;
-COMMENT ON VIEW binned_rating IS 'counted_rating with the bin that calibration counts the rating in: a score rounded, a tenth of a choice''s acceptance probability, and of any other kind of decision a tenth of the run''s decisions, by their lowest number';
-
-CREATE OR REPLACE VIEW judge_calibration AS
-SELECT run_id, kind, verdict_kind, rating_from,
-    sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
-    coalesce(sum(num_decisions) FILTER (is_correct), 0)::BIGINT AS num_correct,
-    coalesce(sum(num_decisions) FILTER (is_correct), 0) / sum(num_decisions) AS share_correct,
+SELECT run_id, kind, rating_from, sum(num_decisions)::BIGINT AS num_decisions, sum(num_correct)::BIGINT AS num_correct,
+    sum(num_correct) / sum(num_decisions) AS share_correct,
     coalesce(sum(num_decisions) FILTER (accepted), 0) / sum(num_decisions) AS share_accepted
-FROM binned_rating GROUP BY ALL;
+FROM binned GROUP BY ALL;
 COMMENT ON VIEW judge_calibration IS 'P(final answer correct | number of a decision), by score from 0 to 9 (rounded), by tenths of the acceptance probability of a choice (rating_from: lower end of the tenth), or for any other kind by tenths of the run''s decisions in the order of their numbers (rating_from: lowest number of the tenth); ratings are first rounded to two decimals, of other kinds to three significant digits. Over decisions about graded samples; those of the same sample are not independent';
 
 CREATE OR REPLACE VIEW judge_reliability AS
 WITH predicted AS (
-    SELECT run_id, kind, verdict_kind, is_correct, num_decisions, num_verdicts,
+    SELECT run_id, kind, num_correct, num_correct + num_incorrect AS num_decisions,
         CASE kind WHEN 'score' THEN expected_rating / 9 ELSE expected_rating END AS probability
-    FROM counted_rating
+    FROM rating_total SEMI JOIN counted_version USING (run_id, grader_version)
     QUALIFY kind IN ('choice', 'score') OR (
         min(rating) OVER (PARTITION BY run_id, kind) >= 0 AND max(rating) OVER (PARTITION BY run_id, kind) <= 1
         AND NOT bool_or(accepts_below) OVER (PARTITION BY run_id, kind))
 )
-SELECT run_id, kind, verdict_kind, least(floor(10 * probability), 9) / 10 AS probability_from,
-    sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
+SELECT run_id, kind, least(floor(10 * probability), 9) / 10 AS probability_from,
+    sum(num_decisions)::BIGINT AS num_decisions,
     sum(probability * num_decisions) / sum(num_decisions) AS mean_probability,
-    coalesce(sum(num_decisions) FILTER (is_correct), 0) / sum(num_decisions) AS share_correct,
+    sum(num_correct) / sum(num_decisions) AS share_correct,
     sum(num_decisions) / sum(sum(num_decisions)) OVER (PARTITION BY run_id, kind) AS share_of_verdicts
-FROM predicted GROUP BY run_id, kind, verdict_kind, probability_from;
+FROM predicted GROUP BY run_id, kind, probability_from;
 COMMENT ON VIEW judge_reliability IS 'Reliability curve: the number of a decision interpreted as a probability (expected score / 9, acceptance probability of a choice, and of any other kind the number itself, where the run has none outside of 0 to 1 and low ones are not what it accepts) against the share of correct final answers, by tenths. The sum of share_of_verdicts × |mean_probability − share_correct| is the expected calibration error';
 
 CREATE OR REPLACE VIEW judge_auroc AS
-SELECT total.run_id, total.kind, total.verdict_kind, total.num_correct, total.num_incorrect, total.auroc,
-    total.num_problems, total.standard_error, own.low_95, own.high_95
-FROM auroc_total AS total SEMI JOIN (FROM grader_versions WHERE counts) AS chosen USING (run_id, grader_version)
-LEFT JOIN (FROM counted_estimate WHERE metric = 'judge_auroc') AS own ON own.run_id = total.run_id
-    AND own.group_value = total.kind;
-COMMENT ON VIEW judge_auroc IS 'Area under the ROC curve: probability that the number that a method decides by is higher if the final answer is correct than if it is not (ties count half; 0.5: the number is uninformative). Over decisions; where low numbers are accepted, by the negative. standard_error is over problems, because the decisions of a problem depend on each other; 95 % t interval on the logit, NULL where the number never varies, separates perfectly, or nearly all of it comes from one problem';
+WITH counted AS (
+    SELECT run_id, kind, sum(num_correct)::BIGINT AS num_correct, sum(num_incorrect)::BIGINT AS num_incorrect
+    FROM rating_total SEMI JOIN counted_version USING (run_id, grader_version) GROUP BY run_id, kind
+)
+SELECT counted.run_id, kind, num_correct, num_incorrect, estimate AS auroc, n AS num_problems, standard_error, low_95,
+    high_95, interval_kind
+FROM counted LEFT JOIN (FROM counted_estimate WHERE metric = 'judge_auroc') AS own
+    ON own.run_id = counted.run_id AND own.group_value = kind;
+COMMENT ON VIEW judge_auroc IS 'Area under the ROC curve: probability that the number that a method decides by is higher if the final answer is correct than if it is not (ties count half; 0.5: the number is uninformative). Over decisions; where low numbers are accepted, by the negative. NULL with fewer than 10 right or wrong samples, or 5 problems with one. standard_error is over problems, because the decisions of a problem depend on each other; 95 % t interval on the logit, NULL where the number never varies or separates perfectly';

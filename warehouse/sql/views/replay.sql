@@ -1,24 +1,5 @@
 -- Decisions under another threshold or score, from what is stored of them (SpecReason, section 5.3, sweeps thresholds).
 
-CREATE OR REPLACE VIEW sample_change AS
-WITH change AS (
-    SELECT run_id, sample_id, num_steps, own_threshold, 'greedy' AS score,
-        unnest([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, own_threshold]) AS threshold,
-        unnest(range(11)) = 10 AS is_own, unnest(greedy_change) AS step_index
-    FROM sample_verdicts
-    UNION ALL
-    SELECT run_id, sample_id, num_steps, own_threshold, 'average',
-        unnest(list_append(list_transform(range(19), lambda half: half / 2), own_threshold)),
-        unnest(range(20)) = 19, unnest(average_change)
-    FROM sample_verdicts
-)
-SELECT run_id, sample_id, num_steps, score, threshold::DOUBLE AS threshold, step_index FROM change
-WHERE NOT is_own OR threshold NOT BETWEEN 0 AND 9
-    OR threshold <> CASE score WHEN 'greedy' THEN round(threshold) ELSE round(2 * threshold) / 2 END
-UNION ALL
-SELECT run_id, sample_id, num_steps, kind, unnest(thresholds), unnest(changes) FROM sample_decisions;
-COMMENT ON VIEW sample_change IS 'For every sample with score verdicts, or with decisions by another number, by score and threshold, the index of the first step that would have been decided otherwise (NULL: none). Thresholds of scores: whole for the most probable digit, halves for the average, and the run''s own; of other numbers: quantiles of those of the run, and the run''s own';
-
 CREATE OR REPLACE VIEW threshold_replay AS
 SELECT run.run_id, replay.score, replay.threshold,
     replay.is_own,

@@ -1,9 +1,5 @@
 -- Accuracy over several samples per problem.
 
-CREATE OR REPLACE VIEW several_samples AS
-SELECT run_id, CASE WHEN is_greedy THEN 1 ELSE samples END AS num_first FROM run;
-COMMENT ON VIEW several_samples IS 'Samples of each problem, the first ones, that pass@k and maj@k are over: all; in a greedy run one, which the others repeat';
-
 CREATE OR REPLACE VIEW pass_at_k AS
 SELECT run_id, run.method, run.dataset, own.k, own.n, run.num_problems - own.n AS num_left_out,
     own.estimate AS pass_at_k, run.limited, own.standard_error, own.low_95, own.high_95, own.interval_kind

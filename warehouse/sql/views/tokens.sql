@@ -17,13 +17,6 @@ FROM own
 WINDOW same_run AS (PARTITION BY run_id);
 COMMENT ON VIEW token_split IS 'Emitted, spent and critical-path tokens by model: totals, per finished sample, and share of the run';
 
-CREATE OR REPLACE VIEW cache_hit_rate AS
-SELECT run_id, model, purpose, sum(num_calls)::BIGINT AS num_calls,
-    sum(cached_tokens)::BIGINT AS cached_tokens, sum(prompt_tokens)::BIGINT AS prompt_tokens,
-    sum(cached_tokens) / nullif(sum(prompt_tokens), 0) AS cache_hit_rate
-FROM call_total GROUP BY run_id, model, purpose;
-COMMENT ON VIEW cache_hit_rate IS 'Share of the prompt tokens that were in the prefix cache, by model and purpose; for a coarser rate, sum the two counts';
-
 CREATE OR REPLACE VIEW answer_length AS
 WITH answer AS (
     SELECT run_id, sample_id, sum(num_tokens) AS num_tokens, bool_or(is_estimated) AS is_estimated

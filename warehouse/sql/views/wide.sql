@@ -22,15 +22,13 @@ COMMENT ON VIEW wide_sample IS 'Every planned sample with its problem, verdict, 
 CREATE OR REPLACE VIEW wide_step AS
 SELECT run_id, context.method, context.dataset, context.problem_id, context.level, context.subject,
     context.sample_index, context.verdict, context.is_correct, context.num_steps,
-    1 + (10 * step.step_index) // context.num_steps AS tenth,
     step.* EXCLUDE (run_id)
 FROM step JOIN wide_sample AS context USING (run_id, sample_id);
-COMMENT ON VIEW wide_step IS 'Every row of step with its problem, and with the verdict on the sample''s final answer (verdict, is_correct; verdict_… is what the judge said of this step''s candidates). tenth: of the chain, so that chains of different length are comparable. Key: run_id, sample_id, step_index';
+COMMENT ON VIEW wide_step IS 'Every row of step with its problem, and with the verdict on the sample''s final answer (verdict, is_correct; verdict_… is what the judge said of this step''s candidates). Key: run_id, sample_id, step_index';
 
 CREATE OR REPLACE VIEW wide_candidate AS
 SELECT run_id, context.method, context.dataset, context.problem_id, context.level, context.subject,
     context.sample_index, context.verdict, context.is_correct, context.num_steps,
-    1 + (10 * candidate.step_index) // context.num_steps AS tenth,
     candidate.* EXCLUDE (run_id)
 FROM candidate JOIN wide_sample AS context USING (run_id, sample_id);
 COMMENT ON VIEW wide_candidate IS 'Every row of candidate with its problem, and with the verdict on the sample''s final answer. Key: run_id, sample_id, step_index, candidate_index';

@@ -15,19 +15,20 @@ from harness import environment
 from harness.code_hash import running_code
 from jobs.run.folder import RunFolder
 from jobs.slurm import client, profiles
-from jobs.submission import dispatch, snapshot
+from jobs.submission import code_archive, dispatch
 from tests.jobs.runs import plan
 
 _ASK = """
 import json, os, sys, time
 import jobs
-from jobs.submission import snapshot
+from harness.code_hash import running_code
+from jobs.submission import code_archive
 from jobs.slurm import client
-snapshot.require()
+code_archive.require()
 print(json.dumps({
-    "argv": sys.argv, "jobs": jobs.__file__, "code": os.environ["HARNESS_CODE"], "python": sys.executable,
+    "argv": sys.argv, "jobs": jobs.__file__, "code": os.environ["HARNESS_CODE"],
     "isolated": [os.environ["PYTHONSAFEPATH"], os.environ["PYTHONNOUSERSITE"]], "path": sys.path,
-    "commit": os.environ.get("HARNESS_GIT_COMMIT"), "hash": os.environ["HARNESS_CODE_HASH"],
+    "commit": os.environ.get("HARNESS_GIT_COMMIT"), "hash": running_code().hash,
     "end": client.end_time("1"),
 }), flush=True)
 if "requeue" in sys.argv:
@@ -83,7 +84,7 @@ def script(run: RunFolder, node: Path, tmp_path: Path) -> Script:
         options: Mapping[str, object], *arguments: str, command: str | None = None, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         options = {"setup": [f"export PYTHONPATH='{modules}'"], **options}
-        parameters = dispatch.with_code(run, snapshot.take(run), profiles.submitit_parameters(options))
+        parameters = dispatch.with_code(run, code_archive.take(run), profiles.submitit_parameters(options))
         srun = " ".join(["srun", "--unbuffered", *parameters.get("srun_args", [])])
         command = command or f"{srun} {parameters['python']} -u -m ask {' '.join(arguments)}"
         (tmp_path / "checkout").mkdir(exist_ok=True)
@@ -120,17 +121,16 @@ def test_apptainer_runs_the_submitted_code_in_the_images_python(run: RunFolder, 
     arguments = (tmp_path / "apptainer").read_text().splitlines()
     bound = [str(run.path.parent), str(tmp_path), str(tmp_path / "hf")]
     shown = [word for folder in bound for word in ("--bind", folder)]
-    assert arguments[: len(shown) + 5] == ["exec", *shown, "--nv", "/my images/vllm.sif", "python3", "-c"]
+    assert arguments[: len(shown) + 5] == ["exec", *shown, "--nv", "/my images/vllm.sif", "python3", "-u"]
     answer = json.loads(done.stdout)
     assert answer["argv"][1:] == ["an", "argument"]
-    assert answer["code"].startswith(f"{tmp_path}/harness-code-")
-    assert answer["jobs"].startswith(answer["code"])
+    assert answer["code"].startswith(f"{tmp_path}/harness-")
+    assert answer["jobs"] == f"{answer['code']}/jobs/__init__.py"
     assert answer["isolated"] == ["1", "1"]
     assert "/of/the/login/node" not in answer["path"]
-    assert not [entry for entry in answer["path"] if entry.endswith(".zip") and "code" in entry]
     assert (answer["commit"], answer["hash"]) == (environment.git_commit(), running_code().hash)
     assert answer["end"] == 1_800_000_000
-    assert not list(tmp_path.glob("harness-code-*")), "the code is removed at the end of the task"
+    assert not list(tmp_path.glob("harness-*")), "the code is removed at the end of the job"
 
 
 def test_pyxis_is_an_option_of_srun(run: RunFolder, script: Script, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_weights_in_a_folder_are_shown(run: RunFolder, tmp_path: Path) -> None:
     assert target is not None
     spec = replace(spec, target=replace(target, path=str(weights)), draft=replace(target, path="org/name"))
     parameters = dispatch.with_code(run, "code-0.zip", profiles.submitit_parameters(APPTAINER), spec)
-    [line] = [line for line in parameters["setup"] if line.startswith("for folder in ") and "HF_HOME" in line]
+    [line] = [line for line in parameters["setup"] if line.startswith("for folder in ")]
     assert f"'{weights}'" in line
     assert "org/name" not in line
 
@@ -159,7 +159,7 @@ def test_the_batch_script_requeues_for_a_task_without_slurms_commands(script: Sc
     done = script(APPTAINER, "requeue", IMAGES="/images")
     assert done.returncode == client.ASKS_FOR_REQUEUE, done.stderr
     assert (tmp_path / "scontrol").read_text() == "requeue 5_3\n"
-    assert not list(tmp_path.glob("harness-code-*"))
+    assert not list(tmp_path.glob("harness-*"))
 
 
 def test_the_time_limit_is_asked_for_outside_of_the_container(script: Script, node: Path) -> None:
@@ -170,46 +170,31 @@ def test_the_time_limit_is_asked_for_outside_of_the_container(script: Script, no
         assert done.stdout == f"{end}\n"
 
 
-_IN_PYTHON = """#!{python}
-import sys
-program, sys.argv = sys.argv[2], ["-c", *sys.argv[3:]]
-{before}
-exec(program)
-"""
-_UNFIT = {
-    "old": "sys.version_info, sys.version, sys.executable = (3, 9, 1), '3.9.1 (main)', '/old'",
-    "blind": "import os; os.path.isfile = lambda path: False",
-    "bare": "sys.path[:] = [entry for entry in sys.path if 'site-packages' not in entry]",
-}
-"""Lines that make this Python like one in which a job cannot run."""
-
-
-@pytest.mark.parametrize(
-    ("python", "message"),
-    [
-        ("old", "/old (3.9.1) is too old: the python of the profile must be 3.11 or later"),
-        ("env -u SLURM_JOB_ID python3", "the variables of the job do not reach"),
-        ("blind", "is not visible to"),
-        ("bare", "has no click, datasets, duckdb"),
-    ],
-)
-def test_a_python_that_cannot_run_a_job_is_named_in_one_line(
-    script: Script, node: Path, python: str, message: str
-) -> None:
-    for name, before in _UNFIT.items():
-        (node / name).write_text(_IN_PYTHON.format(python=sys.executable, before=before))
-        (node / name).chmod(0o755)
-    done = script({"python": python})
+def test_a_python_that_the_variables_of_the_job_do_not_reach_is_named_in_one_line(script: Script) -> None:
+    command = "env -u SLURM_JOB_ID -u SLURM_ARRAY_JOB_ID python3"
+    done = script({"python": command}, command='"${harness_python[@]}" -m jobs.submission.task work /runs/a 0')
     [line] = done.stderr.splitlines()
-    assert line.startswith("error: ")
-    assert message in line
+    assert line.startswith("error: the variables of the job do not reach ")
     assert done.returncode == 2
 
 
-def test_an_archive_that_was_changed_does_not_run(
-    run: RunFolder, script: Script, monkeypatch: pytest.MonkeyPatch
+def test_a_python_that_is_too_old_is_named_in_one_line() -> None:
+    old = "import sys; sys.version_info = (3, 9, 1); import jobs.submission"
+    done = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("is too old: the python of the profile must be 3.11 or later")
+
+
+@pytest.mark.parametrize("python", [{}, {"python": "python3"}])
+def test_a_copy_with_one_flipped_bit_does_not_run(
+    run: RunFolder, script: Script, tmp_path: Path, python: dict[str, object]
 ) -> None:
-    monkeypatch.setattr(snapshot, "_sha256", lambda archive: "0" * 64)
-    done = script({"python": "python3"})
-    assert "is damaged" in done.stderr
-    assert done.returncode == 2
+    archive = run.path / code_archive.take(run)
+    content = bytearray(archive.read_bytes())
+    content[len(content) // 2] ^= 1
+    flip = f"cp() {{ command cp '{tmp_path}/flipped' \"$2\"; }}"
+    (tmp_path / "flipped").write_bytes(content)
+    done = script({**python, "setup": [flip]}, command="echo started")
+    assert (done.returncode, "started" in done.stdout) == (2, False), done.stderr
+    assert "did NOT match" in done.stderr
+    assert not list(tmp_path.glob("harness-*"))

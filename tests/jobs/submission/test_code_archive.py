@@ -11,20 +11,22 @@ from pathlib import Path
 import pytest
 
 from harness import environment
+from harness.code_hash import running_code
 from harness.weights import models
-from jobs import after
 from jobs.run.folder import RunFolder
-from jobs.submission import snapshot
-from jobs.work.worker import run_parts
+from jobs.submission import batch_script, code_archive, task
 
 _ASK = """
 import json, os, pathlib, sys
-import jobs.run.spec, harness.weights.models, harness.environment
+import harness.code_hash, harness.weights.models, harness.environment
+import jobs.run.spec, jobs.run.folder, jobs.slurm.profiles, jobs.submission.code_archive
 print(json.dumps({
     "code": jobs.run.spec.__file__,
     "target": harness.weights.models.resolve("demo-target").path_or_hub_id,
     "commit": harness.environment.git_commit(),
-    "profiles": sorted(p.name for p in (pathlib.Path(jobs.run.spec.__file__).parents[2] / "slurm/clusters").iterdir()),
+    "hash": harness.code_hash.running_code().hash,
+    "profile": jobs.slurm.profiles.load("example")["partition"],
+    "again": jobs.submission.code_archive.take(jobs.run.folder.RunFolder(pathlib.Path(sys.argv[1]))),
     "exported": os.environ.get("SLURM_EXPORT_ENV"),
 }))
 """
@@ -38,12 +40,12 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_the_archive_is_compressed_and_leaves_the_bundled_weights_where_they_are(run: RunFolder) -> None:
-    archive = run.path / snapshot.take(run)
+    archive = run.path / code_archive.take(run)
     with zipfile.ZipFile(archive) as packed:
         members = packed.infolist()
     names = {member.filename for member in members}
-    assert {"jobs/submission/snapshot.py", "harness/data/demo.jsonl", "warehouse/sql/views/speed.sql"} <= names
-    assert {"slurm/clusters/example.toml", "pyproject.toml"} <= names
+    assert {"jobs/submission/code_archive.py", "harness/data/demo.jsonl", "warehouse/sql/views/speed.sql"} <= names
+    assert {"jobs/examples/clusters/example.toml", "pyproject.toml"} <= names
     assert not [name for name in names if name.startswith("harness/data/models")]
     assert archive.stat().st_size < sum(member.file_size for member in members) / 2
     assert archive.stat().st_size < 2_000_000
@@ -57,33 +59,48 @@ def test_hidden_files_and_links_to_elsewhere_are_not_archived(tmp_path: Path) ->
         (root / name).write_text("")
     (root / "jobs" / "outside.py").symlink_to(elsewhere)
     (root / "jobs" / "inside.py").symlink_to(root / "harness" / "code.py")
-    names = [str(path.relative_to(root)) for path in snapshot._files(root)]
+    names = sorted(name for name, _ in code_archive._files(root))
     assert names == ["harness/code.py", "jobs/inside.py"]
 
 
 @pytest.mark.parametrize("folder", ["a:colon", "not there"])
-def test_a_task_that_would_run_other_code_stops(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+def test_a_task_that_would_run_other_code_stops_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str
 ) -> None:
-    monkeypatch.delenv(snapshot.CODE, raising=False)
-    snapshot.require()
-    monkeypatch.setenv(snapshot.CODE, str(Path(snapshot.__file__).resolve().parents[2]))
-    snapshot.require()
-    monkeypatch.setenv(snapshot.CODE, str(tmp_path / folder))
-    with pytest.raises(snapshot.WrongCode, match="instead of the submitted code"):
-        run_parts([(str(run.path), [0])])
-    with pytest.raises(snapshot.WrongCode, match="instead of the submitted code"):
-        after.conclude(str(run.path))
+    monkeypatch.delenv(code_archive.CODE, raising=False)
+    code_archive.require()
+    monkeypatch.setenv(code_archive.CODE, str(tmp_path / folder))
+    with pytest.raises(SystemExit) as stop:
+        task.main(["work", str(tmp_path), "0"])
+    assert stop.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "instead of what was submitted" in line
 
 
-def test_equal_code_is_archived_once(run: RunFolder) -> None:
-    assert snapshot.take(run) == snapshot.take(run)
+def test_a_process_whose_archive_was_changed_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "code.zip"
+    archive.write_bytes(b"changed")
+    monkeypatch.setenv(code_archive.CODE, str(archive))
+    monkeypatch.setenv(code_archive.SHA256, "0" * 64)
+    monkeypatch.setattr(code_archive, "ROOT", archive)
+    with pytest.raises(code_archive.WrongCode, match="it was changed"):
+        code_archive.require()
+
+
+def test_equal_code_is_archived_once_and_what_is_not_that_code_is_replaced(run: RunFolder) -> None:
+    name = code_archive.take(run)
+    content, written_at = (run.path / name).read_bytes(), (run.path / name).stat().st_mtime_ns
+    assert code_archive.take(run) == name
+    assert (run.path / name).stat().st_mtime_ns == written_at
+    (run.path / name).write_bytes(b"a colleague's")
+    assert code_archive.take(run) == name
+    assert (run.path / name).read_bytes() == content
     assert len(list(run.path.iterdir())) == 1
 
 
 def test_a_job_in_an_edited_checkout_runs_the_archive(run: RunFolder, tmp_path: Path) -> None:
-    archive = run.path / snapshot.take(run)
-    setup = snapshot.running(archive, sys.executable, {"setup": ["set -e"]})["setup"]
+    archive = run.path / code_archive.take(run)
+    setup = batch_script.running(archive, {"setup": ["set -e"]})["setup"]
     checkout = tmp_path / "checkout"
     for package in ("harness", "jobs"):
         (checkout / package).mkdir(parents=True)
@@ -93,7 +110,8 @@ def test_a_job_in_an_edited_checkout_runs_the_archive(run: RunFolder, tmp_path: 
     modules = tmp_path / "modules"
     modules.mkdir()
     (modules / "ask.py").write_text(_ASK)
-    script = "\n".join([*setup, f"{sys.executable} -m ask"])
+    (tmp_path / "again").mkdir()
+    script = "\n".join([*setup, f"{sys.executable} -m ask {tmp_path}/again"])
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=checkout,
@@ -104,9 +122,11 @@ def test_a_job_in_an_edited_checkout_runs_the_archive(run: RunFolder, tmp_path: 
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["code"].startswith(str(tmp_path / "harness-code-"))
+    assert report["code"].startswith(str(tmp_path / "harness-"))
+    assert report["hash"] == running_code().hash
+    assert report["again"] == archive.name, "a job submits what it runs itself"
     assert report["target"] == models.resolve("demo-target").path_or_hub_id
     assert report["commit"] == environment.git_commit()
-    assert "example.toml" in report["profiles"]
+    assert report["profile"] == "gpu"
     assert report["exported"] == "ALL", "otherwise srun passes none of this to the job's tasks"
-    assert not list(tmp_path.glob("harness-code-*")), "the unpacked code is removed at the end of the job"
+    assert not list(tmp_path.glob("harness-*")), "the copy is removed at the end of the job"

@@ -1,0 +1,78 @@
+"""The lines of a batch script that make its job run the submitted code, in this Python or in one of its own.
+
+The node copies the archive, checks the copy, imports from it, and removes that one file at the end. A Python of the
+job's own, as a profile's `python` names it, is often one in a container: which folders are shown there is decided on
+the node, where they are. A container seldom has Slurm's commands: the script tells its task the time limit, and
+requeues the job where the task ends with the exit code that asks for it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import environment
+from harness.engines import processes
+from harness.weights import models
+from jobs.slurm import client
+from jobs.slurm.python_command import PythonCommand
+from jobs.submission.code_archive import CODE, SHA256, sha256
+
+_VISIBLE_SECONDS = 60
+"""How long a node waits for the archive, which a shared filesystem may show it some seconds late."""
+_FOLDERS = ("TMPDIR", "HF_HOME", "HF_HUB_CACHE", "HARNESS_DATA_DIR", *processes.FOLDERS)
+"""Variables that name folders of the node, which a task uses where they are set."""
+_BEFORE = (
+    # Packages of the Python that submits are for another one, and ~/.local is visible in most containers.
+    "unset PYTHONPATH PYTHONHOME VIRTUAL_ENV",
+    "export PYTHONNOUSERSITE=1",
+)
+"""Lines before the profile's own, which may set these again."""
+
+
+def running(archive: Path, parameters: Mapping[str, Any], folders: Sequence[str] = ()) -> dict[str, Any]:
+    """Add to submitit's parameters that a job runs the code of this archive.
+
+    `folders`: names among which are folders of weights, which a container shows where they exist here.
+    """
+    command, setup = parameters.get("python"), parameters.get("setup", ())
+    if not isinstance(command, PythonCommand):
+        return {**parameters, "setup": [*setup, *_code(archive, f'rm -f "${CODE}"')]}
+    shown = command.showing([str(archive.parent.parent), *folders])
+    asked = 'timeout 30 squeue -h -j "$harness_job" -o %e 2>/dev/null | grep . || echo unknown'
+    own = [
+        "harness_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}",
+        "at_end() {",
+        f'  rm -f "${CODE}"',
+        f'  [ $1 != {client.ASKS_FOR_REQUEUE} ] || {{ scontrol requeue "$harness_job" && sleep 120; }}',
+        "}",
+        *_code(archive, "at_end $?"),
+        f"export {client.REQUEUE_CODE}={client.ASKS_FOR_REQUEUE}",
+        f'export {client.END_TIME}=${{{client.END_TIME}:-$(date -d "$({asked})" +%s 2>/dev/null)}}',
+        *shown.shell_lines([f'"${{{CODE}%/*}}"', *(f'"${{{name}:-}}"' for name in _FOLDERS)]),
+    ]
+    return {**parameters, "setup": [*_BEFORE, *setup, *own], "python": '"${harness_python[@]}"'}
+
+
+def _code(archive: Path, at_end: str) -> list[str]:
+    """Return the lines that copy and check the archive, let Python import from the copy, and remove it at the end.
+
+    A preview has no archive yet, and an ellipsis for its digest.
+    """
+    path, commit = shlex.quote(str(archive)), environment.git_commit()
+    digest = sha256(archive) if archive.exists() else "…"
+    return [
+        f'export {CODE}=$(mktemp "${{TMPDIR:-/tmp}}/harness-XXXXXXXX.zip") {SHA256}={digest}',
+        f"trap '{at_end}' EXIT",
+        "trap : TERM  # a job that is canceled ends after its tasks, which import to the last",
+        f"harness_archive={path}",
+        f'for _ in $(seq {_VISIBLE_SECONDS}); do [ -s "$harness_archive" ] && break; sleep 1; done',
+        f'cp "$harness_archive" "${CODE}" && echo "${SHA256}  ${CODE}" | sha256sum -c --quiet || exit 2',
+        # `python -m` puts the working directory first, which is often the checkout, edited since.
+        f'export PYTHONSAFEPATH=1 PYTHONPATH="${CODE}${{PYTHONPATH:+:$PYTHONPATH}}"',
+        # Under sbatch --export=NONE srun would hand none of these variables to the job's tasks.
+        f"export SLURM_EXPORT_ENV=ALL {models.PAIR_FOLDER}={shlex.quote(str(models.bundled_folder()))}",
+        *([f"export {environment.GIT_COMMIT}={shlex.quote(commit)}"] if commit else []),
+    ]

@@ -1,0 +1,109 @@
+"""The submitted code: one zip in the run folder, from which jobs import, whatever is edited meanwhile.
+
+It is made of what this process runs itself, a checkout, an installation or such a zip, and equal code makes equal
+bytes. The weights of the bundled models stay where they are installed: engines need real files, they are larger than
+all the code, and a job only needs their path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Iterator
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from harness.code_hash import ROOT, running_code
+from harness.code_hash import read as read_code
+from harness.methods import plugins
+from harness.methods.references import packed
+from jobs.run import codes
+from jobs.run.files import write_atomically
+from jobs.run.folder import RunFolder
+
+CODE, SHA256 = "HARNESS_CODE", "HARNESS_CODE_ARCHIVE"
+"""Environment variables of a job: the node's copy of the archive, and the digest of what was submitted."""
+_CONTENT = ("harness", "jobs", "grading", "warehouse", "pyproject.toml", codes.SUBMITTED)
+"""The packages, the requirements that a node's check reads, and in a job the methods that were submitted with it."""
+_EXCLUDED = "harness/data/models"
+"""Weights of the bundled models."""
+_FILE_TIME = (1980, 1, 1, 0, 0, 0)
+"""Modification time of every file in the archive, so that equal code makes equal bytes."""
+
+
+class WrongCode(RuntimeError):
+    """A job would run code other than what was submitted; the message is one line."""
+
+
+class CodeEdited(ValueError):
+    """The code was edited while it was being submitted; nothing was submitted."""
+
+
+def take(run: RunFolder) -> str:
+    """Archive the packages that this process runs; returns the archive's name in the run folder.
+
+    One that is there already stays if it has this content, and is replaced otherwise. Raises CodeEdited.
+    """
+    content = _archive(ROOT)
+    if read_code(zipfile.Path(io.BytesIO(content))) != running_code():
+        raise CodeEdited(f"the code in {ROOT} was edited since this command began: run it again")
+    digest = hashlib.sha256(content).hexdigest()
+    path = run.path / f"code-{digest[:12]}.zip"
+    if not path.exists() or sha256(path) != digest:
+        write_atomically(path, content)
+    return path.name
+
+
+def sha256(archive: Path) -> str:
+    """Return the digest of an archive."""
+    return hashlib.sha256(archive.read_bytes()).hexdigest()
+
+
+def require() -> None:
+    """Raise WrongCode in a job whose process does not import from the archive that was submitted.
+
+    Where an archive is missing, or its path holds a colon, Python takes an installed copy without a word.
+    """
+    code = os.environ.get(CODE)
+    if code is None:
+        return
+    root = Path(str(ROOT)).resolve()
+    if root != Path(code).resolve():
+        raise WrongCode(
+            f"this job runs the code in {root} instead of what was submitted, {code}: set TMPDIR in the setup of the "
+            "profile to a folder without a colon that its tasks and container see, and let PYTHONPATH reach them"
+        )
+    if sha256(Path(code)) != os.environ.get(SHA256):
+        raise WrongCode(f"{code} is not the archive that was submitted: it was changed")
+
+
+def digest_here() -> str | None:
+    """Return the digest of the archive that this process imports from; None outside of a job."""
+    return os.environ.get(SHA256) if os.environ.get(CODE) else None
+
+
+def _archive(root: Traversable) -> bytes:
+    files = dict(_files(root))
+    for plugin in plugins.registered.values():
+        files[f"{codes.SUBMITTED}/{plugin.name}.zip"] = packed(plugin)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, text in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(name, _FILE_TIME), text, zipfile.ZIP_DEFLATED)
+    return content.getvalue()
+
+
+def _files(root: Traversable) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of the files of the code: no hidden ones, and nothing that a link brings in."""
+    ahead = [(name, root / name) for name in _CONTENT]
+    while ahead:
+        name, entry = ahead.pop()
+        leads_out = isinstance(root, Path) and not Path(str(entry)).resolve().is_relative_to(root)
+        if leads_out or name == _EXCLUDED or entry.name.startswith((".", "__pycache__")):
+            continue
+        if entry.is_dir():
+            ahead += [(f"{name}/{inner.name}", inner) for inner in entry.iterdir()]
+        elif entry.is_file():
+            yield name, entry.read_bytes()

@@ -1,0 +1,150 @@
+"""Workers on the machine that launched: in processes of their own, or in the launcher's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness import gpus
+from harness.engines import placement
+from harness.environment import accelerator
+from harness.methods import build
+from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec
+from jobs.work.worker import LAUNCHER_PID
+
+
+class WorkerFailed(RuntimeError):
+    """A worker failed; the message is its traceback, or all that it wrote."""
+
+
+class Job(Protocol):
+    """A worker that was started here."""
+
+    @property
+    def log(self) -> Path:
+        """Where the traceback of a failure is."""
+
+    def done(self) -> bool:
+        """Return True if the worker has ended."""
+
+    def exception(self) -> WorkerFailed | None:
+        """Wait, and return why the worker failed; None where it did not."""
+
+    def cancel(self) -> None:
+        """End the worker."""
+
+
+@dataclass
+class InProcessJob:
+    """A worker in the launcher's process, which runs when it is first asked whether it has ended."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    log: Path
+    """That of an earlier start is removed."""
+    _failure: WorkerFailed | None = field(default=None, init=False)
+    _has_ended: bool = field(default=False, init=False)
+
+    def done(self) -> bool:
+        """Run the job unless it has run; always returns True. Raises KeyboardInterrupt where a signal has ended it."""
+        if not self._has_ended:
+            self._has_ended = True
+            self.log.unlink(missing_ok=True)
+            try:
+                self.function(*self.arguments)
+            except asyncio.CancelledError as interrupt:  # a worker takes Ctrl-C as a request to end in good order
+                raise KeyboardInterrupt from interrupt
+            except Exception as error:  # noqa: BLE001 reported like the failure of a worker in a process of its own
+                self._failure = WorkerFailed(traceback.format_exc())
+                self._failure.__cause__ = error
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+                self.log.write_text(str(self._failure), encoding="utf-8")
+        return True
+
+    def exception(self) -> WorkerFailed | None:
+        """Return WorkerFailed where the function raised, else None."""
+        self.done()
+        return self._failure
+
+    def cancel(self) -> None:
+        """Mark the job as ended; whatever interrupted this process has interrupted the job."""
+        self._has_ended = True
+
+
+@dataclass
+class ProcessJob:
+    """A worker in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def done(self) -> bool:
+        """Return True if the process has ended."""
+        return self.process.poll() is not None
+
+    def exception(self) -> WorkerFailed | None:
+        """Wait, and return WorkerFailed with what the worker wrote where it failed, else None."""
+        return WorkerFailed(self.log.read_text(encoding="utf-8", errors="replace")) if self.process.wait() else None
+
+    def cancel(self) -> None:
+        """Ask the worker to end, which it does in good order."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+
+
+def start_workers(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFolder, list[int]]]]) -> list[ProcessJob]:
+    """Start workers in processes of this machine, each for its shards of one run or several."""
+    merged = _with_cards_for_each(workers)
+    folder = logged_in.logs_dir / "jobs"
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs = []
+    for number, worker in enumerate(merged):
+        parts = [(str(run.path), shards) for run, shards in worker]
+        share = json.dumps({"parts": parts, "number": number, "count": len(merged)})
+        log = folder / f"{os.getpid()}-{number}_0_log.err"
+        with log.open("wb") as errors, log.with_suffix(".out").open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-u", "-m", "jobs.submission.task", "here", share],
+                env={**os.environ, LAUNCHER_PID: str(os.getpid())},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,  # Ctrl-C is the launcher's to pass on
+            )
+        jobs.append(ProcessJob(process, log))
+    return jobs
+
+
+def _with_cards_for_each(
+    workers: Sequence[Sequence[tuple[RunFolder, list[int]]]],
+) -> list[list[tuple[RunFolder, list[int]]]]:
+    """Return the workers, put together until there are enough of this machine's cards for the engines of each."""
+    cards = len(gpus.visible_gpus()) if accelerator() == "gpu" else 0
+    if not cards:
+        return [list(worker) for worker in workers]
+    needed = max(num_cards(run.spec()) for worker in workers for run, _ in worker)
+    count = min(len(workers), max(1, cards // needed))
+    merged: list[dict[Path, tuple[RunFolder, list[int]]]] = [{} for _ in range(count)]
+    for number, worker in enumerate(workers):
+        for run, shards in worker:
+            merged[number % count].setdefault(run.path, (run, []))[1].extend(shards)
+    return [list(parts.values()) for parts in merged]
+
+
+def num_cards(spec: RunSpec) -> int:
+    """Return the cards that the engines of one worker need, as far as the run says."""
+    on_servers = {role for role, model in spec.models.items() if model is not None and model.server is not None}
+    roles = [role for role in build(spec.method, dict(spec.params)).roles if role not in on_servers]
+    named = {role: own.gpus for role, own in spec.settings.items() if role in roles}
+    return placement.num_cards(named, {role: spec.settings[role].tensor_parallel or 1 for role in roles})
