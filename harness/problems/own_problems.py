@@ -295,7 +295,7 @@ def load(own: OwnDataset, seed: int = 0) -> Dataset:
     if own.count is not None and len(problems) != own.count:
         raise BadDataset(f"{where}: {len(problems)} problems, but count = {own.count}")
     origin = DatasetOrigin(source, dataset_hash(problems), own.title, own.columns, own.answer_rule, own.shuffle)
-    return Dataset(own.name, problems, source, len(problems), origin, (*notices, *found, *_notices(own, problems)))
+    return Dataset(own.name, problems, source, len(problems), origin, (*notices, *found))
 
 
 def _with_found_column(own: OwnDataset, row: Row) -> tuple[OwnDataset, tuple[str, ...]]:
@@ -306,13 +306,6 @@ def _with_found_column(own: OwnDataset, row: Row) -> tuple[OwnDataset, tuple[str
         return own, ()
     note = f"{own.name}: the text of the problem is in the column {_OTHER_NAME} (--columns problem=COLUMN for another)"
     return own.model_copy(update={"columns": {**own.columns, "problem": _OTHER_NAME}}), (note,)
-
-
-def _notices(own: OwnDataset, problems: Sequence[Problem]) -> list[str]:
-    letters = {problem.answer for problem in problems if problem.kind == "choice"}
-    if own.shuffle or len(letters) != 1 or len(problems) < len(LETTERS):
-        return []
-    return [f"ALWAYS OPTION {letters.pop()}: no other option of {own.name} is right; say shuffle = true in a TOML file"]
 
 
 def _read_hub(source: HubSource) -> tuple[Rows, str, tuple[str, ...]]:
