@@ -20,12 +20,12 @@ import click
 
 from harness import environment, prompt_file
 from harness.checks.finding import Check, Question, Status, proposer_of
+from harness.cli.messages import counted
 from harness.engine import Role
 from harness.engines import registry, speculation
 from harness.engines.served.address import is_address
 from harness.engines.speculation import proposing_roles
 from harness.methods import build
-from harness.plural import counted
 from harness.problems import own_problems
 from harness.settings.declaration import flag
 from harness.settings.launch_settings import Cluster, PartialLaunch

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.cli.messages import counted
 from harness.engines import calls, placement
-from harness.plural import counted
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.memory import Option, cards_of_worker
 from jobs import after, golds

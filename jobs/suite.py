@@ -43,12 +43,12 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rich.console import Console
 
+from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.cli.toml_file import read_toml
 from harness.methods import defaults
 from harness.methods.parameters import parameter_names
 from harness.methods.references import resolve
-from harness.plural import counted
 from harness.settings import layers
 from harness.settings.declaration import ROLES, settings_of
 from harness.settings.launch_settings import Launch

@@ -11,8 +11,8 @@ from decimal import Decimal
 from itertools import chain
 from typing import IO, Any
 
+from harness.cli.messages import counted
 from harness.cli.screen import Column, Screen, Table, printable
-from harness.plural import counted
 from warehouse.database import Connection, WarehouseError
 from warehouse.options import QueryFormat
 from warehouse.tables import write_csv, write_json

@@ -7,11 +7,11 @@ from shlex import quote
 
 from rich.console import Console
 
+from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, number, percent, span
 from harness.cli.screen import Column, Line, Screen, Table
 from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
-from harness.plural import counted
 from harness.trace import VERDICT_KINDS
 from warehouse.measures import MEASURES
 from warehouse.summary import CodeShare, LatencyAtOne, RunSummary, SpeedUp, SpeedUpAtOne, TokenSpeculation

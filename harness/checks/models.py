@@ -15,6 +15,7 @@ from typing import Any
 
 from harness import environment, gpus, prompts
 from harness.checks.finding import Check, Question, failure, ok, warning
+from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
 from harness.engines import libraries, registry, speculation
 from harness.engines.served import discovery
@@ -23,7 +24,6 @@ from harness.engines.speculation import Proposer, draft_sampling, greedy_drafts_
 from harness.environment import accelerator
 from harness.methods import Method, build
 from harness.methods.method import required_context_tokens
-from harness.plural import counted
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
 from harness.prompt_file import Prompts, of_stored

@@ -15,7 +15,7 @@ import click
 
 from harness import environment
 from harness.cli import exit_codes, permissions
-from harness.plural import did_you_mean
+from harness.cli.messages import did_you_mean
 
 _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory")
 """What the dynamic loader says of a library for which a process has no memory."""

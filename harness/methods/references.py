@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from harness.cli.messages import did_you_mean
 from harness.code_hash import digest_of
 from harness.methods import METHODS, plugins
 from harness.methods.method import Parameter, check_name, fields_of, name_of, problem_of
@@ -32,7 +33,6 @@ from harness.methods.plugins import (
     from_module,
     hash_of,
 )
-from harness.plural import did_you_mean
 
 GROUP = "speculative_harness.methods"
 """The entry-point group by which an installed distribution offers methods."""

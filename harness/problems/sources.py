@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from harness.plural import did_you_mean
+from harness.cli.messages import did_you_mean
 from harness.problems import benchmarks, own_problems
 from harness.problems.benchmarks import BadDataset
 from harness.problems.problem import Dataset as Dataset

@@ -19,6 +19,7 @@ from functools import partial
 from itertools import product
 from typing import Any, Self, TypeVar
 
+from harness.cli.messages import counted
 from harness.engine import Role
 from harness.engines import placement, registry
 from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
@@ -26,7 +27,6 @@ from harness.engines.settings import most_requests
 from harness.environment import accelerator
 from harness.methods import Method
 from harness.methods.method import context_to_open
-from harness.plural import counted
 from harness.settings.roles import ModelSettings
 from harness.sizing.memory import GIB, Card, EngineMemory, ModelShape, cards_here, engine_memory, known_card, shape_of
 

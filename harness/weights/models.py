@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 from filelock import FileLock
 
+from harness.cli.messages import did_you_mean
 from harness.engine import Role
-from harness.plural import did_you_mean
 
 SMOLLM = "smollm2-135m"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"

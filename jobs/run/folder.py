@@ -41,7 +41,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.checks.machine import is_shared
 from harness.cli import permissions
-from harness.plural import counted
+from harness.cli.messages import counted
 from harness.problems.problem import Problem
 from jobs.run import trace_files
 from jobs.run.files import FileDamaged, files_in, write_atomically

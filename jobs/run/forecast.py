@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from jobs.run import own_files, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.journal import attempt_in

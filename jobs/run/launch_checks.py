@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.checks import models as model_checks
 from harness.checks.models import WORKERS_MAY, findings, loaded_tokenizer
+from harness.cli.messages import counted
 from harness.engine import Role
 from harness.engines import placement
 from harness.engines.scripted import ByteTokenizer
@@ -19,7 +20,6 @@ from harness.engines.speculation import proposing_roles
 from harness.methods import build
 from harness.methods import defaults as method_defaults
 from harness.methods.method import Text, flag, needs, required_context_tokens
-from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
 from harness.prompt_file import demo_prompts

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from harness.cli.messages import counted
 from harness.engines.libraries import UNPLANNED
 from harness.environment import accelerator
 from harness.methods import Method, build
 from harness.methods.method import required_context_tokens
-from harness.plural import counted
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Cluster
 from harness.sizing.card_plan import (

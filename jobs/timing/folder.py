@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 from filelock import Timeout
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from jobs.run import own_files, trace_files
 from jobs.run.files import append_record, read_records
 from jobs.run.folder import RunFolder

@@ -13,7 +13,7 @@ from datetime import date
 from typing import Literal
 
 from harness.cli import exit_codes
-from harness.plural import counted
+from harness.cli.messages import counted
 from warehouse.nightly import metrics
 from warehouse.nightly.cells import ACCURACY, SCORE, TIMES, Batch, CellNight, Past, changes, pooled
 from warehouse.nightly.metrics import METRICS, PASS_AT_1, SPEED_UP, TOKEN_TIME, Metric, MetricVerdict

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from warehouse.files import WarehouseError
 from warehouse.statistics.night import FEWEST, MOST, WINDOW, Look, Series, Value, looks
 

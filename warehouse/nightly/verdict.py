@@ -9,9 +9,9 @@ from datetime import date
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed
 from harness.cli.screen import Column, Line, Page, Screen, Table, printable
-from harness.plural import counted
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
 from warehouse.nightly.cells import CellNight
 from warehouse.nightly.history import kept_nights, read_nights

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
+from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed, span
-from harness.plural import counted
 from warehouse.database import Connection, Record, rows
 from warehouse.report import queries
 from warehouse.report.facts import RunFacts

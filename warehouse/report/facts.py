@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from warehouse.database import Connection, Record, rows
 from warehouse.labels import labels
 from warehouse.summary import RunSummary, summaries

@@ -24,9 +24,9 @@ from pydantic import (
     model_validator,
 )  # fmt: skip
 
+from harness.cli.messages import did_you_mean
 from harness.cli.toml_file import parse_toml
 from harness.methods.parameters import parameter_names
-from harness.plural import did_you_mean
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import flattened

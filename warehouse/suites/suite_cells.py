@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from shlex import quote
 
 from harness import prompt_file
+from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING
 from harness.cli.program import typed
-from harness.plural import counted
 from warehouse import measured
 from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Settings, compare

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from harness.cli.messages import counted
 from harness.cli.number_format import hours
 from harness.cli.screen import Column, Screen, Table, plain
-from harness.plural import counted
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
 from jobs import launch_plan
