@@ -198,19 +198,19 @@ def _summary_of(method: type[object]) -> str:
 
 def _print_prompts(file: Path | None) -> None:
     """Print the built-in prompt file, or what a file changes, as TOML with the hashes of its pieces as comments."""
-    from harness import prompt_file
+    from harness import prompts
     from harness.prompts import prompt_hash
 
     try:
-        wording = prompt_file.load(file) if file else prompt_file.BUILT_IN
+        wording = prompts.load(file) if file else prompts.BUILT_IN
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    click.echo(f"# changed: {', '.join(wording.changes) or 'nothing'}" if file else prompt_file.built_in_text())
+    click.echo(f"# changed: {', '.join(wording.changes) or 'nothing'}" if file else prompts.built_in_text())
     click.echo(f"# prompt hash: {prompt_hash(wording)}")
-    for piece, digest in prompt_file.piece_hashes(wording).items():
+    for piece, digest in prompts.piece_hashes(wording).items():
         remarks = [
             f"  ({paper}'s{'' if told.pieces[piece] == digest else f' is {told.pieces[piece]}'})"
-            for paper, told in prompt_file.published().items()
+            for paper, told in prompts.published().items()
             if piece in told.pieces
         ]
         click.echo(f"#   {piece:14} {digest}{''.join(remarks)}")

@@ -26,7 +26,7 @@ from harness.methods import Method, build
 from harness.methods.method import required_context_tokens
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
-from harness.prompt_file import Prompts, of_stored
+from harness.prompts import Prompts, of_stored
 from harness.sizing.card_plan import (
     DoesNotFit,
     ModelFiles,

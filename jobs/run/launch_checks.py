@@ -22,7 +22,7 @@ from harness.methods import defaults as method_defaults
 from harness.methods.method import Text, flag, needs, required_context_tokens
 from harness.problems import hub
 from harness.problems.problem import Problem
-from harness.prompt_file import demo_prompts
+from harness.prompts import demo_prompts
 from harness.settings.launch_settings import PartialLaunch
 from harness.settings.roles import flat_role_name, role_flag
 from harness.sizing.memory import shape_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness import environment, gpus, prompt_file
+from harness import environment, gpus, prompts
 from harness.engine import Role
 from harness.engines import placement, registry, speculation
 from harness.engines.served.address import ServerAddress
@@ -63,7 +63,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     `is_own_python`: whether the jobs have a Python of their own, so that the packages of this one decide nothing.
     Raises ValueError, ModelUnavailable, DatasetNotFound and BadDataset, each with one line.
     """
-    wording = prompt_file.load(launch.prompts) if launch.prompts else prompt_file.BUILT_IN
+    wording = prompts.load(launch.prompts) if launch.prompts else prompts.BUILT_IN
     dataset = sources.load(launch.dataset, launch.data_dir, launch.seed, launch.split, launch.columns)
     problems = benchmarks.select(dataset.problems, launch.limit, launch.problems)
     method = build(launch.method, dict(launch.parameters))

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from harness.engine import Role
-from harness.prompt_file import Prompts
-from harness.prompts import equivalence_question, reward_question
+from harness.prompts import Prompts, equivalence_question, reward_question
 from harness.settings.launch_settings import PartialLaunch
 from harness.settings.roles import role_flag
 from harness.weights.models import read_config

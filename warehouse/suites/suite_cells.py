@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
-from harness import prompt_file
+from harness import prompts
 from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING
 from harness.cli.program import typed
@@ -476,7 +476,7 @@ def about(chosen: Suite) -> Iterator[str]:
     for covered in ("thought", "answer"):
         if rows := "; ".join(row.label for row in chosen.rows if row.includes == covered):
             yield f"Published times and tokens are of the {covered} alone, and so are ours: {rows}."
-    if (told := prompt_file.published().get(chosen.paper)) is not None:
+    if (told := prompts.published().get(chosen.paper)) is not None:
         hashes = ", ".join(f"{piece} {digest}" for piece, digest in told.pieces.items())
         yield (
             f"Prompts: {told.source}. A run counts with a file for --prompts that has these hashes, as far as its "
