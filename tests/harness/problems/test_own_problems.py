@@ -16,7 +16,8 @@ import pytest
 from pyarrow import parquet
 
 from grading.bounds import MAX_ANSWER_CHARACTERS
-from harness.problems import own_problems, sources
+from harness.problems import columns as columns_of
+from harness.problems import sources
 from harness.problems.benchmarks import BadDataset
 from harness.problems.own_problems import HubSource, describe, is_own
 from harness.problems.problem import Problem, dataset_hash
@@ -209,7 +210,7 @@ def test_an_index_may_count_from_0_or_1(tmp_path: Path) -> None:
 
 
 def test_the_longest_answer_is_what_the_grader_reads() -> None:
-    assert own_problems.MAX_ANSWER_CHARACTERS == MAX_ANSWER_CHARACTERS
+    assert columns_of.MAX_ANSWER_CHARACTERS == MAX_ANSWER_CHARACTERS
 
 
 FLAGS = {"method": "vanilla", "engine": "scripted"}
