@@ -40,17 +40,9 @@ Examples:
 _option = functools.partial(click.option, cls=LaunchOption, group="output")
 
 
-@click.command(
-    cls=LaunchCommand,
-    help_without_arguments=True,
-    prints_outcome=True,
-    epilog=_EXAMPLES,
-)
+@click.command(cls=LaunchCommand, help_without_arguments=True, prints_outcome=True, epilog=_EXAMPLES)
 @_option(
-    "--dry-run",
-    brief="Print what would be done, and exit.",
-    is_flag=True,
-    help="Print what would be done, and exit.",
+    "--dry-run", brief="Print what would be done, and exit.", is_flag=True, help="Print what would be done, and exit."
 )
 @_option(
     "--list",
@@ -160,7 +152,7 @@ def _print_list(what: str) -> None:
         for name in models.BUNDLED:
             click.echo(f"{name:28} bundled toy model, trained only on stories like those of the dataset demo")
         for model in models.MODELS.values():
-            click.echo(f"{model.name:28} {model.hub_id}")
+            click.echo(f"{model.name:28} {model.path_or_hub_id}")
         click.echo("or a Hugging Face id org/name, or a folder")
     elif what == "speculators":
         for speculator in speculation.SPECULATORS.values():

@@ -133,12 +133,6 @@ class Plan:
         return min(engine.kv_tokens for engine in self.engines.values())
 
 
-def fits(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
-    """Return the plan; None where the engines do not fit."""
-    best = largest(cards, demands)
-    return None if best is None or lacking(demands, best) else best
-
-
 def check_known(demand: Demand) -> None:
     """Raise NotPlannable where a cache or the weights cannot be calculated."""
     for shape in (demand.shape, *demand.companions):
@@ -340,8 +334,9 @@ def describe_cards(cards: Sequence[Card]) -> str:
 def next_larger(cards: Sequence[Card], demands: Sequence[Demand], more_than: int = 0) -> str | None:
     """Return the smallest choice of more or larger cards that holds more samples than so many; None without any."""
     for count, larger in _larger(cards):
-        chosen = fits([larger] * count, [replace(d, share=None, cards=None) for d in demands])
-        if chosen is not None and chosen.num_samples > more_than:
+        free = [replace(d, share=None, cards=None) for d in demands]
+        chosen = largest([larger] * count, free)
+        if chosen is not None and not lacking(free, chosen) and chosen.num_samples > more_than:
             return f"{count} × {larger.name} would hold {counted(chosen.num_samples, 'sample')} at once"
     return None
 
@@ -527,12 +522,6 @@ def short_contexts(sizing: RunSizing) -> Iterator[str]:
 def demands(sizing: RunSizing) -> list[Demand]:
     """Return what every engine has to hold. Raises NotPlannable where nothing is known of a model."""
     return [_demand(sizing, role) for role in sizing.roles]
-
-
-def check_plannable(sizing: RunSizing) -> None:
-    """Raise NotPlannable where a model's size cannot be calculated."""
-    for demand in demands(sizing):
-        check_known(demand)
 
 
 def _demand(sizing: RunSizing, role: Role) -> Demand:

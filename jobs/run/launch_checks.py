@@ -270,7 +270,7 @@ def check_hub_ids(spec: RunSpec) -> Iterator[str]:
 
     Raises ValueError where it says that it has no such model.
     """
-    pinned = {known.hub_id for known in MODELS.values()}
+    pinned = {known.path_or_hub_id for known in MODELS.values()}
     named = [*spec.models.items(), ("spec-model", spec.speculator)]
     for name, model in named if spec.engine.can.runs_models else ():
         if model is None or model.server is not None or model.path in pinned or "/" not in model.path:

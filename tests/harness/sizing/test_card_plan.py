@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,8 @@ from harness.sizing.card_plan import (
     Plan,
     RunSizing,
     choose,
-    fits,
+    lacking,
+    largest,
     small_models,
 )
 from harness.sizing.memory import GIB, Card, card, known_card, parse_cards
@@ -42,6 +44,12 @@ def demands(configs: list[dict[str, Any]], tokens: int) -> list[Demand]:
         demand(f"engine{i}", config, context_tokens=tokens, sample_tokens=tokens + 100 * i, num_samples=10**9)
         for i, config in enumerate(configs)
     ]
+
+
+def fits(cards: Sequence[Card], wanted: Sequence[Demand]) -> Plan | None:
+    """Return the plan; None where the engines do not fit."""
+    best = largest(cards, wanted)
+    return None if best is None or lacking(wanted, best) else best
 
 
 def taken_bytes(plan: Plan, position: int) -> float:
