@@ -14,8 +14,8 @@ import click
 from harness.cli.command import OneLineErrors
 
 if TYPE_CHECKING:
+    from jobs.run.derived import Change, GradeFile
     from jobs.run.folder import RunFolder
-    from jobs.run.grades import Change, GradeFile
 
 SHOWN = 50
 """Samples that are listed without --all; the counts always cover all samples."""
@@ -61,8 +61,8 @@ def main(
     read and was skipped or the machine left samples ungraded, and 2 if an option is wrong or no run was found.
     """
     from grading import GraderFailed
+    from jobs.run.derived import GradesError
     from jobs.run.folder import run_folders
-    from jobs.run.grades import GradesError
 
     if (old or new) and not is_diff:
         raise click.UsageError("--old and --new need --diff")
@@ -101,10 +101,10 @@ def main(
 def _regrade(run: RunFolder, workers: int | None) -> None:
     from grading import grader_version
     from jobs.finished.grading import finish
-    from jobs.run.grades import find, grade_files, read_grades
+    from jobs.run.derived import find, grade_files, read_grades
 
     graded = finish(run, workers)
-    files = grade_files(run.grades_dir)
+    files = grade_files(run)
     if not files:
         click.echo(f"{run.path.name}: no finished sample to grade")
         return
@@ -127,9 +127,9 @@ def _counts(grades: Mapping[str, Mapping[str, Any]], total: int) -> str:
 
 
 def _print_versions(run: RunFolder) -> None:
-    from jobs.run.grades import grade_files
+    from jobs.run.derived import grade_files
 
-    files = grade_files(run.grades_dir)
+    files = grade_files(run)
     for file in reversed(files):
         at = datetime.fromtimestamp(file.changed_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
         mark = "  (newest: counts)" if file is files[-1] else ""
@@ -139,7 +139,7 @@ def _print_versions(run: RunFolder) -> None:
 
 
 def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int | None) -> None:
-    from jobs.run.grades import changes, read_grades
+    from jobs.run.derived import changes, read_grades
 
     before, after = _two_versions(run, old, new)
     if before is None or after is None:
@@ -155,9 +155,9 @@ def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int
 def _two_versions(run: RunFolder, old: str | None, new: str | None) -> tuple[GradeFile | None, GradeFile | None]:
     """Return the older and the newer file to compare: by default this version, or the newest, and the newest other."""
     from grading import grader_version
-    from jobs.run.grades import find, grade_files
+    from jobs.run.derived import find, grade_files
 
-    files = grade_files(run.grades_dir)
+    files = grade_files(run)
     if not files:
         return None, None
     current = [file for file in files if file.version == grader_version()]

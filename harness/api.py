@@ -118,8 +118,7 @@ def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | N
     run: a run folder, a run id or a unique beginning of one. database: default: the one beside the run folder. Raises
     HarnessError.
     """
-    from jobs.run.folder import RunFolder
-    from jobs.run.folder_name import run_path
+    from jobs.run.folder import RunFolder, run_path
     from warehouse.loading.runs import load_run
     from warehouse.options import database_beside
 

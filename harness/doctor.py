@@ -112,20 +112,20 @@ def _check_engines(
 
 def _check_used(launch: PartialLaunch, typed: Collection[str]) -> None:
     """Raise ValueError, as a launch does, where a flag is for a model that the method does not use."""
-    from jobs.run import launch_checks, model_settings, reward_model
+    from jobs.run import launch_checks, plan
 
     if launch.method is None:
         return
     roles = build(launch.method, dict(launch.parameters)).roles
-    model_settings.check_used(launch, roles)
-    reward_model.check_flags(launch, roles)
+    plan.check_used(launch, roles)
+    plan.check_reward_flags(launch, roles)
     launch_checks.check_typed(launch, typed)
 
 
 def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     """Return what is to be checked for a launch. Raises ValueError with one line."""
     from jobs.preparation import sbatch_options
-    from jobs.run import model_settings, served
+    from jobs.run import plan, sizing
     from jobs.submission.submit import ControllerSilent, resolve
 
     try:
@@ -133,9 +133,9 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     except ControllerSilent:  # what is wrong is among the answers
         cluster = "slurm"
     for role in launch.roles:
-        model_settings.recorded(launch, role, "vllm" if launch.engine == "auto" else launch.engine)
+        plan.recorded_settings(launch, role, "vllm" if launch.engine == "auto" else launch.engine)
     roles = _roles(launch)
-    served.addresses(launch, roles)
+    sizing.addresses(launch, roles)
     wording = prompts.load(launch.prompts).stored if launch.prompts else None
     data_dir = str(launch.data_dir.absolute()) if launch.data_dir else None
     named, dataset = launch.target.adapter, launch.dataset

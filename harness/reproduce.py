@@ -93,12 +93,12 @@ def main(context: click.Context, /, **values: Any) -> None:
     """
     from jobs.cli.examples import SUITES
     from jobs.outcome import launch_errors_in_one_line
-    from warehouse.suites import published_suites
+    from warehouse.suites import published
 
     if values["listing"]:
-        for name in published_suites.names():
-            listed = published_suites.load(name)
-            num_runs = len(list(published_suites.planned(listed)))
+        for name in published.names():
+            listed = published.load(name)
+            num_runs = len(list(published.planned(listed)))
             click.echo(f"{name:22} {num_runs:3} runs  {listed.title} ({listed.place})")
         click.echo(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
         return
@@ -122,7 +122,7 @@ def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
     from rich.console import Console
 
     from jobs.outcome import launch_errors_in_one_line
-    from warehouse.suites.suite_plans import print_costs
+    from warehouse.suites.reproduction import print_costs
 
     if values["name"] is not None:
         raise click.UsageError(f"--costs is of all published suites: leave out {values['name']}, or use --dry-run")
@@ -140,9 +140,9 @@ def _typed(context: click.Context) -> dict[str, Any]:
 def _own_file(name: str) -> Path | None:
     """Return the file of a suite of one's own, also a bundled one; None: the name is that of a published table."""
     from jobs.cli.examples import SUITES
-    from warehouse.suites import published_suites
+    from warehouse.suites import published
 
-    if name in published_suites.names():
+    if name in published.names():
         return None
     path = Path(name)
     return path if path.suffix or path.is_file() or len(path.parts) > 1 else SUITES.get(name)
@@ -167,8 +167,8 @@ def _reproduce_own(file: Path, typed: dict[str, Any], values: dict[str, Any]) ->
 
 
 def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
-    from warehouse.suites import published_suites
-    from warehouse.suites.published_runs import Reproduction
+    from warehouse.suites import published
+    from warehouse.suites.published import Reproduction
     from warehouse.suites.reproduction import reproduce_published
 
     for name in ("latency_sample", "concurrency"):
@@ -177,7 +177,7 @@ def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
     max_gpu_hours = typed.pop("max_gpu_hours", None)
     reproduce_published(
         Reproduction(
-            suite=published_suites.load(values["name"]),
+            suite=published.load(values["name"]),
             overrides={**typed, **_scale(values["scale"])},
             max_gpu_hours=max_gpu_hours,
             every_sample_alone=values["every_sample_alone"],

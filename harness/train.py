@@ -241,14 +241,13 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     from jobs.drive import drive, preview
     from jobs.preparation import prepare
     from jobs.run import endings
-    from jobs.run.folder import RunFolder
-    from jobs.run.folder_name import run_path
+    from jobs.run.folder import RunFolder, run_path
 
     settings = "  " + ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(request.settings).items())
     if request.run is not None:
         run = RunFolder(run_path(str(request.run)))
         if not run.exists():
-            raise ValueError(f"--run {request.run} is not a run folder: it has no shards.parquet")
+            raise ValueError(f"--run {request.run} is not a run folder: it has no events.jsonl")
         click.echo(f"{request.task}: the data of {request.run}\n{settings}")
         return None if request.dry_run else run
     launch, accepts = request.data_launch(), request.accept_test_questions
@@ -275,7 +274,7 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> tuple[RunSpec, Mo
     """
     from harness.training.training_examples import check_dataset, compare_with_benchmarks
     from jobs.finished.training_data import check
-    from jobs.run.state import compact
+    from jobs.run.endings import compact
 
     check(run, request.task)
     spec, accepts = run.spec(), request.accept_test_questions

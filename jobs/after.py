@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -26,22 +26,26 @@ from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
 from jobs.finished import target_logprobs
 from jobs.finished.grading import finish
-from jobs.run import own_files, submissions, trace_files
+from jobs.run import submissions, trace_files
+from jobs.run.derived import written_at
 from jobs.run.endings import Endings, by_shard, num_unfinished, wait_for_endings
-from jobs.run.files import files_in, write_atomically
+from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import Forecast
-from jobs.run.grades import graded_at
 from jobs.run.spec import RunSpec
 from jobs.slurm import client
 from jobs.timing import folder as timings
 
 if TYPE_CHECKING:
-    from jobs.run.shards import Recorded
+    from jobs.run.forecast import Recorded
     from warehouse.nightly.judge import NightVerdict
 
 _WAIT_SECONDS = 3600.0
 """How long to wait for the warehouse: the runs of a night end at the same time."""
+_GRADED = """
+SELECT run_id, count(*) FILTER (finished AND graded) AS num_graded FROM sample_grade
+WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY run_id
+"""
 
 
 class WarehouseFailed(RuntimeError):
@@ -114,11 +118,12 @@ def load(run: RunFolder) -> None:
         load_run(run, database_of(run))
 
 
-def short_names(specs: Mapping[str, RunSpec]) -> list[str]:
-    """Return a short name for each run, by which it can be told from the others; specs: by the folder's name."""
-    from warehouse.labels import labels, planned
+def short_names(runs: Sequence[RunSpec]) -> list[str]:
+    """Return a short name for each run, by which it can be told from the others."""
+    from warehouse.suites.own_runs import row_labels
+    from warehouse.summary import told_apart
 
-    return labels([planned(name, spec) for name, spec in specs.items()])
+    return told_apart(runs, row_labels(runs, [None] * len(runs)), lambda spec: spec.dataset)
 
 
 def conclude(folder: str, database: str | None = None) -> bool:
@@ -183,7 +188,7 @@ def _print_next(run: RunFolder, database: Path, console: Console) -> None:
     console.print(f"Run folder: {run.path}    Warehouse: {database}", soft_wrap=True)
     console.print("Next:", style="bold")
     at = quote(str(database))
-    if run.probe_dir.is_dir():
+    if run.derived("probe_points"):
         console.print(f"  {typed('warehouse.probed')} --database {at} {quote(run.path.name)}", soft_wrap=True)
     else:
         console.print(f'  {typed("warehouse.query")} --database {at} "SELECT * FROM pass_at_1"', soft_wrap=True)
@@ -198,14 +203,13 @@ def _load_and_print(
     """Load a run and print its result; of a probe that is what it found, no accuracy: that is of its continuations."""
     from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
-    from warehouse.render import in_one_line, render, render_warnings
-    from warehouse.summary import summary
+    from warehouse.summary import in_one_line, render, render_warnings, summary
 
     load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
     summaries = summary(database, [run.path.name])
     if among is not None:
         console.print(f"{among}  {in_one_line(summaries[0])}", markup=False, soft_wrap=True)
-    elif run.probe_dir.is_dir():
+    elif run.derived("probe_points"):
         from warehouse.database import reader
         from warehouse.probed import found, print_found
 
@@ -221,10 +225,10 @@ def write_results(run: RunFolder, database: Path) -> None:
 
     `results.json` has the same numbers as the summary, from the same tables, for programs. Raises WarehouseFailed.
     """
-    from warehouse.results import results
+    from warehouse.summary import summary
 
     with _warehouse_errors():
-        result = results(database, run.path.name)
+        [result] = summary(database, [run.path.name])
     path, content = run.results_path, result.to_json()
     if result.state != "finished":  # samples that had failed are retried
         path.unlink(missing_ok=True)
@@ -266,21 +270,20 @@ def _missing(run: RunFolder, endings: Endings) -> str:
 def _num_ungraded(run: RunFolder, endings: Endings) -> int:
     """Return how many samples the version that graded last has not graded, or only before they were retried."""
     planned = run.units_by_shard()["sample_id"].combine_chunks()
-    tables = {path: table for path in files_in(run.grades_dir, ".parquet") if (table := _grades(run, path)) is not None}
+    tables = {path: table for path in run.derived("grades") if (table := _grades(path)) is not None}
     if not tables:
         return len(planned)
-    table = tables[max(tables, key=graded_at)]
+    table = tables[max(tables, key=written_at)]
     has_no_answer = pc.fill_null(pc.equal(table["verdict"], "error"), fill_value=False)
     is_stale = pc.and_(has_no_answer, pc.invert(pc.is_in(table["sample_id"], value_set=endings.failed)))
     graded = table["sample_id"].filter(pc.invert(is_stale)).combine_chunks()
     return len(planned) - int(pc.sum(pc.is_in(planned, value_set=graded)).as_py() or 0)
 
 
-def _grades(run: RunFolder, path: Path) -> pa.Table | None:
+def _grades(path: Path) -> pa.Table | None:
     """Read a file of grades; None where it does not count, because it is damaged or of another run."""
     try:
         with trace_files.opened(path, whole=False) as file:
-            own_files.check_owner(path, trace_files.metadata_of(file), own_files.run_ids(run))
             return trace_files.columns_of(file, ("sample_id", "verdict"))
     except PermissionError:
         raise
@@ -290,7 +293,7 @@ def _grades(run: RunFolder, path: Path) -> pa.Table | None:
 
 def _files(run: RunFolder) -> dict[str, int]:
     """Return the sizes of the files that the end of a run loads, by their paths in the run folder."""
-    paths = [*run.trace_files(), *files_in(run.grades_dir, ".parquet")]
+    paths = [*run.trace_files(), *run.derived("grades")]
     return {path.relative_to(run.path).as_posix(): path.stat().st_size for path in paths}
 
 
@@ -317,7 +320,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     WarehouseFailed.
     """
     from warehouse.comparison.contrasts import Settings, compare_runs
-    from warehouse.comparison.written import write
+    from warehouse.comparison.written import write_short
     from warehouse.options import default_database
     from warehouse.report.page import make_report
 
@@ -326,7 +329,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
         database = default_database(folders[0])
         try:
             if len(folders) > 1:
-                write(compare_runs(folders, database, Settings()), sys.stdout, "table", is_brief=True)
+                write_short(compare_runs(folders, database, Settings()), sys.stdout)
         finally:
             console = Console(highlight=False)
             console.print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
@@ -398,11 +401,11 @@ def num_graded(database: Path, names: Sequence[str]) -> dict[str, int]:
 
     A warehouse that cannot be read has none.
     """
-    from warehouse.database import DatabaseError, WarehouseError, reader
-    from warehouse.nightly.history import num_graded as count
+    from warehouse.database import DatabaseError, WarehouseError, reader, rows
 
     try:
         with reader(database) as connection:
-            return count(connection, names)
+            found = rows(connection, _GRADED, {"run_ids": [*names]})
+            return {row["run_id"]: row["num_graded"] for row in found}
     except (WarehouseError, DatabaseError):
         return {}

@@ -28,7 +28,7 @@ class RunName(click.types.StringParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the run folders that begin so."""
-        from jobs.run.folder_name import run_paths
+        from jobs.run.folder import run_paths
 
         return [CompletionItem(str(path) if "/" in incomplete else path.name) for path in run_paths(incomplete)]
 
@@ -41,7 +41,7 @@ class RunPath(RunName):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path of the run folder."""
-        from jobs.run.folder_name import NoSuchRun, run_path
+        from jobs.run.folder import NoSuchRun, run_path
 
         try:
             return run_path(str(value))
@@ -78,9 +78,8 @@ JSON_OUTCOME = click.option(
 @contextmanager
 def file_errors_in_one_line() -> Iterator[None]:
     """Turn a file that is damaged, and one that cannot be read or written, into one line and exit code 1."""
-    from jobs.run.files import FULL, FileDamaged
+    from jobs.run.files import FULL, FileDamaged, LocksRefused
     from jobs.run.folder import RunForbidden
-    from jobs.run.locks import LocksRefused
 
     try:
         yield
@@ -128,7 +127,7 @@ def run_folder(path: Path) -> RunFolder:
     if not run.exists():
         names = [inner.path.name for inner in run_folders([path])] if path.is_dir() else []
         inside = f"; the run folders in it: {', '.join(names[:_MAX_NAMES])}" if names else ""
-        raise click.UsageError(f"{path} is not a run folder: it has no shards.parquet{inside}")
+        raise click.UsageError(f"{path} is not a run folder: it has no events.jsonl{inside}")
     return run
 
 

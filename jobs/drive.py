@@ -33,12 +33,11 @@ from jobs.finished.target_logprobs import check as check_target
 from jobs.finished.target_logprobs import num_unscored, score_each
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, distinct
-from jobs.run import codes, endings, served, shards
-from jobs.run.endings import by_shard, read_endings
+from jobs.run import codes, derived, endings, forecast, sizing
+from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder
-from jobs.run.shards import expected_tokens
+from jobs.run.forecast import expected_tokens
 from jobs.run.spec import RunSpec, units
-from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch
 from jobs.submission.dispatch import Request, dispatch_together
@@ -113,7 +112,7 @@ def create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
     _assign(prepared)
     if prepared.launch.target_logprobs or prepared.target_of:
-        prepared.run.target_logprobs_dir.mkdir(exist_ok=True)  # asks workers that have a target, and is what is told of
+        derived.ask_for_logprobs(prepared.run)  # of workers that have a target, and is what is told of
     if prepared.write_points is not None:
         prepared.write_points()
 
@@ -123,12 +122,12 @@ def _assign(prepared: PreparedLaunch) -> None:
     is_new = not run.exists()
     if is_new or run.num_shards() != prepared.num_shards:
         recorded = expected_tokens(problems, after.spent_tokens(run, spec, problems))
-        assigned = shards.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
+        assigned = forecast.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
         if is_new:
             run.create(spec, problems, assigned)
         else:
             run.assign_again(assigned)
-    served.record(run, prepared.plan.servers)
+    sizing.record_servers(run, prepared.plan.servers)
     if prepared.launch.latency_sample is not None:
         timings.request(run, prepared.launch.latency_sample)
 
@@ -168,7 +167,7 @@ class _OneLineEach:
     def __init__(self, runs: Mapping[Path, RunSpec], *, is_several: bool) -> None:
         """`runs` are those that are no probes, by run folder."""
         self.is_several = is_several
-        names = after.short_names({path.name: spec for path, spec in runs.items()}) if len(runs) > 1 else []
+        names = after.short_names([*runs.values()]) if len(runs) > 1 else []
         width = max(map(len, names), default=0)
         self._names = dict(zip(runs, (name.ljust(width) for name in names), strict=False))
         self._num_begun = 0
@@ -389,7 +388,7 @@ def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None
     for run, one in zip(runs, scored, strict=True):
         if isinstance(one, Exception):
             reasons[run.path.name] = str(one)
-        if any(run.target_logprobs_dir.glob("*.parquet")):  # also what was scored before the target died
+        if run.derived("target_logprobs"):  # also what was scored before the target died
             after.load(run)
     if reasons:
         told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
@@ -415,7 +414,7 @@ def wait(runs: Sequence[RunFolder], console: Console) -> None:
     ]
     if not pending:
         return
-    listed = {run.path: run.spec() for run in pending if not run.probe_dir.is_dir()}
+    listed = {run.path: run.spec() for run in pending if not run.derived("probe_points")}
     failures, lines = [], _OneLineEach(listed, is_several=len(pending) > 1)
     for run, status in zip(pending, _statuses_at_the_end(pending, console), strict=True):
         if status.finished < status.planned:

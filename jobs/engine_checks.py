@@ -37,9 +37,8 @@ from harness.settings.launch_settings import PartialLaunch
 from harness.sizing.card_plan import ModelFiles
 from harness.weights import models
 from jobs.finished.grading import finished_samples
-from jobs.run.endings import by_shard
+from jobs.run.endings import by_shard, read_state
 from jobs.run.folder import RunFolder
-from jobs.run.state import read_state
 from jobs.watch.progress import Follower
 from jobs.work.worker import LAUNCHER_PID, end_with_launcher
 

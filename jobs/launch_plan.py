@@ -13,7 +13,7 @@ from harness.cli.messages import counted
 from harness.cli.number_format import hours
 from harness.engines import placement
 from jobs.preparation import PreparedLaunch, distinct
-from jobs.run import served
+from jobs.run import sizing
 from jobs.run.forecast import Forecast
 from jobs.run.spec import ModelSpec, RunSpec
 from jobs.timing import folder as timings
@@ -71,7 +71,7 @@ def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool =
 
 
 def _named(model: ModelSpec) -> str:
-    kind = "" if model.server == served.UNKNOWN else f" of {model.server}"
+    kind = "" if model.server == sizing.UNKNOWN else f" of {model.server}"
     return model.name if model.server is None else f"{model.name} on a server{kind}"
 
 

@@ -17,10 +17,9 @@ from harness.engines import calls, placement
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.memory import Option, cards_of_worker
 from jobs import after, golds
-from jobs.run import codes, engine_installed, launch_checks, locks
+from jobs.run import codes, files, launch_checks, sizing
 from jobs.run.endings import num_unfinished
-from jobs.run.folder import RunFolder
-from jobs.run.folder_name import run_folder
+from jobs.run.folder import RunFolder, run_folder
 from jobs.run.forecast import Forecast, so_far
 from jobs.run.plan import RunPlan, plan
 from jobs.run.sizing import lines_for_launch, no_gpus
@@ -144,7 +143,7 @@ def check_engines(launches: Sequence[PreparedLaunch]) -> None:
         if on_slurm and _prepares_python(launch.sbatch):
             continue
         if launch.num_left:
-            engine_installed.check_launch(launch.plan.spec.engine.kind, on_slurm=on_slurm)
+            sizing.check_launch_engine(launch.plan.spec.engine.kind, on_slurm=on_slurm)
 
 
 def _prepares_python(sbatch: Mapping[str, Option]) -> bool:
@@ -171,8 +170,8 @@ def _check_output(folder: Path) -> None:
     if not existing.is_dir():
         raise ValueError(f"--output {folder}: {existing} is not a folder")
     try:
-        locks.check(existing)
-    except locks.LocksRefused as error:
+        files.check_locks(existing)
+    except files.LocksRefused as error:
         raise ValueError(f"--output {folder}: {error}") from error
     except OSError as error:  # permissions do not tell, nor do they bind root
         reason = error.strerror or str(error)

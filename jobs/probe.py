@@ -33,14 +33,12 @@ from harness.settings.launch_settings import Launch, PartialLaunch
 from harness.settings.roles import ModelSettings
 from jobs import after, launch_plan
 from jobs.preparation import PreparedLaunch, prepare, sbatch_options
-from jobs.run import codes, served, trace_files
-from jobs.run.endings import num_unfinished
-from jobs.run.folder import RunFolder
-from jobs.run.folder_name import run_folder
+from jobs.run import codes, derived, sizing, trace_files
+from jobs.run.endings import finished_records, num_unfinished
+from jobs.run.folder import RunFolder, run_folder
 from jobs.run.plan import RunPlan
 from jobs.run.sizing import lines_for_launch
 from jobs.run.spec import RunSpec, check_model, current_prompt_hash
-from jobs.run.state import finished_records
 from jobs.run.trace_files import SampleRow, StepRow
 from jobs.submission.submit import resolve as resolve_cluster
 
@@ -285,7 +283,9 @@ def plan(
     where |= {"samples": settings.rollouts, "concurrency": settings.concurrency}
     launch = Launch.from_flags({**where, "method": _METHOD, "dataset": str(source.spec_path)})
     own = _spec(spec, launch, name, problems, settings.seed)
-    servers: dict[Role, str] = {role: address for role, address in served.recorded(source).items() if role == "target"}
+    servers: dict[Role, str] = {
+        role: address for role, address in sizing.recorded_servers(source).items() if role == "target"
+    }
     planned = RunPlan(own, problems, [*_notices(source, points, population)], servers)
     sbatch, cluster = sbatch_options(launch), resolve_cluster(launch.cluster)
     sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
@@ -363,10 +363,8 @@ def _target_alone(own: PreparedLaunch) -> Launch:
 def _write_points(
     run: RunFolder, source: RunFolder, planned: RunPlan, points: Sequence[Point], num_ending: int
 ) -> None:
-    path = run.probe_dir / "points.parquet"
-    if path.exists():
+    if run.derived("probe_points"):
         return
-    run.probe_dir.mkdir(exist_ok=True)
     kept = set(trace_files.PROBE_POINTS.names)
     rows = [
         {
@@ -378,7 +376,7 @@ def _write_points(
         }
         for number, point in enumerate(points)
     ]
-    trace_files.write_table(path, trace_files.PROBE_POINTS, rows, {trace_files.RUN_KEY: planned.spec.run_id})
+    derived.write(run, "probe_points", "1", rows)
 
 
 def _spec(spec: RunSpec, launch: Launch, name: str, problems: list[Problem], seed: int) -> RunSpec:

@@ -25,11 +25,9 @@ from rich.console import Console
 from harness.cli.messages import counted
 from jobs import after
 from jobs.run import submissions
-from jobs.run.endings import by_shard, read_endings
-from jobs.run.files import append_record, read_records
-from jobs.run.folder import RunDamaged, RunFolder
-from jobs.run.locks import Lock
-from jobs.run.state import read_state
+from jobs.run.endings import by_shard, read_endings, read_state
+from jobs.run.files import RunDamaged, append_record, read_records
+from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.submission.dispatch import Request, dispatch_together
 from jobs.timing import folder as timings
@@ -53,8 +51,7 @@ class NightRecord:
     def append(self, what: str, **values: Any) -> None:
         """Append what happened, durable when this returns."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with Lock(self.path.with_name(".record.lock")):  # NFS lets appends of two machines replace each other
-            append_record(self.path, {"event": what, "at": time.time(), **values})
+        append_record(self.path, {"event": what, "at": time.time(), **values})
 
     def events(self, what: str | None = None) -> list[dict[str, Any]]:
         """Return what happened since the last launch, that launch included; all of it, or one kind."""
@@ -91,7 +88,7 @@ class NightRecord:
         return next(iter(reversed(of_these)), None)
 
     def _every(self) -> Iterator[dict[str, Any]]:
-        return (record for record in read_records(self.path) if isinstance(record, dict) and "event" in record)
+        return (record for record in read_records(self.path) if "event" in record)
 
 
 @dataclass

@@ -19,9 +19,9 @@ import duckdb
 import psutil
 import pytest
 
+from jobs.run.endings import read_state
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import counting_records
-from jobs.run.state import read_state
+from jobs.run.trace_files import counting_records
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = [

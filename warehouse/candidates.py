@@ -1,7 +1,7 @@
 """Grade drafts that are whole chains: `python -m warehouse.candidates RUN…`.
 
 SCoT's selection can be judged only where it is known which drafts were right (SCoT, section 4.4). Every draft chain is
-graded as if it were the answer, by the same grader as samples. The grades go into the run folder's `candidate_grades/`;
+graded as if it were the answer, by the same grader as samples. The grades go into the run folder's `derived/`;
 load the run afterwards.
 """
 
@@ -32,15 +32,13 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
     from grading import Submission, Ungraded, grade_many, graded, grader_version
     from harness.prompts import THINK_END
     from jobs.finished.grading import gold_of
-    from jobs.run import own_files, trace_files
-    from jobs.run.grades import file_name
+    from jobs.run import derived
 
     spec = run.spec()
     if spec.method not in WHOLE_CHAINS:
         return 0
     version = grader_version()
-    path = run.candidate_grades_dir / file_name(version)
-    rows = own_files.rows_to_extend(run, path)
+    rows = derived.rows_to_extend(run, "candidate_grades", version)
     graded_samples = {row["sample_id"] for row in rows}
     golds = {problem.id: gold_of(problem) for problem in run.problems()}
     keys: list[dict[str, Any]] = []
@@ -60,7 +58,7 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
         rows.append({**keys[number], "grader_version": version, **columns})
     rows = [row for row in rows if row["sample_id"] not in ungraded]  # a sample's drafts are graded all or none
     if keys:
-        trace_files.write_table(path, trace_files.CANDIDATE_GRADES, rows, {trace_files.RUN_KEY: spec.run_id})
+        derived.write(run, "candidate_grades", version, rows)
     graded(ungraded.values())
     return len(keys)
 
@@ -70,7 +68,7 @@ def _drafts(run: RunFolder, graded_samples: set[str]) -> Iterator[tuple[dict[str
 
     Drafts of failed samples are left out: such a sample may be run again, with other drafts under the same keys.
     """
-    from jobs.run.own_files import counting_records
+    from jobs.run.trace_files import counting_records
 
     for sample in counting_records(run, ["problem_id", "steps"], failed=False):
         if sample["sample_id"] in graded_samples:

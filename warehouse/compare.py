@@ -48,7 +48,7 @@ def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -
 @click.option("--k", "ks", metavar="K,K…", callback=_ks, help="Add pass@K, and maj@K with --maj.")
 @click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, else all samples]")
 @click.option(
-    "--all", "is_complete", is_flag=True, help="Every column, with tests, MDE and re-run SE, and all that differs."
+    "--all", "is_complete", is_flag=True, help="Every column, with p, re-run SE and fallback, and all that differs."
 )
 @click.option("--force", is_flag=True, help="Compare latency even if hardware or settings differ.")
 @database_option()

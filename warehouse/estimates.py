@@ -3,8 +3,8 @@
 `bring_up_to_date` is called at the end of every load. Measures that are ratios of sums over problems are computed as
 warehouse/measures.py says (`of_problems`), the others by the functions here. A sample has a result as
 `comparison.outcomes` says: it is finished and graded; an error needs no grade, unless that version has other samples of
-the run left to grade. Speed-ups are paired by problem and by sample: a sample that one run has not finished is left out
-of the other as well, because long chains finish last. Their intervals within the two runs are stored beside those that
+the run left to grade. Speed-ups are of settings, over all their finished repeats (pairs.py): the rows of a pair are
+made again when a run of either is loaded.
 cover the run factor, because the factor changes with every run that is repeated.
 """
 
@@ -24,18 +24,17 @@ from warehouse import latency_at_one
 from warehouse.comparison.outcomes import families
 from warehouse.database import Connection, Record, columns, rows, transaction
 from warehouse.latency_at_one import TimedRun
-from warehouse.measures import MEASURES, Measure, Source
-from warehouse.pairs import run_factors
+from warehouse.measures import MEASURES, SAMPLES_PER_SLOT, Measure, Source
+from warehouse.pairs import read_times, timed_pair
 from warehouse.statistics import probes
 from warehouse.statistics.intervals import Counts, Floats, Interval, family_numbers, mean, mean_on_these, mean_t
 from warehouse.statistics.probes import Points
-from warehouse.statistics.run_factor import between_runs
 from warehouse.statistics.samples import maj_at_k, pass_at_k
 from warehouse.statistics.shares import auroc
 from warehouse.statistics.two_phase import mean_interval
 
-LIKE_THESE, THESE_PROBLEMS, THESE_RUNS = "like these problems", "these problems", "these runs"
-"""Questions of intervals: the problems are a sample; the same problems again; without what differs between runs."""
+LIKE_THESE, THESE_PROBLEMS = "like these problems", "these problems"
+"""Questions of intervals: the problems are a sample; the same problems again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,8 @@ class Estimate:
     """Σx and Σy, of which it is the ratio."""
     on_these: Interval | None = None
     """On the same problems, run again."""
-    is_of_two_runs: bool = False
-    """Whether the interval holds within the two runs, and may have to cover the run factor as well."""
+    run_factor: float | None = None
+    """Standard deviation of a run's times in logarithms, which the interval covers."""
 
 
 _KEY = ("run_id", "baseline_run_id", "grader_version", "measure", "role", "k", "group_kind", "group_value")
@@ -76,18 +75,15 @@ _ENDS_ON_THESE = tuple(f"{name}_on_these" for name in _ENDS)
 _TYPES = (
     {"k": pa.int32()}
     | {name: pa.int64() for name in ("n", "families", "num_samples", "missing")}
-    | {name: pa.float64() for name in ("value", "num", "den", *_ENDS[:-1], *_ENDS_ON_THESE[:-1])}
-    | {"is_of_two_runs": pa.bool_()}
+    | {name: pa.float64() for name in ("value", "num", "den", *_ENDS[:-1], *_ENDS_ON_THESE[:-1], "run_factor")}
 )
 _TEXTS = (*(name for name in _KEY if name != "k"), "unit", _ENDS[-1], _ENDS_ON_THESE[-1])
 _INSERT = f"""
 CREATE OR REPLACE TEMP TABLE new_estimate AS SELECT hash({", ".join(_KEY)}) AS id, * FROM new_rows;
-INSERT INTO estimate BY NAME SELECT * EXCLUDE ({", ".join((*_ENDS, *_ENDS_ON_THESE))}, is_of_two_runs)
+INSERT INTO estimate BY NAME SELECT * EXCLUDE ({", ".join((*_ENDS, *_ENDS_ON_THESE))})
 FROM new_estimate;
 INSERT INTO interval BY NAME
 SELECT id AS estimate, run_id, '{LIKE_THESE}' AS question, {", ".join(_ENDS)} FROM new_estimate
-UNION ALL BY NAME
-SELECT id AS estimate, run_id, '{THESE_RUNS}' AS question, {", ".join(_ENDS)} FROM new_estimate WHERE is_of_two_runs
 UNION ALL BY NAME
 SELECT id AS estimate, run_id, '{THESE_PROBLEMS}' AS question,
     {", ".join(f"{name}_on_these AS {name}" for name in _ENDS)}
@@ -109,7 +105,7 @@ def _row(one: Estimate) -> dict[str, object]:
     found, (num, den) = one.interval, one.sums or (None, None)
     return {
         **{field.name: getattr(one.subject, field.name) for field in fields(Subject)},
-        **{name: getattr(one, name) for name in ("measure", "n", "k", "num_samples", "missing", "is_of_two_runs")},
+        **{name: getattr(one, name) for name in ("measure", "n", "k", "num_samples", "missing", "run_factor")},
         "families": found.families,
         "unit": MEASURES[one.measure].unit,
         "value": found.estimate if np.isfinite(found.estimate) else None,
@@ -346,8 +342,41 @@ def alone(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
         run = latency_at_one.read(connection, row["run_id"])
         if run is not None:
             found = run.mean()
-            n, num_samples = len(found.values.x), found.num_samples
+            n, num_samples = len(found.values), found.num_samples
             yield Estimate(Subject(run.run_id), latency_at_one.MEAN, n, mean_interval(found), num_samples=num_samples)
+
+
+_FULL_SLOTS = f"""
+WITH worked AS (
+    SELECT sample.run_id, sample.attempt_id, problem_id, concurrency AS slots, epoch(started_at) AS began_at,
+        began_at + sample.latency_seconds AS ended_at, num_attempts, timed.emitted_tokens
+    FROM sample JOIN run USING (run_id) LEFT JOIN timed_sample AS timed USING (run_id, sample_id, problem_id)
+    WHERE list_contains($run_ids::VARCHAR[], run_id) AND stop_reason IS NOT NULL
+), filled AS (
+    SELECT run_id, attempt_id, list_sort(list(began_at))[any_value(slots)] AS since,
+        list_sort(list(ended_at))[count(*) - any_value(slots) + 1] AS until
+    FROM worked GROUP BY ALL
+    HAVING count(*) >= {SAMPLES_PER_SLOT} * any_value(slots) AND bool_and(num_attempts = 1 AND ended_at IS NOT NULL)
+), part AS (
+    SELECT worked.*, until - since AS seconds,
+        greatest(least(ended_at, until) - greatest(began_at, since), 0) / nullif(ended_at - began_at, 0) AS share
+    FROM worked JOIN filled USING (run_id, attempt_id) WHERE until > since
+)
+SELECT run_id, count(DISTINCT problem_id) AS n, count(*) AS num_samples,
+    exact_sum(CASE WHEN emitted_tokens IS NULL THEN 0 ELSE share END) AS samples,
+    exact_sum(share * coalesce(emitted_tokens, 0)) AS tokens,
+    (SELECT exact_sum(until - since) FROM filled WHERE filled.run_id = part.run_id AND until > since) AS seconds
+FROM part GROUP BY run_id ORDER BY run_id
+"""
+"""The slots are full from the start of as many samples until the first end after which fewer are left."""
+
+
+def throughputs(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
+    """Yield the throughput of runs whose workers had enough samples."""
+    for row in rows(connection, _FULL_SLOTS, {"run_ids": list(run_ids)}):
+        for name, count in (("samples_per_second", row["samples"]), ("emitted_tokens_per_second", row["tokens"])):
+            rate = Interval(count / row["seconds"], None, None, None, "none: one number of a run")
+            yield Estimate(Subject(row["run_id"]), name, row["n"], rate, num_samples=row["num_samples"])
 
 
 _FAMILY = """
@@ -472,23 +501,14 @@ def of_numbers(ratings: Floats) -> list[float]:
 
 
 DISTANCE = "distance_from_target"
-_NEW_PAIRS = """
-CREATE OR REPLACE TEMP TABLE pair AS SELECT DISTINCT run_id, baseline_run_id FROM {view};
-DELETE FROM estimate WHERE baseline_run_id IS NOT NULL AND (measure = 'distance_from_target') = (
-    {view!r} = 'distance_baseline') AND (run_id, baseline_run_id) NOT IN (FROM pair);
+_NEW_PAIRS = f"""
+CREATE OR REPLACE TEMP TABLE pair AS SELECT DISTINCT run_id, baseline_run_id FROM distance_baseline;
+DELETE FROM estimate WHERE measure = '{DISTANCE}' AND (run_id, baseline_run_id) NOT IN (FROM pair);
 DELETE FROM interval WHERE estimate NOT IN (SELECT id FROM estimate);
 CREATE OR REPLACE TEMP TABLE new_pair AS
-FROM pair ANTI JOIN (SELECT run_id, baseline_run_id FROM estimate WHERE measure = {measure!r}) AS known
+FROM pair ANTI JOIN (SELECT run_id, baseline_run_id FROM estimate WHERE measure = '{DISTANCE}') AS known
     USING (run_id, baseline_run_id)
 """
-
-
-def _has_new_pairs(connection: Connection, view: str, measure: str) -> bool:
-    """Delete the estimates of pairs of runs that a view no longer has, and make the table new_pair of those without."""
-    connection.execute(_NEW_PAIRS.format(view=view, measure=measure))
-    return bool(connection.execute("SELECT 1 FROM new_pair LIMIT 1").fetchall())
-
-
 _DIFFERENCES = """
 WITH planned AS (
     SELECT run_id, sample_id, sample_index, family, problem_id || ' ' || content_hash AS problem
@@ -518,7 +538,8 @@ GROUP BY ALL ORDER BY ALL
 
 def bring_distances_up_to_date(connection: Connection) -> None:
     """Make the rows of pairs of runs those of the database as it is."""
-    if _has_new_pairs(connection, "distance_baseline", DISTANCE):
+    connection.execute(_NEW_PAIRS)
+    if connection.execute("SELECT 1 FROM new_pair LIMIT 1").fetchall():
         insert(connection, [_of_pair(row) for row in rows(connection, _DIFFERENCES)])
 
 
@@ -528,79 +549,59 @@ def _of_pair(row: Record) -> Estimate:
     return Estimate(subject, DISTANCE, len(differences), mean_t(differences, row["family"]))
 
 
-_TIMES = """
-WITH timed AS (
-    SELECT run_id, sample_index, timed_sample.latency_seconds, emitted_tokens,
-        problem_id || ' ' || content_hash AS problem
-    FROM timed_sample JOIN sample USING (run_id, sample_id, problem_id) JOIN problem USING (run_id, problem_id)
-    WHERE run_id IN (SELECT run_id FROM new_pair UNION SELECT baseline_run_id FROM new_pair)
-), unfinished AS (
-    SELECT run_id, sample_index, problem_id || ' ' || content_hash AS problem
-    FROM sample JOIN problem USING (run_id, problem_id)
-    WHERE stop_reason IS NULL AND run_id IN (SELECT run_id FROM new_pair UNION SELECT baseline_run_id FROM new_pair)
-), side AS (
-    SELECT run_id, baseline_run_id, true AS is_own, run_id AS own_id, baseline_run_id AS other_id FROM new_pair
-    UNION ALL SELECT run_id, baseline_run_id, false, baseline_run_id, run_id FROM new_pair
-), mean AS (
-    SELECT side.run_id, side.baseline_run_id, is_own, problem,
-        exact_sum(latency_seconds) / count(*) AS seconds, sum(emitted_tokens) / count(*) AS tokens
-    FROM side JOIN timed ON timed.run_id = side.own_id
-    WHERE NOT EXISTS (
-        FROM unfinished WHERE unfinished.run_id = side.other_id AND unfinished.problem = timed.problem
-            AND unfinished.sample_index = timed.sample_index)
-    GROUP BY ALL HAVING seconds > 0 AND tokens > 0
-)
-SELECT own.run_id, own.baseline_run_id, own.seconds AS own_seconds, own.tokens AS own_tokens,
-    base.seconds AS base_seconds, base.tokens AS base_tokens
-FROM (FROM mean WHERE is_own) AS own JOIN (FROM mean WHERE NOT is_own) AS base
-    USING (run_id, baseline_run_id, problem)
-ORDER BY run_id, baseline_run_id, problem
+_STALE = """
+CREATE OR REPLACE TEMP TABLE pair AS
+SELECT DISTINCT run_id, baseline_run_id, own.repeats, base.repeats AS repeats_of_baseline
+FROM comparable_baseline JOIN run_repeats AS own USING (run_id)
+JOIN run_repeats AS base ON base.run_id = baseline_run_id;
+CREATE OR REPLACE TEMP TABLE new_pair AS
+FROM pair WHERE list_has_any(repeats, $loaded) OR list_has_any(repeats_of_baseline, $loaded)
+    OR pair NOT IN (SELECT timed_pair FROM timed_pair);
+DELETE FROM timed_pair WHERE (run_id, baseline_run_id) NOT IN (SELECT (run_id, baseline_run_id) FROM pair)
+    OR (run_id, baseline_run_id) IN (SELECT (run_id, baseline_run_id) FROM new_pair);
+DELETE FROM estimate WHERE baseline_run_id IS NOT NULL AND measure <> 'distance_from_target'
+    AND (run_id, baseline_run_id) NOT IN (SELECT (run_id, baseline_run_id) FROM timed_pair);
+DELETE FROM interval WHERE estimate NOT IN (SELECT id FROM estimate);
+INSERT INTO timed_pair FROM new_pair
 """
-_WITHIN = f"""
-SELECT id, estimate.run_id, value, low, high, standard_error, method, run_factor AS former_factor
-FROM estimate JOIN interval ON interval.estimate = id WHERE question = '{THESE_RUNS}' ORDER BY id
-"""
-_WIDEN = f"""
-UPDATE interval SET low = $low, high = $high, method = $method WHERE estimate = $id AND question = '{LIKE_THESE}'
-"""
+_NEW_PAIRS_OF_TIMES = "FROM new_pair ORDER BY repeats_of_baseline, repeats, run_id, baseline_run_id"
 
 
-def bring_speed_ups_up_to_date(connection: Connection) -> None:
-    """Make the rows of pairs of runs those of the database as it is."""
-    if _has_new_pairs(connection, "comparable_baseline", "speed_up"):
-        insert(connection, list(_of_new_pairs(connection)))
-        insert(connection, list(_at_one(connection)))
-    _widen(connection)
+def bring_speed_ups_up_to_date(connection: Connection, loaded: Sequence[str]) -> None:
+    """Make the rows of pairs of runs those of the database as it is; `loaded`: the runs that were loaded just now."""
+    for statement in _STALE.split(";"):
+        connection.execute(statement, {"loaded": list(loaded)} if "$loaded" in statement else None)
+    pairs = rows(connection, _NEW_PAIRS_OF_TIMES)
+    for start in range(0, len(pairs), _RUNS_AT_ONCE):
+        insert(connection, list(_of_times(connection, pairs[start : start + _RUNS_AT_ONCE])))
+    insert(connection, list(_at_one(connection, pairs)))
 
 
-def _of_new_pairs(connection: Connection) -> Iterator[Estimate]:
-    """Yield the rows of the pairs in the table new_pair, as if there were no run factor."""
-    found = columns(connection, _TIMES, {})
-    names = [f"{run_id} {base}" for run_id, base in zip(found["run_id"], found["baseline_run_id"], strict=True)]
-    starts = [i for i in range(len(names)) if i == 0 or names[i] != names[i - 1]]
-    for start, end in pairwise([*starts, len(names)]):
-        subject = Subject(str(found["run_id"][start]), baseline_run_id=str(found["baseline_run_id"][start]))
-        own_seconds, own_tokens, base_seconds, base_tokens = (
-            np.asarray(found[name][start:end], dtype=np.float64)
-            for name in ("own_seconds", "own_tokens", "base_seconds", "base_tokens")
-        )
-        compared = {
-            "speed_up": (own_seconds, base_seconds),
-            "ratio_of_means": (own_seconds, base_seconds),
-            "rate_ratio": (own_tokens / own_seconds, base_tokens / base_seconds),
-            "chain_length_ratio": (own_tokens, base_tokens),
-        }
-        for name, (own, base) in compared.items():
-            found_ratio = MEASURES[name].compared(own, base)
-            is_of_two_runs = name in ("speed_up", "ratio_of_means")
-            yield Estimate(subject, name, end - start, found_ratio, is_of_two_runs=is_of_two_runs)
+def _of_times(connection: Connection, pairs: Sequence[Record]) -> Iterator[Estimate]:
+    """Yield the rows of pairs of runs, over all repeats of both."""
+    times = read_times(
+        connection, sorted({name for pair in pairs for name in (*pair["repeats"], *pair["repeats_of_baseline"])})
+    )
+    for _, alike in groupby(pairs, key=lambda pair: (pair["repeats"], pair["repeats_of_baseline"])):
+        members = list(alike)
+        own, base = ([times[name] for name in members[0][side]] for side in ("repeats", "repeats_of_baseline"))
+        found = timed_pair(own, base)
+        if found is None:
+            continue
+        factor = found.ratio.factor.standard_deviation if found.ratio.factor else None
+        speed, length = found.ratio.geometric_mean, found.length_ratio
+        for pair in members:
+            subject = Subject(pair["run_id"], baseline_run_id=pair["baseline_run_id"])
+            yield Estimate(subject, "speed_up", found.n, speed, run_factor=factor)
+            yield Estimate(subject, "ratio_of_means", found.n, found.ratio.of_means, run_factor=factor)
+            for name, value in (("rate_ratio", speed.estimate * length), ("chain_length_ratio", length)):
+                yield Estimate(subject, name, found.n, Interval(value, None, None, None, "none"))
 
 
-def _at_one(connection: Connection) -> Iterator[Estimate]:
-    """Yield the rows of the pairs in the table new_pair of which both runs have timing samples."""
+def _at_one(connection: Connection, pairs: Sequence[Record]) -> Iterator[Estimate]:
+    """Yield the rows of the pairs of which both runs have timing samples."""
     runs: dict[str, TimedRun | None] = {}
-    known = f"SELECT run_id, baseline_run_id FROM estimate WHERE measure = '{latency_at_one.SPEED_UP}'"
-    for pair in rows(connection, f"FROM new_pair ANTI JOIN ({known}) USING (run_id, baseline_run_id) ORDER BY ALL"):
+    for pair in pairs:
         names = str(pair["run_id"]), str(pair["baseline_run_id"])
         for name in names:
             runs[name] = runs[name] if name in runs else latency_at_one.read(connection, name)
@@ -608,22 +609,7 @@ def _at_one(connection: Connection) -> Iterator[Estimate]:
         found = latency_at_one.speed_up(own, base) if own and base else None
         if found is not None:
             subject = Subject(names[0], baseline_run_id=names[1])
-            yield Estimate(subject, latency_at_one.SPEED_UP, found.n, found.ratio, is_of_two_runs=True)
-
-
-def _widen(connection: Connection) -> None:
-    """Have the intervals cover the run factors, where these have changed."""
-    pairs = rows(connection, _WITHIN)
-    factors = run_factors(connection, sorted({row["run_id"] for row in pairs}))
-    for row in pairs:
-        factor = factors.get(row["run_id"])
-        deviation = factor.standard_deviation if factor else None
-        if row["former_factor"] != deviation:
-            within = Interval(row["value"], row["low"], row["high"], row["standard_error"], row["method"])
-            wide = between_runs(within, factor)
-            ends = {"low": wide.low, "high": wide.high, "method": wide.kind}
-            connection.execute(_WIDEN, {"id": row["id"], **ends})
-            connection.execute("UPDATE estimate SET run_factor = ? WHERE id = ?", [deviation, row["id"]])
+            yield Estimate(subject, latency_at_one.SPEED_UP, found.n, found.ratio)
 
 
 _RUNS_AT_ONCE = 50
@@ -649,8 +635,9 @@ def bring_up_to_date(connection: Connection) -> None:
                     *judges(connection, some),
                     *of_problems(connection, some, _STORED),
                     *alone(connection, some),
+                    *throughputs(connection, some),
                     *probed(connection, some),
                 ],
             )
-        bring_speed_ups_up_to_date(connection)
+        bring_speed_ups_up_to_date(connection, run_ids)
         bring_distances_up_to_date(connection)

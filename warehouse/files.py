@@ -23,7 +23,7 @@ from shlex import quote
 from filelock import Timeout
 
 from harness.cli import permissions
-from jobs.run.locks import Lock, LocksRefused
+from jobs.run.files import Lock, LocksRefused
 
 WAIT_SECONDS = 60.0
 """Default time to wait for a database that another process has locked."""

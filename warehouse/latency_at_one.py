@@ -20,7 +20,7 @@ from scipy.optimize import nnls
 
 from harness.engine import Role
 from harness.latency import LatencyModel, ModelSpeed, Work
-from warehouse.database import Connection, Record, WarehouseError, rows
+from warehouse.database import Connection, Record, rows
 from warehouse.statistics.intervals import Floats, Interval
 from warehouse.statistics.two_phase import Measured, Predicted, TwoPhaseMean, two_phase_mean, two_phase_ratio
 
@@ -207,14 +207,6 @@ def _seconds(model: LatencyModel, work: _Work, number: int) -> Floats:
     return np.asarray(model.sample_overhead_seconds + parts["after"] + waited)
 
 
-_CALLS_IN_FLIGHT = """
-SELECT sample_id, model, purpose, prompt_tokens - cached_tokens AS new_prompt_tokens, longest_output_tokens, n,
-    in_flight, end_seconds, overlapped_seconds, latency_seconds
-FROM timed_sample LEFT JOIN call USING (run_id, sample_id)
-WHERE run_id = $run_id ORDER BY sample_id, call_index
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class TimedCall:
     """A call with its measured time."""
@@ -239,16 +231,8 @@ class TimedSample:
         return [call.work for call in self.calls if call.purpose != "lookahead"]
 
 
-def timed_samples(connection: Connection, run_id: str) -> list[TimedSample]:
-    """Return the samples of a run with a meaningful latency, with their calls. Raises WarehouseError without any."""
-    samples = read_samples(connection, _CALLS_IN_FLIGHT, run_id)
-    if not samples:
-        raise WarehouseError(f"the warehouse has no timed samples of a run {run_id!r}")
-    return list(samples.values())
-
-
 def read_samples(connection: Connection, sql: str, run_id: str) -> dict[str, TimedSample]:
-    """Return samples with their calls by id; `sql` has the columns of `timed_samples`, a row for each call in order."""
+    """Return samples with their calls by id; `sql` has the columns of `_CALLS`, a row for each call in order."""
     calls: dict[str, list[TimedCall]] = {}
     latency: dict[str, float] = {}
     for row in rows(connection, sql, {"run_id": run_id}):

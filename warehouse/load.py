@@ -105,7 +105,7 @@ def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_
 
 def _run_of(path: Path) -> Path:
     """Return the run folder that the name of a run, or its beginning, means. Raises click.UsageError."""
-    from jobs.run.folder_name import run_paths
+    from jobs.run.folder import run_paths
 
     found = [] if path.exists() else run_paths(str(path))
     found = [run for run in found if run.name == path.name] or found

@@ -1,4 +1,4 @@
-"""The numbers in the tables of suites, in the unit that the papers print: of a run alone, or against its baseline.
+"""The numbers in the tables of published suites: of a run alone, or against its baseline, in the unit of the registry.
 
 A measure of warehouse/measures.py is read from its row of the table `estimate`, or computed in the same way where few
 runs have the data. Ratios of the latencies of two runs are paired by problem (warehouse/statistics/ratios.py). Times
@@ -10,57 +10,34 @@ choice of the problems and of the timed samples (warehouse/statistics/two_phase.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from harness.engines import registry
-from warehouse import latency_at_one
+from warehouse import baselines, latency_at_one
 from warehouse.database import Connection, Record, columns, rows
 from warehouse.estimates import of_problems
 from warehouse.latency_at_one import TimedRun
 from warehouse.measures import CORRELATED, MEASURES, Source, ratio
-from warehouse.pairs import alike_but_in_flight, latencies, run_factors
+from warehouse.pairs import latencies
 from warehouse.statistics.intervals import Floats, Interval, mean_t
-from warehouse.statistics.ratios import Fractions, ratio_of_means
-from warehouse.statistics.run_factor import RunFactor, between_runs
 from warehouse.statistics.shares import correlation
 from warehouse.statistics.two_phase import mean_interval, two_phase_difference, two_phase_ratio
 
-_SHARES_OF_SAMPLES = {
-    "accuracy": ("graded_pass_at_1", None),
-    "pass_at_2": ("pass_at_k", 2),
-    "pass_at_5": ("pass_at_k", 5),
-    "pass_at_10": ("pass_at_k", 10),
-}
-"""Measure and k of what the papers' tables call otherwise; all in percent."""
-_OF_PAIRS = frozenset({"latency_saved", "latency_saved_seconds", "ratio_of_means", "speed_up"})
-_OF_RUNS = {
-    "wall_seconds": "SELECT wall_seconds / num_workers AS value FROM run_throughput WHERE run_id = $run_id",
-    "emitted_tokens_per_wall_second": (
-        "SELECT emitted_tokens_per_second * num_workers AS value FROM run_throughput WHERE run_id = $run_id"
-    ),
-    "wall_speed_up": """
-        SELECT base.wall_seconds / own.wall_seconds AS value
-        FROM run_throughput AS own, run_throughput AS base
-        WHERE own.run_id = $run_id AND base.run_id = $baseline AND own.num_samples = base.num_samples
-            AND own.num_workers = base.num_workers
-            AND (SELECT count(DISTINCT dataset_hash) FROM run WHERE run_id IN ($run_id, $baseline)) = 1""",
-}
-"""Values of a whole run, which have no interval."""
-_CORRELATION = "score_reward_correlation"
-NAMES = frozenset({
-    *(name for name, measure in MEASURES.items() if measure.x is not None), *_SHARES_OF_SAMPLES, *_OF_RUNS, *_OF_PAIRS,
-    _CORRELATION,
-})  # fmt: skip
-"""What tables of suites can show."""
 _STORED = """
-SELECT estimate, low_95 AS low, high_95 AS high, n FROM counted_estimate
+SELECT estimate, low_95 AS low, high_95 AS high, standard_error, interval_kind AS kind FROM counted_estimate
 WHERE run_id = $run_id AND metric = $metric AND k IS NOT DISTINCT FROM coalesce($k, k) AND role IS NULL
-    AND group_kind IS NULL AND baseline_run_id IS NULL
+    AND group_kind IS NULL AND baseline_run_id IS NULL AND estimate IS NOT NULL
+"""
+_WALL_SPEED_UP = """
+SELECT base.wall_seconds / own.wall_seconds AS value FROM run_throughput AS own, run_throughput AS base
+WHERE own.run_id = $run_id AND base.run_id = $baseline AND own.num_samples = base.num_samples
+    AND own.num_workers = base.num_workers
+    AND (SELECT count(DISTINCT dataset_hash) FROM run WHERE run_id IN ($run_id, $baseline)) = 1
 """
 _RUNS = """
-SELECT run.*, run_conditions.devices, run_conditions.device_kinds, run_conditions.samples_in_flight,
+SELECT run.*, devices, device_kinds, processors, samples_in_flight, num_cards,
     (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason IS NOT NULL) AS num_finished,
     (SELECT bool_and(try_cast(regexp_extract(problem_id, '(\\d+)$', 1) AS INTEGER) = problem_index)
         FROM problem WHERE problem.run_id = run.run_id) AS first_problems,
@@ -88,17 +65,6 @@ ORDER BY num_finished DESC, created_at DESC
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A measure of a run with its 95 % interval; None: too few problems, or this measure has no interval."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    n: int | None = None
-    """Number of problems."""
-
-
 def measure(
     connection: Connection,
     name: str,
@@ -106,63 +72,74 @@ def measure(
     baseline: str | None = None,
     stopwatch: str = "measured",
     of_baseline: str | None = None,
-) -> Measured | None:
+    k: int | None = None,
+) -> Interval | None:
     """Return a number of a run; None if the run lacks the data for it, or if it is not like its baseline.
 
     `stopwatch` is the definition of latency for the measures of latency, `of_baseline` that of the baseline, where that
-    has another one. Raises KeyError for an unknown name.
+    has another one; `k` the samples of a problem, of pass@k. Raises KeyError for an unknown name.
     """
-    if name in _OF_PAIRS:
-        pairs = latencies(connection, run_id, baseline, stopwatch, of_baseline or stopwatch)
-        return None if pairs is None else _ratio(name, *pairs, run_factors(connection, [run_id]).get(run_id))
-    if name in _OF_RUNS:
-        asked = {"run_id": run_id} | ({"baseline": baseline} if "$baseline" in _OF_RUNS[name] else {})
-        values = [row["value"] for row in rows(connection, _OF_RUNS[name], asked)]
-        return Measured(values[0]) if values and values[0] is not None else None
-    if name == _CORRELATION:
-        sql = f"FROM {CORRELATED} WHERE run_id = $run_id ORDER BY problem_id"
-        found = columns(connection, sql, {"run_id": run_id})
-        sums = np.stack([found[key] for key in ("n", "x", "y", "xy", "xx", "yy")], axis=1)
-        return _in_unit(correlation(sums), len(sums)) if len(sums) else None
-    stored, k = _SHARES_OF_SAMPLES.get(name, (name, None))
-    wanted = MEASURES[stored]
-    unit = 100.0 if wanted.is_percent else 1.0
-    is_stored = wanted.source.is_stored
-    if name == "latency_seconds" and stopwatch != "measured":
-        clock = stopwatch.replace("'", "")
-        by_clock = Source(f"(SELECT run_id, problem_id, x, y FROM problem_stopwatch WHERE stopwatch = '{clock}')")
-        wanted, is_stored = replace(wanted, x="x", y="y", samples=None, method=ratio, source=by_clock), False
-    if is_stored:
-        for row in rows(connection, _STORED, {"run_id": run_id, "metric": stored, "k": k}):
-            return _in_unit(Interval(row["estimate"], row["low"], row["high"], None, ""), row["n"], unit)
-        return None
-    return next((_in_unit(one.interval, one.n, unit) for one in of_problems(connection, [run_id], [wanted])), None)
-
-
-def _ratio(name: str, own: Fractions, base: Fractions, factor: RunFactor | None) -> Measured:
-    """Return what the latencies of a run are to those of its baseline.
-
-    `speed_up` and `ratio_of_means` are baseline over run, `latency_saved` is percent of the baseline's mean, and
-    `latency_saved_seconds` is the difference of the means. Ratios cover the run factor where it is known, as the view
-    `speed_up` does.
-    """
-    if name == "latency_saved_seconds":
-        found = mean_t(base.x / base.y - own.x / own.y)
-    elif name == "speed_up":
-        found = between_runs(MEASURES[name].compared(own.x / own.y, base.x / base.y), factor)
+    wanted, found = MEASURES[name], None
+    if name == "wall_speed_up":
+        ratios = rows(connection, _WALL_SPEED_UP, {"run_id": run_id, "baseline": baseline})
+        found = Interval(ratios[0]["value"], None, None, None, "none: a single ratio") if ratios else None
+    elif wanted.is_of_pair:
+        found = _of_latencies(connection, name, run_id, baseline, stopwatch, of_baseline or stopwatch)
+    elif wanted.source is CORRELATED:
+        sql = f"FROM {CORRELATED.sql} WHERE run_id = $run_id ORDER BY problem_id"
+        sums = columns(connection, sql, {"run_id": run_id})
+        if len(sums["n"]):
+            found = correlation(np.stack([sums[key] for key in ("n", "x", "y", "xy", "xx", "yy")], axis=1))
+    elif wanted.source.is_stored and not (name == "latency_seconds" and stopwatch != "measured"):
+        stored = rows(connection, _STORED, {"run_id": run_id, "metric": name, "k": k})
+        found = Interval(**stored[0]) if stored else None
     else:
-        found = between_runs(ratio_of_means(base, own), factor)
-    if name != "latency_saved":
-        return Measured(found.estimate, found.low, found.high, len(own.x))
-    low, high = (None if bound is None else 100 - 100 / bound for bound in (found.low, found.high))
-    return Measured(100 - 100 / found.estimate, low, high, len(own.x))
+        if wanted.source.is_stored:
+            clock = stopwatch.replace("'", "")
+            by_clock = Source(f"(SELECT run_id, problem_id, x, y FROM problem_stopwatch WHERE stopwatch = '{clock}')")
+            wanted = replace(wanted, x="x", y="y", samples=None, method=ratio, source=by_clock)
+        found = next((one.interval for one in of_problems(connection, [run_id], [wanted])), None)
+    return _known(found)
 
 
+def _known(found: Interval | None) -> Interval | None:
+    """Return an interval; None where its estimate is no number."""
+    return found if found is not None and np.isfinite(found.estimate) else None
+
+
+def _of_latencies(
+    connection: Connection, name: str, run_id: str, baseline: str | None, stopwatch: str, of_baseline: str
+) -> Interval | None:
+    """Return what the latencies of a setting are to those of its baseline."""
+    pair = latencies(connection, run_id, baseline, stopwatch, of_baseline)
+    if pair is None:
+        return None
+    if name == "latency_saved_seconds":
+        own, base = (np.exp(np.log(np.stack(repeats)).mean(axis=0)) for repeats in (pair.own, pair.base))
+        return mean_t(base - own, pair.family)
+    return pair.ratio.geometric_mean if name == "speed_up" else _saved(name, pair.ratio.of_means)
+
+
+def _saved(name: str, found: Interval) -> Interval:
+    """Return a ratio of means, or what is saved by it."""
+    if name != "latency_saved" or not np.isfinite(found.estimate):
+        return found
+    low, high = (None if end is None else 1 - 1 / end for end in (found.low, found.high))
+    return Interval(1 - 1 / found.estimate, low, high, None, found.kind)
+
+
+_OF_CHAINS = {
+    "tokens_per_second": "tokens_per_second",
+    "thought_tokens_per_second": "thought_tokens_per_second",
+    "drafting_share": "draft",
+    "selection_share": "verdict",
+    "target_share": "rest",
+}
+"""Measures by the column of _VALUES that each is of."""
 _RATES = ("tokens_per_second", "thought_tokens_per_second")
-_SHARES = {"drafting_share": "draft", "selection_share": "verdict", "target_share": "rest"}
 NOT_ESTIMATED = frozenset({"speed_up"})
 """Numbers of latencies that a sample of the samples cannot give."""
-ESTIMATED = frozenset({"latency_seconds", *_RATES, *_SHARES, *_OF_PAIRS}) - NOT_ESTIMATED
+ESTIMATED = frozenset({"latency_seconds", "latency_saved", "latency_saved_seconds", "ratio_of_means", *_OF_CHAINS})
 """Numbers that timing samples give."""
 _USABLE = "num_attempts = 1 AND stop_reason <> 'error' AND latency_seconds IS NOT NULL AND isfinite(latency_seconds)"
 _VALUES = f"""
@@ -197,9 +174,8 @@ SELECT num_timed, num_drawn, num_samples FROM latency_at_one WHERE run_id = $run
 
 def progress(connection: Connection, run_id: str) -> tuple[int, int, int] | None:
     """Return how many samples of a run were timed, were to be timed, and are there; None: none was timed."""
-    for row in rows(connection, _PROGRESS, {"run_id": run_id}):
-        return int(str(row["num_timed"])), int(str(row["num_drawn"])), int(str(row["num_samples"]))
-    return None
+    found = rows(connection, _PROGRESS, {"run_id": run_id})
+    return (found[0]["num_timed"], found[0]["num_drawn"], found[0]["num_samples"]) if found else None
 
 
 def estimated(
@@ -209,55 +185,42 @@ def estimated(
     baseline: Record | None = None,
     stopwatch: str = "measured",
     of_baseline: str | None = None,
-) -> Measured | None:
+) -> Interval | None:
     """Return a number of times from timing samples, as `measure` does from all; None where they do not give it.
 
-    `run` and `baseline` are rows of `runs_like`; both have timing samples. Raises KeyError for
-    a name that is not in `ESTIMATED`.
+    `run` and `baseline` are rows of `runs_like`; both have timing samples, and `name` is in `ESTIMATED`.
     """
-    own = _Quantities(connection, str(run["run_id"]))
-    if name in _OF_PAIRS:
-        if baseline is None or not alike_but_in_flight(run, baseline):
+    run_id = str(run["run_id"])
+    if MEASURES[name].is_of_pair:
+        if baseline is None or not baselines.is_alike(run, baseline, across_concurrencies=True):
             return None
-        base = _Quantities(connection, str(baseline["run_id"]))
-        return _of_pair(connection, name, own.of(stopwatch), base.of(of_baseline or stopwatch))
-    if name in _SHARES:
-        return _share(own.of(_SHARES[name]), own.of("thought"))
-    found = own.of(name if name in _RATES else {"latency_seconds": stopwatch}[name])
-    return None if found is None else _in_unit(mean_interval(found.mean()), len(set(found.problems)))
-
-
-class _Quantities:
-    """Quantities of a run's timed chains."""
-
-    def __init__(self, connection: Connection, run_id: str) -> None:
-        self._run = latency_at_one.read(connection, run_id)
-        found = rows(connection, _VALUES, {"run_id": run_id})
-        self._values = {str(row["sample_id"]): row for row in found}
-
-    def of(self, name: str) -> TimedRun | None:
-        """Return the run with a quantity in the place of its seconds; None where a timed chain lacks it."""
-        if self._run is None:
-            return None
-        values = [self._values[sample_id][name] for sample_id in self._run.timed_ids]
-        if name == "measured":
-            return self._run
-        if any(value is None for value in values):
-            return None
-        numbers: Floats = np.array([float(str(value)) for value in values])
-        return self._run.measuring(numbers, grows_with_time=name not in _RATES)
-
-
-def _share(part: TimedRun | None, whole: TimedRun | None) -> Measured | None:
-    """Return a part in percent of the whole, both of the same run."""
-    if part is None or whole is None or whole.mean().estimate <= 0:
+        own = _quantity(connection, run_id, stopwatch)
+        return _of_pair(name, own, _quantity(connection, str(baseline["run_id"]), of_baseline or stopwatch))
+    found = _quantity(connection, run_id, _OF_CHAINS.get(name, stopwatch))
+    if found is None or not name.endswith("_share"):
+        return _known(mean_interval(found.mean())) if found else None
+    whole = _quantity(connection, run_id, "thought")
+    if whole is None or whole.mean().estimate <= 0:
         return None
-    if not part.seconds.any():
-        return Measured(0.0, n=len(set(part.problems)))
-    return _in_unit(two_phase_ratio(part.mean(), whole.mean()), len(set(part.problems)), 100)
+    if not found.seconds.any():
+        return Interval(0.0, None, None, None, "none: no time")
+    return _known(two_phase_ratio(found.mean(), whole.mean()))
 
 
-def _of_pair(connection: Connection, name: str, own: TimedRun | None, base: TimedRun | None) -> Measured | None:
+def _quantity(connection: Connection, run_id: str, name: str) -> TimedRun | None:
+    """Return a run with a quantity of its timed chains in the place of their seconds; None where one lacks it."""
+    run = latency_at_one.read(connection, run_id)
+    if run is None or name == "measured":
+        return run
+    by_chain = {str(row["sample_id"]): row[name] for row in rows(connection, _VALUES, {"run_id": run_id})}
+    values = [by_chain[sample_id] for sample_id in run.timed_ids]
+    if any(value is None for value in values):
+        return None
+    numbers: Floats = np.array(values, dtype=np.float64)
+    return run.measuring(numbers, grows_with_time=name not in _RATES)
+
+
+def _of_pair(name: str, own: TimedRun | None, base: TimedRun | None) -> Interval | None:
     """Return what a run takes to what its baseline takes, over the problems that both have."""
     if own is None or base is None:
         return None
@@ -267,12 +230,8 @@ def _of_pair(connection: Connection, name: str, own: TimedRun | None, base: Time
     except ValueError:
         return None
     if name == "latency_saved_seconds":
-        return _in_unit(two_phase_difference(first, second), len(shared))
-    ratio = between_runs(two_phase_ratio(first, second), run_factors(connection, [own.run_id]).get(own.run_id))
-    if name == "ratio_of_means" or not np.isfinite(ratio.estimate):
-        return _in_unit(ratio, len(shared))
-    low, high = (None if bound is None else 100 - 100 / bound for bound in (ratio.low, ratio.high))
-    return Measured(100 - 100 / ratio.estimate, low, high, len(shared))
+        return _known(two_phase_difference(first, second))
+    return _known(_saved(name, two_phase_ratio(first, second)))
 
 
 def runs_like(connection: Connection, wanted: Record) -> list[dict[str, object]]:
@@ -286,11 +245,3 @@ def runs_like(connection: Connection, wanted: Record) -> list[dict[str, object]]
     candidates = rows(connection, _RUNS, parameters)
     runs = [{**row, "params": json.loads(str(row["params"]))} for row in candidates]
     return [run for run in runs if all(run[name] == value for name, value in wanted.items())]
-
-
-def _in_unit(found: Interval | None, n: int, unit: float = 1.0) -> Measured | None:
-    """Return an interval over n problems in another unit; None where its estimate is no number."""
-    if found is None or not np.isfinite(found.estimate):
-        return None
-    low, high = (None if bound is None else unit * bound for bound in (found.low, found.high))
-    return Measured(unit * found.estimate, low, high, n)

@@ -15,18 +15,14 @@ import numpy as np
 
 from warehouse.statistics import intervals
 from warehouse.statistics.intervals import Families, Floats, Interval, mean_t
-from warehouse.statistics.ratios import geometric_mean_ratio, mean_of, ratio_of_means
+from warehouse.statistics.ratios import mean_time
 from warehouse.statistics.shares import rate
 
-Place = Literal["summary", "results", "report", "night"]
+Place = Literal["summary", "report", "night"]
 """Who shows a measure beside the tables of suites, which show what they are asked for: `summary`: as a line of its own;
-`results`: `results.json`; `report`: the table of efficiency; `night`: nights judge it."""
+`report`: the table of efficiency; `night`: nights judge it."""
 Method = Callable[[Floats, Floats, Families | None], Interval]
 """Makes an interval of x and y, both (n,), one of each problem, and the problems' families; every y is positive."""
-
-
-Against = Callable[[Floats, Floats], Interval]
-"""Makes an interval of a run's values and its baseline's, both (n,), one of each problem that both have."""
 
 
 def mean(x: Floats, y: Floats, family: Families | None = None) -> Interval:
@@ -52,16 +48,9 @@ def geometric(x: Floats, y: Floats, family: Families | None = None) -> Interval:
     return replace(found, estimate=float(np.exp(found.estimate)), low=low, high=high)
 
 
-def _speed_up(own: Floats, base: Floats) -> Interval:
-    return geometric_mean_ratio(base, own)
-
-
-def _ratio_of_means(own: Floats, base: Floats) -> Interval:
-    return ratio_of_means(mean_of(base), mean_of(own))
-
-
-def _geometric_ratio(own: Floats, base: Floats) -> Interval:
-    return Interval(float(np.exp(np.mean(np.log(own) - np.log(base)))), None, None, None, "none")
+def latency(x: Floats, y: Floats, family: Families | None = None) -> Interval:
+    """Return the mean over problems of the times x/y."""
+    return mean_time([x / y], family)
 
 
 @dataclass(frozen=True)
@@ -151,12 +140,17 @@ TENTHS = Source(
 )""",
     is_stored=False,
 )
-CORRELATED = f"""(
+CORRELATED = Source(
+    f"""(
     SELECT run_id, problem_id, count(*)::DOUBLE AS n, sum(verdict_score) AS x, sum(score) AS y,
         sum(verdict_score * score) AS xy, sum(verdict_score ** 2) AS xx, sum(score ** 2) AS yy
     {_SCORED_WITH_REWARD}
-)"""
+)""",
+    is_stored=False,
+)
 """Sums of the target's scores (x) and the reward model's (y) by problem, for their correlation."""
+WALL = Source("(SELECT *, '' AS problem_id FROM run_throughput)", is_stored=False)
+"""A row for the whole run, so that there is no interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,13 +174,13 @@ class Measure:
     """The same by role of the model."""
     samples: str | None = None
     """SQL for the samples of a problem that it is over; None: it does not count samples."""
-    against: Against | None = None
-    """Compares a run with its baseline; None: runs are not compared by it."""
     better: Literal[-1, 0, 1] = 0
     """1: higher is better; 0: neither is."""
     shown: frozenset[Place] = frozenset()
     is_of_times: bool = False
     """Whether it depends on machine and load."""
+    is_of_pair: bool = False
+    """Whether it is of a run and a baseline."""
     warns: bool = False
     """Whether nights report a change for the better, too."""
     is_graded: bool = False
@@ -195,17 +189,12 @@ class Measure:
     @property
     def is_percent(self) -> bool:
         """Whether it is shown in percent."""
-        return self.method in (rate, mean_share)
+        return self.unit == "0 to 1" and self.method in (rate, mean_share)
 
     @property
     def definition(self) -> str:
         """Σx/Σy as text; empty where the number is another function of the problems."""
         return "" if self.x is None or self.method in (geometric, mean_share) else f"{self.x} / {self.y}"
-
-    def compared(self, own: Floats, base: Floats) -> Interval:
-        """Return how a run differs from its baseline; own, base (n,), one of each problem that both have."""
-        assert self.against is not None, self.name
-        return self.against(own, base)
 
 
 def _shown(*places: Place) -> frozenset[Place]:
@@ -226,19 +215,21 @@ def _per_sample(name: str, title: str, meaning: str, x: str, y: str = "num_finis
     )  # fmt: skip
 
 
-def _of_pair(name: str, meaning: str, against: Against | None, title: str = "", *places: Place) -> Measure:
+def _of_pair(name: str, meaning: str, title: str = "", *places: Place, unit: str = "ratio") -> Measure:
     return Measure(
-        name=name, title=title, meaning=meaning, unit="ratio", against=against, better=1, shown=_shown(*places),
-        is_of_times=True,
+        name=name, title=title, meaning=meaning, unit=unit, better=1, shown=_shown(*places), is_of_times=True,
+        is_of_pair=True,
     )  # fmt: skip
 
 
+SAMPLES_PER_SLOT = 5
+"""Samples of each slot of a worker below which there is no throughput: start and tail are most of its time."""
 _ALL = (
     _graded("pass_at_1", "pass@1 with missing samples as not correct, a lower bound while there are any", "pass@1",
-        "night", "results"),
+        "night"),
     Measure(
         name="fallback_rate", title="fallback rate", meaning="decisions that rejected all candidates", x="num_refused",
-        y="num_decisions", better=-1, shown=_shown("results", "report", "night"), warns=True,
+        y="num_decisions", better=-1, shown=_shown("report", "night"), warns=True,
     ),
     Measure(
         name="mean_fallback_rate", meaning="mean over problems of the fallback rate of each", x="num_refused",
@@ -267,17 +258,15 @@ _ALL = (
         meaning="wall time by emitted tokens, geometric mean over problems", method=geometric, better=-1,
         shown=_shown("night"), is_of_times=True,
     ),
-    _of_pair("speed_up", "latency of the target alone by the run's, geometric mean over problems", _speed_up,
-        "speed-up", "night"),
-    _of_pair("ratio_of_means", "mean latency of the target alone by the run's", _ratio_of_means),
-    _of_pair("rate_ratio", "emitted tokens per second by the baseline's, geometric mean over problems",
-        _geometric_ratio),
+    _of_pair("speed_up", "latency of the target alone by the run's, geometric mean over problems", "speed-up", "night"),
+    _of_pair("ratio_of_means", "mean latency of the target alone by the run's"),
+    _of_pair("rate_ratio", "emitted tokens per second by the baseline's, geometric mean over problems"),
     Measure(
         name="chain_length_ratio", meaning="emitted tokens per chain by the baseline's, geometric mean over problems",
-        unit="ratio", against=_geometric_ratio,
+        unit="ratio", is_of_pair=True,
     ),
-    _of_pair("speed_up_at_one", "ratio of mean latencies with one sample in flight, from timing samples", None),
-    _graded("graded_pass_at_1", "pass@1 over samples with a result alone", "pass@1", "results"),
+    _of_pair("speed_up_at_one", "ratio of mean latencies with one sample in flight, from timing samples"),
+    _graded("graded_pass_at_1", "pass@1 over samples with a result alone", "pass@1"),
     _graded("pass_at_k", "unbiased pass@k over samples with a result"),
     _graded("maj_at_k", "majority of k samples with a result is right"),
     _graded("accuracy", "pass@1 of a level, missing samples as not correct"),
@@ -298,13 +287,21 @@ _ALL = (
         y="decisions", source=PLACES,
     ),
     Measure(
-        name="latency_seconds", title="latency", unit="s", method=mean,
+        name="latency_seconds", title="latency", unit="s", method=latency,
         x="CASE WHEN timed_tokens > 0 THEN nullif(timed_seconds, 0) / num_timed END",
-        meaning="wall time of a sample, mean over problems", samples="num_timed", better=-1, shown=_shown("results"),
+        meaning="wall time of a sample, mean over problems", samples="num_timed", better=-1,
         is_of_times=True,
     ),
+    *(
+        Measure(name=name, title=title, unit=f"{of}/s", better=1, is_of_times=True,
+            meaning=f"{of} of a worker per second while all its slots are full, each by the share of its time in it")
+        for name, title, of in (
+            ("samples_per_second", "throughput", "samples"),
+            ("emitted_tokens_per_second", "emitted tokens per second", "tokens"),
+        )
+    ),
     Measure(
-        name="latency_at_one", title="latency alone", unit="s", better=-1, shown=_shown("results"), is_of_times=True,
+        name="latency_at_one", title="latency alone", unit="s", better=-1, is_of_times=True,
         meaning="mean wall time of a sample with one sample in flight, estimated from timing samples",
     ),
     Measure(
@@ -313,8 +310,17 @@ _ALL = (
     ),
     Measure(
         name="distance_from_target", meaning="target_nats_per_token minus the baseline's", unit="nats", better=-1,
+        is_of_pair=True,
     ),
     # Of the papers' tables.
+    _of_pair("latency_saved", "part of the baseline's mean latency that the run saves", unit="0 to 1"),
+    _of_pair("latency_saved_seconds", "mean latency of the baseline minus that of the run", unit="s"),
+    _of_pair("wall_speed_up", "wall time of the baseline by that of the run, both over the same samples"),
+    Measure(name="wall_seconds", unit="s", x="wall_seconds", y="num_workers", method=ratio, source=WALL, better=-1,
+        meaning="wall time of the run by its workers", is_of_times=True),
+    Measure(name="emitted_tokens_per_wall_second", unit="tokens/s", x="emitted_tokens / wall_seconds * num_workers",
+        method=ratio, source=WALL, better=1, meaning="emitted tokens of all workers per second of wall time",
+        is_of_times=True),
     _per_sample("longest_draft_tokens", "", "tokens of the longest completion of each draft call",
         "longest_draft_tokens", "num_drafted"),
     _per_sample("thinking_tokens", "", "emitted tokens without the answer", "emitted_tokens - answer_tokens"),
@@ -356,5 +362,7 @@ _ALL = (
             y="drafts", method=ratio, source=TENTHS, meaning=f"target's score of drafts of reward {tenth / 10} on")
         for tenth in range(10)
     ),
+    Measure(name="score_reward_correlation", unit="-1 to 1", source=CORRELATED,
+        meaning="correlation of the target's score of a draft and its reward"),
 )  # fmt: skip
 MEASURES = {measure.name: measure for measure in _ALL}

@@ -113,7 +113,7 @@ def _beside(run: str) -> list[Path]:
     if "/" in run or Path(run).is_dir():
         path = Path(run)
         return [database_beside(path if path.name not in ("", "..") else path.resolve())]
-    from jobs.run.folder_name import run_paths
+    from jobs.run.folder import run_paths
 
     return [database_beside(path) for path in run_paths(run)[:1]]
 

@@ -1,153 +1,179 @@
-"""The latencies of two runs on the same problems, what two runs must share for that, and how repeated runs differ."""
+"""The times of settings, each of all finished runs that repeat it, and the ratio of those of two settings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
-from warehouse.database import Connection, Record, rows
-from warehouse.model_columns import model_columns
-from warehouse.statistics.intervals import Floats
-from warehouse.statistics.ratios import Fractions
-from warehouse.statistics.run_factor import RunFactor, run_factor
+from warehouse.baselines import CONDITIONED, ratio_sql
+from warehouse.database import Connection, columns, rows
+from warehouse.statistics.intervals import Families, Floats
+from warehouse.statistics.ratios import SettingRatio, ratio
 
-_ALIKE = (
-    "device_kinds",
-    "concurrency",
-    "samples_in_flight",
-    "top_p",
-    "token_budget",
-    "engine_kind",
-    *model_columns("sampling", "template", "thinking_tags", "engine", "dtype", "tensor_parallel", owners=("target",)),
-)
-"""Not the temperature: SCoT's baseline is greedy. Not the number of devices that the engines hold: with a draft on a
-device of its own it is one more, which takes nothing from the target, and the target's width is compared."""
-_PAIRS = f"""
-WITH conditions AS (SELECT run.*, device_kinds, samples_in_flight FROM run JOIN run_conditions USING (run_id))
-SELECT own.x AS own_x, own.y AS own_y, base.x AS base_x, base.y AS base_y
-FROM problem_stopwatch AS own JOIN problem_stopwatch AS base USING (problem_id)
-JOIN problem AS own_problem ON (own_problem.run_id, own_problem.problem_id) = (own.run_id, own.problem_id)
-JOIN problem AS base_problem ON (base_problem.run_id, base_problem.problem_id) = (base.run_id, base.problem_id)
-    AND base_problem.content_hash = own_problem.content_hash
-JOIN conditions AS own_run ON own_run.run_id = own.run_id
-JOIN conditions AS base_run ON base_run.run_id = base.run_id
-WHERE own.run_id = $run_id AND base.run_id = $baseline AND own.stopwatch = $stopwatch
-    AND base.stopwatch = $of_baseline AND own.x > 0 AND base.x > 0
-    AND {" AND ".join(f"own_run.{name} IS NOT DISTINCT FROM base_run.{name}" for name in _ALIKE)}
-ORDER BY own.problem_id
+_REPEATS = "SELECT run_id, repeats FROM run_repeats WHERE list_contains($run_ids::VARCHAR[], run_id)"
+_PROBLEMS = """
+SELECT run_id, list(problem_id || ' ' || content_hash ORDER BY problem_index) AS problems,
+    list(family ORDER BY problem_index) AS families
+FROM problem WHERE list_contains($run_ids::VARCHAR[], run_id) GROUP BY run_id
 """
-"""Problems are the same if id and content are, so that a limited run is paired with a whole one."""
+_SAMPLES = """
+SELECT sample.run_id, problem_index, sample_index, timed.latency_seconds AS seconds,
+    timed.emitted_tokens::DOUBLE AS tokens, stop_reason IS NULL AS is_unfinished
+FROM sample JOIN problem USING (run_id, problem_id) LEFT JOIN timed_sample AS timed USING (run_id, sample_id)
+WHERE list_contains($run_ids::VARCHAR[], sample.run_id) ORDER BY sample.run_id, problem_index, sample_index
+"""
+_ARE_ALIKE = f"""
+WITH conditioned AS ({CONDITIONED})
+SELECT 1 FROM conditioned AS run, conditioned AS baseline
+WHERE run.run_id = $run_id AND baseline.run_id = $baseline AND {ratio_sql()}
+"""
+_BY_STOPWATCH = """
+SELECT run_id, problem_id || ' ' || content_hash AS problem, family, x / y AS seconds
+FROM problem_stopwatch JOIN problem USING (run_id, problem_id)
+WHERE list_contains($run_ids::VARCHAR[], run_id) AND stopwatch = $stopwatch AND x > 0 ORDER BY ALL
+"""
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times of a run's samples; arrays are (n, k), NaN where a sample has no meaningful time."""
+
+    problems: Sequence[str]
+    """(n,). Id and content: problems are the same if both are."""
+    family: Families
+    """(n,)."""
+    seconds: Floats
+    tokens: Floats
+    """Emitted."""
+    is_unfinished: NDArray[np.bool_]
+    """Whether a sample is planned and not finished."""
+
+
+@dataclass(frozen=True)
+class TimedPair:
+    """The times of two settings on the problems that all their runs timed; an array (n,) for each run."""
+
+    own: Sequence[Floats]
+    base: Sequence[Floats]
+    family: Families
+    """(n,)."""
+    own_tokens: Sequence[Floats] = ()
+    base_tokens: Sequence[Floats] = ()
+
+    @property
+    def n(self) -> int:
+        """Number of problems."""
+        return len(self.family)
+
+    @property
+    def num_runs(self) -> tuple[int, int]:
+        """Number of runs of the setting and of its baseline."""
+        return len(self.own), len(self.base)
+
+    @cached_property
+    def ratio(self) -> SettingRatio:
+        """The times of the baseline divided by those of the setting: above 1 it is faster."""
+        return ratio(self.base, self.own, self.family)
+
+    @property
+    def length_ratio(self) -> float:
+        """Emitted tokens per chain by the baseline's, geometric mean over problems."""
+        own, base = (np.log(np.stack(repeats)).mean() for repeats in (self.own_tokens, self.base_tokens))
+        return float(np.exp(own - base))
+
+
+def repeats_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list[str]]:
+    """Return the finished runs of each run's setting, itself included; a run that is not finished stands alone."""
+    return {row["run_id"]: row["repeats"] for row in rows(connection, _REPEATS, {"run_ids": list(run_ids)})}
+
+
+def read_times(connection: Connection, run_ids: Sequence[str]) -> dict[str, Times]:
+    """Return the times of runs by run id."""
+    asked = {"run_ids": list(run_ids)}
+    problems = {row["run_id"]: row for row in rows(connection, _PROBLEMS, asked)}
+    found = columns(connection, _SAMPLES, asked)
+    names = found["run_id"]
+    bounds = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
+    times = {}
+    for start, end in pairwise(bounds):
+        part = {name: values[start:end] for name, values in found.items()}
+        places = np.unique(part["problem_index"], return_inverse=True)[1], part["sample_index"]
+        of = problems[names[start]]
+        shape = len(of["problems"]), int(part["sample_index"].max()) + 1
+        seconds, tokens, is_unfinished = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, dtype=bool)
+        seconds[places], tokens[places], is_unfinished[places] = (
+            part[name] for name in ("seconds", "tokens", "is_unfinished")
+        )
+        times[str(names[start])] = Times(of["problems"], of["families"], seconds, tokens, is_unfinished)
+    return times
+
+
+def timed_pair(own: Sequence[Times], base: Sequence[Times]) -> TimedPair | None:
+    """Pair the times of two settings, one `Times` for each repeat; None if there is no problem that all runs timed.
+
+    A sample that a run has not finished is left out of the runs of the other setting, because long chains finish last.
+    """
+    shared = [name for name in own[0].problems if all(name in other.problems for other in (*own, *base))]
+    places = [_places(one, shared) for one in (*own, *base)]
+    sides = list(zip((*own, *base), places, strict=True))
+    of_own, of_base = sides[: len(own)], sides[len(own) :]
+    means = [_means(*one, of_base) for one in of_own] + [_means(*one, of_own) for one in of_base]
+    is_timed = np.all([(seconds > 0) & (tokens > 0) for seconds, tokens in means], axis=0)
+    if not is_timed.any():
+        return None
+    seconds, tokens = ([one[is_timed] for one in found] for found in zip(*means, strict=True))
+    families = [own[0].family[place] for place, is_one in zip(places[0], is_timed, strict=True) if is_one]
+    number = len(own)
+    return TimedPair(seconds[:number], seconds[number:], families, tokens[:number], tokens[number:])
+
+
+_Side = tuple[Times, NDArray[np.int64]]
+
+
+def _places(times: Times, problems: Sequence[str]) -> NDArray[np.int64]:
+    places = {name: place for place, name in enumerate(times.problems)}
+    return np.array([places[name] for name in problems], dtype=np.int64)
+
+
+def _means(times: Times, places: NDArray[np.int64], others: Sequence[_Side]) -> tuple[Floats, Floats]:
+    """Return mean seconds and emitted tokens (n,) over samples that no run of the other side lacks; NaN without any."""
+    seconds, tokens = times.seconds[places], times.tokens[places]
+    is_kept = np.isfinite(seconds)
+    for other, of_other in others:
+        width = min(seconds.shape[1], other.is_unfinished.shape[1])
+        is_kept[:, :width] &= ~other.is_unfinished[of_other, :width]
+    count = is_kept.sum(axis=1)
+    count = np.where(count > 0, count, np.nan)
+    return np.where(is_kept, seconds, 0.0).sum(axis=1) / count, np.where(is_kept, tokens, 0.0).sum(axis=1) / count
 
 
 def latencies(
     connection: Connection, run_id: str, baseline: str | None, stopwatch: str, of_baseline: str
-) -> tuple[Fractions, Fractions] | None:
-    """Return the latencies of a run and of its baseline by definitions of the view `stopwatch`, paired by problem.
+) -> TimedPair | None:
+    """Return the latencies of a setting and of its baseline by definitions of the view `stopwatch`, paired by problem.
 
-    `of_baseline` is the baseline's definition: a paper may divide the time of a sample by that of a thought.
-    They are over the problems that both runs timed, which are equal by content. None if there is none, or if the runs
-    differ in the devices, or anything else that a ratio of their latencies should not measure.
+    `of_baseline` is the baseline's definition: a paper may divide the time of a sample by that of a thought. None if
+    no problem was timed in all runs, or if the runs differ in the devices, or anything else that a ratio of their
+    latencies should not measure.
     """
-    stopwatches = {"stopwatch": stopwatch, "of_baseline": of_baseline}
-    pairs = rows(connection, _PAIRS, {"run_id": run_id, "baseline": baseline, **stopwatches})
-    if not pairs:
+    if not rows(connection, _ARE_ALIKE, {"run_id": run_id, "baseline": baseline}):
         return None
-    own_x, own_y, base_x, base_y = (
-        np.array([float(str(pair[column])) for pair in pairs]) for column in ("own_x", "own_y", "base_x", "base_y")
-    )
-    return Fractions(own_x, own_y), Fractions(base_x, base_y)
-
-
-def alike_but_in_flight(run: Record, baseline: Record) -> bool:
-    """Return whether two rows of `warehouse.measured.runs_like` differ in nothing but the samples in flight.
-
-    So it is for latencies that were timed one sample at a time, beside batches of whatever size.
-    """
-    in_flight = ("concurrency", "samples_in_flight")
-    return all(run[name] == baseline[name] for name in _ALIKE if name not in in_flight)
-
-
-def unlike_baseline(run: Record, baseline: Record, *, across_concurrencies: bool = False) -> list[str]:
-    """Return why the latencies of two runs have no ratio, e.g. `its baseline has concurrency 8, not 1`.
-
-    Both are rows of `warehouse.measured.runs_like`. across_concurrencies: whether the ratio is to be that of two
-    numbers of samples in flight.
-    """
-    expected = ("concurrency", "samples_in_flight") if across_concurrencies else ()
-    other = run["dataset_hash"] != baseline["dataset_hash"]
-    problems = ["its baseline has other problems: ratios are over those that both have"] if other else []
-    return problems + [
-        f"its baseline has {name.removeprefix('engine_').replace('_', ' ')} {baseline[name]}, not {run[name]}"
-        for name in _ALIKE
-        if run[name] != baseline[name] and name not in expected
-    ]
-
-
-_NEWEST = 30
-"""Runs of one setting that are used, the newest; nights would add up without end."""
-_MODELS = ", ".join(
-    [
-        *model_columns("fingerprint", owners=("draft", "target", "reward", "speculator")),
-        *model_columns("adapter.fingerprint", "sampling", "template", "thinking_tags"),
-        *model_columns("dtype", "tensor_parallel", "memory", "gpus", "engine"),
-    ]
-)
-_WORK = f"""
-    method, params, dataset_hash, samples, temperature, top_p, token_budget, prompt_hash, engine_max_context,
-    engine_spec_decode, engine_spec_tokens, engine_spec_sampling, engine_logprobs, engine_take_turns, {_MODELS}
-"""
-"""Columns of `run` in which runs of one setting agree: everything but seed, tag and time."""
-_REPEATED = f"""
-WITH processor AS (
-    SELECT run_id, list_sort(list(DISTINCT hardware ->> '$.cpu')) AS processors FROM attempt GROUP BY run_id
-), member AS (
-    SELECT run.run_id, run.created_at,
-        hash(device_kinds, processors, engine_kind, run.concurrency, samples_in_flight) AS condition,
-        hash(device_kinds, processors, engine_kind, run.concurrency, samples_in_flight, versions::VARCHAR,
-            {_WORK.replace("params", "params::VARCHAR")}) AS setting
-    FROM run JOIN run_conditions USING (run_id) JOIN processor USING (run_id)
-    WHERE device_kinds IS NOT NULL
-), unfinished AS (
-    SELECT DISTINCT run_id FROM sample WHERE stop_reason IS NULL
-), asked AS (
-    SELECT run_id AS asked_run_id, condition FROM member WHERE list_contains($run_ids, run_id)
-), repeated AS (
-    SELECT run_id, condition, setting FROM member ANTI JOIN unfinished USING (run_id)
-    WHERE condition IN (SELECT condition FROM asked)
-    QUALIFY count(*) OVER (PARTITION BY setting) > 1
-        AND row_number() OVER (PARTITION BY setting ORDER BY created_at DESC, run_id) <= {_NEWEST}
-)
-"""
-_CONDITIONS = f"{_REPEATED} SELECT asked_run_id, condition FROM asked"
-_TIMES = f"""{_REPEATED}
-SELECT condition, setting, run_id, problem_id, ln(latency_seconds / emitted_tokens) AS log_seconds
-FROM repeated JOIN problem_speed USING (run_id) ORDER BY condition, setting, run_id
-"""
-
-
-def run_factors(connection: Connection, run_ids: Sequence[str]) -> dict[str, RunFactor]:
-    """Return the run factor under the conditions of each run; runs without enough repeated runs are left out.
-
-    The conditions are devices, processors, engine and samples in flight. All settings that were run more than once
-    under them count, whatever their method and problems. Unfinished runs do not: a group is compared over the problems
-    that all of its runs timed, which a run that has just begun would leave at one.
-    """
-    parameters: dict[str, object] = {"run_ids": list(run_ids)}
-    conditions = {str(row["asked_run_id"]): str(row["condition"]) for row in rows(connection, _CONDITIONS, parameters)}
-    factors = {}
-    for condition, members in groupby(rows(connection, _TIMES, parameters), key=lambda row: str(row["condition"])):
-        groups = [_group(list(group)) for _, group in groupby(members, key=lambda row: row["setting"])]
-        factors[condition] = run_factor(groups)
-    found = {run_id: factors.get(condition) for run_id, condition in conditions.items()}
-    return {run_id: factor for run_id, factor in found.items() if factor is not None}
-
-
-def _group(members: Sequence[dict[str, object]]) -> Floats:
-    """Return the times (runs, problems) of a setting's runs, over the problems that all of them timed."""
-    times: dict[str, dict[str, float]] = {}
-    for row in members:
-        times.setdefault(str(row["run_id"]), {})[str(row["problem_id"])] = float(str(row["log_seconds"]))
-    shared = sorted(set.intersection(*(set(problems) for problems in times.values())))
-    return np.array([[problems[name] for name in shared] for problems in times.values()])
+    sides: list[list[dict[str, float]]] = []
+    families: dict[str, str | None] = {}
+    for name, clock in ((run_id, stopwatch), (str(baseline), of_baseline)):
+        repeats = repeats_of(connection, [name])[name]
+        of_runs: dict[str, dict[str, float]] = {repeat: {} for repeat in repeats}
+        for row in rows(connection, _BY_STOPWATCH, {"run_ids": repeats, "stopwatch": clock}):
+            of_runs[row["run_id"]][row["problem"]] = float(row["seconds"])
+            families.setdefault(row["problem"], row["family"])
+        sides.append(list(of_runs.values()))
+    shared = sorted(set.intersection(*(set(times) for side in sides for times in side)))
+    if not shared:
+        return None
+    own, base = ([np.array([times[name] for name in shared]) for times in side] for side in sides)
+    return TimedPair(own, base, [families[name] for name in shared])

@@ -4,8 +4,7 @@ The first of these that there is: finished runs of the same settings in the ware
 far, or for a run of a published suite what the papers print (warehouse.suites.published_costs).
 
 The range of a mean over several runs goes from the cheapest of them to the dearest. Of a single run it is the 95 %
-interval of its mean over problems, with the run factor where runs were repeated (warehouse.statistics.run_factor);
-without that, a busy machine may take twice as long.
+interval of its mean over problems; a busy machine may take twice as long.
 
 Samples that are timed again, one at a time, are estimated by finished runs with one sample in flight, else by the
 timing samples of runs in batches.
@@ -24,14 +23,11 @@ from harness.cli.messages import counted
 from harness.engines import registry
 from harness.methods import build
 from harness.settings.launch_settings import Launch
-from jobs.run.forecast import Forecast
-from jobs.run.shards import Recorded
+from jobs.run.forecast import Forecast, Recorded
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
 from warehouse.measured import runs_like
-from warehouse.pairs import run_factors
-from warehouse.statistics.intervals import Interval, mean_t
-from warehouse.statistics.run_factor import between_runs
+from warehouse.statistics.ratios import mean_time
 
 _WAIT_SECONDS = 2.0
 """A launch does not wait for a loader."""
@@ -159,15 +155,10 @@ def _from_timings(connection: Connection, spec: RunSpec, num_samples: int) -> Fo
 
 
 def _range_of_run(connection: Connection, run_id: str) -> tuple[float, float]:
-    """Return the ends of the range of a run's mean, as multiples of it; 1 and 1 where there is one problem."""
+    """Return the ends of the range of a run's mean, as multiples of it; 1 and 1 where it has no interval."""
     seconds = np.array([float(str(row["seconds"])) for row in rows(connection, _BY_PROBLEM, {"run_id": run_id})])
-    if len(seconds) < 2:
-        return 1.0, 1.0
-    found, factor = mean_t(seconds), run_factors(connection, [run_id]).get(run_id)
-    low, high = ((end or 0.0) / found.estimate for end in (found.low, found.high))
-    relative = Interval(1.0, max(_SMALLEST, low), high, None, found.kind, found.degrees)
-    widened = between_runs(relative, factor)
-    return widened.low or _SMALLEST, widened.high or high
+    found = mean_time([seconds])
+    return (found.low or found.estimate) / found.estimate, (found.high or found.estimate) / found.estimate
 
 
 def _scaled(worker_hours: float, num_gpus: int, relative: Sequence[float], source: str) -> Forecast:

@@ -11,10 +11,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from warehouse import model_columns
+from warehouse import baselines, model_columns
 from warehouse.measures import MEASURES
 
-ESTIMATES_VERSION = 7
+ESTIMATES_VERSION = 8
 """Of the methods behind the rows of `estimate`, a part of the format of databases. Whoever changes what is stored
 raises it; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")
@@ -24,6 +24,13 @@ _TABLES = ("run", "trace", "grade", "probe", "target", "totals", "timing", "esti
 """Files of tables/."""
 _COLUMNS_OF_MODELS = "    -- columns of models", model_columns.definitions()
 _COMMENTS_OF_MODELS = "-- comments of models", model_columns.comments()
+_OF_BASELINES = {
+    "-- rows with conditions": baselines.CONDITIONED,
+    "-- number of a setting": f"{baselines.setting_sql()} AS number",
+    "-- the target alone, alike for times": baselines.baseline_sql("times"),
+    "-- the target alone, alike for texts": baselines.baseline_sql("texts"),
+}
+"""What stands in the views where these comments are (warehouse/baselines.py)."""
 _VIEWS = (
     "macros", "accuracy", "speculation", "tokens", "speed", "speed_up", "timing", "modelled", "stopwatches",
     "judge", "replay", "drafts", "probe", "flips", "wide", "several", "code", "target",
@@ -44,7 +51,10 @@ def tables_sql() -> str:
 
 def views_sql() -> str:
     """Return the definition of macros and views, in the order in which they build on each other."""
-    return "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
+    text = "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
+    for comment, sql in _OF_BASELINES.items():
+        text = text.replace(comment, sql)
+    return text
 
 
 def _measures_sql() -> str:

@@ -61,11 +61,16 @@ def hours(value: float) -> str:
     return f"{value:,.1f}" if value >= 1 else _plain(value, 2)
 
 
-def cards(own: int | None, base: int | None) -> str:
-    """Return with how many cards two runs were timed, as `2 cards : 1`; empty where they are equal or not known."""
-    if own is None or base is None or own == base:
-        return ""
-    return f"{own} {'card' if own == 1 else 'cards'} : {base}"
+def sides(cards: tuple[int | None, int | None], runs: tuple[int, int] = (1, 1)) -> str:
+    """Return what a ratio of two settings' times is of: `2 cards : 1, 3 runs : 1`.
+
+    Empty where the cards are equal or not known, and each side is one run. Equal numbers of repeats are `3 runs`.
+    """
+    own, base = cards
+    told = [] if own is None or base is None or own == base else [f"{own} {'card' if own == 1 else 'cards'} : {base}"]
+    if max(runs) > 1:
+        told.append(f"{runs[0]} {'run' if runs[0] == 1 else 'runs'}" + (f" : {runs[1]}" if runs[0] != runs[1] else ""))
+    return ", ".join(told)
 
 
 def _plain(value: float, digits: int) -> str:

@@ -77,7 +77,7 @@ class ModelSettings:
     ] = None
     server: str | None = None
     """Kind of the server that runs it: `vllm`, `sglang`, `llama.cpp`, or `unknown` until a job has asked it; None: the
-    worker starts an engine. Found at the launch. The address is no part of a run (servers.jsonl)."""
+    worker starts an engine. Found at the launch. The address is no part of a run (jobs.run.sizing)."""
     template: Annotated[
         dict[str, Any],
         Flag(

@@ -407,7 +407,12 @@ def card(name: str, memory_bytes: int, used_bytes: int = 0, *, is_assumed: bool 
 
 
 def known_card(type_name: str) -> Card | None:
-    """Return the card of a type, as sites call it (`h100`, `A100-80`, `nvidia_a100_80gb_pcie`); None for others."""
+    """Return the card of a type, as sites call it; None for others.
+
+    For instance `h100`, `A100-80`, `nvidia_a100_80gb_pcie`; or a slice of a card, `1g.10gb` or `a100_3g.20gb` (MIG).
+    """
+    if mig := re.search(r"\b\dg\.(\d{1,3})gb", type_name.lower().replace("_", " ")):
+        return card(type_name.upper(), int(int(mig[1]) * 1024 * _LISTED_SHARE) * _MEBIBYTE)
     for name in _candidates(type_name):
         if name in _KNOWN_MEBIBYTES:
             return card(name.upper(), _KNOWN_MEBIBYTES[name] * _MEBIBYTE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,9 +41,10 @@ def launch_suite(
     """
     from jobs import suite as suites
     from jobs.outcome import SuiteOutcome, launch_errors_in_one_line, printed
+    from jobs.run.spec import night_of
 
     with printed(SuiteOutcome(file.stem), as_json=as_json) as known, launch_errors_in_one_line():
-        if tag and re.match(r"\d{4}-\d{2}-\d{2}", tag):
+        if tag and night_of(tag):
             raise click.UsageError(
                 f"--tag {tag}: tags that begin with a date are those of nights; choose another, or launch a night "
                 f"with: python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"

@@ -63,8 +63,7 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
 
     from rich.console import Console
 
-    from jobs.run.folder import RunFolder
-    from jobs.run.folder_name import PLACES, run_paths
+    from jobs.run.folder import PLACES, RunFolder, run_paths
     from jobs.watch import listing
 
     chosen = folder or next(place for place in PLACES if place.is_dir())

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @ACCEPT_CODE_CHANGE
 def worker(run: Path, shard: int, accept: bool) -> None:
     """Run the unfinished samples of one shard in this process."""
+    from harness.methods.plugins import BadMethod
     from jobs.run import codes
     from jobs.run.spec import OtherPrompts
     from jobs.work.worker import ShardBusyError, run_shard
@@ -32,7 +33,7 @@ def worker(run: Path, shard: int, accept: bool) -> None:
         if accept:
             _check_code(folder, accept=True, goes_on=True)
         num_ended = run_shard(str(folder.path), shard)
-    except (OtherPrompts, codes.CodeChanged) as error:
+    except (BadMethod, OtherPrompts, codes.CodeChanged) as error:
         raise click.UsageError(str(error)) from error
     except ShardBusyError as error:
         raise click.ClickException(f"{error}, which works on it: wait for its end, or cancel its job") from error

@@ -7,12 +7,9 @@ This needs no GPU and may be repeated at any time, even while workers still run.
 from __future__ import annotations
 
 import contextlib
-import json
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from shlex import quote
 from typing import TypedDict
 
@@ -24,15 +21,13 @@ from grading.grader_pool import GradeOne
 from harness import environment
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.code_hash import running_code
 from harness.problems.problem import Problem
 from harness.prompts import THINK_END
 from harness.trace import StopReason
-from jobs.run import own_files, trace_files
+from jobs.run import derived
+from jobs.run.endings import compact
 from jobs.run.folder import RunFolder
-from jobs.run.grades import file_name
-from jobs.run.own_files import FAILED, counting_records
-from jobs.run.state import compact
+from jobs.run.trace_files import FAILED, counting_records
 from jobs.timing import folder as timings
 
 _TEXT_COLUMNS = ["problem_id", "steps.list.element.text", "draft_prompt", "target_prompt"]
@@ -55,17 +50,16 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
 
 def grade(run: RunFolder, workers: int | None = None) -> int:
     """Grade what this grader version has not graded yet; grades of other versions are kept. Raises GraderFailed."""
-    return grade_into(run.grades_dir, run, grader_version(), grade_one, workers)
+    return grade_by(run, grader_version(), grade_one, workers)
 
 
-def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, workers: int | None = None) -> int:
-    """Grade the samples that the file of a grader version in `folder` lacks; returns how many were graded.
+def grade_by(run: RunFolder, version: str, grader: GradeOne, workers: int | None = None) -> int:
+    """Grade the samples that the file of a grader version lacks; returns how many were graded.
 
-    A grade that the file has is kept, unless it is that of a failed sample that a later try finished. The file's
-    metadata says which code graded last and when. Raises GraderFailed, once the grades of the others are written.
+    A grade that the file has is kept, unless it is that of a failed sample that a later try finished. Raises
+    GraderFailed, once the grades of the others are written.
     """
-    path = folder / file_name(version)
-    rows = {row["sample_id"]: row for row in own_files.rows_to_extend(run, path)}
+    rows = {row["sample_id"]: row for row in derived.rows_to_extend(run, "grades", version)}
     problems = {p.id: p for p in run.problems()}
     spec = run.spec()
     answers_in_thought = spec.params.get("ends_at") == "boxed"
@@ -87,15 +81,7 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
         else:
             rows[asked_ids[number]] = {"sample_id": asked_ids[number], "grader_version": version, **asdict(result)}
     if len(reasons) < len(asked_ids):
-        manifest = {
-            "grader_version": version,
-            "graded_at": time.time(),
-            "git_commit": environment.git_commit(),
-            "code_hash": running_code().hash,
-            "versions": environment.versions(),
-        }
-        metadata = {"grader": json.dumps(manifest), trace_files.RUN_KEY: spec.run_id}
-        trace_files.write_table(path, trace_files.GRADES, list(rows.values()), metadata)
+        derived.write(run, "grades", version, list(rows.values()), {"versions": environment.versions()})
     if reasons:
         raise _ungraded(run, len(asked_ids) - len(reasons), reasons)
     return len(asked_ids)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.cli.permissions import is_forbidden
+from jobs.run.endings import finished_records
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
-from jobs.run.state import finished_records
 from jobs.run.trace_files import SampleRow
 
 _COLUMNS = ["problem_id", "sample_index", "target_prompt", "steps.list.element.token_ids"]

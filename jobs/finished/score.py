@@ -1,8 +1,8 @@
 """Scores of stored steps and candidates by a process reward model: `python -m jobs score RUN --model PRM`.
 
-They are written to `scores/<scorer>.parquet` in the run folder, which the warehouse loads. Scores that exist are kept.
-A judgment that the model could not give has a row with the reason, and is asked for again the next time. A scorer is
-named by the model's content and the version of the prompt.
+They are written to `derived/scores-<scorer>.parquet` in the run folder, which the warehouse loads. Scores that exist
+are kept. A judgment that the model could not give has a row with the reason, and is asked for again the next time. A
+scorer is named by the model's content and the version of the prompt.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from harness.engines.settings import pair_settings
 from harness.sizing.card_plan import ModelFiles, RunSizing, chosen_here
 from harness.weights.models import ModelRef
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run import own_files, trace_files
+from jobs.run import derived
+from jobs.run.endings import finished_records
 from jobs.run.folder import RunFolder
-from jobs.run.grades import file_name
-from jobs.run.state import finished_records
 from jobs.run.trace_files import SampleRow, ScoreRow
 
 _SAMPLES_PER_WRITE = 200
@@ -105,8 +104,7 @@ async def score(
 
     Returns how many were judged, and to how many of them the model could give no score.
     """
-    path = run.scores_dir / file_name(scorer)
-    rows, metadata = _scored(run, scorer), {trace_files.RUN_KEY: run.spec().run_id}
+    rows = _scored(run, scorer)
     problems = {problem.id: problem.text for problem in run.problems()}
     slots = asyncio.Semaphore(concurrency)
 
@@ -134,7 +132,7 @@ async def score(
     unscored = _unscored(run, _places(rows))
     while samples := list(islice(unscored, _SAMPLES_PER_WRITE)):
         rows += await asyncio.gather(*(judge(judgment) for of_sample in samples for judgment in of_sample))
-        trace_files.write_table(path, trace_files.SCORES, rows, metadata)
+        derived.write(run, "scores", scorer, rows)
         num_samples += len(samples)
         say(f"{counted(len(rows) - before, 'judgment')} of {counted(num_samples, 'sample')}")
     missing = Counter(row["missing"] for row in rows[before:] if row["missing"])
@@ -156,7 +154,7 @@ def longest_judgment(run: RunFolder, tokenizer: Tokenizer, scorer: str) -> int |
 
 def _scored(run: RunFolder, scorer: str) -> list[ScoreRow]:
     """Return the rows of a scorer that have a score."""
-    rows = own_files.rows_to_extend(run, run.scores_dir / file_name(scorer))
+    rows = derived.rows_to_extend(run, "scores", scorer)
     return [cast(ScoreRow, row) for row in rows if row["score"] is not None]
 
 

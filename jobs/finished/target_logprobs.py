@@ -1,6 +1,6 @@
 """Finished runs scored by their target: `python -m jobs target-logprobs RUN…`.
 
-The rows are written to `target_logprobs/` in the run folder, which the warehouse loads. Samples that are scored stay.
+The rows are written to `derived/` in the run folder, which the warehouse loads. Samples that are scored stay.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from harness.engines.settings import cpu_kv_bytes
 from harness.methods import build
 from harness.prompts import prompt_hash
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run import target_logprobs
+from jobs.run import derived
+from jobs.run.derived import Scorer, scorer_of
+from jobs.run.endings import finished_records
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import counting_records
 from jobs.run.spec import RunSpec, check_model
-from jobs.run.state import finished_records
-from jobs.run.target_logprobs import Scorer, scorer_of
+from jobs.run.trace_files import counting_records
 from jobs.work.engine_settings import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
 
@@ -71,18 +71,18 @@ def num_unscored(run: RunFolder) -> int:
     Raises OtherTarget.
     """
     spec = run.spec()
-    known = target_logprobs.scored_ids(run, scorer_of(spec.target, spec) if spec.target else None)
+    known = derived.scored_ids(run, scorer_of(spec.target, spec) if spec.target else None)
     records = counting_records(run, ["steps.list.element.finish"], failed=False)
     return sum(bool(row["steps"]) and row["sample_id"] not in known for row in records)
 
 
 def notice(run: RunFolder) -> str | None:
     """Return a line on finished samples that are not scored although the run asks for it; None: there are none."""
-    if not run.target_logprobs_dir.is_dir():
+    if not derived.are_logprobs_asked(run):
         return None
     try:
         number = num_unscored(run)
-    except target_logprobs.OtherTarget as error:
+    except derived.OtherTarget as error:
         return str(error)
     if not number:
         return None
@@ -132,7 +132,7 @@ async def _score_run(
     say: Callable[[str], None],
 ) -> Scored:
     scorer = _scorer(spec)
-    known = target_logprobs.scored_ids(run, scorer)
+    known = derived.scored_ids(run, scorer)
     unscored = (row for row in finished_records(run, COLUMNS) if row["steps"] and row["sample_id"] not in known)
     first = next(unscored, None)
     if first is None:
@@ -158,7 +158,7 @@ def _with_target(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
         )
     if spec.target is None:
         spec = _with_target_of(run, spec, target_of)
-    target_logprobs.scored_ids(run, _scorer(spec))
+    derived.scored_ids(run, _scorer(spec))
     for model in (spec.target, spec.draft):
         if model is not None:
             check_model(run.path.name, model)

@@ -22,6 +22,7 @@ from jobs.run.folder import RunFolder
 
 PROJECT = "speculative-reasoning"
 """Name of the experiment or project, unless MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT names another."""
+_ENDINGS = {"value": "", "low_95": "_low_95", "high_95": "_high_95", "standard_error": "_standard_error"}
 _PACKAGES = {"mlflow": "mlflow-skinny", "wandb": "wandb"}
 
 
@@ -74,14 +75,19 @@ def split(results: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, float]]
 
 
 def _flat(results: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Return names and values. A measure has its own name, and the ends of its interval have this with an ending."""
     found: list[tuple[str, Any]] = []
     for name, value in results.items():
-        if isinstance(value, Mapping):
+        if name in ("measures", "by_role"):
+            found += _flat(value, prefix)
+        elif name == "against":
+            for pair in value:
+                base = pair["baseline_run_id"]
+                found += _flat({key: of for key, of in pair.items() if key != "baseline_run_id"}, f"against.{base}.")
+        elif isinstance(value, Mapping) and "value" in value:
+            found += [(f"{prefix}{name}{end}", value.get(key)) for key, end in _ENDINGS.items()]
+        elif isinstance(value, Mapping):
             found += _flat(value, f"{prefix}{name}.")
-        elif name == "speed_ups":
-            for ratio in value:
-                rest = {key: number for key, number in ratio.items() if key != "baseline_run_id"}
-                found += _flat(rest, f"speed_up_over.{ratio['baseline_run_id']}.")
         elif not isinstance(value, list):
             found.append((prefix + name, value))
     return found

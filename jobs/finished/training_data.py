@@ -9,9 +9,7 @@ from harness.cli.messages import counted
 from harness.training.training_examples import Draft, Drafts, TargetChain
 from jobs.run import endings, trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.grades import file_name
-from jobs.run.own_files import counting_records
-from jobs.run.trace_files import SampleRow
+from jobs.run.trace_files import SampleRow, counting_records
 
 
 class NotReady(ValueError):
@@ -21,7 +19,7 @@ class NotReady(ValueError):
 def check(run: RunFolder, task: str) -> None:
     """Raise NotReady where a run is not of the kind that the training task needs, or is not finished."""
     if not run.exists():
-        raise NotReady(f"{run.path} is not a run folder: it has no shards.parquet")
+        raise NotReady(f"{run.path} is not a run folder: it has no events.jsonl")
     spec = run.spec()
     required = {"align": "vanilla with the target", "select": "scot"}[task]
     method = f"{spec.method} with the {spec.params['model']}" if spec.method == "vanilla" else spec.method
@@ -48,7 +46,7 @@ def graded_drafts(run: RunFolder, grader_version: str) -> Iterator[Drafts]:
     """Yield the drafts of every finished sample as they were offered, with the verdicts of one grader version."""
     grades = {
         (row["sample_id"], row["step_index"], row["candidate_index"]): row["verdict"]
-        for row in trace_files.read_rows(run.candidate_grades_dir / file_name(grader_version))
+        for row in trace_files.read_rows(run.derived_path("candidate_grades", grader_version))
     }
     for row in _in_order(run, ["problem_id", "sample_index", "steps"]):
         step = next((i for i, step in enumerate(row["steps"]) if step["candidates"]), None)

@@ -1,6 +1,6 @@
 """Which code a run is worked on with: recorded when it begins, checked whenever it goes on, mixed only where asked for.
 
-`codes.jsonl` in the run folder has a record of each code that may work on the run. The code is no part of the run's id,
+The run's events have one of each code that may work on the run. The code is no part of the run's id,
 because whether a change matters is for a person to say: with `--tag` the launch is a new run, with
 `--accept-code-change` the run goes on, and each attempt records its own code and the others.
 
@@ -17,14 +17,11 @@ code: resuming somebody else's run runs none of their code unasked.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shlex import quote
-
-from pydantic import TypeAdapter
 
 from harness import environment
 from harness.code_hash import ROOT, Code, changed_files, running_code
@@ -32,16 +29,14 @@ from harness.methods import plugins
 from harness.methods.plugins import BadMethod, PlugIn, recorded_hash
 from harness.methods.references import load_packed, packed
 from jobs.run import endings, submissions
-from jobs.run.files import append_record, read_records, records_of, write_atomically
-from jobs.run.folder import RunDamaged, RunFolder
-from jobs.run.spec import RunSpec
+from jobs.run.files import RunDamaged, records_of, write_atomically
+from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec, night_of
 
 _SHOWN_DIGITS = 12
 _NEW_RUN = "For a run of this code, launch with --tag NAME"
 _NEW_NIGHT = "For runs of this code, launch a night with another --date"
 _GO_ON = "to go on with both in one run, which its results then say, add --accept-code-change"
-_TAG_OF_NIGHT = re.compile(r"\d{4}-\d{2}-\d{2}")
-"""How the tags of nights begin, which are set by the night's date and not with --tag."""
 
 
 class CodeChanged(ValueError):
@@ -67,13 +62,10 @@ class CodeRecord:
         return f"code {self.code_hash}" + (f" (commit {commit[:_SHOWN_DIGITS]}{dash}{dirty})" if commit else "")
 
 
-_RECORD = TypeAdapter(CodeRecord)
-
-
 def read(run: RunFolder) -> list[CodeRecord]:
     """Return the codes that may work on a run, in the order in which they were recorded; empty where none was."""
     records: list[CodeRecord] = []
-    for code in records_of(run.codes_path, _RECORD, read_records(run.codes_path, run.spec_id())):
+    for code in records_of(run.events_path, CodeRecord, run.events("code")):
         records = [code] if code.replaces else [*records, code]
     return records
 
@@ -154,7 +146,7 @@ def _recorded(run: RunFolder, *, accept: bool, is_queued: bool) -> list[CodeReco
     if records and not replaces and not accept:
         raise CodeChanged(_refusal(run, records))
     added = CodeRecord(code.hash, environment.git_commit(), code.digests, time.time(), replaces)
-    append_record(run.codes_path, asdict(added), run.spec_id() or "")
+    run.append("code", **asdict(added))
     return [added] if replaces else [*records, added]
 
 
@@ -175,7 +167,7 @@ def _new_run(run: RunFolder) -> str:
         tag = run.spec().tag
     except RunDamaged:
         tag = None
-    return _NEW_NIGHT if tag and _TAG_OF_NIGHT.match(tag) else _NEW_RUN
+    return _NEW_NIGHT if night_of(tag) else _NEW_RUN
 
 
 def _notice_of_finished(run: RunFolder, records: Sequence[CodeRecord]) -> str:

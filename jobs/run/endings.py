@@ -1,17 +1,18 @@
 """How the samples of a run ended, over all its records: counted in columns, without an object per sample.
 
 A sample that failed every time is finished too, as data, unless it was granted another try: the list of these
-only grows, and no record is ever removed. jobs.run.own_files says which record of a sample counts.
+only grows, and no record is ever removed. jobs.run.trace_files says which record of a sample counts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-import time
+import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
@@ -19,12 +20,15 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from filelock import Timeout
 
-from jobs.run import own_files
-from jobs.run.files import append_record, has_right_checksum, read_records, say_once
+from harness import environment
+from harness.trace import Trace
+from jobs.run import files, submissions, trace_files
+from jobs.run.files import has_right_checksum
 from jobs.run.folder import RunFolder, until_seen
-from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, owner_of, parse_journal
-from jobs.run.own_files import FAILED
+from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
+from jobs.run.trace_files import FAILED, SampleRow, counting_records
 from jobs.timing import folder as timings
 
 _READERS = 8
@@ -93,7 +97,7 @@ def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
 
     `whole`: after looking for damage everywhere in them, otherwise only in what is read, which is much faster.
     """
-    journals, ids = {}, own_files.run_ids(run)
+    journals, ids = {}, run.ids()
     for path in run.journals():
         try:
             journals[path.stem] = endings_in_journal(path, path.read_bytes(), ids, whole=whole)
@@ -132,11 +136,11 @@ def count_endings(
     """Count the ended samples of trace files, and of journals by their names: True for a sample that failed.
 
     A trace file holds what the journal of the same name held; together they are one record. Files that are damaged or
-    not of this run are named and count for nothing (jobs.run.own_files).
+    not of this run are named and count for nothing (jobs.run.trace_files).
     """
     not_compacted = dict(journals)
     ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
-    for path, table in _read(list(trace_files), own_files.run_ids(run), whole=whole):
+    for path, table in _read(list(trace_files), whole=whole):
         ids += table["sample_id"].chunks
         reasons += table["stop_reason"].chunks
         if path.stem in not_compacted:
@@ -153,9 +157,9 @@ def count_endings(
     return _from_records(pa.chunked_array(ids), failed, granted_retries(run))
 
 
-def _read(files: list[Path], ids: frozenset[str], *, whole: bool) -> Iterator[tuple[Path, pa.Table]]:
+def _read(files: list[Path], *, whole: bool) -> Iterator[tuple[Path, pa.Table]]:
     with ThreadPoolExecutor(_READERS) as pool:
-        yield from zip(files, pool.map(partial(own_files.endings, ids=ids, whole=whole), files), strict=True)
+        yield from zip(files, pool.map(partial(trace_files.endings, whole=whole), files), strict=True)
 
 
 def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
@@ -180,11 +184,11 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
 def endings_in_journal(path: Path, content: bytes, ids: frozenset[str], *, whole: bool = True) -> dict[str, bool]:
     """Return the ids of the samples that ended in a journal, each with True where it ended in an error.
 
-    `ids` are those of its run (jobs.run.own_files); another run's journal has no samples. Where `whole` finds a line
+    `ids` are those of its run (jobs.run.trace_files); another run's journal has no samples. Where `whole` finds a line
     that is damaged, only samples count of which every line is right. Raises WrongFormat.
     """
     attempt = attempt_in(path, content[: content.find(b"\n") + 1])
-    if not own_files.is_own_journal(path, attempt, ids):
+    if not is_own_journal(path, attempt, ids):
         return {}
     owner = owner_of(path, attempt)
     ended: dict[str, bool] = {}
@@ -216,15 +220,8 @@ def _endings_without_bad_lines(path: Path, content: bytes) -> dict[str, bool]:
 
 
 def granted_retries(run: RunFolder) -> Counter[str]:
-    """Return how many further tries each sample was granted; a torn last line grants nothing."""
-    tries: Counter[str] = Counter()
-    for record in read_records(run.retries_path, run.spec_id()):
-        samples = record.get("samples")
-        if isinstance(samples, list) and all(isinstance(sample_id, str) for sample_id in samples):
-            tries.update(samples)
-        else:
-            say_once(f"{run.retries_path}: a record without samples grants nothing")
-    return tries
+    """Return how many further tries each sample was granted."""
+    return Counter(sample_id for event in run.events("retries") for sample_id in event["samples"])
 
 
 def _from_records(ids: pa.ChunkedArray, failed: pa.ChunkedArray, granted: Mapping[str, int]) -> Endings:
@@ -255,5 +252,147 @@ def grant_retries(run: RunFolder, at_most: int) -> RetryRound:
         failed = read_endings(run).failed.to_pylist()
         retried = [sample_id for sample_id in failed if granted[sample_id] < at_most]
         if retried:
-            append_record(run.retries_path, {"granted_at": time.time(), "samples": retried}, run.spec_id() or "")
+            run.append("retries", samples=retried)
     return RetryRound(retried, len(failed) - len(retried))
+
+
+_FEW_FILES = 32
+"""Number of journals or trace files up to which all are read, whichever shards are asked for."""
+
+
+@dataclass
+class RunState:
+    """Which samples of a run are finished, and how far the others got."""
+
+    finished: set[str] = field(default_factory=set)
+    unfinished: dict[str, Trace] = field(default_factory=dict)
+    """The interrupted attempt with the most accepted steps of each sample, by sample id."""
+    endings: Endings = NO_ENDINGS
+    """The finished samples as columns."""
+    bad_lines: int = 0
+
+
+def read_state(
+    run: RunFolder, shards: Sequence[int] | None = None, is_wanted: Callable[[Path], bool] = lambda _: True
+) -> RunState:
+    """Read what the attempts have recorded, for all shards or for some, and only from the files that are wanted.
+
+    Journals are read before trace files, because a compaction at the same time writes the trace file before it removes
+    the journal.
+    """
+    state, ids = RunState(), run.ids()
+    ended: dict[str, dict[str, bool]] = {}
+    for path in filter(is_wanted, _files(run, run.journals(), shards)):
+        try:
+            journal = read_journal(path)
+        except FileNotFoundError:
+            continue  # its samples are in a trace file by now
+        if not is_own_journal(path, journal.attempt, ids):
+            continue
+        state.bad_lines += journal.bad_lines
+        ended[path.stem] = {sample_id: trace.stop_reason == "error" for sample_id, trace in journal.finished.items()}
+        for sample_id, trace in journal.unfinished.items():
+            longest = state.unfinished.get(sample_id)
+            if longest is None or len(trace.steps) > len(longest.steps):
+                state.unfinished[sample_id] = trace
+    state.endings = count_endings(run, ended, filter(is_wanted, _files(run, run.trace_files(), shards)))
+    state.finished = set(state.endings.finished.to_pylist())
+    for sample_id in state.finished & state.unfinished.keys():
+        state.unfinished.pop(sample_id)
+    return state
+
+
+def _files(run: RunFolder, paths: Iterable[Path], shards: Sequence[int] | None) -> list[Path]:
+    found = sorted(paths)
+    # No submission says which further shards a worker on this machine had, so few files are all read.
+    return found if shards is None or len(found) <= _FEW_FILES else submissions.files_of_shards(run, shards, found)
+
+
+def compact(run: RunFolder) -> int:
+    """Write the finished samples of every journal to its trace file; returns how many samples were written.
+
+    A journal is removed once every sample in it is in a trace file, unless its worker may still be writing to it (it
+    holds the shard's lock). A journal with samples that nobody has finished yet stays: a later attempt resumes them.
+    """
+    with run.compaction_lock():
+        return _compact(run)
+
+
+def finished_records(run: RunFolder, columns: Sequence[str], *, writes: bool = True) -> Iterator[SampleRow]:
+    """Return what `counting_records` yields of the finished samples that did not fail every time.
+
+    What a killed worker has finished lies in its journal, so journals are compacted before this returns. Without
+    `writes`, trace files are read as they are. Raises PermissionError where there are journals in a run folder that may
+    not be written.
+    """
+    if writes and run.journals():
+        compact(run)
+    return counting_records(run, columns, failed=False)
+
+
+def compact_own(run: RunFolder, journal_path: Path) -> None:
+    """Compact the journal of a worker that has ended and still holds its shards, without waiting for any lock.
+
+    The journal is removed once every sample in it is in its trace file. While another process compacts the run it stays
+    for the next compaction: that process may have read it earlier, and its shorter trace file may replace this one.
+    The attempt in the trace file has the load of the machine now, when it ends.
+    """
+    journal = read_journal(journal_path)
+    if journal.attempt is not None:
+        journal.attempt["load_at_end"] = environment.load()
+    _write_trace_file(run, journal_path, journal)
+    samples = {*journal.finished, *journal.unfinished}
+    with contextlib.suppress(Timeout), run.compaction_lock().acquire(timeout=0):
+        if samples <= _compacted_ids(run, journal_path, journal) and not journal.bad_lines:
+            journal_path.unlink()
+
+
+def _compact(run: RunFolder) -> int:
+    journals, ids = run.journals(), run.ids()
+    written = 0
+    for path in list(journals):
+        with contextlib.suppress(FileNotFoundError):
+            journal = read_journal(path)
+            if is_own_journal(path, journal.attempt, ids):
+                written += _write_trace_file(run, path, journal, is_own=False)
+            else:
+                journals.remove(path)
+    if journals:
+        finished = set(count_endings(run, {}, run.trace_files()).finished.to_pylist())
+        is_complete = finished >= set(run.units_by_shard()["sample_id"].to_pylist())
+        for path in journals:
+            with contextlib.suppress(FileNotFoundError):  # its worker has compacted it itself
+                _remove_if_compacted(run, path, finished, is_complete=is_complete)
+    return written
+
+
+def _remove_if_compacted(run: RunFolder, path: Path, finished: set[str], *, is_complete: bool) -> None:
+    attempt = read_journal(path).attempt or {}
+    shard = attempt.get("shard")
+    if not isinstance(shard, int):  # it cannot be told whether its worker is still writing to it
+        return
+    if not is_complete and attempt.get("hostname") != socket.gethostname():
+        return  # a shared filesystem may show this machine the end of it only later
+    with contextlib.suppress(Timeout), run.shard_lock(shard):
+        journal = read_journal(path)  # again: it may have grown before the lock was taken
+        compacted = _compacted_ids(run, path, journal)
+        if journal.finished.keys() <= compacted and journal.unfinished.keys() <= finished and not journal.bad_lines:
+            path.unlink()
+
+
+def _compacted_ids(run: RunFolder, path: Path, journal: Journal) -> set[str]:
+    """Return the ids of the samples that the trace file of a journal holds."""
+    return trace_files.finished_ids(run.trace_file_of(path)) if journal.finished else set()
+
+
+def _write_trace_file(run: RunFolder, path: Path, journal: Journal, *, is_own: bool = True) -> int:
+    trace_file = run.trace_file_of(path)
+    if not journal.finished or (trace_file.exists() and _compacted_ids(run, path, journal) >= set(journal.finished)):
+        return 0
+    # Otherwise what a shared filesystem still shows of a removed journal would replace the trace file made of it.
+    if not is_own and not files.is_there(path):
+        return 0
+    rows = [asdict(trace) for trace in journal.finished.values()]
+    metadata = {"attempt": orjson.dumps(journal.attempt).decode()}
+    trace_files.write_table(trace_file, trace_files.TRACES, rows, metadata)
+    return len(rows)

@@ -1,31 +1,24 @@
-"""Files of a run folder: whole files that replace the old ones at once, records appended line by line, and digests.
+"""Files of a run folder: whole files that replace the old ones at once, records appended line by line, and locks.
 
 A kill cannot tear them. People who share a folder use each other's files, so every new file is created as `open` does:
 the umask, the folder's setgid bit and its default ACL decide who may read and write it, nothing here does.
 
-Digests show damage: one in every Parquet file, a checksum in every line of JSON. A Parquet file is read from its end:
-the last bytes say where its footer begins, and the footer where each column is. What lies between the columns and the
-footer is never looked at, so the digests stand there, in the file that they are of: no second file.
+Every line of JSON has its checksum (CRC-32) as the last field of its object. A single flipped bit always changes it.
+The checksum begins with what the line belongs to, its attempt or run, so that a line of another file is recognized too.
 
-    PAR1 | columns | magic number, SHA-256 of the footer, SHA-256 of what comes before | footer | its length | PAR1
-
-The footer's digest alone is checked in little time; together with the checksums that Parquet has of every page it
-covers what a reader of two columns reads. The other one needs the whole file.
-
-A line of a journal has its checksum (CRC-32) as the last field of its object, a record the line before it. A single
-flipped bit always changes it. The checksum begins with what the line belongs to, its attempt or run, so that a line of
-another file is recognized too.
+The kernel, or the server of a shared filesystem, releases a lock when its holder dies. Where a filesystem refuses
+`flock` (Lustre mounted without `flock`), that is an error. A file whose existence is the lock would do there until a
+worker is killed: nobody could tell then whether its node is still at work, and the shard would stay locked for good.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
-import hashlib
 import logging
 import os
-import re
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,18 +26,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
+from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
 _T = TypeVar("_T")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Numbers of the errors of a full disk, and of a quota that is used up."""
-_BEFORE_RECORD = re.compile(rb"#format (\d+) crc32 ([0-9a-f]{8})")
-"""The line before a record: the format of its file, and its checksum."""
 
 
 def opened(path: Path, flags: int) -> int:
     """Open a file for writing, which is created where it is missing; returns its descriptor. Raises OSError."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o666)  # less the umask
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | flags, 0o666)  # less the umask
 
 
 @contextlib.contextmanager
@@ -100,72 +92,83 @@ def files_in(folder: Path, ending: str) -> list[Path]:
     return [path for path in paths if path.name.endswith(ending) and not path.name.startswith(".")]
 
 
-def append_record(path: Path, record: Mapping[str, Any], run_id: str = "") -> None:
-    """Append a record as a line of JSON, durable when this returns; a torn line before it stays a line of its own.
+def append_record(path: Path, record: Mapping[str, Any], owner: str = "") -> None:
+    """Append a record as a line of JSON with its checksum, durable when this returns; `owner` is what it belongs to.
 
-    A line before it has the format, and its checksum, which depends on the run that the record is of.
+    A torn line before it stays a line of its own.
     """
-    line = orjson.dumps(record)
-    content = b"\n#format %d crc32 %b\n%b\n" % (FORMAT, checksum(line, run_id), line)
-    handle = opened(path, os.O_APPEND)
+    line = with_checksum(orjson.dumps({FORMAT_KEY: FORMAT, **record}), owner)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         with _naming(path):
-            if os.write(handle, content) != len(content):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            end = os.lseek(handle, 0, os.SEEK_END)  # NFS has no appending: each machine writes where it saw the end
+            if end and os.pread(handle, 1, end - 1) != b"\n":
+                line = b"\n" + line
+            if os.write(handle, line) != len(line):
                 raise OSError(errno.ENOSPC, "the record was not written whole", str(path))
             os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def read_records(path: Path, run_id: str | None = "") -> Iterator[dict[str, Any]]:
-    """Yield the records of a file in order; a torn line, which nobody acted upon, is skipped, a damaged one named.
+def read_records(path: Path, owner: str = "") -> list[dict[str, Any]]:
+    """Return the records of a file in order.
 
-    A record that stands in the file twice, word for word, is one record: times in it tell two apart.
-    `run_id` is that of the run whose records they should be; None: it is not known, and nothing is compared. Raises
-    WrongFormat.
+    A torn last line, which nobody acted upon, is skipped, and a damaged one is named. A record that stands in the file
+    twice, word for word, is one record: times in it tell two apart. Raises WrongFormat, and OSError where the file
+    cannot be read; there are none where there is no file.
     """
-    if not path.exists():
-        return
-    before: re.Match[bytes] | None = None
-    seen: set[bytes] = set()
-    lines = path.read_bytes().split(b"\n")
+    try:
+        with path.open("rb") as file:
+            lines = list(file)
+    except FileNotFoundError:
+        return []
+    bad: list[int] = []
+    records: dict[bytes, dict[str, Any]] = {}
     for number, line in enumerate(lines, 1):
-        if found := _BEFORE_RECORD.fullmatch(line):
-            check_format(path, int(found[1]))
-        elif before and (run_id is None or before[2] == checksum(line, run_id)):
-            if line not in seen:
-                yield orjson.loads(line)
-            seen.add(line)
-        elif line and number < len(lines):
-            say_once(
-                f"{path} is damaged: line {number} is torn, does not match its checksum, or is of another run; left out"
-            )
-        before = found
+        if line in records or line.isspace():
+            continue
+        if (record := _record(line, owner)) is not None:
+            check_format(path, record.pop(FORMAT_KEY, None))
+            records[line] = record
+        elif not is_torn(line):
+            bad.append(number)
+    if bad:
+        first = f"line {bad[0]} is torn, does not match its checksum, or is of another run"
+        say_once(f"{path} is damaged: {len(bad)} of its {len(lines)} lines cannot be used ({first})")
+    return list(records.values())
 
 
-def records_of(path: Path, kind: TypeAdapter[_T], records: Iterable[Any]) -> Iterator[_T]:
+def _record(line: bytes, owner: str) -> dict[str, Any] | None:
+    """Return the record in a line without its checksum; None where it cannot be used."""
+    if not has_right_checksum(line, owner):
+        return None
+    try:
+        record = orjson.loads(line)
+    except ValueError:  # somebody computed a checksum
+        return None
+    del record[CHECKSUM_KEY.decode()]
+    return dict(record)
+
+
+def records_of(path: Path, kind: type[_T], records: Iterable[Any]) -> Iterator[_T]:
     """Yield records of a file as objects; one that lacks something is named and left out."""
+    adapter = TypeAdapter(kind)
     for record in records:
         try:
-            yield kind.validate_python(record)
+            yield adapter.validate_python(record)
         except ValidationError as error:
             place = ".".join(map(str, error.errors()[0]["loc"]))
             say_once(f"{path} is damaged: a record is left out ({place}: {error.errors()[0]['msg']})")
 
 
-FORMAT = 1
+FORMAT = 2
 """Version of the format of run folders: of specifications, plans, trace files, grades, timings and journals, each of
 which names it. No other one is read."""
 FORMAT_KEY = "format"
 CHECKSUM_KEY = b"crc32"
 """Name of a line's checksum."""
-_MAGIC = b"\x89digest\n"
-_HASH_BYTES = 32
-_BLOCK_BYTES = len(_MAGIC) + 2 * _HASH_BYTES
-_PARQUET = b"PAR1"
-_TAIL_BYTES = 8
-"""The footer's length in four bytes, and PAR1."""
-_BYTES_AT_ONCE = 1 << 20
 _CHECKSUM_START = b',"' + CHECKSUM_KEY + b'":"'
 _CHECKSUM_BYTES = len(_CHECKSUM_START) + 8 + len(b'"}')
 _logger = logging.getLogger(__name__)
@@ -173,6 +176,10 @@ _logger = logging.getLogger(__name__)
 
 class FileDamaged(ValueError):
     """A file of a run folder cannot be used; the message is one line that names the file and says why."""
+
+
+class RunDamaged(FileDamaged):
+    """A file of a run's plan cannot be read; the message is one line that names the file."""
 
 
 class WrongFormat(FileDamaged):
@@ -183,43 +190,6 @@ class WrongFormat(FileDamaged):
 def say_once(message: str) -> None:
     """Log a warning that the process has not logged before: the same file may be read many times."""
     _logger.warning("%s", message)
-
-
-def with_digests(parquet: memoryview) -> bytes:
-    """Return the content of a Parquet file with its digests."""
-    start = len(parquet) - _TAIL_BYTES - _footer_bytes(bytes(parquet[-_TAIL_BYTES:]))
-    columns, footer = parquet[:start], parquet[start:]
-    block = _MAGIC + hashlib.sha256(footer).digest() + hashlib.sha256(columns).digest()
-    return b"".join((columns, block, footer))
-
-
-def check_digests(path: Path, *, whole: bool) -> None:
-    """Compare a Parquet file with its digests.
-
-    `whole`: the columns too, otherwise the footer alone. Raises FileDamaged, and OSError where the file cannot be read.
-    """
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TAIL_BYTES))
-        tail = file.read(_TAIL_BYTES)
-        if size < len(_PARQUET) + _TAIL_BYTES or not tail.endswith(_PARQUET):
-            raise FileDamaged(f"{path} is damaged: it does not end like a Parquet file (Parquet magic bytes)")
-        start = size - _TAIL_BYTES - _footer_bytes(tail) - _BLOCK_BYTES
-        file.seek(max(0, start))
-        block = file.read(_BLOCK_BYTES)
-        if start < len(_PARQUET) or not block.startswith(_MAGIC):
-            raise FileDamaged(f"{path} is damaged: it has lost its digest, or was changed by another program")
-        footer_digest, columns_digest = block[len(_MAGIC) : -_HASH_BYTES], block[-_HASH_BYTES:]
-        if hashlib.sha256(file.read()).digest() != footer_digest:
-            raise FileDamaged(f"{path} is damaged: its footer does not match its digest")
-        if whole:
-            file.seek(0)
-            found = hashlib.sha256()
-            while start > 0 and (piece := file.read(min(start, _BYTES_AT_ONCE))):
-                found.update(piece)
-                start -= len(piece)
-            if found.digest() != columns_digest:
-                raise FileDamaged(f"{path} is damaged: its content does not match its digest")
 
 
 def check_format(file: str | Path, written: int | str | None) -> None:
@@ -250,11 +220,61 @@ def has_right_checksum(line: bytes, owner: str) -> bool:
     return end == b'%b%b"}' % (_CHECKSUM_START, checksum(body, owner))
 
 
-def is_longer_than_its_checksum(line: bytes) -> bool:
-    """True where something follows the place of a line's checksum, which is not how a torn line ends."""
+def is_torn(line: bytes) -> bool:
+    """True for a line that its writer was writing when it ended: one that can still become a whole line."""
     _, start, end = line.rpartition(_CHECKSUM_START)
-    return bool(start) and len(end) > _CHECKSUM_BYTES - len(_CHECKSUM_START)
+    return not line.endswith(b"\n") and not (start and len(end) > _CHECKSUM_BYTES - len(_CHECKSUM_START))
 
 
-def _footer_bytes(tail: bytes) -> int:
-    return int.from_bytes(tail[:4], "little")
+_REFUSALS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+REMEDY = "mount it with locks (Lustre: -o flock; NFS: without nolock), or choose another folder"
+
+
+class LocksRefused(ValueError):
+    """The filesystem has no locks; the message is one line."""
+
+
+class Lock(FileLock):
+    """A lock on a file. Acquiring it raises LocksRefused where the filesystem has no locks, and filelock.Timeout."""
+
+    def _acquire(self) -> None:
+        try:
+            super()._acquire()
+        except NotImplementedError as error:
+            raise _refused(self.lock_file, "function not implemented") from error
+        except OSError as error:
+            if error.errno in _REFUSALS:
+                raise _refused(self.lock_file, (error.strerror or "").lower()) from error
+            raise
+
+    def _fallback_to_soft_lock(self) -> None:
+        """Refuse what filelock would do here: an existing file would be somebody's lock, however old it is."""
+        raise NotImplementedError
+
+
+def is_held(lock: Path) -> bool:
+    """Return whether a process holds a lock, by trying it for a moment; this needs no right to write.
+
+    The server of a shared filesystem answers for all machines.
+    """
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # nobody has locked it yet, or there are no locks here
+        return False
+    return False
+
+
+def _refused(lock: str, reason: str) -> LocksRefused:
+    folder = Path(lock).parent
+    return LocksRefused(f"{folder}: the filesystem refuses file locks ({reason}), so {REMEDY}")
+
+
+def check_locks(folder: Path) -> None:
+    """Raise LocksRefused where a folder's filesystem has no locks, and OSError where nothing can be written there."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix=".lock-", dir=folder) as trial, Lock(Path(trial) / "lock"):
+        pass

@@ -1,39 +1,28 @@
-"""The run folder: what lies where in it, its locks, and its plan with the only functions that write it.
+"""The run folder: its name, what lies where in it, its locks, and its plan with the only functions that write it.
 
-    runs/<run_id>/spec.json          the frozen specification
-    runs/<run_id>/problems.parquet   the problems themselves: nodes need no internet
-    runs/<run_id>/shards.parquet     which units each worker is assigned
-    runs/<run_id>/journal/*.jsonl    append-only, one file per worker attempt
-    runs/<run_id>/parts/*.parquet    trace files: finished samples, compacted from one journal each
-    runs/<run_id>/grades/*.parquet   one file per grader version
-    runs/<run_id>/candidate_grades/  grades of candidates that are whole chains
-    runs/<run_id>/scores/*.parquet   quality of steps and candidates by a process reward model, one file per model
-    runs/<run_id>/probe/points.parquet  the steps of another run that this one probes (jobs.probe)
-    runs/<run_id>/target_logprobs/   the target's log-probability of each step, where it was asked for
-    runs/<run_id>/logs/              the workers', the engines' and Slurm's output
-    runs/<run_id>/retries.jsonl      which failed samples may be retried
-    runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
-    runs/<run_id>/results.json       the result of a finished run, for programs (jobs.after)
-    runs/<run_id>/codes.jsonl        which code may work on the run (jobs.run.codes)
-    runs/<run_id>/servers.jsonl      where the servers of its models listen (jobs.run.served)
-    runs/<run_id>/code-*.zip         the code that was submitted
-    runs/<run_id>/method-*.zip       the code of a method that is not part of this package (jobs.run.codes)
+    runs/demo-speccot-demo-draft_demo-target-947bf651    dataset, method, draft, target (and reward model), hash
 
-Journals and the .jsonl files are appended to. All other files are written under a temporary name and then renamed,
-so that they are complete or absent. Each has a digest, those of spec.json and problems.parquet stand in shards.parquet,
-and each line of the others has a checksum: what is damaged, edited or put into the wrong place is named (files.py).
+Only the hash tells specifications apart; what stands before it is for people, who may rename it: a folder is found and
+resumed by its hash. What a user types is a path, or a name in `runs` or here, a unique beginning of one, or of its
+hash.
+
+Its files are listed in README.md. Journals and events are appended to. All other files are written under a temporary
+name and then renamed, so that they are complete or absent. What is damaged, edited or put into the wrong place is
+named: each line of journals and events has a checksum, and the events have the digests of the other files (events.py).
 Only results.json has none: nothing here reads it, and `jobs finalize` writes it again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
+import os
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from filelock import Timeout
@@ -43,23 +32,18 @@ from harness.checks.machine import is_shared
 from harness.cli import permissions
 from harness.cli.messages import counted
 from harness.problems.problem import Problem
-from jobs.run import trace_files
-from jobs.run.files import FileDamaged, files_in, write_atomically
-from jobs.run.locks import Lock, is_held
+from jobs.run import events, trace_files
+from jobs.run.files import FileDamaged, Lock, RunDamaged, WrongFormat, check_format, files_in, is_held, write_atomically
 from jobs.run.spec import RunSpec, Unit
 
 _PROBLEMS = TypeAdapter(list[Problem])
-_RECORDED_DIGESTS = ("spec_sha256", "problems_sha256")
-"""Metadata of shards.parquet: digests of the two files that were written before it."""
+_LONGEST_VERSION = 180
+"""Characters of a version in a file's name; most filesystems allow 255 bytes."""
 LAG_SECONDS = 60.0
 """How long a machine may not see what another one wrote: NFS keeps what it knows of a file or folder for up to 60 s
 (acregmax, acdirmax)."""
 _LOOK_SECONDS = 3.0
 _logger = logging.getLogger(__name__)
-
-
-class RunDamaged(FileDamaged):
-    """A file of a run's plan cannot be read; the message is one line that names the file."""
 
 
 class RunForbidden(RunDamaged):
@@ -111,9 +95,14 @@ class RunFolder:
         return self.path / "problems.parquet"
 
     @property
-    def shards_path(self) -> Path:
+    def plan_path(self) -> Path:
         """The plan: the units of each shard."""
-        return self.path / "shards.parquet"
+        return self.path / "plan.parquet"
+
+    @property
+    def events_path(self) -> Path:
+        """The events: what happened to the run as a whole."""
+        return self.path / events.NAME
 
     @property
     def journal_dir(self) -> Path:
@@ -123,32 +112,7 @@ class RunFolder:
     @property
     def trace_files_dir(self) -> Path:
         """Folder of the trace files."""
-        return self.path / "parts"
-
-    @property
-    def grades_dir(self) -> Path:
-        """Folder of the grades, one file per grader version."""
-        return self.path / "grades"
-
-    @property
-    def candidate_grades_dir(self) -> Path:
-        """Folder of the grades of candidates that are whole chains, one file per grader version."""
-        return self.path / "candidate_grades"
-
-    @property
-    def scores_dir(self) -> Path:
-        """Folder of the scores of steps and candidates, one file per process reward model."""
-        return self.path / "scores"
-
-    @property
-    def probe_dir(self) -> Path:
-        """Folder of the points that the run probes; only a run that `jobs probe` made has it."""
-        return self.path / "probe"
-
-    @property
-    def target_logprobs_dir(self) -> Path:
-        """Folder of the target's log-probabilities of steps; a run that has it lets its workers add to it."""
-        return self.path / "target_logprobs"
+        return self.path / "traces"
 
     @property
     def logs_dir(self) -> Path:
@@ -161,29 +125,28 @@ class RunFolder:
         return self.path / "locks"
 
     @property
-    def retries_path(self) -> Path:
-        """The list of failed samples that may be retried."""
-        return self.path / "retries.jsonl"
-
-    @property
-    def submissions_path(self) -> Path:
-        """The list of submissions to Slurm."""
-        return self.path / "submissions.jsonl"
-
-    @property
-    def codes_path(self) -> Path:
-        """The list of codes that may work on the run."""
-        return self.path / "codes.jsonl"
-
-    @property
     def results_path(self) -> Path:
         """The result of the finished run, for programs."""
         return self.path / "results.json"
 
-    @property
-    def servers_path(self) -> Path:
-        """The list of addresses of the servers that run its models."""
-        return self.path / "servers.jsonl"
+    def derived_path(self, kind: str, version: str) -> Path:
+        """Return the path of what was derived of the run, in one version: that of a grader, a scorer, a definition."""
+        plain = "".join(c if c.isalnum() or c in ".-" else "_" for c in version)
+        return self.path / "derived" / f"{kind}-{plain[:_LONGEST_VERSION]}.parquet"
+
+    def derived(self, kind: str) -> list[Path]:
+        """Return the files of a kind that were derived of the run, sorted by name."""
+        return [path for path in files_in(self.path / "derived", ".parquet") if path.name.partition("-")[0] == kind]
+
+    def append(self, event: str, **fields: Any) -> None:
+        """Append an event, durable when this returns."""
+        with damage_named(self.events_path):
+            events.append(self.path, event, fields)
+
+    def events(self, event: str) -> list[Mapping[str, Any]]:
+        """Return the events of a kind, in order; none where the run does not exist."""
+        with damage_named(self.events_path):
+            return events.of_kind(self.path, event)
 
     def submission_lock(self) -> Lock:
         """Return the lock that is held while shards are chosen and submitted; acquiring it waits.
@@ -228,30 +191,31 @@ class RunFolder:
         return self.trace_files_dir / f"{journal.stem}.parquet"
 
     def exists(self) -> bool:
-        """True if the folder holds a complete plan; shards.parquet is written last."""
-        return self.shards_path.exists()
+        """True if the folder holds a complete plan: its events begin when that is written.
+
+        Raises WrongFormat for a folder of the format before, which has no events.
+        """
+        if self.events_path.exists():
+            return True
+        if (self.path / "shards.parquet").exists():
+            check_format(self.path, 1)
+        return False
 
     def create(self, spec: RunSpec, problems: list[Problem], shards: list[list[Unit]]) -> None:
-        """Write the plan of a new run; its last file marks it as complete."""
-        for folder in (self.journal_dir, self.trace_files_dir, self.grades_dir, self.logs_dir, self.locks_dir):
+        """Write the plan of a new run, unless another process has; the first events mark it as complete."""
+        for folder in (self.journal_dir, self.trace_files_dir, self.logs_dir, self.locks_dir):
             folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.spec_path, spec.to_json().encode())
-        write_problems(self.problems_path, problems)
-        digests = map(_sha256, (self.spec_path, self.problems_path))
-        self.write_shards(shards, 0, dict(zip(_RECORDED_DIGESTS, digests, strict=True)))
-
-    def write_shards(
-        self, shards: list[list[Unit]], assignment: int = 0, digests: Mapping[str, str] | None = None
-    ) -> None:
-        """Write which units each shard holds; `assignment` counts how often they were assigned before.
-
-        `digests` are those of the specification and the problems; None: as the plan before had them.
-        """
-        digests = digests or {key: self._recorded_digest(key) for key in _RECORDED_DIGESTS}
-        columns = {name: [getattr(unit, name) for shard in shards for unit in shard] for name in Unit.__annotations__}
-        columns["shard"] = [number for number, shard in enumerate(shards) for _ in shard]
-        metadata = {"shards": str(len(shards)), "deal": str(assignment), **digests}
-        trace_files.write_columns(self.shards_path, trace_files.SHARDS, columns, metadata)
+        with self.submission_lock():
+            if self.exists():
+                return
+            files = {
+                self.spec_path: spec.to_json().encode(),
+                self.problems_path: problems_content(problems),
+                self.plan_path: _plan_content(shards, 0),
+            }
+            for path, content in files.items():
+                write_atomically(path, content)
+            events.begin(self.path, spec.run_id, files)
 
     def assign_again(self, shards: list[list[Unit]]) -> None:
         """Change which units each shard holds. Raises RunBusyError while a worker holds one of the old shards."""
@@ -265,60 +229,61 @@ class RunFolder:
                     f"{counted(self.num_shards(), 'shard')}; "
                     "wait for them or cancel them first, or leave the number of shards as it is"
                 ) from timeout
-            self.write_shards(shards, self.assignment() + 1)
+            events.write_announced(self.plan_path, _plan_content(shards, self.assignment() + 1))
 
     def spec(self) -> RunSpec:
         """Read the run's specification, which nobody may have changed since the run was made."""
         with damage_named(self.spec_path):
             spec = RunSpec.read(self.spec_path)
-        if self.exists() and self._recorded_digest("spec_sha256") != _sha256(self.spec_path):
-            raise RunDamaged(
-                f"{self.spec_path} was changed after the run was made: restore it, or launch a new run with what you "
-                "want to change"
-            )
+        if self.exists():
+            try:
+                events.check(self.spec_path)
+            except FileDamaged as error:
+                raise RunDamaged(
+                    f"{self.spec_path} was changed after the run was made: restore it, or launch a new run with what "
+                    "you want to change"
+                ) from error
         return spec
 
-    def spec_id(self) -> str | None:
-        """Return the run id that follows from the specification; None where that cannot be read."""
-        try:
-            return self.spec().run_id
-        except RunDamaged:
-            return None
+    def check(self) -> None:
+        """Raise RunDamaged where specification, problems or plan are not what the run was made with."""
+        self.spec()
+        for path in (self.problems_path, self.plan_path):
+            with damage_named(path):
+                events.check(path)
 
-    def _recorded_digest(self, key: str) -> str:
-        with damage_named(self.shards_path):
-            return trace_files.read_metadata(self.shards_path)[key]
+    def ids(self) -> frozenset[str]:
+        """Return the ids by which the files of the run name it: its folder's, and that which its events begin with."""
+        with damage_named(self.events_path):
+            return frozenset({self.path.name, events.run_id(self.path)})
 
     def problems(self) -> list[Problem]:
         """Read the run's problems, in order."""
         with damage_named(self.problems_path):
-            problems = read_problems(self.problems_path)
-        if self.exists() and self._recorded_digest("problems_sha256") != _sha256(self.problems_path):
-            raise RunDamaged(f"{self.problems_path} is not the file that the run was made with: restore it")
-        return problems
+            return _PROBLEMS.validate_python(trace_files.read_rows(self.problems_path))
 
     def shards(self) -> list[list[Unit]]:
         """Read the units of each shard, in shard order."""
         shards: list[list[Unit]] = [[] for _ in range(self.num_shards())]
-        with damage_named(self.shards_path):
-            for row in trace_files.read_rows(self.shards_path):
+        with damage_named(self.plan_path):
+            for row in trace_files.read_rows(self.plan_path):
                 shards[row.pop("shard")].append(Unit(**row))
         return shards
 
     def shard(self, number: int) -> list[Unit]:
         """Read the units of one shard, without reading the others."""
-        with damage_named(self.shards_path):
-            rows = trace_files.read_rows(self.shards_path, list(Unit.__annotations__), [("shard", "=", number)])
+        with damage_named(self.plan_path):
+            rows = trace_files.read_rows(self.plan_path, list(Unit.__annotations__), [("shard", "=", number)])
             return [Unit(**row) for row in rows]
 
     def units_by_shard(self) -> pa.Table:
         """Read the columns `shard` and `sample_id` of all units, for counting without an object per unit."""
-        with damage_named(self.shards_path):
-            return trace_files.read_columns(self.shards_path, ["shard", "sample_id"])
+        with damage_named(self.plan_path):
+            return trace_files.read_columns(self.plan_path, ["shard", "sample_id"])
 
     def num_planned(self) -> int:
         """Return how many units the plan has."""
-        with damage_named(self.shards_path), trace_files.opened(self.shards_path, whole=False) as file:
+        with damage_named(self.plan_path), trace_files.opened(self.plan_path, whole=False) as file:
             return int(file.metadata.num_rows)
 
     def num_shards(self) -> int:
@@ -333,8 +298,8 @@ class RunFolder:
         return self._shards_number("deal")
 
     def _shards_number(self, key: str) -> int:
-        with damage_named(self.shards_path):
-            return int(trace_files.read_metadata(self.shards_path)[key])
+        with damage_named(self.plan_path):
+            return int(trace_files.read_metadata(self.plan_path)[key])
 
 
 def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
@@ -347,26 +312,28 @@ def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
 
 
 def is_readable_run(path: Path) -> bool:
-    """Return whether there is a run folder at a path; warns where this user may not enter it."""
+    """Return whether there is a run folder at a path; warns where this version or this user may not read it."""
     try:
         return RunFolder(path).exists()
+    except WrongFormat as error:
+        _logger.warning("left out: %s", error)
     except PermissionError as error:  # a private folder among those of a group
         _logger.warning("left out: %s", permissions.explained(error))
-        return False
+    return False
 
 
-def write_problems(path: Path, problems: Iterable[Problem]) -> None:
-    """Write problems as Parquet."""
-    trace_files.write_table(path, trace_files.PROBLEMS, [asdict(problem) for problem in problems])
+def problems_content(problems: Iterable[Problem]) -> bytes:
+    """Return problems as the content of a Parquet file."""
+    rows = [asdict(problem) for problem in problems]
+    return trace_files.content_of(pa.Table.from_pylist(rows, schema=trace_files.PROBLEMS), {})
 
 
-def read_problems(path: Path) -> list[Problem]:
-    """Read the problems that `write_problems` wrote; raises ValueError where the file has an unknown column."""
-    return _PROBLEMS.validate_python(trace_files.read_rows(path))
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _plan_content(shards: list[list[Unit]], assignment: int) -> bytes:
+    """Return which units each shard holds; `assignment` counts how often they were assigned before."""
+    columns = {name: [getattr(unit, name) for shard in shards for unit in shard] for name in Unit.__annotations__}
+    columns["shard"] = [number for number, shard in enumerate(shards) for _ in shard]
+    table = pa.Table.from_pydict(columns, schema=trace_files.SHARDS)
+    return trace_files.content_of(table, {"shards": str(len(shards)), "deal": str(assignment)})
 
 
 def until_seen(run: RunFolder, holds: Callable[[], bool]) -> None:
@@ -392,3 +359,142 @@ def _has_plan(run: RunFolder) -> bool:
     except RunDamaged:
         return False
     return True
+
+
+_LONGEST_MODEL = 32
+"""Characters of a model's name that are kept."""
+_LONGEST_NAME = 200
+"""Bytes of a folder's name; 255 are possible, and archives and temporary files have longer names."""
+
+
+def folder_name(spec: RunSpec) -> str:
+    """Return the name of a new folder for a specification."""
+    dataset_and_method = f"{spec.dataset}-{spec.method}"
+    room = _LONGEST_NAME - len(f"{dataset_and_method}--{spec.digest}".encode())
+    models = "_".join(readable(model.name) for model in spec.models.values() if model)[: max(0, room)].strip("-._")
+    return "-".join(part for part in (dataset_and_method, models, spec.digest) if part)
+
+
+def run_folder(output: Path, spec: RunSpec) -> RunFolder:
+    """Return the folder of a specification below `output`: one that has its hash in its name, else a new one."""
+    new = output / folder_name(spec)
+    if os.path.lexists(new):
+        return RunFolder(new)
+    return RunFolder(next(_with_hash_of(spec, output), new))
+
+
+def _with_hash_of(spec: RunSpec, output: Path) -> Iterator[Path]:
+    """Yield the folders of the specification that a user has renamed."""
+    beginning, ending = f"{spec.dataset}-{spec.method}-", f"-{spec.digest}"
+    try:
+        names = sorted(entry.name for entry in os.scandir(output) if entry.name.endswith(ending))
+    except OSError:  # there is no such folder yet, or what makes it unusable is said where it is written
+        return
+    yield from (output / name for name in names if name.startswith(beginning) and RunFolder(output / name).exists())
+
+
+def readable(model: str) -> str:
+    """Return a model's name without its organization, in characters that no shell treats specially."""
+    plain = re.sub(r"[^A-Za-z0-9.]+", "-", model.rstrip("/").rpartition("/")[2])
+    return plain[:_LONGEST_MODEL].strip("-.") or "model"
+
+
+PLACES = (Path("runs"), Path())
+"""Folders in which a run is looked for by its name alone."""
+_MOST_NAMED = 8
+_FEWEST_DIGITS = 4
+"""Digits from which on a text can be the beginning of a hash."""
+
+
+class NoSuchRun(ValueError):
+    """No run is meant, or several are; the message is one line."""
+
+
+def run_path(text: str, output: Path | None = None) -> Path:
+    """Return the path of the run folder that a text means; a name is looked for in `output` before PLACES.
+
+    A path that exists is taken as it is, whether or not it is a run folder; but a run folder comes before another
+    folder of the same name. Raises NoSuchRun.
+    """
+    path = Path(text)
+    if os.path.isdir(path) and _is_run(path):  # noqa: PTH112 a folder that may not be entered is no error here
+        return path
+    found = run_paths(text, output) if _has_name(text) else []
+    named = [run for run in found if run.name == path.name] or found
+    if len(named) == 1:
+        return named[0]
+    if os.path.exists(path):  # noqa: PTH110 as above
+        return path
+    if named:
+        raise NoSuchRun(f"{text} is the beginning of {len(named)} runs: {_listed(named)}")
+    folders = _folders(text, output)
+    places = " and ".join(str(folder) if folder != Path() else "this folder" for folder in folders)
+    known = [folder / name for folder in folders for name in _folders_in(folder) if _is_run(folder / name)]
+    raise NoSuchRun(
+        f"{text} is not a run folder: it does not exist, and no run in {places} begins so; "
+        + (f"the runs: {_listed(known)}" if known else "there is no run")
+    )
+
+
+def run_paths(beginning: str, output: Path | None = None) -> list[Path]:
+    """Return the run folders whose path, or name or hash in one of PLACES, begins so; of equal names the first.
+
+    `output`: a folder to look in before those.
+    """
+    if beginning and not beginning.endswith(os.sep) and not _has_name(beginning):
+        return []
+    name = "" if beginning.endswith(os.sep) else Path(beginning).name
+    found: dict[str, Path] = {}
+    for folder in _folders(beginning, output):
+        for other in _folders_in(folder):
+            found.setdefault(other, folder / other)
+    begun = [other for other in found if other.startswith(name) and _is_run(found[other])]
+    return [found[other] for other in begun or meant_by(name, found) if begun or _is_run(found[other])]
+
+
+def meant_by(text: str, names: Collection[str]) -> list[str]:
+    """Return which of the names of runs a text means.
+
+    That is the name itself, else those that begin so, else those whose hash begins so: `947b`, or `demo-speccot-947b`.
+    """
+    if text in names:
+        return [text]
+    if begun := [name for name in names if name.startswith(text)]:
+        return begun
+    readable, dash, digits = text.rpartition("-")
+    if not re.fullmatch(rf"[0-9a-f]{{{_FEWEST_DIGITS},}}", digits):
+        return []
+    found = (re.fullmatch(r"(.*-)([0-9a-f]{8})", name) for name in names)
+    return [own[0] for own in found if own and own[1].startswith(readable + dash) and own[2].startswith(digits)]
+
+
+def _has_name(text: str) -> bool:
+    """Return whether a text has at least one letter of a run's name: nothing, `.` and `runs/` mean no run."""
+    return not text.endswith(os.sep) and Path(text).name not in ("", "..")
+
+
+def _folders(text: str, output: Path | None) -> list[Path]:
+    if os.sep not in text:
+        places = dict.fromkeys([*([] if output is None else [output]), *PLACES])
+        return [folder for folder in places if folder.is_dir()] or [next(iter(places))]
+    return [Path(text) if text.endswith(os.sep) else Path(text).parent]
+
+
+def _folders_in(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    except OSError:
+        return []
+
+
+def _is_run(path: Path) -> bool:
+    """Return whether a folder is a run's; True where it cannot be read, which its reader explains."""
+    try:
+        return RunFolder(path).exists()
+    except (PermissionError, WrongFormat):
+        return True
+
+
+def _listed(runs: list[Path]) -> str:
+    more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
+    return ", ".join(str(run) for run in runs[:_MOST_NAMED]) + more

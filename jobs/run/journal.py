@@ -36,7 +36,7 @@ from jobs.run.files import (
     WrongFormat,
     check_format,
     has_right_checksum,
-    is_longer_than_its_checksum,
+    is_torn,
     opened,
     say_once,
     with_checksum,
@@ -100,7 +100,7 @@ def parse_journal(path: Path, lines: Iterable[bytes]) -> Journal:
         except WrongFormat:
             raise
         except NO_EVENT as error:
-            if _is_torn(line):
+            if is_torn(line):
                 continue
             journal.bad_lines += 1
             journal.problem = journal.problem or f"line {number}: {_reason(error)}"
@@ -125,6 +125,20 @@ def attempt_in(path: Path, first_line: bytes) -> AttemptRow | None:
     except NO_EVENT:
         return None
     return journal.attempt
+
+
+def is_own_journal(path: Path, attempt: AttemptRow | None, ids: frozenset[str]) -> bool:
+    """Return whether a journal counts, as far as its attempt tells; one of another run and a copy are named."""
+    of_run, original = ((attempt or {}).get(key) for key in ("run_id", "attempt_id"))
+    if ids and of_run and of_run not in ids:
+        say_once(f"{path} is a journal of another run, {of_run}: it is left alone; move it there")
+        return False
+    if isinstance(original, str) and original != path.stem:
+        trace_file = path.parents[1] / "traces" / f"{original}.parquet"
+        if path.with_name(f"{original}.jsonl").exists() or trace_file.exists():
+            say_once(f"{path} is a copy of the journal {original}: it is left alone; remove it")
+            return False
+    return True
 
 
 def apply(journal: Journal, event: dict[str, Any], number: int = 0) -> None:
@@ -185,11 +199,6 @@ def _event(path: Path, journal: Journal, line: bytes) -> dict[str, Any]:
     if event["event"] == "attempt":
         check_format(path, event.get(FORMAT_KEY))
     return event
-
-
-def _is_torn(line: bytes) -> bool:
-    """True for a line that its writer was writing when it ended: one that can still become a whole line."""
-    return not line.endswith(b"\n") and not is_longer_than_its_checksum(line)
 
 
 def _reason(error: Exception) -> str:

@@ -29,7 +29,7 @@ from harness.sizing.memory import shape_of
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run.model_settings import local_folder, unused
+from jobs.run.plan import local_folder, unused
 from jobs.run.spec import ModelSpec, RunSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")

@@ -1,15 +1,17 @@
-"""From a launch to a run's specification and its problems."""
+"""From a launch to a run's specification and its problems: its models, what it says of each, and its engine."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from harness import environment, gpus, prompts
 from harness.engine import Role
-from harness.engines import placement, registry, speculation
+from harness.engines import libraries, placement, registry, speculation
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import (
     check_flags,
@@ -24,12 +26,16 @@ from harness.methods import build
 from harness.methods.references import source_of
 from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem, dataset_hash
+from harness.prompts import Prompts, equivalence_question, reward_question
 from harness.settings.declaration import ROLES
-from harness.settings.launch_settings import Cluster, Launch
-from harness.settings.roles import role_flag
+from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
+from harness.settings.roles import SAMPLING, ModelSettings, role_flag
 from harness.training.tuning import data_hash, find_manifest
 from harness.weights import adapter, models
-from jobs.run import model_settings, reward_model, served
+from harness.weights.models import files_at_hand, read_config
+from harness.weights.templates import NO_CONVENTIONS, BadTemplate, Conventions, has_chat_template
+from harness.weights.tokenizer import HFTokenizer
+from jobs.run import sizing
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec, current_prompt_hash
 
 
@@ -69,15 +75,15 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     method = build(launch.method, dict(launch.parameters))
     roles = method.roles
     _check_beginnings(launch, problems)
-    model_settings.check_used(launch, roles)
-    reward_model.check_flags(launch, roles)
+    check_used(launch, roles)
+    check_reward_flags(launch, roles)
     is_here = not (is_own_python and cluster == "slurm")
-    servers = served.addresses(launch, (*roles, *proposing_roles(launch.spec_decode, launch.spec_model)))
+    servers = sizing.addresses(launch, (*roles, *proposing_roles(launch.spec_decode, launch.spec_model)))
     engine = _engine(launch, cluster, roles, servers, is_here=is_here)
     _check_cards(launch, engine.kind, cluster, roles)
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
-    told = {role: model_settings.recorded(launch, role, engine.kind) for role in roles}
+    told = {role: recorded_settings(launch, role, engine.kind) for role in roles}
     if selection := _selection(launch, engine, is_here=is_here):
         told["target"]["adapter"] = selection
     resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)), servers)
@@ -86,12 +92,12 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     speculator = _model(launch.spec_model, speculation.resolve) if launch.spec_model else None
     if selection is not None and target is not None:
         _check_trained_for(selection, target)
-    reward_model.check_model(reward, wording, asks_equivalence=method.asks_equivalence)
+    check_reward_model(reward, wording, asks_equivalence=method.asks_equivalence)
     notices = [
         *dataset.notices,
         *resolved.notices,
-        *model_settings.check_conventions(launch, {"draft": draft, "target": target}),
-        *model_settings.unchecked_notice(launch.roles[role] for role in roles),
+        *check_conventions(launch, {"draft": draft, "target": target}),
+        *unchecked_notice(launch.roles[role] for role in roles),
         *_check_speculation(engine, launch, specs, speculator),
     ]
     if dataset.is_training:
@@ -140,9 +146,9 @@ def _engine(
     launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Collection[Role], *, is_here: bool
 ) -> EngineSpec:
     """Raises ValueError where the engine cannot speculate or be placed as the launch asks."""
-    kind = served.kind_of_engines(registry.resolved(launch.engine, is_here=is_here), servers, roles)
+    kind = sizing.kind_of_engines(registry.resolved(launch.engine, is_here=is_here), servers, roles)
     proposing = proposer(launch.method, launch.spec_decode)
-    served.check_speculation(proposing, servers)
+    sizing.check_speculation(proposing, servers)
     check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
     # A node may have GPUs that this machine lacks: the worker checks again there.
     device = "gpu" if cluster == "slurm" else environment.accelerator()
@@ -186,7 +192,7 @@ def _models(
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     compares = build(launch.method, dict(launch.parameters)).asks_equivalence
     chosen = models.by_role(launch.method, roles, launch.models, device, compares=compares)
-    asked = {role: served.resolve(launch, role, address, cluster) for role, address in servers.items()}
+    asked = {role: sizing.resolve(launch, role, address, cluster) for role, address in servers.items()}
     specs = {role: asked[role].spec if role in asked else _model(name) for role, name in chosen.names.items()}
     notices = [*([chosen.notice] if chosen.notice else []), *(n for one in asked.values() for n in one.notices)]
     addresses = {role: one.address for role, one in asked.items()}
@@ -245,3 +251,154 @@ def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
         raise ValueError(
             f"--target.adapter {selection.name} was trained for {made.base['path']}, not for {target.path}"
         )
+
+
+def check_reward_flags(launch: PartialLaunch, roles: Collection[Role]) -> None:
+    """Raise ValueError where the method has no use for a flag of a reward model."""
+    for name in launch.reward.given() if "reward" not in roles else ():
+        raise ValueError(
+            f"{role_flag('reward', name)}: {launch.method} does not rate steps with a reward model, as its parameters "
+            f"are set (see --method {launch.method} --help)"
+        )
+
+
+def check_reward_model(reward: ModelSpec | None, wording: Prompts, *, asks_equivalence: bool = False) -> None:
+    """Raise ValueError where a reward model in a local folder cannot answer the question of the wording.
+
+    `asks_equivalence`: it is asked whether two steps mean the same, in place of how good one is. Models that only the
+    nodes have are met by the workers.
+    """
+    if reward is None or not (folder := Path(reward.path)).is_dir():
+        return
+    if reward.server is None:
+        _check_architecture(reward, folder)
+    _check_answers(reward, wording, asks_equivalence=asks_equivalence)
+
+
+def _check_architecture(reward: ModelSpec, folder: Path) -> None:
+    architectures = read_config(folder / "config.json").get("architectures")
+    heads = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
+    if heads and not any(name.endswith("ForCausalLM") or "ConditionalGeneration" in name for name in heads):
+        raise ValueError(
+            f"--reward {reward.name}: {heads[0][:80]} is not supported; valid: a causal language model (…ForCausalLM), "
+            "whose probabilities of two tokens are the reward"
+        )
+
+
+def _check_answers(reward: ModelSpec, wording: Prompts, *, asks_equivalence: bool) -> None:
+    try:
+        tokenizer = HFTokenizer(reward.path)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"--reward {reward.name}: its tokenizer cannot be loaded: {reason}") from error
+    try:
+        if asks_equivalence:
+            equivalence_question(tokenizer, "1", "2", wording)
+        else:
+            reward_question(tokenizer, wording)
+    except BadTemplate as error:
+        raise ValueError(f"--reward {reward.name}: {error}") from error
+    except ValueError as error:
+        keys = "equivalence.reply, .same and .different" if asks_equivalence else "reward.reply, .good and .bad"
+        raise ValueError(f"--reward {reward.name}: {error} (keys {keys})") from error
+
+
+_ROLES: tuple[Role, ...] = ("draft", "target")
+_OF_A_WRITER = (*SAMPLING, "engine", "template", "thinking_tags")
+"""Settings that only a model has that writes; presets, files and suites may give the others to every method alike."""
+_RESOLVED = ("model", "tokenizer", "served_model", "adapter")
+"""Settings that say which files a model has; the specification has these as they were found."""
+
+NO_TEMPLATE = (
+    "NO CHAT TEMPLATE: {role} {name} has none, so it reads a plain dialogue (User: …, Assistant: …). If it was trained "
+    "with another format, add its chat_template.jinja to its folder."
+)
+
+
+def check_used(launch: PartialLaunch, roles: Collection[Role]) -> None:
+    """Raise ValueError where a flag is for a model that the method does not use."""
+    for role in _ROLES:
+        given = launch.roles[role].given()
+        for name in _OF_A_WRITER:
+            if role not in roles and name in given:
+                raise ValueError(f"{role_flag(role, name)} {_shown(given[name])}: {unused(launch, role)}")
+
+
+def unused(launch: PartialLaunch, role: Role) -> str:
+    """Return in words that the method of a launch writes nothing with a model."""
+    other = next(other for other in _ROLES if other != role)
+    model = f" --model {launch.parameters['model']}" if "model" in launch.parameters else ""
+    return f"{launch.method}{model} writes with the {other} alone; leave it out"
+
+
+def recorded_settings(launch: PartialLaunch, role: Role, kind: str) -> dict[str, Any]:
+    """Return what the specification of a run keeps of a model's settings, by name; `kind` is that of its engine.
+
+    Sampling stands there as it comes to, where it is not that of the run. Raises ValueError where an argument is not
+    one of vLLM's, as far as this machine can tell, or of another engine.
+    """
+    own = launch.roles[role]
+    if own.engine and not registry.capabilities(kind).takes_arguments:
+        raise ValueError(f"{role_flag(role, 'engine')} {next(iter(own.engine))}: needs --engine vllm, not {kind}")
+    libraries.check(role, own.engine)
+    kept = {name: value for name, value in own.given().items() if name not in (*_RESOLVED, *SAMPLING)}
+    return {**kept, **(launch.sampling_of(role) if role in _ROLES else {}), "dtype": launch.dtype_of(role)}
+
+
+def conventions_of(launch: PartialLaunch, role: Role) -> Conventions:
+    """Return how a launch asks a model to be talked to."""
+    return Conventions.of(launch.roles[role].template, launch.roles[role].thinking_tags)
+
+
+def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | None]) -> Iterator[str]:
+    """Yield warnings on what models are talked to with.
+
+    Raises ValueError where the chat template of a model, as far as its files are here, does not read a variable.
+    """
+    for role, model in models.items():
+        if model is None:
+            continue
+        asked = conventions_of(launch, role)
+        if asked != NO_CONVENTIONS and not registry.capabilities(launch.engine).runs_models:
+            raise ValueError(
+                f"{_asked(launch, role)}: {launch.engine} engines have no chat template and no tags; leave it out"
+            )
+        folder = local_folder(model)
+        if asked != NO_CONVENTIONS and folder is None:
+            yield f"CHAT TEMPLATE: {model.name} is not on this machine: the workers check {_asked(launch, role)}."
+        elif asked != NO_CONVENTIONS:
+            try:
+                HFTokenizer(str(folder), None, asked)
+            except ValueError as error:
+                raise ValueError(f"{_asked(launch, role)}: {model.name}: {error}") from error
+        if folder is not None and has_chat_template(folder) is False:
+            yield NO_TEMPLATE.format(role=role, name=model.name)
+
+
+def _asked(launch: PartialLaunch, role: Role) -> str:
+    own = launch.roles[role]
+    words = [f"{role_flag(role, 'template')} {_shown({name: value})}" for name, value in own.template.items()]
+    tags = [f"{role_flag(role, 'thinking_tags')} {own.thinking_tags}"] if own.thinking_tags else []
+    return " ".join([*words, *tags])
+
+
+def local_folder(model: ModelSpec) -> Path | None:
+    """Return the folder of a model's files on this machine; None where there is none."""
+    folder = files_at_hand(model.path, model.revision)
+    is_cached = folder is not None and not Path(model.path).is_dir()
+    return None if folder is None or (is_cached and not (folder / "config.json").is_file()) else folder
+
+
+def unchecked_notice(settings: Iterable[ModelSettings]) -> list[str]:
+    """Return a line where the arguments of engines are not checked here, because vLLM is not installed."""
+    if not any(own.engine for own in settings) or libraries.is_known_here():
+        return []
+    return [
+        "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft.engine and --target.engine."
+    ]
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, Mapping):
+        return str(value)
+    return " ".join(f"{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in value.items())

@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -54,6 +56,15 @@ def identity_of(record: DataclassInstance) -> dict[str, object]:
         for name, value in values.items()
         if value != defaults[name]
     }
+
+
+def night_of(tag: str | None) -> date | None:
+    """Return the night of runs with a tag: that of a night begins with its date; None: of no night."""
+    dated = re.match(r"\d{4}-\d{2}-\d{2}", tag or "")
+    try:
+        return date.fromisoformat(dated[0]) if dated else None
+    except ValueError:  # such as 2026-02-30
+        return None
 
 
 @dataclass(frozen=True)
@@ -237,7 +248,7 @@ class RunSpec:
 
     @property
     def digest(self) -> str:
-        """The hash of the specification, 8 hex digits, by which its folder is found (jobs.run.folder_name)."""
+        """The hash of the specification, 8 hex digits, by which its folder is found (jobs.run.folder)."""
         identity = {**identity_of(self), "params": run_identity(self.method, self.params, self.method_source)}
         return hashlib.sha256(json.dumps(identity, sort_keys=True, default=dict).encode()).hexdigest()[:8]
 
@@ -379,7 +390,7 @@ class Attempt:
     code_hash: str | None = None
     """Hash of the code that decides results (harness.code_hash)."""
     code_archive: str | None = None
-    """SHA-256 of the archive that the job's code was unpacked from; None where no job ran it."""
+    """SHA-256 of the archive that the job imported its code from; None where no job ran it."""
     other_codes: Sequence[str] = ()
     """Hashes of the other codes that worked on the run, or may do so at the same time (jobs.run.codes)."""
     load_at_start: float | None = None

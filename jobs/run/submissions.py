@@ -14,17 +14,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from harness.sizing.memory import num_tasks
-from jobs.run.endings import by_shard, read_endings
-from jobs.run.files import append_record, read_records, records_of
+from jobs.run.files import records_of
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
 
@@ -59,18 +55,17 @@ class Submission:
         return {shard for task in tasks for shard in (task if self.has_several_workers else task[:1])}
 
 
-_SUBMISSION = TypeAdapter(Submission)
 _ATTEMPT = re.compile(r"-deal(?P<assignment>\d+)-shard(?P<shard>\d+)$")
 
 
 def read(run: RunFolder) -> list[Submission]:
     """Return all submissions of a run in order; a torn last line is one that was never submitted."""
-    return list(records_of(run.submissions_path, _SUBMISSION, read_records(run.submissions_path, run.spec_id())))
+    return list(records_of(run.events_path, Submission, run.events("submission")))
 
 
 def record(run: RunFolder, submission: Submission) -> None:
     """Record a submission, durable when this returns."""
-    append_record(run.submissions_path, asdict(submission), run.spec_id() or "")
+    run.append("submission", **asdict(submission))
 
 
 def job_name(run: RunFolder, number: int) -> str:
@@ -136,30 +131,24 @@ class SharedJob:
     """Name of the job that grades and loads this run after it."""
 
 
-_SHARED_JOB = TypeAdapter(SharedJob)
-
-
 def read_shared(run: RunFolder) -> dict[str, SharedJob]:
     """Return the shared jobs of a run by name, those that it has left included."""
-    records = (record["shared"] for record in read_records(_shared_path(run), run.spec_id()) if "shared" in record)
-    return {job.name: job for job in records_of(_shared_path(run), _SHARED_JOB, records)}
+    return {job.name: job for job in records_of(run.events_path, SharedJob, run.events("shared job"))}
 
 
 def record_shared(run: RunFolder, job: SharedJob) -> None:
     """Record a shared job, durable when this returns."""
-    append_record(_shared_path(run), {"shared": asdict(job)}, run.spec_id() or "")
+    run.append("shared job", **asdict(job))
 
 
 def left(run: RunFolder) -> set[str]:
     """Return the names of the shared jobs that a run has left."""
-    return {
-        name for record in read_records(_shared_path(run), run.spec_id()) if isinstance(name := record.get("left"), str)
-    }
+    return {str(event["name"]) for event in run.events("left")}
 
 
 def leave(run: RunFolder, name: str) -> None:
     """Let a run leave a shared job, durable when this returns."""
-    append_record(_shared_path(run), {"left": name}, run.spec_id() or "")
+    run.append("left", name=name)
 
 
 def current(run: RunFolder) -> list[Submission]:
@@ -185,34 +174,13 @@ def logs_dir(run: RunFolder, job_name: str) -> Path:
     return (RunFolder(run.path.parent / shared.runs[0]) if shared else run).logs_dir
 
 
-def tasks_without_others(run: RunFolder, job: SharedJob, num_tasks: int) -> set[int]:
-    """Return the tasks of a shared job, by index, in which no other run has anything left to do."""
-    busy: set[int] = set()
-    for other in others(run, job):
-        if not other.exists() or job.name in left(other):
-            continue
-        unfinished = set(by_shard(other, read_endings(other)).unfinished_shards)
-        for submission in read(other):
-            if submission.name == job.name:
-                busy |= {index for index, shards in enumerate(submission.tasks) if not unfinished.isdisjoint(shards)}
-    return set(range(num_tasks)) - busy
-
-
-def _shared_path(run: RunFolder) -> Path:
-    return run.path / "jsonl"
-
-
 def record_canceled(run: RunFolder, names: Sequence[str]) -> None:
     """Record that the jobs of these submissions were canceled, durable when this returns."""
-    append_record(_canceled_path(run), {"canceled": list(names), "at": time.time()})
+    run.append("canceled", names=list(names))
 
 
 def is_canceled(run: RunFolder) -> bool:
     """True if the last submission of a run was canceled, and it has not been submitted since."""
     submitted = read(run)
-    canceled = {name for record in read_records(_canceled_path(run)) for name in record.get("canceled", ())}
+    canceled = {name for event in run.events("canceled") for name in event["names"]}
     return bool(submitted) and submitted[-1].name in canceled
-
-
-def _canceled_path(run: RunFolder) -> Path:
-    return run.path / "canceled.jsonl"

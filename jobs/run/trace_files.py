@@ -3,33 +3,42 @@
 There is one file per worker attempt, not one per sample, because shared filesystems are slow with many small files. The
 columns are the fields of harness.trace.
 
-Every file has digests (jobs.run.files). Whoever reads one compares it with them first, so nothing damaged is read.
+The digest of every file stands among the run's events (jobs.run.events). Whoever reads one compares it first, so that
+nothing damaged is read, and no file of another run; it is named and left as it is.
+
+A sample that was run more than once has a record in several trace files. The one that counts is the first that did
+not end in an error or, where all did, the first of all; files are read in the order of their names, which begin with
+the time of the attempt. Whatever else needs this rule refers to it here: jobs.run.endings counts by it, and the
+warehouse expresses it in SQL.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.engine import Finish, Role
 from harness.problems.problem import Problem
 from harness.trace import StopReason, Trace
-from jobs.run import files
-from jobs.run.files import FileDamaged, write_atomically
+from jobs.run import events, files
+from jobs.run.files import FileDamaged, RunDamaged, WrongFormat, say_once
+from jobs.run.spec import AttemptRow
+
+if TYPE_CHECKING:
+    from jobs.run.folder import RunFolder
 
 DAMAGED = (FileDamaged, pa.ArrowException, OSError)
 """What reading a file that is damaged or cannot be read raises."""
-RUN_KEY, KIND_KEY = "run", "kind"
-"""Metadata of a file: the run id that follows from its run's specification, and the folder that it was written into."""
 _NO_THREAD = "Failed to launch worker thread"
 """What pyarrow says where its process has no room for another thread, for example under `ulimit -v`."""
-_OWN_KEYS = frozenset({files.FORMAT_KEY, RUN_KEY, KIND_KEY})
 _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
 _TYPES = {str: _text, int: _int, float: _real, bool: _flag}
 _LONG = {"seed": pa.int64()}
@@ -180,6 +189,8 @@ PROBE_POINTS = pa.schema(
 """The points of a probe (jobs.probe.Point), each with the ids of its two problems in the probe's run.
 
 num_ending: how many decisions of the probed run end the reply, the same number in every row."""
+TIMING_DRAW = pa.schema({"sample_id": _text, "stratum": _int, "is_timed": _flag})
+"""Every sample of a run with its stratum, and whether it is timed (jobs.timing.draw)."""
 TARGET_LOGPROBS = pa.schema(
     {
         "sample_id": _text,
@@ -193,45 +204,33 @@ TARGET_LOGPROBS = pa.schema(
 )
 """The target's log-probability (nats) of the generated tokens of each step (harness.chain.chain_scores).
 num_characters: length of the step's text, by which a row is told from one of another chain. target: fingerprint of the
-model. Metadata key `scorer` holds the JSON of jobs.run.target_logprobs.Scorer."""
+model. The header holds what scored it (jobs.run.derived.Scorer)."""
 
 
 def write_table(
     path: Path, schema: pa.Schema, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write rows to `path`, so that the file is complete or absent."""
-    _write(path, pa.Table.from_pylist(list(rows), schema=schema), metadata or {})
+    """Write rows to a file of a run, so that it is complete or absent, and announced."""
+    events.write_announced(path, content_of(pa.Table.from_pylist(list(rows), schema=schema), metadata or {}))
 
 
-def write_columns(
-    path: Path, schema: pa.Schema, columns: Mapping[str, Sequence[Any]], metadata: Mapping[str, str]
-) -> None:
-    """Write a table given as columns, so that the file is complete or absent.
-
-    This is several times faster than from rows where they are many and short.
-    """
-    _write(path, pa.Table.from_pydict(dict(columns), schema=schema), metadata)
-
-
-def _write(path: Path, table: pa.Table, metadata: Mapping[str, str]) -> None:
-    own = {files.FORMAT_KEY: str(files.FORMAT)}
-    if RUN_KEY in metadata:
-        own[KIND_KEY] = path.parent.name
+def content_of(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
+    """Return the content of a Parquet file."""
     written = pa.BufferOutputStream()
-    table = table.replace_schema_metadata({**metadata, **own})
+    table = table.replace_schema_metadata({**metadata, files.FORMAT_KEY: str(files.FORMAT)})
     pq.write_table(table, written, compression="zstd", write_page_checksum=True)
-    write_atomically(path, files.with_digests(memoryview(written.getvalue())))
+    return bytes(memoryview(written.getvalue()))
 
 
 @contextlib.contextmanager
 def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file that has been compared with its digests.
+    """Open a Parquet file that has been compared with its digest.
 
     `whole`: all of it, otherwise its footer and whatever is read. Raises FileDamaged, WrongFormat among them, and
     OSError with a number where the file cannot be read, and MemoryError where this process may start no thread.
     """
     try:
-        files.check_digests(path, whole=whole)
+        events.check(path, whole=whole)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             files.check_format(path, _format_of(file))
             yield file
@@ -282,7 +281,7 @@ def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iter
 def read_metadata(path: Path) -> dict[str, str]:
     """Read the file's own metadata, without what every file has."""
     with opened(path, whole=False) as file:
-        return {key: value for key, value in metadata_of(file).items() if key not in _OWN_KEYS}
+        return {key: value for key, value in metadata_of(file).items() if key != files.FORMAT_KEY}
 
 
 def _format_of(file: pq.ParquetFile) -> int | str | None:
@@ -294,3 +293,90 @@ def metadata_of(file: pq.ParquetFile) -> dict[str, str]:
     """Return the metadata of an open file."""
     raw = file.metadata.metadata or {}
     return {k.decode(): v.decode() for k, v in raw.items() if not k.startswith(b"ARROW:")}
+
+
+ENDINGS = ("sample_id", "stop_reason")
+_NO_ENDINGS = pa.table({name: pa.array([], pa.string()) for name in ENDINGS})
+
+
+def endings(path: Path, *, whole: bool = True) -> pa.Table:
+    """Read the columns `sample_id` and `stop_reason` of a trace file; one that does not count has no rows and is named.
+
+    `whole`: after comparing all of the file with its digest. Raises PermissionError, and RunDamaged where the file
+    cannot be read at the moment or has another format, because its samples may be finished.
+    """
+    try:
+        with opened(path, whole=whole) as file:
+            if lacking := set(ENDINGS) - set(file.schema_arrow.names):
+                names = ", ".join(sorted(lacking))
+                raise FileDamaged(f"{path} is no trace file (no column {names}): move it to another folder")
+            return columns_of(file, ENDINGS)
+    except WrongFormat as error:
+        raise RunDamaged(str(error)) from error
+    except FileDamaged as error:
+        say_once(f"{error}; samples in it count as not finished, and the launch command runs them again")
+    except FileNotFoundError:
+        pass
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise RunDamaged(f"{path} cannot be read: {error.strerror}") from error
+    return _NO_ENDINGS
+
+
+def finished_ids(path: Path) -> set[str]:
+    """Return the ids of the samples in a trace file."""
+    return set(endings(path)["sample_id"].to_pylist())
+
+
+def usable(paths: Sequence[Path]) -> list[Path]:
+    """Return the trace files that count, in the given order, after comparing all of them with their digests."""
+    return [path for path in paths if endings(path).num_rows]
+
+
+def attempt_of(path: Path, metadata: Mapping[str, str]) -> AttemptRow:
+    """Return the record of the attempt in a trace file's metadata; empty where there is none. Raises FileDamaged."""
+    try:
+        attempt = json.loads(metadata.get("attempt") or "null")
+    except (ValueError, RecursionError) as error:
+        raise FileDamaged(f"{path} is damaged: its attempt is no JSON") from error
+    if not isinstance(attempt, dict | None):
+        raise FileDamaged(f"{path} is damaged: its attempt is no object")
+    return cast(AttemptRow, attempt or {})
+
+
+FAILED = "error"
+"""The stop reason of a record that does not count where the sample has another one."""
+
+
+def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = True) -> Iterator[SampleRow]:
+    """Yield each finished sample once: `sample_id`, `stop_reason` and the given columns, nested ones by their path.
+
+    Without `failed`, samples that ended in an error every time are left out. Samples of a file that is damaged or of
+    another run are not finished, unless another file has them; samples that are not in the plan are left out.
+    """
+    files = usable(run.trace_files())
+    planned = set(run.units_by_shard()["sample_id"].to_pylist())
+    succeeded = _succeeded(files) if failed else set()
+    seen: set[str] = set()
+    for file in files:
+        try:
+            for row in iterate_rows(file, ["sample_id", "stop_reason", *columns]):
+                sample_id = row["sample_id"]
+                if row["stop_reason"] is None or sample_id in seen or sample_id not in planned:
+                    continue
+                if row["stop_reason"] == FAILED and (not failed or sample_id in succeeded):
+                    continue
+                seen.add(sample_id)
+                yield row
+        except FileDamaged as error:  # of a format without a digest, damaged where only this reads
+            say_once(f"{error}; samples behind the damage count as not finished")
+
+
+def _succeeded(files: Sequence[Path]) -> set[str]:
+    """Return the ids of the samples that have a record that did not end in an error."""
+    sample_ids: set[str] = set()
+    for file in files:
+        ended = endings(file, whole=False)
+        sample_ids.update(ended["sample_id"].filter(pc.not_equal(ended["stop_reason"], FAILED)).to_pylist())
+    return sample_ids

@@ -62,18 +62,8 @@ _ONLY_BY_HARNESS = {
 """Options that are refused, and why; all others are for sbatch to judge."""
 _NOT_FOR_SBATCH = {"time", GPU_MEMORY, FINALIZE, python_command.KEY, *python_command.PYXIS}
 """Keys of a profile that sbatch does not get, or gets in another form."""
-_NAMED = """
-account acctg-freq array array-parallelism batch bb bbf begin chdir cluster-constraint clusters comment constraint
-container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot
-dependency distribution error exclude exclusive export export-file extra extra-node-info finalize get-user-env gid
-gpu-bind gpu-freq gpu-memory gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint hold ignore-pbs
-input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus
-network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node
-ntasks-per-socket open-mode output overcommit oversubscribe partition power prefer priority profile propagate python qos
-reboot requeue reservation segment setup signal sockets-per-node spread-job srun stepmgr switches thread-spec
-threads-per-core time time-min tmp tres-bind tres-per-task uid use-min-nodes wait-all-nodes wckey
-"""
-_KEYS = frozenset(_NAMED.split()) | python_command.PYXIS
+_NAMES = resources.files("jobs.slurm") / "profile_keys.txt"
+_KEYS = frozenset(_NAMES.read_text(encoding="utf-8").split()) | python_command.PYXIS
 """Keys of a profile, most of them options of sbatch, for a hint at what a misspelt one may mean."""
 DEFAULT_TIME = "4:00:00"
 _NO_LIMIT = {"unlimited", "infinite", "-1"}

@@ -41,8 +41,21 @@ def cancel(run: RunFolder) -> list[str]:
             submissions.leave(run, name)
         active = [task for task in client.queue(list(shared)) if task.is_active]
         sizes = {submission.name: len(submission.tasks) for submission in submitted}
-        idle = {name: submissions.tasks_without_others(run, job, sizes[name]) for name, job in shared.items()}
+        idle = {name: _tasks_without_others(run, job, sizes[name]) for name, job in shared.items()}
         # A colleague's task passes over this run by itself.
         client.cancel_tasks([task for task in active if task.index in idle[task.name] and not task.colleague])
         going_on = {task.name for task in active if task.index not in idle[task.name]}
         return sorted({other.path.name for name in going_on for other in submissions.others(run, shared[name])})
+
+
+def _tasks_without_others(run: RunFolder, job: submissions.SharedJob, num_tasks: int) -> set[int]:
+    """Return the tasks of a shared job, by index, in which no other run has anything left to do."""
+    busy: set[int] = set()
+    for other in submissions.others(run, job):
+        if not other.exists() or job.name in submissions.left(other):
+            continue
+        unfinished = set(endings.by_shard(other, endings.read_endings(other)).unfinished_shards)
+        for submission in submissions.read(other):
+            if submission.name == job.name:
+                busy |= {index for index, shards in enumerate(submission.tasks) if not unfinished.isdisjoint(shards)}
+    return set(range(num_tasks)) - busy

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from jobs.run import submissions
-from jobs.run.folder import RunDamaged, RunFolder, until_seen
+from jobs.run.files import RunDamaged
+from jobs.run.folder import RunFolder, until_seen
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.submission import code_archive

@@ -1,9 +1,10 @@
 """The timing samples of a run: their files, which lie beside those of its samples and are never read with them.
 
-    runs/<run_id>/timings.jsonl           how many samples are to be timed; the last record counts
-    runs/<run_id>/timing/draw.parquet     every sample with its stratum, and whether it is timed
-    runs/<run_id>/timing/journal/*.jsonl  journals of the attempts that timed samples
-    runs/<run_id>/timing/timings/*.parquet  trace files of the timing samples
+    runs/<run_id>/timing/journal/*.jsonl   journals of the attempts that timed samples
+    runs/<run_id>/timing/traces/*.parquet  trace files of the timing samples
+
+How many samples are timed stands among the run's events, of which the last one counts, and which samples in
+derived/timing_draw-1.parquet, with the stratum of every sample.
 
 A timing sample has an id of its own, which follows from that of the sample it repeats. No plan lists it, so even a file
 that gets into the wrong folder adds nothing to the run's samples. It also has other random numbers than the sample: the
@@ -13,25 +14,21 @@ target's and the draft's caches hold the sample's own chain, and would answer it
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import pyarrow as pa
 from filelock import Timeout
 
 from harness.cli.messages import counted
-from jobs.run import own_files, trace_files
-from jobs.run.files import append_record, read_records
+from jobs.run import derived, trace_files
+from jobs.run.files import Lock
 from jobs.run.folder import RunFolder
-from jobs.run.journal import read_journal
-from jobs.run.locks import Lock
+from jobs.run.journal import is_own_journal, read_journal
 from jobs.run.spec import RunSpec
 from jobs.timing.draw import Drawn
 
-DRAW_NAME = "draw.parquet"
-DRAW = pa.schema({"sample_id": pa.string(), "stratum": pa.int32(), "is_timed": pa.bool_()})
+_DRAW = "timing_draw", "1"
 _ID_DIGITS = 16
 
 
@@ -51,18 +48,8 @@ class TimingFolder(RunFolder):
 
     @property
     def trace_files_dir(self) -> Path:
-        """Folder of the trace files; its name is none of the run's folders', so that no file of it is taken for one."""
-        return self.folder / "timings"
-
-    @property
-    def draw_path(self) -> Path:
-        """Which samples are timed, and the stratum of every sample."""
-        return self.folder / DRAW_NAME
-
-    @property
-    def requests_path(self) -> Path:
-        """How many samples are to be timed."""
-        return self.path / "timings.jsonl"
+        """Folder of the trace files."""
+        return self.folder / "traces"
 
     def lock(self, wait_seconds: float = 0.0) -> Lock:
         """Return the lock of the worker that times samples; acquiring it as that of a shard."""
@@ -91,51 +78,38 @@ def timing_id(sample_id: str) -> str:
 def request(run: RunFolder, samples: int) -> None:
     """Keep how many samples of a run are to be timed, where that differs from before."""
     if samples != num_asked(run):
-        record = {"requested_at": time.time(), "samples": samples}
-        append_record(of(run).requests_path, record, run.spec_id() or "")
+        run.append("timing", samples=samples)
 
 
 def num_asked(run: RunFolder) -> int:
     """Return how many samples of a run are to be timed; 0 where none are."""
-    if not of(run).requests_path.exists():
-        return 0
-    records = list(read_records(of(run).requests_path, run.spec_id()))
-    asked = records[-1].get("samples") if records else 0
-    return asked if isinstance(asked, int) else 0
+    asked = run.events("timing")
+    return int(asked[-1]["samples"]) if asked else 0
 
 
 def write_draw(run: RunFolder, drawn: Sequence[Drawn]) -> None:
     """Keep which samples are timed, once for all attempts."""
-    columns = {name: [getattr(one, name) for one in drawn] for name in DRAW.names}
-    trace_files.write_columns(of(run).draw_path, DRAW, columns, {trace_files.RUN_KEY: run.spec().run_id})
+    derived.write(run, *_DRAW, [asdict(one) for one in drawn])
 
 
 def read_draw(run: RunFolder) -> list[Drawn] | None:
     """Return every sample with its stratum, and whether it is timed; None before the draw. Raises FileDamaged."""
-    path = of(run).draw_path
-    if not path.exists():
-        return None
-    return [Drawn(**row) for row in own_files.rows(path, own_files.run_ids(run), DRAW.names)]
-
-
-def files(run: RunFolder) -> list[Path]:
-    """Return the files of a run's timing samples that the warehouse reads, those that exist."""
-    timings = of(run)
-    return [*([timings.draw_path] if timings.draw_path.exists() else []), *timings.trace_files()]
+    path = run.derived_path(*_DRAW)
+    return [Drawn(**row) for row in trace_files.read_rows(path)] if path.exists() else None
 
 
 def finished(run: RunFolder) -> set[str]:
     """Return the ids of the timing samples that have ended."""
-    timings, ids = of(run), own_files.run_ids(run)
+    timings, ids = of(run), run.ids()
     ended: set[str] = set()
     for path in timings.journals():  # before the trace files, which a compaction writes before it removes the journal
         try:
             journal = read_journal(path)
         except FileNotFoundError:
             continue
-        if own_files.is_own_journal(path, journal.attempt, ids):
+        if is_own_journal(path, journal.attempt, ids):
             ended.update(journal.finished)
-    return ended.union(*(own_files.finished_ids(path, ids) for path in timings.trace_files()))
+    return ended.union(*(trace_files.finished_ids(path) for path in timings.trace_files()))
 
 
 @dataclass(frozen=True)
@@ -176,7 +150,7 @@ def check_request(asked: int | None, spec: RunSpec, run: RunFolder) -> None:
             f"--latency-sample {asked}: with --concurrency 1 every sample runs alone already; leave out one of the two"
         )
     before = num_asked(run)
-    if before and before != asked and run.exists() and of(run).draw_path.exists():
+    if before and before != asked and run.exists() and run.derived_path(*_DRAW).exists():
         raise ValueError(
             f"--latency-sample {asked}: {run.path.name} has drawn {before} samples to time; valid: {before}, or "
             "--tag NAME for a run of its own"

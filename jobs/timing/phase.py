@@ -20,13 +20,12 @@ from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.sample import run_sample
 from harness.trace import Trace
-from jobs.run import state
+from jobs.run import endings
 from jobs.run.endings import by_shard, read_endings, wait_for_endings
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter
-from jobs.run.own_files import FAILED, counting_records
 from jobs.run.spec import RunSpec, Unit
-from jobs.run.trace_files import StepRow
+from jobs.run.trace_files import FAILED, StepRow, counting_records
 from jobs.timing import folder
 from jobs.timing.draw import Drawn, Ended, draw
 from jobs.timing.folder import timing_id
@@ -63,7 +62,7 @@ def samples_left(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> 
 
 
 def _draw(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[Drawn]:
-    state.compact(run)  # what a worker that was killed has left in its journal
+    endings.compact(run)  # what a worker that was killed has left in its journal
     ended = [
         Ended(row["sample_id"], problems[row["problem_id"]].level or "", _length(row["steps"]))
         for row in counting_records(run, ["problem_id", _LENGTH, _CALLS])

@@ -14,7 +14,7 @@ import orjson
 
 from harness.cli.messages import counted
 from harness.engines import processes
-from jobs.run import own_files
+from jobs.run import trace_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import StepRow
@@ -63,7 +63,7 @@ class Follower:
     """Reads what was added to the journals since it last read them."""
 
     def __init__(self, run: RunFolder) -> None:
-        self._run, self._ids = run, own_files.run_ids(run)
+        self._run, self._ids = run, run.ids()
         self._offsets: dict[Path, int] = {}
         self._history: deque[tuple[float, int, int]] = deque()
         self._started, self._since = time.monotonic(), time.time() - _CLOCK_SECONDS
@@ -81,7 +81,7 @@ class Follower:
         for path in journals:
             self._read(path)
         for path in set(self._offsets) - set(journals):  # its worker has ended and compacted it to a trace file
-            self.progress.ended |= own_files.finished_ids(self._run.trace_file_of(path), self._ids)
+            self.progress.ended |= trace_files.finished_ids(self._run.trace_file_of(path))
             del self._offsets[path]
         if not journals:
             self.progress.ended |= set(read_endings(self._run, whole=False).finished.to_pylist())

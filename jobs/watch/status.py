@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jobs import after
-from jobs.run import codes, own_files, submissions
+from jobs.run import codes, derived, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
+from jobs.run.files import is_held
 from jobs.run.folder import RunFolder
-from jobs.run.locks import is_held
 from jobs.run.submissions import Submission, files_of_shards, first_shard
 from jobs.slurm import client
 from jobs.slurm.client import Task
@@ -189,6 +189,8 @@ def status(run: RunFolder) -> RunStatus:
 
 def _of_files(run: RunFolder) -> RunStatus:
     """Return how a run stands by its files, as if there were no Slurm."""
+    run.check()
+    derived.name_damaged(run)
     recent = Recent()
     begun: dict[int, int] = {}
     endings = _read_endings(run, recent, begun)
@@ -216,7 +218,7 @@ def _read_endings(run: RunFolder, recent: Recent, begun: dict[int, int]) -> Endi
     `begun` is given the number of samples that began and have not ended in the latest journal of each first shard.
     """
     journals: dict[str, dict[str, bool]] = {}
-    ids = own_files.run_ids(run)
+    ids = run.ids()
     assignment = run.assignment()
     for path in run.journals():  # the latest last
         try:
@@ -233,7 +235,7 @@ def _read_endings(run: RunFolder, recent: Recent, begun: dict[int, int]) -> Endi
     for path in trace_files:
         if path.stem not in journals and path.stat().st_mtime >= recent.since:
             recent.add_trace_file(path)
-    return count_endings(run, journals, trace_files, whole=False)
+    return count_endings(run, journals, trace_files)
 
 
 def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, result: RunStatus) -> None:

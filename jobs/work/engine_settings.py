@@ -20,9 +20,14 @@ from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.sizing.card_plan import Chosen, DoesNotFit, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import adapter
-from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder
-from jobs.run.sizing import sizing_of, unplanned_arguments
+from jobs.run.sizing import (
+    check_worker_engine,
+    recorded_servers,
+    served_models,
+    sizing_of,
+    unplanned_arguments,
+)
 from jobs.run.spec import ModelSpec, RunSpec
 
 
@@ -34,8 +39,8 @@ def engine_needs(
     `kv_bytes`: see `pair_settings`. Raises ValueError where this node cannot start them, or would send another prompt
     than a model's chat template means.
     """
-    engine_installed.check_worker(spec.engine.kind)
-    servers = dict(served.served_models(spec, served.recorded(run)))
+    check_worker_engine(spec.engine.kind)
+    servers = dict(served_models(spec, recorded_servers(run)))
     settings = engine_settings(spec, method, problems, kv_bytes, servers)
     needs = []
     for role in method.roles:

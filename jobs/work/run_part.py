@@ -20,12 +20,11 @@ from harness.engines.settings import cpu_kv_bytes
 from harness.methods import Method, build
 from harness.problems.problem import Problem
 from jobs.run import codes, submissions
-from jobs.run import state as run_state
-from jobs.run.endings import by_shard, started_in_journal
+from jobs.run import endings as run_state
+from jobs.run.endings import RunState, by_shard, started_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt, RunSpec, Unit, check_prompts
-from jobs.run.state import RunState
 from jobs.timing import folder as timings
 from jobs.timing import phase
 from jobs.work.attempt import new_attempt
@@ -224,6 +223,7 @@ class RunPart:
 
     async def _begin(self, pool: EnginePool, shard: int) -> tuple[dict[Role, LeasedEngine], Attempt]:
         """Return the engines of an attempt that begins now, and its record; `shard` is the first of its shards."""
+        codes.method_of(self.run)  # one that cannot be loaded is named, rather than missed in what follows
         check_prompts(self.spec)
         other_codes, load = codes.claim(self.run), environment.load()
         engines = await pool.lease(self.needs, self.run.logs_dir / f"shard-{shard}")

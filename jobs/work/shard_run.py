@@ -17,9 +17,9 @@ from harness.problems.problem import Problem
 from harness.prompts import opening
 from harness.sample import run_sample
 from harness.trace import Step, Trace
+from jobs.run.endings import RunState
 from jobs.run.journal import JournalWriter
 from jobs.run.spec import RunSpec, Unit
-from jobs.run.state import RunState
 from jobs.work import cache_room
 
 _DURATIONS = 256

@@ -13,12 +13,11 @@ from harness.chain.chain_scores import ReadChain, StepLikelihood, read_chain, st
 from harness.cli.messages import counted
 from harness.engine import Engine, RequestRefused, Role, Tokenizer, VerdictUnavailable
 from harness.trace import Step
-from jobs.run import target_logprobs, trace_files
+from jobs.run import derived, trace_files
+from jobs.run.derived import OtherTarget, Scorer, scorer_of
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import FAILED
 from jobs.run.spec import RunSpec
-from jobs.run.target_logprobs import OtherTarget, Scorer, scorer_of
-from jobs.run.trace_files import SampleRow, StepRow
+from jobs.run.trace_files import FAILED, SampleRow, StepRow
 
 _STEP_FIELDS = ("author", "role", "text", "num_tokens", "token_ids", "finish")
 COLUMNS = ["problem_id", *(f"steps.list.element.{name}" for name in _STEP_FIELDS)]
@@ -85,7 +84,7 @@ async def score(
     while some := list(islice(unscored, _SAMPLES_PER_FILE)):
         scored = await asyncio.gather(*(rows_of(sample) for sample in some))
         if rows := [row for rows, _ in scored for row in rows]:
-            target_logprobs.write(run, target.scorer, rows)
+            derived.write_logprobs(run, target.scorer, rows)
         for _, one in scored:
             total = total.plus(one)
         say(total.in_words)
@@ -94,7 +93,7 @@ async def score(
 
 async def score_trace_file(run: RunFolder, path: Path, target: Target) -> Scored:
     """Score the samples of one trace file that are not scored, without those that failed. Raises EngineError."""
-    known = target_logprobs.scored_ids(run, target.scorer)
+    known = derived.scored_ids(run, target.scorer)
     columns = ["sample_id", "stop_reason", *COLUMNS]
     finished = (row for row in trace_files.iterate_rows(path, columns) if row["stop_reason"] not in (None, FAILED))
     return await score(run, (row for row in finished if row["steps"] and row["sample_id"] not in known), target)
@@ -106,7 +105,7 @@ async def score_finished(run: RunFolder, spec: RunSpec, engines: Mapping[Role, E
     Nothing is done where the run has no target, or was scored by another one, which is said. Raises EngineDied.
     """
     path = run.trace_file_of(journal)
-    if spec.target is None or "target" not in engines or not run.target_logprobs_dir.is_dir() or not path.exists():
+    if spec.target is None or "target" not in engines or not derived.are_logprobs_asked(run) or not path.exists():
         return
     tokenizers = {role: engine.tokenizer for role, engine in engines.items()}
     target = Target(engines["target"], tokenizers, scorer_of(spec.target, spec), spec.concurrency)

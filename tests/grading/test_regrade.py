@@ -11,9 +11,9 @@ from grading import GRADER_VERSION, grader_version
 from grading.regrade import _counts, _row, _short, main
 from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Step, Trace
-from jobs.run import trace_files
+from jobs.run import derived, trace_files
+from jobs.run.derived import Change, grade_files
 from jobs.run.folder import RunFolder
-from jobs.run.grades import Change, grade_files
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from tests.warehouse.runs import write_part
 
@@ -48,9 +48,9 @@ def output_of(*arguments: object) -> str:
 
 def add_version(run: RunFolder, version: str, verdict: str) -> None:
     """Write the current grades as those of another version, all with one verdict."""
-    rows = trace_files.read_rows(grade_files(run.grades_dir)[-1].path)
+    rows = trace_files.read_rows(grade_files(run)[-1].path)
     changed = [{**row, "grader_version": version, "verdict": verdict} for row in rows]
-    trace_files.write_table(run.grades_dir / f"{version}.parquet", trace_files.GRADES, changed)
+    derived.write(run, "grades", version, changed)
 
 
 def test_a_run_is_graded_once_and_its_verdicts_sum_to_the_plan(run: RunFolder, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_older_version_that_graded_last_is_named(run: RunFolder) -> None:
 def test_an_unreadable_run_is_named_and_the_others_are_graded(run: RunFolder) -> None:
     broken = RunFolder(run.path.parent / "a-broken")
     broken.create(run.spec(), run.problems(), run.shards())
-    shards = broken.path / "shards.parquet"
+    shards = broken.path / "plan.parquet"
     shards.write_bytes(shards.read_bytes()[:-9])
     result = CliRunner().invoke(main, [str(run.path.parent), "--workers", "1"])
     assert result.exit_code == 1

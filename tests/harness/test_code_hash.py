@@ -14,14 +14,11 @@ from tests.import_graph import import_graph, module_files
 ROOT = Path(__file__).resolve().parents[2]
 DECIDES_NOTHING = {
     "jobs.run.codes": "which code may work, and runs",
-    "jobs.run.engine_installed": "refuses a worker that lacks an engine",
-    "jobs.run.files": "how files are written, and that damage is refused",
+    "jobs.run.sizing": "calls harness.sizing, and says where servers listen",
+    "jobs.run.events": "what happened, and the digests of files",
+    "jobs.run.files": "how files are written and locked, and that damage is refused",
     "jobs.run.folder": "where files lie; reads and writes plans",
-    "jobs.run.locks": "keeps two workers off one shard",
-    "jobs.run.served": "where servers listen; the specification says what they run",
-    "jobs.run.sizing": "calls harness.sizing",
     "jobs.run.submissions": "what was submitted",
-    "jobs.run.target_logprobs": "files beside the traces, which say what scored them and how",
     "jobs.slurm.client": "asks Slurm",
     "jobs.submission.code_archive": "which code runs",
     **dict.fromkeys(

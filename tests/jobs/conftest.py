@@ -13,4 +13,4 @@ __all__ = ["edit", "slurm"]
 @pytest.fixture
 def journals_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the journals as if a worker was killed at its very end: no trace file has been written yet."""
-    monkeypatch.setattr("jobs.run.state.compact_own", lambda run, path: None)
+    monkeypatch.setattr("jobs.run.endings.compact_own", lambda run, path: None)

@@ -20,7 +20,7 @@ from jobs import suite
 from jobs.drive import drive
 from jobs.finished.grading import finished_samples
 from jobs.run.folder import RunFolder
-from jobs.run.shards import assign_to_shards
+from jobs.run.forecast import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
 from jobs.submission.dispatch import Dispatched, Request, dispatch_together
 from jobs.suite import Suite

@@ -21,8 +21,8 @@ from harness.weights.models import pair_folder
 from jobs.preparation import prepare
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
+from jobs.run.forecast import assign_to_shards
 from jobs.run.plan import plan
-from jobs.run.shards import assign_to_shards
 from jobs.run.spec import RunSpec, units
 from jobs.work.engine_settings import engine_needs
 from jobs.work.worker import run_shard

@@ -147,11 +147,11 @@ def test_status_and_logs_show_what_ended_a_worker_on_this_machine(tmp_path: Path
     assert jobs("logs", run.path, "0", "--lines", "1").output.splitlines()[1:] == [text[-1], reason, f"== log: {log}"]
 
 
-@pytest.mark.parametrize("name", ["shards.parquet", "problems.parquet", "spec.json"])
+@pytest.mark.parametrize("name", ["plan.parquet", "problems.parquet", "spec.json"])
 def test_a_damaged_plan_is_one_line(tmp_path: Path, name: str) -> None:
     run = plan(tmp_path)
     (run.path / name).write_text("{", encoding="utf-8")
-    command = "status" if name == "shards.parquet" else "finalize"
+    command = "status" if name == "plan.parquet" else "finalize"
     result = jobs(command, run.path)
     assert result.exit_code in {1, 2}
     assert f"{run.path / name} is damaged: " in result.stderr
@@ -176,7 +176,7 @@ def test_the_folder_of_run_folders_names_them(tmp_path: Path) -> None:
     run = plan(tmp_path)
     result = jobs("status", tmp_path)
     assert result.exit_code == 2
-    assert result.stderr.endswith(f"it has no shards.parquet; the run folders in it: {run.path.name}\n")
+    assert result.stderr.endswith(f"it has no events.jsonl; the run folders in it: {run.path.name}\n")
 
 
 def test_every_command_has_a_summary_that_is_not_cut_off() -> None:

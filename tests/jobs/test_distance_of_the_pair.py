@@ -12,7 +12,7 @@ from harness.problems.problem import dataset_hash
 from harness.weights import models
 from jobs.finished import target_logprobs
 from jobs.run.folder import RunFolder
-from jobs.run.shards import assign_to_shards
+from jobs.run.forecast import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan

@@ -51,7 +51,7 @@ def test_resume_stops_under_other_code_and_goes_on_where_it_is_accepted(
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
         assert "--accept-code-change" in result.stderr
         assert len(sbatch) == 1
-    assert not run.retries_path.exists()
+    assert not run.events("retries")
     result = jobs("resume", run.path, "--accept-code-change")
     assert result.exit_code == 0, result.output
     assert "CODE CHANGED" in result.stderr
@@ -161,7 +161,7 @@ def test_a_night_under_other_code_offers_what_that_command_has(tmp_path: Path, e
     edit("harness/chain/chain_state.py")
     finished = jobs(*night).output
     assert "For runs of this code, launch a night with another --date." in finished
-    [part] = (tmp_path / "runs").glob("*/parts/*.parquet")
+    [part] = (tmp_path / "runs").glob("*/traces/*.parquet")
     (part.parent.parent / "journal" / f"{part.stem}.jsonl").touch()  # of a worker that was killed before its first step
     part.unlink()
     result = jobs(*night)

@@ -19,7 +19,7 @@ from jobs.run.submissions import Submission
 from jobs.watch.listing import ListedRun
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import FakeSlurm
-from warehouse.results import RunResults
+from warehouse.summary import RunSummary
 
 SPECCOT = ("--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--limit", "2", "--cluster", "debug")
 
@@ -44,7 +44,7 @@ def test_a_launch_prints_one_line_with_where_the_run_is_and_its_numbers(tmp_path
     assert (found["exit_code"], found["error"], found["state"], found["planned"]) == (0, None, "finished", 2)
     results = json.loads(run.results_path.read_bytes())
     assert {name: found[name] for name in results} == results
-    assert found.keys() == {*RunResults.model_fields, *ListedRun.__annotations__, "database", "exit_code"}
+    assert found.keys() == {*RunSummary.model_fields, *ListedRun.__annotations__, "database", "exit_code"}
 
 
 def test_a_dry_run_says_where_the_run_would_be(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from harness.settings import layers
 from harness.settings.launch_settings import BadLaunch, Launch, PartialLaunch
 from harness.settings.method_options import parsed_flags
 from jobs import suite
+from jobs.__main__ import main as jobs_main
 from jobs.run import codes, trace_files
-from jobs.run.folder import RunFolder
-from jobs.run.folder_name import folder_name
+from jobs.run.folder import RunFolder, folder_name
+from jobs.run.forecast import assign_to_shards
 from jobs.run.plan import plan
-from jobs.run.shards import assign_to_shards
 from jobs.run.spec import RunSpec, units
 from jobs.submission import code_archive
 from jobs.watch.failures import reason_of
@@ -269,3 +269,13 @@ def test_a_built_in_method_has_no_source_and_no_archive(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/method-*.zip"))
     assert codes.with_method(running_code(), None) == running_code()
     assert jobs("status", next(tmp_path.glob("demo-*"))).exit_code == 0
+
+
+def test_a_worker_whose_method_is_gone_says_so_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = created(tmp_path, write_method(tmp_path))
+    forget(monkeypatch)
+    for archive in run.path.glob("method-*.zip"):
+        archive.unlink()
+    result = CliRunner().invoke(jobs_main, ["worker", str(run.path), "0"])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "has no code of its method confident" in result.stderr

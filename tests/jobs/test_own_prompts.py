@@ -18,12 +18,12 @@ from harness.launch import main
 from harness.prompts import BUILT_IN, load
 from harness.settings.launch_settings import Launch
 from jobs.run import trace_files
+from jobs.run.endings import compact, read_state
 from jobs.run.folder import RunFolder
+from jobs.run.forecast import assign_to_shards
 from jobs.run.launch_checks import check_prompts
 from jobs.run.plan import plan
-from jobs.run.shards import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
-from jobs.run.state import compact, read_state
 from jobs.work.worker import run_shard
 from tests.harness.conftest import save_tokenizer
 from tests.jobs.runs import SLOW_WORKER, finished_ids, planned_ids, wait_for_steps

@@ -12,7 +12,7 @@ import pytest
 from harness.engines import scripted
 from jobs.finished.grading import finish
 from jobs.run import trace_files
-from jobs.run.state import compact
+from jobs.run.endings import compact
 from jobs.work.worker import run_shard
 from tests.jobs.runs import ENGINES, finished_ids, plan, planned_ids, texts
 
@@ -22,7 +22,7 @@ def test_a_run_ends_with_every_planned_sample_graded_once(tmp_path: Path) -> Non
     assert sum(run_shard(str(run.path), shard) for shard in (0, 1)) == 24
     assert finish(run) == 24
     assert finished_ids(run) == planned_ids(run)
-    [grades] = run.grades_dir.glob("*.parquet")
+    [grades] = run.derived("grades")
     assert sorted(row["sample_id"] for row in trace_files.read_rows(grades)) == planned_ids(run)
 
 

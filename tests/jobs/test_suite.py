@@ -15,7 +15,7 @@ from jobs.drive import LaunchFailed, create
 from jobs.preparation import prepare
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
-from jobs.run.folder import RunFolder, write_problems
+from jobs.run.folder import RunFolder
 from jobs.timing import folder as timings
 from tests.jobs.runs import launch_suite
 
@@ -217,12 +217,12 @@ def test_runs_share_engines_and_one_that_fails_is_named_after_the_others_have_ru
     chosen = shared_suite(tmp_path, cluster)
     first, broken, second = (prepare(launch) for launch in chosen.launches)
     create(broken)
-    write_problems(broken.run.problems_path, [])
+    trace_files.write_table(broken.run.problems_path, trace_files.PROBLEMS, [])
     with pytest.raises(LaunchFailed, match=broken.run.path.name):
         launch_suite(chosen, None)
     for run in (first.run, second.run):
         assert by_shard(run, read_endings(run)).num_unfinished == 0
-        assert list(run.grades_dir.iterdir())
+        assert run.derived("grades")
     assert engine_starts(first.run) == engine_starts(second.run)
     assert len(engine_starts(first.run)) == (2 if cluster == "debug" else 4), "one pair per worker"
     printed = capsys.readouterr().out

@@ -62,7 +62,7 @@ def test_a_disk_that_fills_while_grades_are_written_is_one_line(
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.run.trace_files.write_atomically", fill)
+        patched.setattr("jobs.run.events.write_atomically", fill)
         result = CliRunner().invoke(jobs, ["finalize", str(run.path)])
     assert result.exit_code == 1
     [line] = [line for line in result.stderr.splitlines() if line.startswith("error")]

@@ -70,7 +70,7 @@ def test_jobs_whose_checkout_is_edited_while_they_wait_run_what_was_submitted(
     slurm_output("scontrol", "release", first)
     wait_for(lambda: not slurm_output("squeue", "-h"), "the end", 180)
     assert read(checkout) != as_submitted, "the edit is one that counts"
-    assert list(disk.iterdir()) == [], "the unpacked code is removed"
+    assert list(disk.iterdir()) == [], "the copy of the code is removed"
     for name in further:
         [path] = (tmp_path / name).glob("demo-*")
         run = RunFolder(path)

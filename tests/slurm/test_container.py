@@ -51,8 +51,8 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     binds = " ".join(f"-b {host}:{inside}" for host, inside in shown.items())
     path = tmp_path_factory.mktemp("profile") / "container.toml"
     path.write_text(
-        'setup = ["export USER=$(id -un) PATH=/usr/bin:/bin"]\n'
-        f'python = "ch-run {binds} --set-env=PYTHONPATH=/opt/packages --set-env=LD_LIBRARY_PATH=/opt/py/lib'
+        'setup = ["export USER=$(id -un) PATH=/usr/bin:/bin PYTHONPATH=/opt/packages"]\n'
+        f'python = "ch-run {binds} --set-env=LD_LIBRARY_PATH=/opt/py/lib'
         f' {image} -- {PYTHON}"\n'
     )
     return path

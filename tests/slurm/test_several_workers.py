@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobs.run import submissions
-from jobs.run.state import compact
+from jobs.run.endings import compact
 from tests.jobs.runs import finished_ids, planned_ids, texts
 from tests.slurm.conftest import Launched, wait_for
 

@@ -115,7 +115,7 @@ def test_a_launch_that_waits_ends_with_the_result_of_its_run_and_leaves_no_proce
     assert not here, "no process of the launcher remains; jobs have their own environment"
     found = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, found["exit_code"], found["state"]) == (0, 0, "finished"), done.stderr
-    assert found["pass_at_1"] == json.loads((Path(found["run"]) / "results.json").read_bytes())["pass_at_1"]
+    assert found["measures"] == json.loads((Path(found["run"]) / "results.json").read_bytes())["measures"]
     assert "waiting: " in done.stderr
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from harness.problems.problem import Problem, dataset_hash
-from jobs.run import trace_files
+from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, units
 from tests.warehouse import runs
@@ -83,7 +83,7 @@ def finished(
         verdict, answer = ("correct", "right") if is_right else (wrong, extracted[i % len(extracted)])
         grade = {"sample_id": unit.sample_id, "grader_version": grader, "verdict": verdict, "extracted": answer}
         grades.append(grade | {"rule": "boxed", "detail": "", "seconds": 0.1})
-    trace_files.write_table(folder.grades_dir / f"{grader}.parquet", trace_files.GRADES, grades)
+    derived.write(folder, "grades", grader, grades)
     return folder
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Trace
-from jobs.run import trace_files
+from jobs.run import events, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, Unit, units
 from tests.warehouse import runs
@@ -61,7 +61,7 @@ def make_run(folder: Path, spec: RunSpec, traces: list[Trace], rng: np.random.Ge
         table, metadata = file.read(), trace_files.metadata_of(file)
     ids = trace_files.TRACES.get_field_index("sample_id")
     planned_ids = [unit.sample_id for unit in planned]
-    trace_files._write(path, table.set_column(ids, "sample_id", [planned_ids]), metadata)
+    events.write_announced(path, trace_files.content_of(table.set_column(ids, "sample_id", [planned_ids]), metadata))
     chances = np.random.default_rng(len(spec.method)).beta(0.5, 0.5, 20)
     verdicts = rng.random(len(planned)) < np.array([chances[int(unit.problem_id.split("/")[1])] for unit in planned])
     runs.write_grades(

@@ -14,7 +14,7 @@ from pathlib import Path
 from harness.engine import Role
 from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Call, Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict
-from jobs.run import trace_files
+from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit, units
 
@@ -181,7 +181,6 @@ def write_part(folder: RunFolder, traces: list[Trace], name: str = "a0", device:
 
 
 def write_grades(folder: RunFolder, verdicts: dict[str, str], version: str = "1") -> Path:
-    path = folder.grades_dir / f"{version}.parquet"
     rows = [
         {
             "sample_id": sample_id,
@@ -194,8 +193,7 @@ def write_grades(folder: RunFolder, verdicts: dict[str, str], version: str = "1"
         }
         for sample_id, verdict in verdicts.items()
     ]
-    trace_files.write_table(path, trace_files.GRADES, rows)
-    return path
+    return derived.write(folder, "grades", version, rows)
 
 
 def truncated(path: Path) -> None:

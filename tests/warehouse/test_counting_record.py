@@ -1,4 +1,4 @@
-"""Three places decide which record of a sample counts: jobs.run.own_files, jobs.run.endings and the warehouse's SQL."""
+"""Three places decide which record of a sample counts: jobs.run.trace_files, jobs.run.endings and loading in SQL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.trace import StopReason
 from jobs.run.endings import grant_retries, read_endings
-from jobs.run.own_files import FAILED, counting_records
+from jobs.run.trace_files import FAILED, counting_records
 from tests.warehouse import runs
 from warehouse.database import writer
 from warehouse.load import load_into

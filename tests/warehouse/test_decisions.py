@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.problems.problem import Problem
 from harness.trace import Candidate, Decision, Step, Trace
 from jobs.run.folder import RunFolder
-from jobs.run.spec import Unit
+from jobs.run.spec import RunSpec, Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from tests.warehouse.own_methods import confidence_of
@@ -24,6 +25,8 @@ from warehouse.measured import measure
 from warehouse.nightly.history import read_values
 
 THRESHOLD = 0.65
+MANY_PROBLEMS = [Problem(f"toy/{i}", "toy", f"{i} + 1?", str(i + 1)) for i in range(8)]
+OWN = replace(runs.SPEC, method="own", params={})
 
 
 def rows(connection: Connection, sql: str, parameters: dict[str, object]) -> list[dict[str, Any]]:
@@ -98,11 +101,11 @@ def test_rates_and_positions_count_every_kind_of_decision(
         len(drafts),
         refused,
     )
-    judged = {metric.measure.name: value for metric, _, value in read_values(connection)[run_id]}
+    judged = {name: value for name, _, value in read_values(connection)[run_id]}
     assert judged["fallback_rate"] == pytest.approx(refused / len(drafts))
     published = measure(connection, "fallback_rate", run_id)
     assert published is not None
-    assert published.value == pytest.approx(100 * refused / len(drafts))
+    assert published.estimate == pytest.approx(refused / len(drafts))
 
 
 def test_a_candidate_refused_without_a_record_of_how_counts_as_unstated(
@@ -140,9 +143,15 @@ def decided(decision: Decision) -> Step:
     return step
 
 
-def loaded_run(folder: Path, chains: list[list[Decision]], verdicts: list[str]) -> RunFolder:
+def loaded_run(
+    folder: Path,
+    chains: list[list[Decision]],
+    verdicts: list[str],
+    spec: RunSpec = OWN,
+    problems: Sequence[Problem] = runs.PROBLEMS,
+) -> RunFolder:
     """A run of an own method with these decisions, by sample in the order of problem and sample index."""
-    run = runs.create(folder, replace(runs.SPEC, method="own", params={}))
+    run = runs.create(folder, spec, problems=problems)
     units: list[Unit] = sorted(runs.planned(run), key=lambda unit: (unit.problem_id, unit.sample_index))
     traces: list[Trace] = []
     for unit, chain in zip(units, chains, strict=True):
@@ -171,7 +180,6 @@ def test_the_replay_of_another_threshold_is_exact_up_to_the_first_changed_decisi
         ask = Ask(connection)
         replayed = {sign * row["threshold"]: row for row in ask("threshold_replay", folder)}
         [own] = [row for row in ask("threshold_replay", folder) if row["is_own"]]
-        [auroc] = ask("judge_auroc", folder)
     assert (own["threshold"], own["num_changed_samples"]) == (sign * 0.5, 0)
     assert own["score"] == ("doubt" if is_low else "trust")
     assert set(replayed) == {0.3, 0.4, 0.5, 0.6, 0.8, 0.9}
@@ -180,8 +188,22 @@ def test_the_replay_of_another_threshold_is_exact_up_to_the_first_changed_decisi
     assert replayed[0.8]["accuracy_at_least"] == pytest.approx((1 / 2 + 1 / 2 + 0) / 3)
     assert replayed[0.8]["accuracy_at_most"] == pytest.approx((1 / 2 + 1 + 0) / 3)
     assert [replayed[place]["num_changed_samples"] for place in (0.4, 0.3)] == [1, 2]
-    # Right 0.9 0.8 0.6 0.6 0.4 0.9, wrong 0.9 0.3 0.9 0.9: six above 0.3, and two nines tie with three nines.
-    assert auroc["auroc"] == pytest.approx((6 + 2 * 3 / 2) / 24)
+
+
+@pytest.mark.parametrize("is_low", [False, True])
+def test_the_auroc_of_a_decision_that_accepts_low_numbers_is_that_of_the_negatives(
+    tmp_path: Path, is_low: bool
+) -> None:
+    values = [(i * 7) % 10 / 10 for i in range(48)]
+    right = [i % 3 > 0 for i in range(48)]
+    made = [[Decision.at_most("doubt", -v, -0.5) if is_low else Decision.at_least("trust", v, 0.5)] for v in values]
+    spec = replace(OWN, num_problems=8, dataset_size=8, samples=6)
+    folder = loaded_run(tmp_path, made, ["correct" if good else "wrong" for good in right], spec, MANY_PROBLEMS)
+    with reader(tmp_path / "w.duckdb") as connection:
+        [auroc] = Ask(connection)("judge_auroc", folder)
+    good, bad = ([v for v, is_right in zip(values, right, strict=True) if is_right is side] for side in (True, False))
+    wins = sum((g > b) + (g == b) / 2 for g in good for b in bad)
+    assert auroc["auroc"] == pytest.approx(wins / len(good) / len(bad))
 
 
 def test_numbers_of_any_size_are_kept_apart(tmp_path: Path) -> None:

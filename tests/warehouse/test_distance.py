@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.trace import Trace
-from jobs.run import target_logprobs
+from jobs.run import derived
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from tests.warehouse import runs
@@ -18,7 +18,7 @@ from warehouse.database import reader, rows
 from warehouse.load import load_run
 from warehouse.statistics.intervals import mean_t
 
-SCORER = target_logprobs.scorer_of(runs.TARGET, runs.SPEC)
+SCORER = derived.scorer_of(runs.TARGET, runs.SPEC)
 Nats = Callable[[int], float]
 """Nats per token of the chain of the sample with this number."""
 
@@ -39,7 +39,7 @@ def score(folder: RunFolder, traces: Sequence[Trace], nats: Nats, **changes: str
         for number, trace in enumerate(traces)
         for place, step in enumerate(trace.steps)
     ]
-    target_logprobs.write(folder, SCORER, scored)
+    derived.write_logprobs(folder, SCORER, scored)
 
 
 def made(where: Path, spec: RunSpec, nats: Nats | None, without: Sequence[int] = ()) -> tuple[RunFolder, list[Trace]]:

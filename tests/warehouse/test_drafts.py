@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.trace import Candidate, Trace
-from jobs.run import trace_files
+from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, Unit
 from tests.warehouse import runs
@@ -71,8 +71,8 @@ def test_the_papers_measures_of_selection_are_by_class(tmp_path: Path) -> None:
         )
     assert chosen is not None
     assert rejected is not None
-    assert chosen.value == pytest.approx(100 / 3)
-    assert rejected.value == 100
+    assert chosen.estimate == pytest.approx(1 / 3)
+    assert rejected.estimate == 1
 
 
 def test_the_length_of_drafts_is_that_of_all_of_them_and_of_the_longest(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_drafts_of_a_thinking_model_are_graded_before_their_closing_tag(tmp_path
     closed = tuple(text + "\n</think>" for text in (RIGHT, WRONG))
     runs.write_part(folder, [selected(runs.planned(folder)[0], closed, 0)])
     grade_candidates(folder, workers=1)
-    [path] = folder.candidate_grades_dir.glob("*.parquet")
+    [path] = folder.derived("candidate_grades")
     assert [row["verdict"] for row in trace_files.read_rows(path)] == ["correct", "wrong"]
 
 
@@ -130,7 +130,7 @@ def scores(folder: RunFolder, *rows: tuple[str, int, int | None, float | None]) 
         {**dict(zip(names, row, strict=True)), "scorer": "prm@1", "missing": "too long" if row[3] is None else None}
         for row in rows
     ]
-    trace_files.write_table(folder.scores_dir / "prm.parquet", trace_files.SCORES, scores)
+    derived.write(folder, "scores", "prm", scores)
 
 
 def test_step_quality_of_drafts_and_of_what_was_selected(tmp_path: Path) -> None:
@@ -185,9 +185,9 @@ def test_what_has_no_score_is_in_no_mean_and_is_counted(tmp_path: Path) -> None:
     assert (row["num_selected"], row["gain"]) == (1, pytest.approx(0))
     assert quality is not None
     assert selected is not None
-    assert quality.value == pytest.approx(0.6)
-    assert selected.value == pytest.approx(0.9)
-    assert row["draft_quality"] == pytest.approx(quality.value)
+    assert quality.estimate == pytest.approx(0.6)
+    assert selected.estimate == pytest.approx(0.9)
+    assert row["draft_quality"] == pytest.approx(quality.estimate)
     assert len(unscored) == 4
     assert (run["num_unscored"], run["num_candidates"], run["why_unscored"]) == (4, 6, ["too long"])
 
@@ -203,4 +203,4 @@ def test_scores_against_rewards_are_binned_by_tenths(tmp_path: Path) -> None:
     load_run(folder, database)
     with reader(database) as connection:
         measured = [measure(connection, f"score_at_reward_{tenth}", folder.path.name) for tenth in range(10)]
-    assert [None if one is None else one.value for one in measured] == [2, *[None] * 8, 8]
+    assert [None if one is None else one.estimate for one in measured] == [2, *[None] * 8, 8]

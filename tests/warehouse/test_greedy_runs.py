@@ -13,7 +13,6 @@ from tests.warehouse.test_compare import compare, load, records
 from tests.warehouse.test_night_runs import add, nights_of
 from warehouse.database import reader, rows
 from warehouse.measured import measure
-from warehouse.render import warnings
 from warehouse.summary import summary
 
 GREEDY = replace(cells.SPEC, temperature=0.0)
@@ -34,11 +33,11 @@ def test_a_greedy_run_has_no_pass_at_k_and_no_spread_within_problems(tmp_path: P
         found = {row["run_id"]: row["rerun_standard_error"] for row in rows(connection, spread)}
         assert found[greedy] is None
         assert found[sampled] is not None
-        assert measure(connection, "pass_at_2", greedy) is None
+        assert measure(connection, "pass_at_k", greedy, k=2) is None
     [told, silent] = summary(tmp_path / "w.duckdb", [greedy, sampled])
     assert told.pass_at_1 == pytest.approx(silent.pass_at_1)
-    assert [line for line in warnings(told) if line.startswith("GREEDY: no model was sampled, so that the 4 samples")]
-    assert not [line for line in warnings(silent) if line.startswith("GREEDY")]
+    assert [line for line in told.warnings if line.startswith("GREEDY: no model was sampled, so that the 4 samples")]
+    assert not [line for line in silent.warnings if line.startswith("GREEDY")]
 
 
 def test_a_comparison_has_pass_at_k_of_sampled_runs_alone(tmp_path: Path) -> None:
@@ -77,17 +76,17 @@ def test_a_night_of_a_greedy_run_is_one_sample_of_each_problem(tmp_path: Path) -
     add(tmp_path, 1, RIGHT, spec=GREEDY)
     add(tmp_path, 1, RIGHT, spec=with_settings(replace(cells.SPEC, temperature=0.0), "draft", temperature=0.6))
     [night] = nights_of(tmp_path)
-    greedy, sampled = sorted((cell.first for cell in night), key=lambda batch: batch.num_samples)
-    assert (greedy.samples.tolist(), greedy.correct.tolist()) == ([1] * 6, [1, 1, 1, 0, 0, 1])
-    assert (greedy.num_samples, greedy.verdicts) == (6, {"correct": 4, "wrong": 2})
-    assert greedy.emitted_tokens is not None
-    assert (sampled.samples.tolist(), sampled.emitted_tokens) == ([4] * 6, None)
+    greedy, sampled = sorted((cell.first for cell in night), key=lambda run: run.num_samples)
+    assert (greedy.num_problems, greedy.num_samples, greedy.verdicts) == (6, 6, {"correct": 4, "wrong": 2})
+    assert greedy.values["pass_at_1"] == pytest.approx(4 / 6)
+    assert not greedy.variances
+    assert (sampled.num_samples, list(sampled.variances)) == (24, ["pass_at_1"])
 
 
 def test_a_repeat_stands_for_a_first_sample_without_a_grade(tmp_path: Path) -> None:
     add(tmp_path, 1, RIGHT, spec=GREEDY, has_grade=lambda problem, sample: sample > 0)
     [[cell]] = nights_of(tmp_path)
-    assert (cell.first.samples.tolist(), cell.first.correct.tolist()) == ([1] * 6, [1, 1, 1, 0, 0, 0])
+    assert (cell.first.num_samples, cell.first.values["pass_at_1"]) == (6, 0.5)
     where = tmp_path / "pair"
     pair = [
         cells.finished(where, replace(GREEDY, seed=1), [4] * 6, has_grade=lambda problem, sample: sample > 0),

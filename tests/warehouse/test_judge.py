@@ -14,6 +14,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
+from tests.warehouse.test_decisions import MANY_PROBLEMS
 from warehouse.database import reader
 from warehouse.load import load_run
 
@@ -76,18 +77,18 @@ def test_the_reliability_curve_reads_the_expected_score_as_a_probability(run: Ru
     assert curve[0.3]["mean_probability"] == pytest.approx(3 / 9, abs=1e-3)
 
 
-def test_auroc_counts_ties_half(run: RunFolder, ask: Ask) -> None:
+def test_few_samples_have_no_auroc_and_a_reason(run: RunFolder, ask: Ask) -> None:
     [auroc] = ask("judge_auroc", run)
-    # Right verdicts 5 7 7 8 9 9, wrong ones 3 9 9 9: all six are above 3; with the three nines two tie, half each.
-    assert auroc["auroc"] == pytest.approx((6 + 2 * 3 / 2) / 24)
+    assert (auroc["auroc"], auroc["low_95"]) == (None, None)
+    assert auroc["interval_kind"].startswith("none: fewer than 10 right samples or 5 problems")
     assert (auroc["num_correct"], auroc["num_incorrect"]) == (6, 4)
 
 
 def test_auroc_is_that_of_an_independent_count(tmp_path: Path) -> None:
-    folder = runs.create(tmp_path, replace(SPEC, samples=8))
-    chains = [[(i * 7 + j * j) % 10 for j in range(1 + i % 5)] for i in range(24)]
+    folder = runs.create(tmp_path, replace(SPEC, num_problems=8, dataset_size=8, samples=6), problems=MANY_PROBLEMS)
+    chains = [[(i * 7 + j * j) % 10 for j in range(1 + i % 5)] for i in range(48)]
     traces = [trace(unit, *digits) for unit, digits in zip(runs.planned(folder), chains, strict=True)]
-    right = [i % 3 > 0 for i in range(24)]
+    right = [i % 3 > 0 for i in range(48)]
     runs.write_part(folder, traces)
     runs.write_grades(
         folder, {t.sample_id: "correct" if good else "wrong" for t, good in zip(traces, right, strict=True)}

@@ -23,8 +23,8 @@ from tests.warehouse.conftest import Loaded
 from warehouse import latency_at_one
 from warehouse.comparison.contrasts import Settings, compare_runs
 from warehouse.comparison.show import at_one_lines, record
-from warehouse.database import WarehouseError, reader, rows
-from warehouse.latency_at_one import TimedCall, TimedSample, fit, timed_samples
+from warehouse.database import reader, rows
+from warehouse.latency_at_one import TimedCall, TimedSample, fit, read_samples
 from warehouse.load import load_run
 
 
@@ -80,7 +80,7 @@ def test_timing_samples_change_no_other_estimate_or_total(
     own = "FROM estimate WHERE baseline_run_id IS NULL AND measure <> 'latency_at_one' AND run_id = $run ORDER BY ALL"
     queries = [own] + [
         f"FROM {name} WHERE run_id = $run ORDER BY ALL"
-        for name in ("verdict_counts", "token_split", "latency_split", "throughput", "call_total", "run_conditions")
+        for name in ("verdict_counts", "token_split", "latency_split", "call_speed", "call_total", "run_conditions")
     ]
     with reader(database) as with_timing, reader(tmp_path / "w.duckdb") as without:
         for query in queries:
@@ -121,7 +121,6 @@ def test_speed_ups_pair_the_problems_of_both_runs(timed: tuple[RunFolder, RunFol
     [row] = select(database, "FROM speed_up_at_one")
     assert (row["run_id"], row["baseline_run_id"], row["n"]) == (run.path.name, base.path.name, 8)
     assert row["speed_up"] == pytest.approx(row["baseline_mean_seconds"] / row["mean_seconds"])
-    assert row["run_factor"] is None
     comparison = compare_runs([run.path.name, base.path.name], database, Settings())
     [compared] = [record(row) for row in comparison.rows if row.speed]
     assert compared["speed_up_at_one"] == pytest.approx(row["speed_up"])
@@ -186,20 +185,19 @@ def test_a_fit_finds_the_speeds_that_made_the_calls() -> None:
     assert model.speeds["target"].output_token_per_request == pytest.approx(0, abs=1e-6)
 
 
+CALLS = """
+SELECT sample_id, model, purpose, prompt_tokens - cached_tokens AS new_prompt_tokens, longest_output_tokens, n,
+    in_flight, end_seconds, overlapped_seconds, latency_seconds
+FROM timed_sample LEFT JOIN call USING (run_id, sample_id)
+WHERE run_id = $run_id ORDER BY sample_id, call_index
+"""
+
+
 def test_recorded_calls_become_work(loaded: Loaded) -> None:
     with reader(loaded.database) as connection:
-        timed = timed_samples(connection, loaded.vanilla.path.name)
-        assert [s.latency_seconds for s in timed]
-        assert sorted(s.latency_seconds for s in timed) == sorted(t.latency_seconds for t in loaded.baseline)
-        assert {c.work.new_prompt_tokens for s in timed for c in s.calls} == {50.0}
-        with pytest.raises(WarehouseError, match="no timed samples of a run 'none'"):
-            timed_samples(connection, "none")
-
-
-def test_samples_that_were_interrupted_are_left_out(loaded: Loaded) -> None:
-    with reader(loaded.database) as connection:
-        timed = timed_samples(connection, loaded.speculative.path.name)
-    assert len(timed) == 3  # of the five finished samples one was resumed and one failed
+        timed = read_samples(connection, CALLS, loaded.vanilla.path.name).values()
+    assert sorted(s.latency_seconds for s in timed) == sorted(t.latency_seconds for t in loaded.baseline)
+    assert {c.work.new_prompt_tokens for s in timed for c in s.calls} == {50.0}
 
 
 def test_a_draft_begun_ahead_is_work_under_its_verdict_and_a_discarded_one_none(tmp_path: Path) -> None:
@@ -208,7 +206,8 @@ def test_a_draft_begun_ahead_is_work_under_its_verdict_and_a_discarded_one_none(
     runs.write_part(folder, [runs.lookahead(used), runs.lookahead(refused, refused=True, latency=12.0)])
     load_run(folder, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:
-        by_latency = {sample.latency_seconds: sample for sample in timed_samples(connection, folder.path.name)}
+        found = read_samples(connection, CALLS, folder.path.name).values()
+    by_latency = {sample.latency_seconds: sample for sample in found}
     first, verdict, ahead, _ = by_latency[10.0].work
     assert (first.begun_under, ahead.begun_under) == (None, verdict)
     assert len(by_latency[12.0].calls) == len(by_latency[12.0].work) + 1

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from harness.trace import Trace
 from jobs.finished.grading import finish
+from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit
 from jobs.work.worker import run_shard
@@ -100,7 +101,10 @@ def test_a_try_without_an_error_counts_before_one_with(folder: RunFolder, databa
     runs.write_part(folder, [runs.speculative(fourth)], "e")
     if damaged:
         runs.truncated(folder.trace_files_dir / "e.parquet")
-    (folder.trace_files_dir / "a0.parquet").rename(folder.trace_files_dir / "z.parquet")
+    earliest = folder.trace_files_dir / "a0.parquet"
+    rows, metadata = trace_files.read_rows(earliest), trace_files.read_metadata(earliest)
+    trace_files.write_table(earliest.with_name("z.parquet"), trace_files.TRACES, rows, metadata)
+    earliest.unlink()
     runs.write_grades(folder, {first.sample_id: "error", second.sample_id: "correct", third.sample_id: "error"})
     report = load_run(folder, database)
     assert (report.num_finished, report.num_duplicates, len(report.skipped)) == (4 - damaged, 1, damaged)
@@ -146,14 +150,14 @@ def test_a_damaged_part_is_named_and_the_rest_is_loaded(
     damage(path)
     for is_again in (False, True):
         report = load_run(folder, database)
-        assert [file.name for file in report.skipped] == ["parts/a1.parquet"]
+        assert [file.name for file in report.skipped] == ["traces/a1.parquet"]
         assert report.skipped[0].reason
         assert "\n" not in report.skipped[0].reason
         assert (report.unchanged, report.num_finished, report.num_samples) == (is_again, 2, 6)
     result = CliRunner().invoke(main, [str(folder.path), "--database", str(database)])
     assert result.exit_code == 1
     assert "WARNING" in result.stderr
-    assert "parts/a1.parquet" in result.stderr
+    assert "traces/a1.parquet" in result.stderr
 
 
 def test_a_part_that_is_mended_is_loaded(folder: RunFolder, database: Path) -> None:
@@ -169,7 +173,7 @@ def test_a_part_that_is_mended_is_loaded(folder: RunFolder, database: Path) -> N
 def test_grades_with_an_unknown_verdict_are_left_out(folder: RunFolder, database: Path) -> None:
     runs.write_grades(folder, {runs.planned(folder)[0].sample_id: "splendid"}, "2")
     report = load_run(folder, database)
-    assert [(f.name, "splendid" in f.reason) for f in report.skipped] == [("grades/2.parquet", True)]
+    assert [(f.name, "splendid" in f.reason) for f in report.skipped] == [("derived/grades-2.parquet", True)]
     assert report.num_graded == 2
 
 
@@ -202,7 +206,7 @@ def test_a_moved_run_is_the_same_run(folder: RunFolder, database: Path, tmp_path
 def test_finished_samples_that_are_still_in_journals_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = plan(tmp_path, shards=2)
     run_shard(str(run.path), 0)
-    monkeypatch.setattr("jobs.run.state.compact_own", lambda run, path: None)  # as where the worker is killed
+    monkeypatch.setattr("jobs.run.endings.compact_own", lambda run, path: None)  # as where the worker is killed
     run_shard(str(run.path), 1)
     for outcome in ("in ", "unchanged"):
         result = CliRunner().invoke(main, [str(run.path)])

@@ -15,7 +15,7 @@ from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from warehouse.database import Connection, reader, rows
 from warehouse.load import load_run
-from warehouse.measured import NAMES, measure, runs_like
+from warehouse.measured import measure, runs_like
 from warehouse.measures import MEASURES, geometric, mean
 
 SPEC = replace(runs.SPEC, engine=EngineSpec("vllm"))
@@ -59,19 +59,19 @@ def connection(database: Path) -> Iterator[Connection]:
         ("longest_draft_tokens", "own", 6),
         ("latency_seconds", "own", 10),
         ("tokens_per_second", "own", 1.8),
-        ("fallback_rate", "own", 100 * 2 / 6),
-        ("draft_steps", "own", 100 * 4 / 18),
+        ("fallback_rate", "own", 2 / 6),
+        ("draft_steps", "own", 4 / 18),
         ("answer_tokens", "own", 4),
         ("thinking_tokens", "own", 14),
         ("thought_tokens_per_second", "own", 14 / 8.5),  # 1.5 of 10 s are the answer
         ("target_thinking_tokens", "own", 8 + 6 * 2 / 6),
         ("thinking_tokens", "base", 20),
         ("answer_tokens", "base", 20),
-        ("accuracy", "own", 100 * 4 / 6),
+        ("graded_pass_at_1", "own", 4 / 6),
         # Of every thought 1 s guidance, 2 s drafting, 1 s verdict, and 3 s of fallback in two of six.
-        ("drafting_share", "own", 100 * 12 / 30),
-        ("selection_share", "own", 100 * 6 / 30),
-        ("target_share", "own", 100 * 12 / 30),
+        ("drafting_share", "own", 12 / 30),
+        ("selection_share", "own", 6 / 30),
+        ("target_share", "own", 12 / 30),
         ("reflection_in_drafts", "own", 0),
         ("reflection_in_fallbacks", "own", 1000 / 6),
     ],
@@ -79,33 +79,32 @@ def connection(database: Path) -> Iterator[Connection]:
 def test_a_measure_agrees_with_the_traces(connection: Connection, name: str, run: str, value: float) -> None:
     measured = measure(connection, name, run)
     assert measured is not None
-    assert measured.value == pytest.approx(value)
+    assert measured.estimate == pytest.approx(value)
 
 
-def test_the_interval_is_students_over_problems(connection: Connection) -> None:
+def test_the_interval_of_a_mean_time_of_few_problems_is_students_on_logarithms(connection: Connection) -> None:
     """Two samples of each of three problems, planned index first: latencies 20 and 23, 21 and 24, 22 and 25."""
     measured = measure(connection, "latency_seconds", "base")
     assert measured is not None
-    assert measured.value == pytest.approx(22.5)
-    assert measured.n == 3
-    assert measured.high == pytest.approx(22.5 + 4.302652730 * 1 / math.sqrt(3))
-    assert measured.low == pytest.approx(22.5 - 4.302652730 * 1 / math.sqrt(3))
+    assert measured.estimate == pytest.approx(22.5)
+    assert measured.high == pytest.approx(22.5 * math.exp(4.302652730 / 22.5 / math.sqrt(3)))
+    assert measured.low == pytest.approx(22.5 * math.exp(-4.302652730 / 22.5 / math.sqrt(3)))
 
 
 def test_best_of_k_is_the_unbiased_estimate(connection: Connection) -> None:
     """Problem 0 has both samples wrong, the others both right."""
-    measured = measure(connection, "pass_at_2", "own")
+    measured = measure(connection, "pass_at_k", "own", k=2)
     assert measured is not None
-    assert measured.value == pytest.approx(200 / 3)
-    assert measure(connection, "pass_at_5", "own") is None
+    assert measured.estimate == pytest.approx(2 / 3)
+    assert measure(connection, "pass_at_k", "own", k=5) is None
 
 
 def test_shares_stay_between_nothing_and_all(connection: Connection) -> None:
-    measured = measure(connection, "accuracy", "own")
+    measured = measure(connection, "graded_pass_at_1", "own")
     assert measured is not None
     assert measured.low is not None
     assert measured.high is not None
-    assert 0.0 <= measured.low < measured.value < measured.high <= 100.0
+    assert 0.0 <= measured.low < measured.estimate < measured.high <= 1.0
 
 
 def test_a_measure_is_the_ratio_of_its_sums_over_problems(connection: Connection) -> None:
@@ -130,7 +129,7 @@ def test_a_measure_is_the_ratio_of_its_sums_over_problems(connection: Connection
 def test_a_ratio_needs_its_baseline(connection: Connection) -> None:
     measured = measure(connection, "speed_up", "own", "base")
     assert measured is not None
-    assert measured.value == pytest.approx((21.5 * 22.5 * 23.5) ** (1 / 3) / 10)
+    assert measured.estimate == pytest.approx((21.5 * 22.5 * 23.5) ** (1 / 3) / 10)
     assert measure(connection, "speed_up", "own", None) is None
     assert measure(connection, "wall_speed_up", "own", "nothing") is None
 
@@ -139,11 +138,11 @@ def test_a_ratio_may_divide_the_time_of_a_sample_by_that_of_a_thought(connection
     """As SpecCoT's r does: the baseline's 22.5 s of thought and answer, and 8.5 s of thought."""
     measured = measure(connection, "ratio_of_means", "own", "base", "scot", "measured")
     assert measured is not None
-    assert measured.value == pytest.approx(22.5 / 8.5)
+    assert measured.estimate == pytest.approx(22.5 / 8.5)
 
 
 def test_every_measure_can_be_computed_for_any_run(connection: Connection) -> None:
-    for name in NAMES:
+    for name in MEASURES:
         for run in ("own", "base", "scripted"):
             measure(connection, name, run, "base")
 

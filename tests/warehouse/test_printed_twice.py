@@ -19,7 +19,6 @@ from warehouse.database import Connection, reader, rows
 from warehouse.load import load_runs
 from warehouse.measured import measure
 from warehouse.nightly.history import read_nights, read_values
-from warehouse.nightly.metrics import JUDGED, SPEED_UP
 from warehouse.report.facts import report_facts
 from warehouse.report.page import make_report
 from warehouse.summary import summaries
@@ -62,8 +61,8 @@ def in_rates(connection: Connection, run: str) -> Printed:
     for row in rows(connection, "FROM fallback_rate WHERE run_id = $run_id", {"run_id": run}):
         for name, column in (("value", "fallback_rate"), ("low", "low_95"), ("high", "high_95")):
             yield f"fallback {name}", "view fallback_rate", row[column]
-    judged = {metric: value for metric, _, value in read_values(connection)[run]}
-    yield "fallback value", "nights", judged.get(JUDGED["fallback_rate"])
+    judged = {name: value for name, _, value in read_values(connection)[run]}
+    yield "fallback value", "nights", judged.get("fallback_rate")
     [facts] = report_facts(connection, [run])
     for number, found in (
         ("fallback", facts.estimate("fallback_rate")),
@@ -71,35 +70,34 @@ def in_rates(connection: Connection, run: str) -> Printed:
     ):
         for name in ("value", "low", "high"):
             yield f"{number} {name}", "report", getattr(found, name, None)
-    measured = (("fallback", "fallback_rate", 100), ("latency", "latency_seconds", 1), ("result@1", "accuracy", 100))
-    for number, measure_name, unit in measured:
+    measured = (
+        ("fallback", "fallback_rate"), ("latency", "latency_seconds"), ("result@1", "graded_pass_at_1")
+    )  # fmt: skip
+    for number, measure_name in measured:
         of_paper = measure(connection, measure_name, run)
         value = "pass@1" if number == "result@1" else "value"
-        for name, attribute in ((value, "value"), ("low", "low"), ("high", "high")):
-            bound = getattr(of_paper, attribute, None)
-            yield f"{number} {name}", "paper", None if bound is None else bound / unit
+        for name, attribute in ((value, "estimate"), ("low", "low"), ("high", "high")):
+            yield f"{number} {name}", "paper", getattr(of_paper, attribute, None)
 
 
 def in_summary(connection: Connection, run: str, baseline: str) -> Printed:
     [found] = summaries(connection, [run])
     yield "pass@1 pass@1", "summary", found.pass_at_1
-    of_all = found.numbers["pass_at_1"].interval
-    yield "pass@1 low", "summary", of_all.low
-    yield "pass@1 high", "summary", of_all.high
+    of_all = found.measures["pass_at_1"]
+    yield "pass@1 low", "summary", of_all.low_95
+    yield "pass@1 high", "summary", of_all.high_95
     yield "pass@1 SE", "summary", of_all.standard_error
     if found.result is not None:
-        yield "result@1 pass@1", "summary's result", found.result.estimate
-        yield "result@1 low", "summary's result", found.result.low
-        yield "result@1 high", "summary's result", found.result.high
-    for ratio in found.speed_ups:
-        if ratio.baseline_run_id == baseline:
-            yield "speed-up value", "summary", ratio.speed_up
-            yield "speed-up low", "summary", ratio.low_95
-            yield "speed-up high", "summary", ratio.high_95
+        yield "result@1 pass@1", "summary's result", found.result.value
+        yield "result@1 low", "summary's result", found.result.low_95
+        yield "result@1 high", "summary's result", found.result.high_95
+    for pair, ratio in found.against_with("speed_up"):
+        if pair.baseline_run_id == baseline:
             yield "speed-up factor", "summary", ratio.run_factor
-            yield "ratio of means value", "summary", ratio.ratio_of_means
-            yield "ratio of means low", "summary", ratio.ratio_of_means_low_95
-            yield "ratio of means high", "summary", ratio.ratio_of_means_high_95
+            for name, one in (("speed-up", ratio), ("ratio of means", pair.measures["ratio_of_means"])):
+                yield f"{name} value", "summary", one.value
+                yield f"{name} low", "summary", one.low_95
+                yield f"{name} high", "summary", one.high_95
 
 
 def in_comparison(database: Path, run: str, baseline: str, *options: str) -> Printed:
@@ -124,10 +122,9 @@ def in_nights(connection: Connection, run: str) -> Printed:
     for night in read_nights(connection):
         for cell in night:
             if cell.first.run_id == run:
-                correct, samples = cell.first.correct, cell.first.samples
-                yield "pass@1 pass@1", "nights", float((correct / samples).mean())
-                if SPEED_UP.name in cell.first.measures:
-                    yield "speed-up value", "nights", math.exp(cell.first.measures[SPEED_UP.name])
+                yield "pass@1 pass@1", "nights", cell.first.values["pass_at_1"]
+                if "speed_up" in cell.first.values:
+                    yield "speed-up value", "nights", math.exp(cell.first.values["speed_up"])
 
 
 def all_of(made: Made) -> Printed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.warehouse import cells
 from tests.warehouse.test_compare import GOOD, compare, load, records
 from tests.warehouse.test_summary import rendered
 from warehouse.database import reader
-from warehouse.pairs import run_factors
+from warehouse.pairs import repeats_of
 
 FACTORS = (1.0, 1.1, 0.95)
 
@@ -27,60 +28,67 @@ def repeated(where: Path, spec: RunSpec, factors: Sequence[float], **options: st
     return load(where, *folders)
 
 
-def test_repeated_runs_widen_the_interval_of_a_speed_up(tmp_path: Path) -> None:
+def of_setting(where: Path, run: str) -> list[str]:
+    with reader(where / "w.duckdb") as connection:
+        return repeats_of(connection, [run])[run]
+
+
+def test_a_speed_up_is_over_all_repeats_of_both_settings_and_covers_the_run_factor(tmp_path: Path) -> None:
+    """Each run alone would be 2, 2.2 or 1.9 times as slow as the run."""
     vanilla, *_ = repeated(tmp_path, cells.VANILLA, FACTORS)
-    [run] = load(tmp_path, cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0))
+    [run] = load(tmp_path, cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0, slower=lambda p, s: 1 + p / 20))
     _, row = records(compare(tmp_path, vanilla, run, "--format", "json"))
     logs = [math.log(factor) for factor in FACTORS]
     expected = math.sqrt(sum((log - sum(logs) / 3) ** 2 for log in logs) / 2)
     assert row["run_factor_standard_deviation"] == pytest.approx(expected)
-    assert (row["run_factor_degrees"], row["speed_up"]) == (2, pytest.approx(2))
-    assert row["speed_up_interval"] == "bounded mean of logarithms, run factor"
-    assert row["speed_up_low_95"] < 2 * math.exp(-4.3 * math.sqrt(2) * expected)
-    printed = compare(tmp_path, vanilla, run, "--all").stdout
-    assert "Run factor: times of repeated runs under these conditions differ by 7.4 %" in " ".join(printed.split())
+    assert (row["run_factor_degrees"], row["num_timed_runs"], row["num_timed_runs_of_baseline"]) == (2, 1, 3)
+    problems = [math.log((1.375 + problem / 10) / (1 + problem / 20)) for problem in range(12)]
+    assert row["speed_up"] == pytest.approx(2 * math.exp(sum(logs) / 3 + sum(problems) / 12))
+    assert row["speed_up_interval"] == "bootstrap-t, run factor"
+    assert row["speed_up_low_95"] < row["speed_up"] * math.exp(-4.3 * math.sqrt(4 / 3) * expected)
+    printed = " ".join(compare(tmp_path, vanilla, run, "--all").stdout.split())
+    assert "Run factor: times of repeats differ by 7.4 %" in printed
     assert "within these runs" not in printed
-    assert "within these runs" not in rendered(tmp_path / "w.duckdb", run)
+    text = rendered(tmp_path / "w.duckdb", run)
+    assert "1 run : 3" in text
+    assert "within these runs" not in text
 
 
-def test_only_runs_under_the_same_conditions_count(tmp_path: Path) -> None:
-    asked, *_ = repeated(tmp_path, cells.VANILLA, FACTORS[:2])
-    others = [
-        repeated(tmp_path, replace(cells.VANILLA, token_budget=512), FACTORS, device="NVIDIA A100")[0],
-        repeated(tmp_path, replace(cells.VANILLA, concurrency=4), FACTORS)[0],
-    ]
-    load(tmp_path, cells.finished(tmp_path, replace(cells.VANILLA, temperature=0.1), GOOD))
-    with reader(tmp_path / "w.duckdb") as connection:
-        found = run_factors(connection, [asked, *others])
-        assert set(found) == set(others)
-        assert {factor.num_runs for factor in found.values()} == {3}
-        assert run_factors(connection, [asked]) == {}
-    repeated(tmp_path, replace(cells.VANILLA, temperature=0.3), FACTORS[:2])
-    with reader(tmp_path / "w.duckdb") as connection:
-        assert run_factors(connection, [asked])[asked].degrees == 2
+def test_repeats_have_the_same_settings_machine_and_night(tmp_path: Path) -> None:
+    asked, again = repeated(tmp_path, cells.VANILLA, FACTORS[:2])
+    for other in (
+        replace(cells.VANILLA, token_budget=512),
+        replace(cells.VANILLA, concurrency=4),
+        replace(cells.VANILLA, temperature=0.1),
+        replace(cells.VANILLA, tag="2026-01-02"),
+    ):
+        repeated(tmp_path, other, FACTORS[:1])
+    repeated(tmp_path, replace(cells.VANILLA, tag="elsewhere"), FACTORS, device="NVIDIA A100")
+    assert of_setting(tmp_path, asked) == sorted([asked, again])
+    [tagged] = load(tmp_path, cells.finished(tmp_path, replace(cells.VANILLA, tag="again"), GOOD))
+    assert of_setting(tmp_path, asked) == sorted([asked, again, tagged])
 
 
-def test_a_repeated_run_that_has_just_begun_changes_no_factor(tmp_path: Path) -> None:
-    """Its group would be compared over its only problem, whose noise would be taken for the factor."""
+def test_a_repeat_counts_when_it_is_finished_and_stored_rows_are_made_again(tmp_path: Path) -> None:
+    """What is left of a run that has begun is compared alone."""
 
-    def timed(spec: RunSpec, factor: float, *, is_complete: bool = True) -> str:
-        return load(
-            tmp_path,
-            cells.finished(
-                tmp_path,
-                spec,
-                GOOD,
-                latency=10 * factor,
-                slower=lambda problem, sample: 3.0 if problem == 0 and not is_complete else 1.0,
-                has_run=lambda problem, sample: is_complete or (problem, sample) == (0, 0),
-            ),
-        )[0]
+    def stored(run: str) -> list[tuple[object, ...]]:
+        with reader(tmp_path / "w.duckdb") as connection:
+            sql = (
+                "SELECT num_runs, num_runs_of_baseline, round(speed_up, 4) FROM speed_up WHERE run_id = ? ORDER BY ALL"
+            )
+            return connection.execute(sql, [run]).fetchall()
 
-    names = [timed(replace(cells.VANILLA, seed=seed), factor) for seed, factor in enumerate(FACTORS)]
-    with reader(tmp_path / "w.duckdb") as connection:
-        before = run_factors(connection, names)
-    begun = timed(replace(cells.VANILLA, seed=9), 1.0, is_complete=False)
-    with reader(tmp_path / "w.duckdb") as connection:
-        after = run_factors(connection, [*names, begun])
-    assert {name: after[name] for name in names} == before
-    assert after[begun] == before[names[0]]
+    [base] = repeated(tmp_path, cells.VANILLA, FACTORS[:1])
+    [run] = load(tmp_path, cells.finished(tmp_path, cells.SPEC, GOOD, latency=5.0))
+    assert stored(run) == [(1, 1, 2.0)]
+    begun = replace(cells.VANILLA, seed=9)
+    folder = cells.finished(tmp_path, begun, GOOD, latency=11.0, missing=12)
+    [name] = load(tmp_path, folder)
+    assert of_setting(tmp_path, name) == [name]
+    assert of_setting(tmp_path, base) == [base]
+    assert stored(run) == [(1, 1, 2.0), (1, 1, 2.2)]
+    shutil.rmtree(folder.path)
+    load(tmp_path, cells.finished(tmp_path, begun, GOOD, latency=11.0))
+    assert of_setting(tmp_path, base) == sorted([base, name])
+    assert stored(run) == [(1, 2, round(2 * math.sqrt(1.1), 4))] * 2

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.warehouse import cells
+from warehouse.baselines import unlike
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
 from warehouse.measured import measure
-from warehouse.pairs import unlike_baseline
 
 FEW = replace(cells.VANILLA, concurrency=24, samples=2)
 MANY = replace(cells.SPEC, concurrency=24, samples=6)
@@ -52,22 +52,22 @@ def test_a_table_has_no_ratio_of_their_latencies(connection: Connection, run_ids
 
 def test_a_published_ratio_of_two_concurrencies_is_not_refused_for_them() -> None:
     """As in SpecCoT's table 6, where the baseline has one sample in flight."""
-    alike = dict.fromkeys(("dataset_hash", "device_kinds", "top_p", "token_budget"), "same")
-    alike |= dict.fromkeys(("engine_kind", "engine_target_dtype", "engine_target_tensor_parallel"), "same")
-    settings = ("target_sampling", "target_template", "target_thinking_tags", "engine_target_arguments")
-    alike |= dict.fromkeys(settings, "same")
+    settings = ("target_server", "target_sampling", "target_template", "target_thinking_tags", "engine_target_memory")
+    machine = ("device_kinds", "processors", "num_cards", "engine_kind", "engine_target_arguments")
+    alike = dict.fromkeys(("dataset_hash", "top_p", "token_budget", "target_fingerprint", *settings, *machine), "same")
+    alike |= dict.fromkeys(("engine_target_dtype", "engine_target_tensor_parallel"), "same")
     run = {**alike, "concurrency": 8, "samples_in_flight": 8}
     baseline = {**alike, "concurrency": 1, "samples_in_flight": 1}
-    assert len(unlike_baseline(run, baseline)) == 2
-    assert unlike_baseline(run, baseline, across_concurrencies=True) == []
-    assert len(unlike_baseline(run, {**baseline, "device_kinds": "other"}, across_concurrencies=True)) == 1
+    assert len(unlike(run, baseline)) == 2
+    assert unlike(run, baseline, across_concurrencies=True) == []
+    assert len(unlike(run, {**baseline, "device_kinds": "other"}, across_concurrencies=True)) == 1
 
 
 def test_a_worker_with_several_shards_has_their_samples_in_flight(tmp_path: Path) -> None:
     """`--shards-per-task`: two shards of 12 samples in one worker."""
     folder = cells.finished(tmp_path, MANY, [2] * 4)
     whole = folder.shard(0)
-    folder.write_shards([whole[:12], whole[12:]])
+    folder.assign_again([whole[:12], whole[12:]])
     load_run(folder, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:
         assert connection.execute("SELECT DISTINCT shard FROM sample ORDER BY ALL").fetchall() == [(0,), (1,)]

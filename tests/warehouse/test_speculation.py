@@ -18,7 +18,6 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import reader, rows
 from warehouse.load import load_run
-from warehouse.render import warnings
 from warehouse.summary import summaries
 
 
@@ -221,4 +220,4 @@ def test_greedy_drafts_at_temperature_0_are_no_weaker_baseline(tmp_path: Path, d
         [row] = Ask(connection)("token_speculation_setting", folder)
         [summary] = summaries(connection, [folder.path.name])
     assert row["is_weaker_baseline"] is False
-    assert not [line for line in warnings(summary) if line.startswith("GREEDY DRAFTS")]
+    assert not [line for line in summary.warnings if line.startswith("GREEDY DRAFTS")]

@@ -20,7 +20,7 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import LATENCIES, Ask, Loaded
 from warehouse.database import reader, rows
 from warehouse.load import load_run
-from warehouse.statistics.ratios import geometric_mean_ratio, mean_of, ratio_of_means
+from warehouse.statistics.ratios import ratio
 
 OWN = [10.0, 12.0, 16.0]
 BASE = [statistics.mean(LATENCIES[0::3]), statistics.mean(LATENCIES[1::3]), LATENCIES[2]]
@@ -89,22 +89,43 @@ def test_a_discarded_lookahead_is_spent_and_not_on_the_critical_path(ahead: tupl
     assert split["draft"]["emitted_tokens"] == 6 + 4 + 4
     purposes = {row["purpose"]: row["num_calls"] for row in ask("call_total", folder) if row["model"] == "draft"}
     assert purposes == {"draft": 4, "lookahead": 1}
-    throughput = {row["model"]: row for row in ask("throughput", folder)}
-    assert throughput["draft"]["output_tokens"] == 25
-    assert throughput["draft"]["call_seconds"] == pytest.approx(1.75 + 1.25 + 1.75 + 2.75 + 1.25)
+    speeds = {row["model"]: row for row in ask("call_speed", folder)}
+    assert speeds["draft"]["output_tokens"] == 25
+    assert speeds["draft"]["call_seconds"] == pytest.approx(1.75 + 1.25 + 1.75 + 2.75 + 1.25)
 
 
 def test_tokens_a_second(loaded: Loaded, ask: Ask) -> None:
-    speeds = {row["model"]: row for row in ask("throughput", loaded.speculative)}
+    speeds = {row["model"]: row for row in ask("call_speed", loaded.speculative)}
     calls = [call for trace in loaded.traces[TIMED] for call in trace.calls if call.model == "draft"]
     seconds = sum(call.end_seconds - call.queued_seconds for call in calls)
     assert speeds["draft"]["output_tokens"] == 33
     assert speeds["draft"]["tokens_per_call_second"] == pytest.approx(33 / seconds)
-    assert speeds["target"]["wall_seconds"] == pytest.approx(8.5)  # from 0 to the end of the answer at 7 + 1.5
-    assert speeds["target"]["tokens_per_wall_second"] == pytest.approx((8 + 1 + 4 + 8 + 1 + 6 + 4 + 8 + 1 + 4) / 8.5)
     [row] = ask("run_throughput", loaded.speculative)
     assert (row["num_workers"], row["emitted_tokens"], row["spent_tokens"]) == (1, 54, 78)
-    assert row["emitted_tokens_per_second"] == pytest.approx(54 / 8.5)
+    assert row["wall_seconds"] == pytest.approx(8.5)  # from 0 to the end of the answer at 7 + 1.5
+    assert row["emitted_tokens_per_second"] is None, "a sample was resumed"
+
+
+def test_throughput_is_without_start_and_tail_and_a_straggler_is_no_lower_load(tmp_path: Path) -> None:
+    """Two slots, six samples of 10 s each in turn; the last of one slot takes 110 s."""
+
+    def run_of(samples: int, tag: str) -> RunFolder:
+        folder = runs.create(tmp_path, replace(runs.VANILLA, concurrency=2, samples=samples, tag=tag))
+        units = runs.planned(folder)
+        traces = [runs.vanilla(unit, 40, 110.0 if unit is units[-1] else 10.0) for unit in units]
+        for place, trace in enumerate(traces):
+            trace.started_at += 10 * (place // 2)
+        runs.write_part(folder, traces)
+        load_run(folder, tmp_path / "w.duckdb")
+        return folder
+
+    enough, few = run_of(4, "enough"), run_of(2, "few")
+    with reader(tmp_path / "w.duckdb") as connection:
+        [row] = Ask(connection)("run_throughput", enough)
+        assert Ask(connection)("run_throughput", few)[0]["samples_per_second"] is None, "three per slot"
+    assert row["samples_per_second"] == pytest.approx((11 + 10 / 110) / 60)
+    assert row["emitted_tokens_per_second"] == pytest.approx(40 * (11 + 10 / 110) / 60)
+    assert row["median_samples_in_flight"] == 2
 
 
 def test_which_engines_are_at_work(loaded: Loaded, ask: Ask, ahead: tuple[Ask, RunFolder]) -> None:
@@ -132,9 +153,8 @@ def test_call_rates_exist_only_if_calls_do_not_overlap(tmp_path: Path) -> None:
     runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[:2]])
     load_run(folder, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:
-        for row in Ask(connection)("throughput", folder):
-            assert (row["regime"], row["tokens_per_call_second"]) == ("throughput", None)
-            assert row["tokens_per_wall_second"] > 0
+        assert {row["tokens_per_call_second"] for row in Ask(connection)("call_speed", folder)} == {None}
+        assert [row["regime"] for row in Ask(connection)("run_conditions", folder)] == ["load"]
 
 
 def test_the_speed_up_is_paired_by_problem(loaded: Loaded, ask: Ask) -> None:
@@ -144,9 +164,10 @@ def test_the_speed_up_is_paired_by_problem(loaded: Loaded, ask: Ask) -> None:
     lengths = [math.log(18 / tokens) for tokens in (41.5, 42.5, 42)]
     assert (row["baseline_run_id"], row["n"], row["regime"]) == (loaded.vanilla.path.name, 3, "latency")
     assert row["speed_up"] == pytest.approx(math.exp(statistics.mean(logs)))
-    interval = geometric_mean_ratio(np.array(BASE), np.array(OWN))
+    interval = ratio([np.array(BASE)], [np.array(OWN)]).geometric_mean
     assert (row["low_95"], row["high_95"]) == pytest.approx((interval.low, interval.high))
-    assert (row["interval_kind"], row["run_factor"]) == ("bounded mean of logarithms", None)
+    assert (row["interval_kind"], row["run_factor"]) == ("t", None), "three problems are too few to resample"
+    assert (row["num_runs"], row["num_runs_of_baseline"]) == (1, 1)
     assert row["chain_length_ratio"] == pytest.approx(math.exp(statistics.mean(lengths)))
     assert row["speed_up"] == pytest.approx(row["rate_ratio"] / row["chain_length_ratio"])
     assert row["same_versions"]
@@ -156,13 +177,10 @@ def test_the_speed_up_is_paired_by_problem(loaded: Loaded, ask: Ask) -> None:
 def test_the_speed_up_has_the_ratio_of_means(loaded: Loaded, ask: Ask) -> None:
     """As papers publish it: 92 / 3 s on average against 38 / 3 s."""
     [row] = ask("speed_up", loaded.speculative)
-    ratio = ratio_of_means(mean_of(np.array(BASE)), mean_of(np.array(OWN)))
-    assert (
-        row["ratio_of_means_interval_kind"] == ratio.kind == "t on logarithms"
-    )  # three problems are too few to resample
+    means = ratio([np.array(BASE)], [np.array(OWN)]).of_means
     assert row["ratio_of_means"] == pytest.approx(92 / 38)
-    assert row["ratio_of_means_low_95"] == pytest.approx(ratio.low)
-    assert row["ratio_of_means_high_95"] == pytest.approx(ratio.high)
+    assert row["ratio_of_means_low_95"] == pytest.approx(means.low)
+    assert row["ratio_of_means_high_95"] == pytest.approx(means.high)
 
 
 @pytest.mark.parametrize(

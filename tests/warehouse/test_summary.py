@@ -14,9 +14,8 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse.database import reader, rows
 from warehouse.load import load_run
-from warehouse.render import render
 from warehouse.statistics.intervals import mean
-from warehouse.summary import UnknownRun, summary
+from warehouse.summary import UnknownRun, render, summary
 
 
 def rendered(database: Path, run_id: str) -> str:
@@ -30,11 +29,11 @@ def test_a_summary_holds_the_numbers_of_the_views(loaded: Loaded) -> None:
     assert (run.n, run.k, run.num_not_run, run.regime) == (3, 2, 1, "latency")
     assert run.pass_at_1 == pytest.approx(1 / 3)
     assert sum(run.verdicts.values()) == 6
-    assert run.fallback_rate == pytest.approx(0.4)
-    assert sum(t.emitted_per_sample for t in run.tokens.values()) == pytest.approx(18)
-    assert run.tokens["draft"].emitted_share == pytest.approx(18 / 90)
+    assert run.value("fallback_rate") == pytest.approx(0.4)
+    assert sum(own["emitted_tokens"].value for own in run.by_role.values()) == pytest.approx(18)
+    assert run.value("draft_share") == pytest.approx(18 / 90)
     assert sum(run.latency_shares.values()) == pytest.approx(1)
-    assert run.speed_ups[0].baseline_run_id == loaded.vanilla.path.name
+    assert run.against_with("speed_up")[0][0].baseline_run_id == loaded.vanilla.path.name
 
 
 def test_a_sample_without_a_request_is_counted_and_not_timed(tmp_path: Path) -> None:

@@ -19,10 +19,9 @@ from tests.warehouse.test_compare import compare, load, records
 from warehouse import export
 from warehouse.database import reader, rows
 from warehouse.measured import measure
-from warehouse.render import render
 from warehouse.report.__main__ import main as report
 from warehouse.statistics.intervals import mean
-from warehouse.summary import RunSummary, summary
+from warehouse.summary import RunSummary, render, summary
 
 RIGHT = (3, 2, 3, 1, 2, 3, 0, 2, 1, 3, 2, 3)
 VANILLA, SPECCOT = (replace(spec, samples=3) for spec in (cells.VANILLA, cells.SPEC))
@@ -117,9 +116,9 @@ def test_a_summary_is_over_the_samples_that_are_there_and_says_what_the_others_c
     kept = [s < right for i, right in enumerate(RIGHT) for s in range(3) if KEPT[name](i, s)]
     lowest, highest = np.sum(kept) / 36, (np.sum(kept) + 36 - len(kept)) / 36
     assert found.result is not None
-    assert (found.result.low, found.result.high) == pytest.approx((interval.low, interval.high))
-    lower_bound = found.numbers["pass_at_1"].interval
-    assert (lower_bound.low, lower_bound.high, lower_bound.standard_error) == (None, None, None)
+    assert (found.result.low_95, found.result.high_95) == pytest.approx((interval.low, interval.high))
+    lower_bound = found.measures["pass_at_1"]
+    assert (lower_bound.low_95, lower_bound.high_95, lower_bound.standard_error) == (None, None, None)
     assert (found.pass_at_1, found.highest_pass_at_1) == pytest.approx((lowest, highest))
     assert f"{100 * interval.estimate:.2f} % ± " in shown
     assert f"pass@1[avg-of-3, {len(kept)} of 36 samples]" in shown
@@ -130,12 +129,12 @@ def test_a_summary_is_over_the_samples_that_are_there_and_says_what_the_others_c
 def test_a_run_without_any_result_has_no_number(warehouse: tuple[Path, dict[str, str]], name: str) -> None:
     where, runs = warehouse
     found, shown = summary_of(where, runs[name])
-    assert (found.result, found.numbers["pass_at_1"].interval.low) == (None, None)
+    assert (found.result, found.measures["pass_at_1"].low_95) == (None, None)
     assert "– (no sample is finished and graded)" in shown
     assert not re.search(r"\b0(\.0+)? to 0(\.0+)?\b", shown)
     with reader(where / "w.duckdb") as connection:
-        for metric in ("accuracy", "pass_at_2"):
-            assert measure(connection, metric, runs[name]) is None
+        for metric, k in (("graded_pass_at_1", None), ("pass_at_k", 2)):
+            assert measure(connection, metric, runs[name], k=k) is None
 
 
 def test_a_report_has_the_result_of_what_is_there_as_summaries_and_comparisons_do(
@@ -167,13 +166,12 @@ def test_a_paper_s_table_leaves_missing_samples_out(warehouse: tuple[Path, dict[
     where, runs = warehouse
     with reader(where / "w.duckdb") as connection:
         for name in KEPT:
-            found = measure(connection, "accuracy", runs[name])
+            found = measure(connection, "graded_pass_at_1", runs[name])
             assert found is not None
-            assert found.value == pytest.approx(100 * np.mean(expected(name)))
-            assert found.n == len(expected(name))
-        found = measure(connection, "pass_at_2", runs["last samples missing"])
+            assert found.estimate == pytest.approx(np.mean(expected(name)))
+        found = measure(connection, "pass_at_k", runs["last samples missing"], k=2)
         assert found is not None
-        assert found.value == pytest.approx(100 * np.mean(np.minimum(RIGHT, 2) > 0))
+        assert found.estimate == pytest.approx(np.mean(np.minimum(RIGHT, 2) > 0))
 
 
 @pytest.mark.needs_tool("inspect")

@@ -28,9 +28,9 @@ def main(problems: int, samples: int) -> None:
     begun_at = time.monotonic()
     from harness.problems import benchmarks
     from harness.settings.launch_settings import Launch
-    from jobs.run.folder_name import run_folder
+    from jobs.run.folder import run_folder
+    from jobs.run.forecast import assign_to_shards
     from jobs.run.plan import plan
-    from jobs.run.shards import assign_to_shards
     from jobs.run.spec import units
 
     if problems > benchmarks.DATASETS[_DATASET].count:

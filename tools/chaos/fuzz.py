@@ -19,14 +19,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jobs.run import own_files, submissions, trace_files
-from jobs.run.endings import granted_retries, read_endings
+from jobs.run import submissions, trace_files
+from jobs.run.derived import GradesError, grade_files, read_grades
+from jobs.run.endings import granted_retries, read_endings, read_state
 from jobs.run.files import FileDamaged, say_once
 from jobs.run.folder import RunFolder
-from jobs.run.grades import GradesError, grade_files, read_grades
-from jobs.run.journal import Journal, parse_journal, read_journal
-from jobs.run.own_files import counting_records
-from jobs.run.state import read_state
+from jobs.run.journal import Journal, is_own_journal, parse_journal, read_journal
+from jobs.run.trace_files import counting_records
 from jobs.watch.progress import Follower
 from jobs.watch.recent import Recent
 from tests.jobs.run.corpus import KINDS, Corpus, corpus
@@ -35,10 +34,10 @@ from warehouse.database import reader
 from warehouse.load import load_run
 
 OUTCOMES = ("named", "harmless", "silently wrong", "traceback")
-_APPENDED = frozenset({"journal", "submissions", "shared jobs", "retries"})
+_APPENDED = frozenset({"journal", "events"})
 """Files that end where their writer was killed: what a shorter one holds was once all of it."""
 _NOT_LOADED = _APPENDED
-_COLUMNS = [name for name in trace_files.TRACES.names if name not in own_files.ENDINGS]
+_COLUMNS = [name for name in trace_files.TRACES.names if name not in trace_files.ENDINGS]
 _TABLES = ("sample", "step", "candidate", "call", "grade", "problem", "step_score")
 
 
@@ -59,7 +58,7 @@ def decoded(run: RunFolder, kind: str, path: Path) -> Any:
         return run.spec()
     if kind == "problems":
         return run.problems()
-    if kind == "shards":
+    if kind == "plan":
         return run.shards(), run.assignment(), run.shard(0), run.units_by_shard().to_pylist()
     if kind == "journal":
         return _decoded_journal(run, path)
@@ -67,14 +66,14 @@ def decoded(run: RunFolder, kind: str, path: Path) -> Any:
         ended = sorted(read_endings(run, whole=False).finished.to_pylist())
         return list(counting_records(run, _COLUMNS)), ended, sorted(read_state(run).finished)
     if kind == "grades":
-        return [read_grades(file) for file in grade_files(run.grades_dir)]
-    if kind == "submissions":
-        return submissions.read(run)
-    if kind == "shared jobs":
-        return [*submissions.read_shared(run).values(), *submissions.left(run)]
-    if kind == "retries":
-        return list(granted_retries(run).elements())  # in the order of the records
-    return own_files.rows(path, own_files.run_ids(run))
+        return [read_grades(file) for file in grade_files(run)]
+    if kind == "events":
+        run.spec(), run.num_shards()  # whose digests are among them
+        for read in (submissions.read, submissions.read_shared, submissions.left, granted_retries):
+            read(run)
+        kinds = ("submission", "shared job", "left", "retries")
+        return sorted((event for kind in kinds for event in run.events(kind)), key=lambda event: float(event["at"]))
+    return trace_files.read_rows(path)
 
 
 def _decoded_journal(run: RunFolder, path: Path) -> Any:
@@ -84,7 +83,7 @@ def _decoded_journal(run: RunFolder, path: Path) -> Any:
     state, ended = read_state(run), sorted(read_endings(run).finished.to_pylist())
     assert ended == sorted(state.finished)
     journal = read_journal(path)
-    return _content(journal) if own_files.is_own_journal(path, journal.attempt, own_files.run_ids(run)) else {}
+    return _content(journal) if is_own_journal(path, journal.attempt, run.ids()) else {}
 
 
 def _content(journal: Journal) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tools.simulate import error_rates
+from tools.simulate import error_rates, nights
 
 
 @click.command()
@@ -18,6 +18,7 @@ def main(repetitions: int, only: str) -> None:
     for row in error_rates.table(chosen, repetitions):
         click.echo(row)
     click.echo(f"\n{error_rates.half_lengths(repetitions)}")
+    click.echo(f"365 nights × {nights.CELLS} cells: {nights.seconds(365, 1):.1f} s of processor time.")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,22 @@
 """How often the intervals of warehouse/statistics hold the truth, on synthetic problems: one table.
 
 Each line is a question and a population, at three sizes. A cell is the share of 95 % intervals that hold the truth, in
-percent, as a range over abilities and samples per problem, and how many data sets had no interval. The last column is
-the same for what was used before, or for problems whose families are not stated.
+percent, as a range over abilities and samples per problem, and how many data sets had no interval. Beside it stands
+the same where families are not stated, or by Student's t, and what is meant; below, which lines miss that.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from zlib import crc32
 
 import numpy as np
 from scipy import stats
 
+from tools.simulate import nights
 from tools.simulate.populations import (
     ABILITIES,
     CLUSTERS,
@@ -37,13 +38,12 @@ from tools.simulate.populations import (
     true_rate,
 )
 from warehouse.statistics import bounded, intervals, paired, planning, ratios, shares
-from warehouse.statistics.intervals import Floats, Interval
-from warehouse.statistics.run_factor import between_runs, run_factor
+from warehouse.statistics.intervals import Interval
 
 SEED = 26
 N_OF_FAMILIES = 198
 Result = Iterator[tuple[float, Interval, Interval | None]]
-"""Truth, interval, and the one that it replaces, of each repetition."""
+"""Truth, interval, and one that is not used, of each repetition."""
 Once = Callable[[Rng, int, int], Result]
 """A simulation of some repetitions at a size."""
 
@@ -60,38 +60,54 @@ class Line:
     unit: str = "problems"
     slow: int = 1
     """By how much the repetitions are divided."""
+    goal: tuple[float, float] | None = None
+    """Between which percentages a cell is meant to be; None: it is printed as it comes out."""
+    told: str = ""
+    """What the column of sizes says where these are places in a list."""
 
 
 @dataclass
-class Tally:
-    """What was counted of one variant at one size."""
+class Cell:
+    """What was counted at one size, in percent, one number of each variant."""
 
-    found: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    used: list[float] = field(default_factory=list)
+    other: list[float] = field(default_factory=list)
+    none: list[float] = field(default_factory=list)
+    """Data sets without an interval."""
 
-    def add(self, column: str, interval: Interval | None, truth: float) -> None:
-        if interval is not None and interval.low is not None and interval.high is not None:
-            self.found[column].append(interval.low <= truth <= interval.high)
+    def add(self, results: Result) -> None:
+        """Count the repetitions of a variant."""
+        rows = list(results)
+        hits = [_holds(interval, truth) for truth, interval, _ in rows]
+        others = [_holds(other, truth) for truth, _, other in rows]
+        self.none.append(100 * hits.count(None) / len(rows))
+        for numbers, held in ((self.used, hits), (self.other, others)):
+            if known := [one for one in held if one is not None]:
+                numbers.append(100 * float(np.mean(known)))
+
+    def __str__(self) -> str:
+        none = np.mean(self.none)
+        return (_range(self.used) or "none") + (f" ({none:.0f} % none)" if 0.5 < none < 100 else "")
+
+    def misses(self, low: float, high: float) -> bool:
+        """Return whether a number that is not without intervals lies outside of a goal, as it is printed."""
+        return any(not low <= round(one, 1) <= high for one in self.used)
 
 
-def cells(line: Line, repetitions: int) -> Iterator[tuple[str, str]]:
-    """Yield for each size the cell of the interval and that of what it replaces."""
-    count = max(2, repetitions // line.slow)
+def _holds(interval: Interval | None, truth: float) -> bool | None:
+    if interval is None or interval.low is None or interval.high is None:
+        return None
+    return interval.low <= truth <= interval.high
+
+
+def cells(line: Line, repetitions: int) -> Iterator[Cell]:
+    """Yield the cell of each size."""
     for size in line.sizes:
-        covers: dict[str, list[float]] = defaultdict(list)
-        missing = []
+        cell = Cell()
         for number, once in enumerate(line.variants):
             rng = np.random.default_rng([SEED, crc32(f"{line.what}{line.population}".encode()), size, number])
-            tally = Tally()
-            for truth, interval, replaced in once(rng, count, size):
-                tally.add("used", interval, truth)
-                tally.add("replaced", replaced, truth)
-            missing.append(1 - len(tally.found["used"]) / count)
-            for column, hits in tally.found.items():
-                if hits:
-                    covers[column].append(100 * float(np.mean(hits)))
-        shown = _range(covers["used"]) or "none"
-        none = f" ({100 * float(np.mean(missing)):.0f} % none)" if 0.005 < np.mean(missing) < 1 else ""
-        yield shown + none, _range(covers["replaced"])
+            cell.add(once(rng, max(2, repetitions // line.slow), size))
+        yield cell
 
 
 def _range(values: Sequence[float]) -> str:
@@ -102,16 +118,23 @@ def _range(values: Sequence[float]) -> str:
 
 
 def table(lines: Iterable[Line], repetitions: int) -> Iterator[str]:
-    """Yield the lines of a Markdown table."""
-    yield f"| interval | population | sizes ({' / '.join(map(str, _ALONE))} problems) | covers, % | before, % |"
-    yield "|---|---|---|---|---|"
-    former = ""
+    """Yield the lines of a Markdown table, then which of them miss their goal."""
+    yield f"| question | population | sizes ({' / '.join(map(str, _ALONE))} problems) | % | otherwise, % | meant |"
+    yield "|---|---|---|---|---|---|"
+    former, missed = "", []
     for line in lines:
-        used, replaced = zip(*cells(line, repetitions), strict=True)
-        before = " / ".join(replaced) if any(replaced) else ""
-        sizes = "" if tuple(line.sizes) == _ALONE else " / ".join(map(str, line.sizes)) + f" {line.unit}"
+        found = list(cells(line, repetitions))
+        others = [_range(cell.other) for cell in found]
+        otherwise = " / ".join(others) if any(others) else ""
+        sizes = "" if tuple(line.sizes) == _ALONE else line.told or f"{' / '.join(map(str, line.sizes))} {line.unit}"
         what, former = "" if line.what == former else line.what, line.what
-        yield f"| {what} | {line.population} | {sizes} | {' / '.join(used)} | {before} |"
+        meant = "" if line.goal is None else f"{line.goal[0]:g}–{line.goal[1]:g}"
+        yield f"| {what} | {line.population} | {sizes} | {' / '.join(map(str, found))} | {otherwise} | {meant} |"
+        places = [
+            str(size) for size, cell in zip(line.sizes, found, strict=True) if line.goal and cell.misses(*line.goal)
+        ]
+        missed += [f"{line.what}, {line.population} ({', '.join(places)})"] if places else []
+    yield f"\nOutside of what is meant: {'; '.join(missed) or 'none'}."
 
 
 def _labels(family: Numbers | None) -> list[str] | None:
@@ -160,7 +183,7 @@ def _event(happened: bool) -> Interval:
 
 
 def _not_worse(rng: Rng, repetitions: int, size: int, *, population: Population, k: int) -> Result:
-    """Whether "not worse" is withheld from a method that is worse by the margin of 2 points; before: by t."""
+    """Whether "not worse" is withheld from a method that is worse by the margin of 2 points; otherwise: by t."""
     own, base = population.chances(rng, repetitions, size, -0.02)
     for first, second in zip(rng.binomial(k, own) / k, rng.binomial(k, base) / k, strict=True):
         found, t = bounded.worst_case(first, second, 0.02), paired.paired(first, second)
@@ -202,42 +225,20 @@ def _time(rng: Rng, repetitions: int, size: int, *, spread: float | None, what: 
 
 
 def _repeated(rng: Rng, repetitions: int, size: int, *, noise: RunNoise, n: int, spread: float) -> Result:
-    """Ratio of means of two settings with `size` repeats each.
-
-    Before: of one more run of each, widened by the factor of the repeats of one setting.
-    """
+    """Ratio of means of two settings with `size` repeats each. A slow run in ten slows both alike: the ratio stays."""
     for _ in range(repetitions):
         first, second, truth = times(rng, n, spread)
-        every = [
-            [one * np.exp(factor + rng.normal(0, 0.05, n)) for factor in run_factors(rng, size + 1, noise)]
+        runs = [
+            [one * np.exp(factor + rng.normal(0, 0.05, n)) for factor in run_factors(rng, size, noise)]
             for one in (first, second)
         ]
-        runs = [repeats[1:] for repeats in every]
-        pair = ratios.mean_of(every[0][0]), ratios.mean_of(every[1][0])
-        factor = run_factor([np.log(np.stack(runs[0]))])
-        # A run in ten that is slower makes every setting slower in the same way: the ratio stays.
-        yield (
-            truth,
-            ratios.ratio(runs[0], runs[1], resamples=999).of_means,
-            between_runs(ratios.ratio_of_means(*pair, resamples=999), factor),
-        )
-
-
-def _former_share(x: Floats, y: Floats) -> Interval:
-    """Return t of Σx/Σy with two pseudo-problems of mean y, one with all of it in x and one with none, of weight ¼."""
-    mean, weights = float(y.mean()), np.append(np.ones(len(x)), [0.25, 0.25])
-    x, y = np.append(x, [0.0, mean]), np.append(y, [mean, mean])
-    total, weight = float(weights.sum()), float(weights @ y)
-    centre = float(weights @ x) / weight
-    error = float(np.sqrt(weights @ (x - centre * y) ** 2 * total / (total - 1))) / weight
-    half = float(stats.t.ppf(0.975, total - 1)) * error
-    return Interval(centre, max(0.0, centre - half), min(1.0, centre + half), error, "")
+        yield truth, ratios.ratio(runs[0], runs[1], resamples=999).of_means, None
 
 
 def _rate(rng: Rng, repetitions: int, size: int, *, looping: float) -> Result:
     for _ in range(repetitions):
         refused, count = decisions(rng, size, looping)
-        yield true_rate(looping), shares.rate(refused, count), _former_share(refused, count)
+        yield true_rate(looping), shares.rate(refused, count), None
 
 
 @lru_cache(maxsize=8)
@@ -253,6 +254,18 @@ def _area(rng: Rng, repetitions: int, size: int, *, level: float, k: int) -> Res
         yield _true_area(level), shares.auroc(drawn.rating, drawn.is_correct, drawn.sample, drawn.problem), None
 
 
+def _false_night(rng: Rng, repetitions: int, size: int, *, kind: nights.Nights) -> Result:
+    """Whether nights find what did not change; otherwise: say nothing. size: percent of the cells that are missing."""
+    for is_false, is_inconclusive in nights.false_nights(rng, repetitions, replace(kind, missing=size / 100)):
+        yield 0.0, _event(is_false), _event(is_inconclusive)
+
+
+def _found(rng: Rng, repetitions: int, size: int, *, kind: nights.Nights) -> Result:
+    """Whether a change in one cell is found within three nights; `size`: the place of the change."""
+    for found in nights.found_within_three(rng, repetitions, kind, list(nights.CHANGES.values())[size]):
+        yield 0.0, _event(found), None
+
+
 def _of(once: Callable[..., Result], **choices: Iterable[object]) -> list[Once]:
     """Return a variant for every combination of choices."""
     found: list[dict[str, object]] = [{}]
@@ -262,24 +275,58 @@ def _of(once: Callable[..., Result], **choices: Iterable[object]) -> list[Once]:
 
 
 _LEVELS, _KS = tuple(ABILITIES.values()), (1, 4, 16)
-_ALONE, _FAMILIES = (30, 100, 198), (10, 20, 66)
+_ALONE = (30, 100, 198)
+_USUAL, _TIMES = (94.0, 97.0), (93.0, 100.0)
+_GROUPED: Sequence[tuple[Sizes, Sequence[int], tuple[float, float]]] = (
+    ("equal", (20, 66), _USUAL),
+    ("unequal", (10, 20, 66), (91.0, 100.0)),
+)
 _METHODS = [Population(level, method_spread=1.0) for level in _LEVELS]
 
 
 def lines() -> Iterator[Line]:
     """Yield the table's lines."""
+    yield from _of_answers()
+    yield from _of_times()
+    for name, looping in (("no loops", 0.0), ("6 % of problems loop", 0.06)):
+        yield Line("fallback (`rate`)", name, _ALONE, _of(_rate, looping=[looping]))
+    for name, level in ABILITIES.items():
+        yield Line("AUROC (`auroc`)", f"{name}, k 1, 4", _ALONE, _of(_area, level=[level], k=[1, 4]), slow=2)
+    for name, population, families in (
+        ("symmetric, middle", "symmetric, middle", False),
+        ("3 % lost", "3 % lost", False),
+        ("families of 3", "symmetric, middle", True),
+    ):
+        variants = _of(_planned, population=[POPULATIONS[population]], families=[families])
+        yield Line("power that `plan` meant to be 80", name, (30, 100, 240), variants, slow=5)
+    yield from _of_nights()
+
+
+def _of_nights() -> Iterator[Line]:
+    goals = dict(zip(nights.KINDS, (1.0, 1.5, 3.0), strict=True))
+    for name, kind in nights.KINDS.items():
+        variants = _of(_false_night, kind=[kind])
+        yield Line("nights: false", name, (0, 10), variants, "% of cells missing", 50, (0.0, goals[name]))
+    for name, kind in nights.KINDS.items():
+        goal = (90.0, 100.0) if kind is nights.CALM else None
+        told = " / ".join(nights.CHANGES)
+        yield Line("nights: found within three", name, (0, 1, 2), _of(_found, kind=[kind]), "", 10, goal, told)
+
+
+def _of_answers() -> Iterator[Line]:
     what = "accuracy (`mean`)"
-    yield Line(what, "logits", _ALONE, _of(_accuracy, level=_LEVELS, k=_KS, sizes=[None], lost=[0.0]))
+    yield Line(what, "logits", _ALONE, _of(_accuracy, level=_LEVELS, k=_KS, sizes=[None], lost=[0.0]), goal=_USUAL)
     yield Line(what, "5 % of problems lost", _ALONE, _of(_accuracy, level=[8.0], k=_KS, sizes=[None], lost=[0.05]))
-    for sizes in ("equal", "unequal"):
+    for sizes, numbers, goal in _GROUPED:
         variants = _of(_accuracy, level=_LEVELS, k=_KS, sizes=[sizes], lost=[0.0])
-        yield Line(what, f"{sizes} families", _FAMILIES, variants, "families")
+        yield Line(what, f"{sizes} families", numbers, variants, "families", goal=goal)
     what = "difference (`paired`)"
-    yield Line(what, "logits, k 1", _ALONE, _of(_difference, population=_METHODS, k=[1], sizes=[None]))
-    yield Line(what, "logits, k 4, 16", _ALONE, _of(_difference, population=_METHODS, k=[4, 16], sizes=[None]))
-    for sizes in ("equal", "unequal"):
+    yield Line(what, "logits, k 1", _ALONE, _of(_difference, population=_METHODS, k=[1], sizes=[None]), goal=_USUAL)
+    variants = _of(_difference, population=_METHODS, k=[4, 16], sizes=[None])
+    yield Line(what, "logits, k 4, 16", _ALONE, variants, goal=_USUAL)
+    for sizes, numbers, goal in _GROUPED:
         variants = _of(_difference, population=_METHODS, k=_KS, sizes=[sizes])
-        yield Line(what, f"{sizes} families", _FAMILIES, variants, "families")
+        yield Line(what, f"{sizes} families", numbers, variants, "families", goal=goal)
     broken: Mapping[str, tuple[Population, Sizes | None, Sequence[int]]] = {
         "3 % of problems lost": (SKEWED["3 % lost"], None, _ALONE),
         "8 % of problems lost": (SKEWED["8 % lost"], None, _ALONE),
@@ -291,29 +338,27 @@ def lines() -> Iterator[Line]:
     for what, once, slow in (("difference (`paired`)", _difference, 1), ("worst case (`worst_case`)", _worst_case, 3)):
         for name, (population, grouped, numbers) in broken.items():
             variants = _of(once, population=[population], k=_KS, sizes=[grouped])
-            yield Line(what, name, numbers, variants, "families" if grouped else "problems", slow)
+            meant = (94.0, 100.0) if once is _worst_case else None
+            yield Line(what, name, numbers, variants, "families" if grouped else "problems", slow, meant)
     for name in ("3 % lost", "8 % lost", "6 % loop"):
         variants = _of(_not_worse, population=[SKEWED[name]], k=_KS)
         yield Line('"not worse" withheld at −2 points (97.5)', name, _ALONE, variants, slow=3)
-    yield Line("on these problems (`on_these`)", "logits, k 2", _ALONE, _of(_on_these, level=_LEVELS, k=[2]))
-    yield Line("on these problems (`on_these`)", "logits, k 4, 16", _ALONE, _of(_on_these, level=_LEVELS, k=[4, 16]))
+    for shown, ks in (("2", [2]), ("4, 16", [4, 16])):
+        variants = _of(_on_these, level=_LEVELS, k=ks)
+        yield Line("on these problems (`on_these`)", f"logits, k {shown}", _ALONE, variants, goal=(93.0, 97.0))
+
+
+def _of_times() -> Iterator[Line]:
     spreads = {"log-normal, σ 0.6": 0.6, "log-normal, σ 1.2": 1.2, "Pareto, α 2": None}
     for what in ("mean", "of means", "geometric mean"):
         shown = {"mean": "mean time (`mean_time`)"}.get(what, f"ratio, {what} (`ratio`)")
         for name, spread in spreads.items():
-            yield Line(shown, name, _ALONE, _of(_time, spread=[spread], what=[what]), slow=2)
+            goal = None if spread is None or what == "mean" else _TIMES
+            yield Line(shown, name, _ALONE, _of(_time, spread=[spread], what=[what]), slow=2, goal=goal)
     for noise in ("normal", "t3", "one in ten 1.5 × as slow"):
         variants = _of(_repeated, noise=[noise], n=[198], spread=[0.6])
-        yield Line("ratio of settings, 198 problems", f"run noise: {noise}", (2, 3, 5), variants, "repeats", 2)
-    for name, looping in (("no loops", 0.0), ("6 % of problems loop", 0.06)):
-        yield Line("fallback (`rate`)", name, _ALONE, _of(_rate, looping=[looping]))
-    for name, level in ABILITIES.items():
-        yield Line("AUROC (`auroc`)", f"{name}, k 1, 4", _ALONE, _of(_area, level=[level], k=[1, 4]), slow=2)
-    for name in ("symmetric, middle", "3 % lost"):
-        variants = _of(_planned, population=[POPULATIONS[name]], families=[False])
-        yield Line("power that `plan` meant to be 80", name, (30, 100, 240), variants, slow=5)
-    variants = _of(_planned, population=[POPULATIONS["symmetric, middle"]], families=[True])
-    yield Line("power that `plan` meant to be 80", "families of 3", (30, 100, 240), variants, slow=5)
+        meant = None if noise.startswith("one") else _TIMES
+        yield Line("ratio of settings, 198 problems", f"run noise: {noise}", (2, 3, 5), variants, "repeats", 2, meant)
 
 
 def half_lengths(repetitions: int) -> str:

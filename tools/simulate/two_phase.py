@@ -5,7 +5,7 @@
 Problems have log-normal lengths, their samples vary around them, and a timed sample is a new chain of the same problem.
 Samples are drawn as `jobs.timing.draw` draws them and the estimate is that of `warehouse.statistics.two_phase`, for
 the mean latency of one run and for the ratio of two runs over the same problems. Every interval is compared with that
-of the full measurement, in which all samples run one at a time (`ratio_of_means`).
+of the full measurement, in which all samples run one at a time (`bootstrap_t`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from jobs.timing.draw import Ended, draw
 from warehouse.statistics.intervals import Interval
-from warehouse.statistics.ratios import Fractions, mean_of, ratio_of_means
+from warehouse.statistics.ratios import bootstrap_t
 from warehouse.statistics.two_phase import (
     Measured,
     Predicted,
@@ -120,9 +120,9 @@ def choose(
     return np.array([int(one.sample_id) for one in found if one.is_timed]), strata
 
 
-def full(problems: NDArray[np.int64], chains: Chains) -> Fractions:
-    """Return the measurement of all samples, by problem."""
-    return Fractions(np.bincount(problems, chains.seconds).astype(float), np.bincount(problems).astype(float))
+def full(problems: NDArray[np.int64], chains: Chains) -> Floats:
+    """Return the measured mean of each problem (n,)."""
+    return np.asarray(np.bincount(problems, chains.seconds) / np.bincount(problems))
 
 
 def log_width(interval: Interval) -> float:
@@ -150,10 +150,7 @@ def repetition(
         )
         measured.append(full(problems, method.chains(problems, skew * 0.66, model, rng)))
     own = [mean_interval(found[0], resamples=RESAMPLES), two_phase_ratio(found[0], found[1], resamples=RESAMPLES)]
-    whole = [
-        ratio_of_means(measured[0], mean_of(np.ones(n)), resamples=RESAMPLES),
-        ratio_of_means(measured[0], measured[1], resamples=RESAMPLES),
-    ]
+    whole = [bootstrap_t(measured[0], other, resamples=RESAMPLES, is_log=True) for other in (np.ones(n), measured[1])]
     return own, whole, [interval.estimate for interval in own]
 
 

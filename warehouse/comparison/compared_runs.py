@@ -15,12 +15,10 @@ from warehouse.comparison.outcomes import Outcomes, num_shared_problems, read_ou
 from warehouse.comparison.votes import Votes, read_votes
 from warehouse.database import Connection, WarehouseError, rows
 from warehouse.latency_at_one import TimedRun
-from warehouse.pairs import run_factors
-from warehouse.render import completion
+from warehouse.pairs import Times, read_times, repeats_of
 from warehouse.statistics.intervals import Floats
-from warehouse.statistics.run_factor import RunFactor
 from warehouse.statistics.samples import maj_at_k, pass_at_k
-from warehouse.summary import RunSummary, summaries
+from warehouse.summary import RunSummary, completion, summaries
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,8 @@ class Run:
     """Votes by problem id; None if no majority vote is computed."""
     dataset: str
     """The dataset whose runs this one is compared with."""
-    factor: RunFactor | None = None
-    """How much times differ between repeated runs under this run's conditions; None: not known."""
+    times: Sequence[Times] = ()
+    """The times of its setting: of each finished run that repeats it, itself included."""
     timed: TimedRun | None = None
     """Its timing samples; None where it has none."""
 
@@ -77,7 +75,7 @@ class Run:
     @property
     def is_target_alone(self) -> bool:
         """True if the run is the target model without any speculation over steps."""
-        return self.summary.method == "vanilla" and self.summary.params.get("model") == "target"
+        return self.manifest.is_target_alone
 
     @property
     def why_empty(self) -> str:
@@ -154,7 +152,8 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> l
     Known benchmarks are told apart by their names alone.
     """
     ids = list(dict.fromkeys(resolve(connection, name) for name in names))
-    manifests, factors = read_manifests(connection, ids), run_factors(connection, ids)
+    manifests, repeats = read_manifests(connection, ids), repeats_of(connection, ids)
+    times = read_times(connection, sorted({name for names in repeats.values() for name in names}))
     of_runs = rows(connection, "SELECT run_id, folder FROM run WHERE list_contains($ids, run_id)", {"ids": ids})
     folders = {str(row["run_id"]): str(row["folder"]) for row in of_runs}
     runs: list[Run] = []
@@ -172,7 +171,7 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> l
                 outcomes,
                 read_votes(connection, run_id) if votes else None,
                 same or summary.dataset,
-                factors.get(run_id),
+                [times[name] for name in repeats[run_id]],
                 latency_at_one.read(connection, run_id),
             )
         )
@@ -191,7 +190,7 @@ class Baseline:
 
     @property
     def regimes(self) -> Sequence[str]:
-        """The regimes of these runs, each once: `latency` (one sample in flight) and `throughput`."""
+        """The regimes of these runs, each once: `latency` (one sample in flight) and `load`."""
         return list(dict.fromkeys(member.summary.regime for member in self.members))
 
 
@@ -244,13 +243,12 @@ def _default(runs: Sequence[Run]) -> Baseline:
 
 def _fit(run: Run, others: Sequence[Run]) -> tuple[float, ...]:
     """Return how well a run of the target alone serves as the baseline of others, the most important first: runs with
-    its target, common problems, no token-level speculation, runs with comparable times, share of samples there."""
+    its target, common problems, runs with comparable times, share of samples there."""
     if not others:
         return ()
     return (
         sum(run.manifest.values["target files"] == other.manifest.values["target files"] for other in others),
         sum(num_shared_problems(run.outcomes, other.outcomes) for other in others),
-        run.summary.token_speculation is None,
         sum(not latency_mismatches(run.manifest, other.manifest) for other in others),
         -run.outcomes.num_missing / run.outcomes.num_samples,
     )

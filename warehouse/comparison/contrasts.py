@@ -27,13 +27,13 @@ from warehouse.comparison.manifests import Difference, differences, is_same_subj
 from warehouse.comparison.outcomes import Outcomes, Pair, common_family, paired, resolve, shared
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
 from warehouse.latency_at_one import SpeedUpAtOne, speed_up
-from warehouse.measures import MEASURES
+from warehouse.pairs import timed_pair
 from warehouse.statistics.bounded import worst_case
 from warehouse.statistics.intervals import Families, Interval, mean, rerun_standard_error
 from warehouse.statistics.paired import holm, on_these
 from warehouse.statistics.paired import paired as paired_interval
 from warehouse.statistics.planning import CannotPlan, Pilot, plan
-from warehouse.statistics.run_factor import RunFactor, between_runs
+from warehouse.statistics.run_factor import RunFactor
 
 ALPHA = 0.05
 _PASS_AT_1 = Metric("pass@1", 1)
@@ -115,9 +115,11 @@ class SpeedRatio:
     unlike: Sequence[str]
     """Reasons why the times are not comparable; with a ratio, the user forced it."""
     factor: RunFactor | None
-    """The run factor in the ratio's interval; None: the interval holds within these two runs only."""
+    """The run factor in the ratio's interval; None: the interval holds within these runs only."""
     at_one: SpeedUpAtOne | None = None
     """Ratio of mean latencies with one sample in flight; None where it is refused, or a run has no timing samples."""
+    num_runs: tuple[int, int] = (1, 1)
+    """Finished repeats of the run and of the baseline that the ratio is over."""
 
 
 @dataclass(frozen=True)
@@ -335,20 +337,13 @@ def pilot(run: Run, base: Run, pair: Pair) -> tuple[Pilot, Families]:
 
 
 def _speed(run: Run, base: Run, settings: Settings) -> SpeedRatio:
-    """Return the ratio over the samples that both runs have finished, graded or not, as the view `speed_up` does."""
-    pair = paired(run.outcomes.as_timed(), base.outcomes.as_timed())
+    """Return the ratio of the times of two settings, over all finished repeats of both, as the view `speed_up` does."""
     mismatches = latency_mismatches(run.manifest, base.manifest)
-    own, other = pair.first.latency_seconds, pair.second.latency_seconds
-    is_timed = np.isfinite(own) & np.isfinite(other)
-    n = int(is_timed.sum())
-    is_refused = bool(mismatches) and not settings.is_latency_forced
-    if is_refused or not n:
+    found = timed_pair(run.times, base.times)
+    n, is_refused = found.n if found else 0, bool(mismatches) and not settings.is_latency_forced
+    if found is None or is_refused:
         return SpeedRatio(base.run_id, n, None, mismatches, None)
-    factor = None if mismatches else run.factor
-    ratio = between_runs(MEASURES["speed_up"].compared(own[is_timed], other[is_timed]), factor)
-    return SpeedRatio(base.run_id, n, ratio, mismatches, factor, _at_one(run, base, factor))
-
-
-def _at_one(run: Run, base: Run, factor: RunFactor | None) -> SpeedUpAtOne | None:
-    found = speed_up(run.timed, base.timed) if run.timed and base.timed else None
-    return replace(found, ratio=between_runs(found.ratio, factor)) if found else None
+    at_one = speed_up(run.timed, base.timed) if run.timed and base.timed else None
+    return SpeedRatio(
+        base.run_id, n, found.ratio.geometric_mean, mismatches, found.ratio.factor, at_one, found.num_runs
+    )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from harness import prompts
 from harness.engine import Role
 from harness.engines import placement
+from warehouse.baselines import SETTINGS, is_target_alone
 from warehouse.database import Connection, Record, rows
-from warehouse.model_columns import MODEL_COLUMNS, Matter, column_of, model_columns
+from warehouse.model_columns import Matter, column_of, model_columns
 
 UNKNOWN = "unknown"
 
@@ -24,39 +25,12 @@ WITH attempts AS (
     SELECT run_id, any_value(grader_version) AS grader_version FROM grader_versions WHERE counts GROUP BY run_id
 )
 SELECT run.* EXCLUDE (folder, created_at, loaded_at, spec_id, num_problems, limited), grader_version, attempts,
-    samples_in_flight
-FROM run JOIN (SELECT run_id, samples_in_flight FROM run_conditions) USING (run_id)
+    samples_in_flight, num_cards
+FROM run JOIN (SELECT run_id, samples_in_flight, num_cards FROM run_conditions) USING (run_id)
 LEFT JOIN attempts USING (run_id) LEFT JOIN grader USING (run_id)
 WHERE run_id IN (SELECT unnest($run_ids))
 """
 
-_RUN_FIELDS: dict[str, tuple[str, Matter]] = {
-    "dataset": ("dataset", "subject"),
-    "method": ("method", "subject"),
-    "method_source": ("source of the method", "note"),
-    "method_code": ("code of the method", "subject"),
-    "params": ("parameters", "subject"),
-    **{column.name: (column.printed, column.matter) for column in MODEL_COLUMNS if column.printed is not None},
-    "engine_kind": ("engine", "accuracy and latency"),
-    "temperature": ("temperature", "accuracy and latency"),
-    "top_p": ("top-p", "accuracy and latency"),
-    "token_budget": ("token budget", "accuracy and latency"),
-    "prompt_hash": ("prompts", "accuracy and latency"),
-    "engine_max_context": ("longest context", "accuracy"),
-    "dataset_hash": ("problems", "accuracy"),
-    "dataset_source": ("source of the problems", "note"),
-    "samples": ("samples per problem", "accuracy"),
-    "grader_version": ("grader", "accuracy"),
-    "concurrency": ("samples in flight", "latency"),
-    "engine_spec_decode": ("token-level speculation", "accuracy and latency"),
-    "engine_spec_tokens": ("tokens proposed at a time", "latency"),
-    "engine_spec_sampling": ("sampling of proposed tokens", "latency"),
-    "engine_take_turns": ("engines take turns", "latency"),
-    "seed": ("seed", "note"),
-    "tag": ("tag", "note"),
-    "preset": ("preset", "note"),
-}
-"""Column of `run` → its printed name, and which results a difference in it affects."""
 _DEVICES = "devices"
 """Those that the engines of a worker hold. Their number alone affects no time: it follows from the widths, which are
 compared, and from whether the draft has devices of its own, which take nothing from the target."""
@@ -67,8 +41,7 @@ _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
     "git_commit": ("commit", "note"),
     "code_hash": ("code", "note"),  # no more than a note: a night is compared with those before it to judge the code
 }
-_OF_A_MODEL = {column.name: column.owner for column in MODEL_COLUMNS if column.printed and column.is_of_settings}
-"""Settings that apply only to runs with that model."""
+_SETTINGS = {one.column: one for one in SETTINGS}
 _LOGPROBS = "log-probabilities asked for"
 _SHOWN = "candidates as shown to the judge"
 _ASKED, _ASKED_MARK = "question to the judge", "asked-"
@@ -87,11 +60,10 @@ alone."""
 PROMPT_DATE = "date in the prompts"
 """The day that a run's prompts hold as today's, where a chat template has one. No more than a note: successive nights
 never have the same."""
-_WIDTHS_OF_THE_TARGET = ("tensor parallel of the target", "memory share of the target")
 _SERVERS = ("draft server", "target server", "reward server")
 """Their versions. That a model is not on a server is in the columns of servers."""
 _OPTIONAL_SETTINGS = {
-    _SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _OF_A_MODEL), *_SERVERS,
+    _SHOWN, _ASKED, _PLACEMENT, *(one.printed for one in SETTINGS if one.is_of_settings), *_SERVERS,
     *MODEL_RUNNERS.values(), PROMPT_DATE,
 }  # fmt: skip
 """Settings that not every run has; only runs that have them are compared by them."""
@@ -110,11 +82,13 @@ class Manifest:
     """Values as text, by printed name."""
     matters: Mapping[str, Matter]
     """Which results each value affects, by printed name."""
+    num_cards: int | None
+    """Number of cards that the engines of a worker hold; None: without GPU, unknown, or not the same of all."""
 
     @property
-    def num_cards(self) -> int | None:
-        """Number of cards that the engines of a worker hold; None: without GPU, unknown, or not the same of all."""
-        return num_cards(self.values[_DEVICES])
+    def is_target_alone(self) -> bool:
+        """Whether the run is the target without any speculation over steps."""
+        return is_target_alone(self.values["method"], json.loads(self.values["parameters"]))
 
 
 @dataclass(frozen=True)
@@ -136,15 +110,15 @@ def read_manifests(connection: Connection, run_ids: Sequence[str]) -> dict[str, 
 def _manifest(row: Record) -> Manifest:
     values: dict[str, str] = {}
     matters: dict[str, Matter] = {}
-    for column, (name, matter) in _RUN_FIELDS.items():
-        if column in _OF_A_MODEL and row[column_of(_OF_A_MODEL[column], "fingerprint")] is None:
+    for one in SETTINGS:
+        if one.owner and one.is_of_settings and row[column_of(one.owner, "fingerprint")] is None:
             continue
-        absent = _OF_TEMPLATE if column in _TAGS else "none"
-        values[name], matters[name] = absent if row[column] is None else str(row[column]), matter
+        absent, value = _OF_TEMPLATE if one.column in _TAGS else "none", row[one.column]
+        values[one.printed], matters[one.printed] = absent if value is None else str(value), one.matter
     if row["samples_in_flight"] != row["concurrency"]:  # a worker with fewer samples had an emptier engine
-        values[_RUN_FIELDS["concurrency"][0]] = f"{row['samples_in_flight']} (at most {row['concurrency']})"
+        values[_SETTINGS["concurrency"].printed] = f"{row['samples_in_flight']} (at most {row['concurrency']})"
     shown = str(row["prompt_hash"]).partition("-")[2]
-    values[_RUN_FIELDS["prompt_hash"][0]] = wording(row)
+    values[_SETTINGS["prompt_hash"].printed] = wording(row)
     if shown.startswith(_ASKED_MARK):
         values[_ASKED], matters[_ASKED] = shown, "accuracy and latency"
     elif shown or _judges_jointly(row):
@@ -164,7 +138,7 @@ def _manifest(row: Record) -> Manifest:
     for package in sorted({name for versions in attempt_versions for name in versions}):
         values[package] = _distinct([versions.get(package) for versions in attempt_versions])
         matters[package] = "accuracy and latency" if package in _INFERENCE_PACKAGES else "note"
-    return Manifest(str(row["run_id"]), values, matters)
+    return Manifest(str(row["run_id"]), values, matters, row["num_cards"])
 
 
 def wording(row: Record) -> str:
@@ -244,29 +218,32 @@ def is_same_subject(first: Manifest, second: Manifest) -> bool:
 def latency_mismatches(first: Manifest, second: Manifest) -> list[str]:
     """Return the reasons why the times of two runs are not comparable, as one phrase each; empty if they are.
 
-    The target alone may be wider where it has as many cards as both models of the other run together.
+    Where one of them is the target alone, it needs only what makes it a baseline (warehouse/baselines.py).
     """
-    is_widened = _is_target_alone(first) != _is_target_alone(second) and first.num_cards == second.num_cards is not None
+    base = next((one for one in (second, first) if one.is_target_alone), None)
+    excused = (
+        set() if base is None or first.is_target_alone == second.is_target_alone else _excused(first, second, base)
+    )
     reasons = [
         f"{d.name}: {d.values[first.run_id]} against {d.values[second.run_id]}"
         for d in differences([first, second])
-        if d.matter in ("latency", "accuracy and latency") and not (is_widened and d.name in _WIDTHS_OF_THE_TARGET)
+        if (d.matter in ("latency", "accuracy and latency") and d.name not in excused)
+        or (excused and d.name == "target files" and "none" not in d.values.values())
     ]
     unknown = [m.run_id for m in (first, second) if m.values[_DEVICES] == UNKNOWN]
     return reasons + [f"devices of {run_id} are unknown" for run_id in unknown]
 
 
-def num_cards(devices: str | None) -> int | None:
-    """Return how many cards a text such as `2 × NVIDIA H100` names; None: no GPU, unknown, or not the same of all."""
-    counts = {part.partition(" × ")[0] for part in (devices or UNKNOWN).split(", ")}
-    if len(counts) > 1 or UNKNOWN in (devices or UNKNOWN) or "cpu" in _kinds(devices or UNKNOWN):
-        return None
-    return int(counts.pop())
-
-
-def _is_target_alone(manifest: Manifest) -> bool:
-    parameters = json.loads(manifest.values["parameters"])
-    return manifest.values["method"] == "vanilla" and parameters.get("model") == "target"
+def _excused(first: Manifest, second: Manifest, base: Manifest) -> set[str]:
+    """Return the settings that the target alone may have otherwise than the other run."""
+    has_cards = first.num_cards == second.num_cards is not None
+    return {_LOGPROBS} | {
+        one.printed
+        for one in SETTINGS
+        if one.alone == "free"
+        or (one.alone == "equal or as many cards" and has_cards)
+        or (one.alone == "equal or none" and base.values.get(one.printed, "none") == "none")
+    }
 
 
 def _kinds(devices: str) -> frozenset[str]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.cli.number_format import floored_percent
-from jobs.run.folder_name import meant_by, run_paths
+from jobs.run.folder import meant_by, run_paths
 from warehouse.database import Connection, WarehouseError, columns, rows
 from warehouse.statistics.intervals import Counts, Families, Floats
 
@@ -33,17 +33,15 @@ is more if the run that lacks samples has planned fewer: 30 of a baseline's 400,
 what both planned and shift it by 7.5 points. With more samples missing that assumption would decide.
 """
 _PROBLEMS = """
-SELECT problem_id || ' ' || content_hash AS problem, problem_id, family, speed.latency_seconds
-FROM problem LEFT JOIN problem_speed AS speed USING (run_id, problem_id)
-WHERE run_id = $run_id ORDER BY problem_index
+SELECT problem_id || ' ' || content_hash AS problem, problem_id, family
+FROM problem WHERE run_id = $run_id ORDER BY problem_index
 """
 _SAMPLES = """
-SELECT problem_index, sample_index, sample.verdict = 'correct' AS is_correct, timed.latency_seconds, finished,
+SELECT problem_index, sample_index, sample.verdict = 'correct' AS is_correct,
     graded AND (grade.verdict IS NOT NULL OR NOT bool_or(finished AND NOT graded) OVER ()) AS has_result
 FROM sample_grade AS sample JOIN problem USING (run_id, problem_id)
 LEFT JOIN grade ON grade.run_id = sample.run_id AND grade.sample_id = sample.sample_id
     AND grade.grader_version = sample.grader_version
-LEFT JOIN timed_sample AS timed ON timed.run_id = sample.run_id AND timed.sample_id = sample.sample_id
 WHERE sample.run_id = $run_id
 """
 
@@ -66,13 +64,7 @@ class Outcomes:
     """Whether a sample counts; initially true for all planned samples."""
     is_missing: Flags
     """Whether a counted sample is missing."""
-    is_unfinished: Flags
-    """Whether a sample is planned and not finished; its time is missing, while a missing grade takes no time away."""
     is_correct: Flags
-    sample_seconds: Floats
-    """Latency of a sample; NaN if its time is not meaningful."""
-    latency_seconds: Floats
-    """(n,). Mean latency over the counted samples with a meaningful time; NaN if there is none."""
 
     @cached_property
     def correct(self) -> Counts:
@@ -107,30 +99,13 @@ class Outcomes:
             [self.family[place] for place in places],
             self.is_counted[places],
             self.is_missing[places],
-            self.is_unfinished[places],
             self.is_correct[places],
-            self.sample_seconds[places],
-            self.latency_seconds[places],
         )
 
     def among(self, is_kept: Flags) -> Outcomes:
         """Return the same problems with only some of their samples counted; is_kept (n, k)."""
         kept = self.is_counted & is_kept
-        is_timed = np.isfinite(self.sample_seconds)
-        timed = kept & is_timed
-        is_changed = (self.is_counted & is_timed & ~kept).any(axis=1) & np.isfinite(self.latency_seconds)
-        total = np.where(timed, self.sample_seconds, 0.0).sum(axis=1)
-        mean = np.where(total > 0, total / np.maximum(timed.sum(axis=1), 1), np.nan)
-        return replace(
-            self,
-            is_counted=kept,
-            is_missing=self.is_missing & kept,
-            latency_seconds=np.where(is_changed, mean, self.latency_seconds),
-        )
-
-    def as_timed(self) -> Outcomes:
-        """Return the outcomes in which a sample is missing only while it is not finished, for comparisons of times."""
-        return replace(self, is_missing=self.is_counted & self.is_unfinished)
+        return replace(self, is_counted=kept, is_missing=self.is_missing & kept)
 
     def present(self) -> Outcomes:
         """Return the samples that are not missing, without problems whose samples are all missing."""
@@ -227,23 +202,17 @@ def read_outcomes(connection: Connection, run_id: str) -> Outcomes:
     samples = columns(connection, _SAMPLES, {"run_id": run_id})
     shape = len(problems), int(samples["sample_index"].max()) + 1
     flat = np.unique(samples["problem_index"], return_inverse=True)[1] * shape[1] + samples["sample_index"]
-    is_planned, has_result, is_finished, is_correct = (np.zeros(shape, dtype=bool) for _ in range(4))
-    sample_seconds = np.full(shape, np.nan)
+    is_planned, has_result, is_correct = (np.zeros(shape, dtype=bool) for _ in range(3))
     is_planned.flat[flat] = True
     has_result.flat[flat] = samples["has_result"]
-    is_finished.flat[flat] = samples["finished"]
     is_correct.flat[flat] = samples["is_correct"]
-    sample_seconds.flat[flat] = samples["latency_seconds"]
     return Outcomes(
         [str(row["problem"]) for row in problems],
         [str(row["problem_id"]) for row in problems],
         [row["family"] for row in problems],
         is_planned,
         is_planned & ~has_result,
-        is_planned & ~is_finished,
         is_correct,
-        sample_seconds,
-        np.array([np.nan if p["latency_seconds"] is None else p["latency_seconds"] for p in problems], dtype=float),
     )
 
 

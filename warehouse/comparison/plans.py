@@ -7,8 +7,8 @@ statistics are in `warehouse.statistics.planning`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from math import ceil, sqrt
 from typing import IO, Any
 
@@ -19,7 +19,6 @@ from warehouse.comparison.compared_runs import Baseline, Run, choose, read_runs
 from warehouse.comparison.contrasts import pilot
 from warehouse.comparison.outcomes import Pair, paired, resolve
 from warehouse.database import Connection, WarehouseError, rows
-from warehouse.render import limited, mixed_code, repeated, scripted
 from warehouse.report.facts import costs
 from warehouse.statistics import planning
 from warehouse.statistics.intervals import Families
@@ -31,8 +30,10 @@ from warehouse.statistics.planning import (
     NOISY_PROBLEMS,
     CannotPlan,
     Components,
+    Moments,
     Pilot,
 )
+from warehouse.summary import setting_warnings
 
 _RUNS = "SELECT run_id FROM run ORDER BY created_at DESC, run_id"
 
@@ -184,18 +185,15 @@ class Question:
 class Size:
     """What a comparison with so many samples per problem needs. Samples and hours are of both methods together."""
 
-    k: int
+    samples_per_problem: int
     problems: int | None
-    """None: more than planning.MOST_PROBLEMS, as in the next."""
-    careful_problems: int | None
-    """The same for the upper limit of the variance that the pilot leaves open; None also with a baseline alone, or with
-    fewer than planning.FEWEST_CAREFUL problems."""
+    """None: more than planning.MOST_PROBLEMS."""
     samples: int | None
     hours: float | None
     """GPU-hours, or hours of workers without a GPU; None: no time is known."""
     share_of_samples: float
     """Share of a difference's variance that more samples per problem could remove."""
-    margin_there: float | None
+    detectable_margin_there: float | None
     """The smallest margin that the set of `Plan.num_problems` problems shows with the power; None: none."""
     hours_there: float | None
     """Hours of that set with so many samples."""
@@ -224,14 +222,9 @@ class Plan:
         return self.basis.num_problems < FEWEST_PROBLEMS
 
     @property
-    def is_pilot_noisy(self) -> bool:
-        """True where the careful numbers are those to go by."""
-        return has_careful(self.basis) and self.basis.num_problems < NOISY_PROBLEMS
-
-    @property
     def has_variance(self) -> bool:
         """False where both runs agree on every problem, from which nothing can be planned."""
-        return bool(self.components.between or self.components.within)
+        return bool(self.sizes)
 
     @property
     def cheapest(self) -> Size | None:
@@ -239,70 +232,63 @@ class Plan:
         return min((size for size in self.sizes if size.samples), key=lambda size: size.samples or 0, default=None)
 
 
-def has_careful(basis: Basis) -> bool:
-    """Return whether a pilot tells how noisy its variances are."""
-    return basis.run is not None and basis.num_problems >= planning.FEWEST_CAREFUL
-
-
 def plan(basis: Basis, question: Question) -> Plan:
     """Plan a comparison, of as many families as its problems come from."""
-    pilot, asked = basis.pilot, (question.margin, question.power, question.difference)
+    given, num_problems = basis.pilot, question.num_problems or basis.baseline.summary.dataset_size
     if basis.run is None:
-        found = planning.components_of_one(pilot.first_correct, pilot.first_samples, question.correlation)
+        found = planning.components_of_one(given.first_correct, given.first_samples, question.correlation)
+        ratio, members = planning.in_families(given.first_correct / given.first_samples, basis.family)
+        moments: Callable[[int], Moments] = found.times(ratio).moments
     else:
-        found = pilot.components
-    num_problems = question.num_problems or basis.baseline.summary.dataset_size
-    ratio, members = planning.in_families(pilot, basis.family)
-    clusters, own = max(2, round(num_problems / members)), found.times(ratio)
-    unlimited = Components(own.between, 0.0, own.third).moments(1)
+        found = given.components
+        try:
+            moments, members = planning.planned(given, basis.family)
+        except CannotPlan:
+            return Plan(basis, question, found, [], None, num_problems, None, 0.0)
+    asked, clusters = (question.margin, question.power, question.difference), max(2, round(num_problems / members))
+    unlimited = moments(MOST_SAMPLES)
     return Plan(
         basis,
         question,
         found,
-        [_size(basis, question, own, k, num_problems, ratio, members) for k in question.ks],
-        _times(planning.problems_needed(unlimited, *asked), members),
+        [_size(basis, question, found, k, moments(k), members, num_problems) for k in question.ks],
+        _problems_of(planning.problems_needed(unlimited, *asked), members),
         num_problems,
-        planning.samples_needed(own, clusters, *asked),
+        planning.samples_needed(moments, clusters, *asked),
         planning.power(unlimited, clusters, question.margin, question.difference),
     )
 
 
-def _times(clusters: int | None, members: float) -> int | None:
+def _problems_of(clusters: int | None, members: float) -> int | None:
     return None if clusters is None else ceil(clusters * members)
 
 
 def _size(
-    basis: Basis, question: Question, own: Components, k: int, num_problems: int, ratio: float, members: float
+    basis: Basis, question: Question, found: Components, k: int, moments: Moments, members: float, num_problems: int
 ) -> Size:
-    """Return the size with k samples. own: components of a family's mean; members: problems of a family."""
-    margin, power, difference = question.margin, question.power, question.difference
-    moments = own.moments(k)
-    problems = _times(planning.problems_needed(moments, margin, power, difference), members)
-    careful = None
-    if has_careful(basis):
-        limit = basis.pilot.careful(k).times(ratio)
-        careful = _times(planning.problems_needed(limit, margin, power, difference), members)
+    """Return the size with k samples. moments: of a family's mean; members: problems of a family."""
+    asked, clusters = (question.power, question.difference), max(2, round(num_problems / members))
+    problems = _problems_of(planning.problems_needed(moments, question.margin, *asked), members)
     told = [cost for cost in basis.costs if cost is not None]
     per_problem = k * sum(cost.work_hours for cost in told) if len(told) == len(basis.costs) else None
     starts = sum(cost.start_hours for cost in told)
     return Size(
         k,
         problems,
-        careful,
         None if problems is None else 2 * k * problems,
         None if problems is None or per_problem is None else starts + per_problem * problems,
-        own.share_of_samples(k),
-        planning.detectable_margin(moments, max(2, round(num_problems / members)), power, difference),
+        found.share_of_samples(k),
+        planning.detectable_margin(moments, clusters, *asked),
         None if per_problem is None else starts + per_problem * num_problems,
     )
 
 
-_SAFE = f"To be safe: for the upper limit of the pilot's variance ({100 * ASSURANCE:g} %)."
 _EXPLAINED = (
     "k: samples per problem and method. Sampling: share of the variance that more samples could remove.",
     "Margin: the smallest, in points, that is shown with this power.",
     "Hours: of both methods, on the pilot's devices with its samples in flight.",
-    "Problems count as a sample of problems like these.",
+    "Problems count as a sample of problems like these, and those of a family as one of its size. A pilot of fewer "
+    f"than {NOISY_PROBLEMS} problems counts with the upper limit of its variance ({100 * ASSURANCE:g} %).",
 )
 
 
@@ -319,10 +305,7 @@ def write(plans: Sequence[Plan], left_out: Sequence[str], out: IO[str], shape: s
         if plan.has_variance:
             screen.show([_table(plan), *(Line(line, is_item=True) for line in _conclusions(plan))])
         screen.show([Line("")])
-    explained: list[str] = []
-    if any(plan.has_variance for plan in plans):
-        is_safe = any(has_careful(plan.basis) for plan in plans)
-        explained = [_EXPLAINED[0], *([_SAFE] if is_safe else []), *_EXPLAINED[1:]]
+    explained = _EXPLAINED if any(plan.has_variance for plan in plans) else ()
     screen.show(map(Line, (*explained, *(f"NOT PLANNED: {line}" for line in left_out))))
 
 
@@ -366,12 +349,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
     basis = plan.basis
     for run in basis.runs:
         summary = run.summary
-        for line in (
-            *scripted(summary),
-            *limited(summary),
-            *repeated(summary),
-            *mixed_code(summary),
-        ):
+        for line in setting_warnings(summary):
             yield f"{run.run_id}: {line}"
     if basis.pair.num_missing_samples:
         remedies = "; ".join(dict.fromkeys(run.remedy for run in basis.runs if run.is_unfinished))
@@ -399,17 +377,14 @@ def _warnings(plan: Plan) -> Iterator[str]:
 
 def _table(plan: Plan) -> Table:
     hours, there = _unit(plan), plan.num_problems
-    is_safe = has_careful(plan.basis)
-    safe = ["to be safe"] if is_safe else []
-    names = ["k", "problems", *safe, hours, "sampling", f"margin at {there}", f"hours at {there}"]
+    names = ["k", "problems", hours, "sampling", f"margin at {there}", f"hours at {there}"]
     rows = [
         (
-            str(size.k),
+            str(size.samples_per_problem),
             _problems(size.problems),
-            *([_problems(size.careful_problems)] if is_safe else []),
             size.hours,
             f"{100 * size.share_of_samples:.0f} %",
-            fixed(size.margin_there, 1, 100),
+            fixed(size.detectable_margin_there, 1, 100),
             size.hours_there,
         )
         for size in plan.sizes
@@ -428,7 +403,7 @@ def _conclusions(plan: Plan) -> Iterator[str]:
         yield f"With any number of samples {_problems(plan.fewest_problems)} problems are needed."
     if plan.cheapest is not None:
         yield (
-            f"Cheapest where further problems can be had: {plan.cheapest.k} per problem, "
+            f"Cheapest where further problems can be had: {plan.cheapest.samples_per_problem} per problem, "
             f"{plan.cheapest.samples:,} samples of both methods."
         )
     there = counted(plan.num_problems, "problem")
@@ -437,9 +412,6 @@ def _conclusions(plan: Plan) -> Iterator[str]:
     else:
         power = f"power {100 * plan.power_there:.0f} % at most"
         yield f"{there} are too few: {power}, even with {MOST_SAMPLES:,} samples each."
-    if plan.is_pilot_noisy:
-        yield f'A pilot of fewer than {NOISY_PROBLEMS} problems is noisy: plan with the column "to be safe".'
-        yield "Hours and margins are for the variance as the pilot shows it, and may be off by as much."
     if any(cost is None for cost in plan.basis.costs):
         yield "What a sample takes is not known of both methods, so nothing is said of hours."
 
@@ -467,8 +439,8 @@ def _record(plan: Plan) -> dict[str, Any]:
         "observed_difference": float(basis.pilot.differences.mean()) if basis.run else None,
         "variance_between": plan.components.between,
         "variance_within": plan.components.within,
-        "sizes": [_of_size(size) for size in plan.sizes],
-        "cheapest_samples_per_problem": plan.cheapest and plan.cheapest.k,
+        "sizes": [asdict(size) for size in plan.sizes],
+        "cheapest_samples_per_problem": plan.cheapest and plan.cheapest.samples_per_problem,
         "hours_are": _unit(plan),
         "problems_with_unlimited_samples": plan.fewest_problems,
         "samples_stop_helping_at": plan.components.enough_samples,
@@ -477,17 +449,4 @@ def _record(plan: Plan) -> dict[str, Any]:
         "highest_power_there": plan.power_there,
         "is_pilot_small": plan.is_pilot_small,
         "warnings": list(_warnings(plan)),
-    }
-
-
-def _of_size(size: Size) -> dict[str, Any]:
-    return {
-        "samples_per_problem": size.k,
-        "problems": size.problems,
-        "careful_problems": size.careful_problems,
-        "samples": size.samples,
-        "hours": size.hours,
-        "share_of_samples": size.share_of_samples,
-        "detectable_margin_there": size.margin_there,
-        "hours_there": size.hours_there,
     }

@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from textwrap import wrap
 
 from harness.cli.messages import counted
-from harness.cli.number_format import NOTHING, cards, fixed, floored_percent, p_value, percent, signed, span
+from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, percent, sides, signed, span
 from harness.cli.screen import Column, Table
 from warehouse.comparison.compared_runs import Run
 from warehouse.comparison.contrasts import Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.manifests import Difference
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
-from warehouse.labels import labels
-from warehouse.render import fallback
-from warehouse.render import warnings as warnings_of_run
 from warehouse.statistics.intervals import FEWEST_FAMILIES, Interval
 from warehouse.statistics.planning import POWER
 from warehouse.statistics.run_factor import RunFactor
-from warehouse.summary import RunSummary
+from warehouse.summary import RunSummary, fallback, labels
 
 Cell = str | float | int | bool | None
 CONTRAST_HEADERS = ("difference", "95 %", "on these", "p", "p (Holm)", "not worse", "worst case")
@@ -46,16 +43,12 @@ _MODELS = ("draft", "target", "reward model")
 _MOST_NOTES = 8
 """Lines under the brief table, at 80 columns."""
 _UNEQUAL_LOADS = 1.25
-"""Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
+"""Ratio of the median numbers of samples in flight from which a comparison of times says so."""
 
 
 def names(comparison: Comparison) -> dict[str, str]:
     """Return a short name for each run, by run id."""
-    return _names(comparison.rows)
-
-
-def _names(rows: Sequence[Row]) -> dict[str, str]:
-    runs = {row.run.run_id: row.run.summary for row in rows}
+    runs = {row.run.run_id: row.run.summary for row in comparison.rows}
     return dict(zip(runs, labels(list(runs.values())), strict=True))
 
 
@@ -106,13 +99,14 @@ def _verdict(contrast: Contrast) -> str:
 
 
 def _speed_cells(speed: SpeedRatio | None, run: Run | None = None, base: Run | None = None) -> list[str]:
-    """Return the speed-up with the cards of both sides where they differ, and its interval."""
+    """Return the speed-up with the cards of both sides where they differ and the repeats, and its interval."""
     if speed is None:
         return [NOTHING, NOTHING]
     if speed.ratio is None:
         return ["refused" if speed.unlike else "not timed", NOTHING]
     mark = "!" if speed.unlike else ""
-    if run and base and (told := cards(run.manifest.num_cards, base.manifest.num_cards)):
+    of_cards = (run.manifest.num_cards, base.manifest.num_cards) if run and base else (None, None)
+    if told := sides(of_cards, speed.num_runs):
         mark += f" ({told})"
     return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2)]
 
@@ -397,7 +391,11 @@ def _brief_contrasts(comparison: Comparison) -> Iterator[str]:
     yield from _few_families(comparison)
     if any(contrast.is_unfinished for _, contrast in named):
         yield "Unfinished: differences hold only if samples are missing at random (--all)."
-    bounds = [f"{short} {span(c.worst.low, c.worst.high, 1, 100)}" for short, c in named if c.worst and c.worst.p]
+    bounds = [
+        f"{short}{'' if _metric(row) == 'pass@1' else f' {_metric(row)}'} {span(worst.low, worst.high, 1, 100)}"
+        for short, row in _named(comparison)
+        if row.contrast and (worst := row.contrast.worst) and worst.p
+    ]
     if bounds:
         margin = f"{100 * comparison.settings.margin:g} points"
         yield _listed(f"Not worse: above −{margin} if single problems may be lost entirely:", bounds)
@@ -482,14 +480,13 @@ def _between_runs(factor: RunFactor | None) -> str:
     """Return whether the interval of a speed-up holds between runs, as a sentence."""
     if factor is None:
         return (
-            "Within these runs: too few runs were repeated under these conditions to tell how much times differ from "
-            "one run to the next, so the interval does not cover that; identical work has come out 17 % apart, and "
-            "twice as long on a busy machine. Three runs of one setting (--tag) are enough."
+            "Within these runs: too few repeats to tell how much times differ from one run to the next, and the "
+            "interval does not cover that; identical work has come out 17 % apart, and twice as long on a busy "
+            "machine. Three runs of one setting (--tag) are enough."
         )
     return (
-        f"Run factor: times of repeated runs under these conditions differ by {100 * factor.standard_deviation:.1f} % "
-        f"(standard deviation; {factor.num_runs} runs, {factor.degrees} degrees of freedom), and the interval of a "
-        "speed-up covers this."
+        f"Run factor: times of repeats differ by {100 * factor.standard_deviation:.1f} % (standard deviation; "
+        f"{factor.num_runs} runs, {factor.degrees} degrees of freedom), and the interval of a speed-up covers this."
     )
 
 
@@ -499,7 +496,7 @@ def at_one_lines(comparison: Comparison) -> Iterator[str]:
     for row in comparison.rows:
         if row.speed and row.speed.at_one and row.run.timed:
             found, mark = row.speed.at_one, "!" if row.speed.unlike else ""
-            within = " within these runs" if row.speed.factor is None and found.ratio.low is not None else ""
+            within = " within these runs" if found.ratio.low is not None else ""
             ends = span(found.ratio.low, found.ratio.high, 2) + within
             timed = f"{found.num_timed} of {len(row.run.timed.problems)} samples timed"
             timed += f", {found.num_timed_of_baseline} of the baseline"
@@ -520,7 +517,7 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     """Yield what limits the validity of the numbers, one line each."""
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
-        yield from (f"{run.run_id}: {line}" for line in warnings_of_run(run.summary))
+        yield from (f"{run.run_id}: {line}" for line in run.summary.warnings)
         if run.is_unfinished:
             yield f"{run.run_id}: its missing samples are left out here; {run.remedy}"
     yield from pairing_warnings(comparison)
@@ -571,19 +568,111 @@ def pairing_warnings(comparison: Comparison) -> Iterator[str]:
 
 def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
     """Yield that one of two runs had clearly fewer samples in flight, which the flag for the most does not tell."""
-    own, other = run.summary.mean_samples_in_flight, base.summary.mean_samples_in_flight
+    own, other = run.summary.median_samples_in_flight, base.summary.median_samples_in_flight
     is_shared = run.summary.concurrency > 1 and base.summary.concurrency > 1
     if is_shared and own and other and max(own, other) > _UNEQUAL_LOADS * min(own, other):
         yield (
-            f"UNEQUAL LOADS: {run.run_id} against {base.run_id}: {own:.1f} against {other:.1f} samples in flight on "
-            "average; with fewer, each is faster and fewer end per hour"
+            f"UNEQUAL LOADS: {run.run_id} against {base.run_id}: a median of {own} against {other} samples in flight; "
+            "with fewer, each is faster and fewer end per hour"
         )
 
 
+LATENCY, THROUGHPUT = "latency", "throughput"
+"""The regimes as the view `run_conditions` names them."""
+
+
+@dataclass(frozen=True)
+class Regime:
+    """The rows of a comparison in one regime."""
+
+    name: str
+    rows: Sequence[Row]
+
+    @property
+    def in_flight(self) -> str:
+        """The number of samples in flight, as `80`; `16 to 80` where runs differ."""
+        numbers = sorted({row.run.summary.concurrency for row in self.rows})
+        return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+
+
+def regimes(comparison: Comparison) -> list[Regime]:
+    """Return the regimes of a comparison, latency first; none unless both are there, with baselines of their own."""
+    if {len(base.regimes) for base in comparison.baselines} != {1}:
+        return []
+    by_name: dict[str, list[Row]] = {}
+    for row in comparison.rows:
+        by_name.setdefault(row.run.summary.regime, []).append(row)
+    return [Regime(name, by_name[name]) for name in (LATENCY, THROUGHPUT)] if len(by_name) > 1 else []
+
+
+def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> Table:
+    """Return a row for each setting with its accuracy over most samples and its speed-up in each regime.
+
+    A setting is a method with its parameters, models and sampling on one dataset.
+    """
+    settings, largest = _settings(found), _largest(found)
+    short = labels([replace(row.run.summary, concurrency=0) for row in largest])
+    table = [
+        [
+            name,
+            f"{fixed(row.result.estimate, 1, 100)} ± {fixed(row.result.standard_error, 1, 100)}",
+            *_speculation(row.run.summary),
+            *(_regime_speed(rows.get(regime.name), has_intervals) for regime in found),
+        ]
+        for name, row, rows in zip(short, largest, settings, strict=True)
+    ]
+    speeds = [f"speed-up,\n{regime.in_flight} in flight" for regime in found]
+    return Table(_columns(["run", "pass@1 %", "by the\ndraft", "fallback", *speeds]), table, [_regimes_legend(found)])
+
+
+def _regimes_legend(found: Sequence[Regime]) -> str:
+    """Return how to read `regimes_table`."""
+    sizes = {
+        f" of {len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}"
+        for row in _largest(found)
+    }
+    return (
+        f"pass@1{sizes.pop() if len(sizes) == 1 else ''} ± standard error over problems. By the draft: its share of "
+        "the emitted tokens. Fallback: decisions that refused every draft. Speed-up: over the target alone, at the "
+        "same number in flight, geometric mean over problems (95 %)."
+    )
+
+
+def _largest(found: Sequence[Regime]) -> list[Row]:
+    """Return the row with most samples of each setting."""
+    return [max(rows.values(), key=lambda row: row.outcomes.num_samples) for rows in _settings(found)]
+
+
+def _settings(found: Sequence[Regime]) -> list[dict[str, Row]]:
+    """Return the rows of pass@1 of each setting by regime; runs that repeat a setting in one regime are kept apart."""
+    settings: dict[tuple[str, int], dict[str, Row]] = {}
+    for regime in found:
+        for row in regime.rows:
+            if _metric(row) == "pass@1":
+                own, number = setting(row.run.summary), 0
+                while regime.name in settings.get((own, number), {}):
+                    number += 1
+                settings.setdefault((own, number), {})[regime.name] = row
+    return list(settings.values())
+
+
+def setting(run: RunSummary) -> str:
+    """Return what runs of one setting have in common, as text: all but the number of samples in flight."""
+    own = (run.dataset, run.method, run.params, run.draft, run.target, run.reward, run.temperature, run.take_turns)
+    proposer = run.token_speculation and (run.token_speculation.proposer, run.token_speculation.model)
+    return json.dumps([*own, proposer], sort_keys=True)
+
+
+def _regime_speed(row: Row | None, has_interval: bool) -> str:
+    if row is not None and row.speed is None:
+        return "baseline"
+    speed, interval = _speed_cells(row.speed if row else None)
+    return _with(speed, interval if has_interval else NOTHING)
+
+
 def _speculation(run: RunSummary) -> list[str]:
-    draft = run.tokens.get("draft")
-    share = percent(draft.emitted_share) if draft and run.target else NOTHING
-    return [share, percent(run.fallback_rate) if run.num_decisions else NOTHING]
+    share = percent(run.value("draft_share")) if "draft" in run.by_role and run.target else NOTHING
+    return [share, percent(run.value("fallback_rate")) if run.num_decisions else NOTHING]
 
 
 def records(comparison: Comparison) -> list[dict[str, Cell]]:
@@ -627,6 +716,8 @@ def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
         "margin": contrast.margin if contrast else None,
         "problems_needed": contrast.num_needed if contrast else None,
         "num_timed_problems": speed.n if speed else None,
+        "num_timed_runs": speed.num_runs[0] if speed else None,
+        "num_timed_runs_of_baseline": speed.num_runs[1] if speed else None,
         "latency_unlike": ("; ".join(speed.unlike) or None) if speed else None,
         **_interval("speed_up", speed.ratio if speed else None),
         "num_result_problems": len(row.outcomes.problems),
@@ -638,7 +729,7 @@ def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
         "run_factor_degrees": factor.degrees if factor else None,
         "num_decisions": summary.num_decisions,
         "num_refused": summary.num_refused,
-        "fallback_rate": summary.fallback_rate,
+        "fallback_rate": summary.value("fallback_rate"),
         "decision_kinds": ", ".join(summary.decision_kinds) or None,
         "completeness": pair.completeness if pair else None,
         "non_inferiority_refused": pair.why_refused if pair else None,

@@ -15,7 +15,7 @@ from harness.engine import Role
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
-from jobs.run.spec import Attempt, RunSpec
+from jobs.run.spec import Attempt, RunSpec, night_of
 from warehouse import model_columns
 from warehouse.model_columns import column_of
 
@@ -72,6 +72,7 @@ def spec_columns(spec: RunSpec) -> Row:
         "dataset_source": spec.dataset_origin and spec.dataset_origin.source,
         "dataset_title": spec.dataset_origin and spec.dataset_origin.title,
         "limited": spec.limited,
+        "night": night_of(spec.tag),
         "is_greedy": spec.is_greedy,
     }
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from shlex import quote
 
 from jobs.run.endings import num_only_in_journals
-from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.files import RunDamaged
+from jobs.run.folder import RunFolder
 from jobs.run.folder import RunForbidden as PlanForbidden
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, WarehouseError, rows, run_tables, transaction

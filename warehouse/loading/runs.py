@@ -2,7 +2,7 @@
 
 Loading is idempotent. A run whose files still have the fingerprints of the last load is left alone; any other run is
 replaced as a whole in one transaction, so a loader that is killed leaves the old state. A sample with several records
-counts once (jobs.run.own_files). Runs that are still running may be loaded any number of times.
+counts once (jobs.run.trace_files). Runs that are still running may be loaded any number of times.
 """
 
 from __future__ import annotations

@@ -17,12 +17,11 @@ import pyarrow as pa
 
 from grading import VERDICTS
 from harness.problems.problem import Problem
-from jobs.run import own_files, trace_files
-from jobs.run.files import files_in
+from jobs.run import events, trace_files
+from jobs.run.derived import SCHEMAS, written_at
 from jobs.run.folder import RunFolder
-from jobs.run.grades import graded_at
-from jobs.run.own_files import FAILED
 from jobs.run.spec import RunSpec
+from jobs.run.trace_files import FAILED
 from jobs.timing import folder as timings
 from warehouse.database import Connection, DatabaseError, literal
 from warehouse.files import one_line
@@ -65,7 +64,7 @@ SELECT filename, file_row_number, stop_reason = '{FAILED}' AS failed,
     sample_id IN (SELECT sample_id FROM staged_unit) AS planned
 FROM staged_record
 """
-"""The rule of jobs.run.own_files in SQL: `counts` marks the one record of each sample that counts."""
+"""The rule of jobs.run.trace_files in SQL: `counts` marks the one record of each sample that counts."""
 _TRACES = """
 CREATE OR REPLACE TEMP TABLE left_out_record AS
 SELECT filename, file_row_number FROM ranked_record WHERE NOT counts OR NOT planned;
@@ -77,6 +76,14 @@ SELECT {run_id} AS run_id, regexp_extract(filename, '([^/]*)[.]parquet$', 1) AS 
     * EXCLUDE (filename, file_row_number)
 FROM staged_record ANTI JOIN left_out_record USING (filename, file_row_number)
 """
+_DERIVED = {
+    "grades": "grade",
+    "candidate_grades": "candidate_grade",
+    "scores": "score",
+    "target_logprobs": "target_logprob",
+    "probe_points": "probe_point",
+}
+"""The staged table that the files of each kind are read into."""
 _STAGE_DERIVED = {
     "grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
     "candidate_grade": "SELECT sample_id, step_index, candidate_index, grader_version, extracted, detail, "
@@ -131,11 +138,9 @@ def fingerprints(folder: RunFolder) -> list[LoadedFile]:
 
     Their load order is the order in which they were written.
     """
-    plan = [folder.spec_path, folder.problems_path, folder.shards_path]
-    grades = [path for derived in _derived(folder) for path in files_in(derived, ".parquet")]
-    times = {path: path.stat().st_mtime for path in (*plan, *folder.trace_files())}
-    times |= {path: graded_at(path) for path in grades}
-    times |= {path: path.stat().st_mtime for path in timings.files(folder)}
+    plan = [folder.spec_path, folder.problems_path, folder.plan_path]
+    times = {path: path.stat().st_mtime for path in (*plan, *folder.trace_files(), *timings.of(folder).trace_files())}
+    times |= {path: written_at(path) for kind in SCHEMAS for path in folder.derived(kind)}
     files: list[LoadedFile] = []
     for order, path in enumerate(sorted(times, key=lambda p: (times[p], p.name)), start=1):
         with path.open("rb") as content:
@@ -144,22 +149,9 @@ def fingerprints(folder: RunFolder) -> list[LoadedFile]:
     return sorted(files, key=lambda file: file.name)
 
 
-def _derived(folder: RunFolder) -> dict[Path, str]:
-    """Return the folders of files derived from the traces, each with the name of the staged table it is read into."""
-    return {
-        folder.grades_dir: "grade",
-        folder.candidate_grades_dir: "candidate_grade",
-        folder.scores_dir: "score",
-        folder.probe_dir: "probe_point",
-        folder.target_logprobs_dir: "target_logprob",
-    }
-
-
 def read_plan(folder: RunFolder) -> Plan:
     """Read specification, problems and units. Raises one of UNREADABLE."""
-    return Plan(
-        folder.spec(), folder.problems(), trace_files.read_columns(folder.shards_path, trace_files.SHARDS.names)
-    )
+    return Plan(folder.spec(), folder.problems(), trace_files.read_columns(folder.plan_path, trace_files.SHARDS.names))
 
 
 def stage(
@@ -170,23 +162,24 @@ def stage(
     read_each: read every trace file by itself, so that a damaged one is recognized and left out. Otherwise
     staged_trace is a view of the files, and reading it raises one of UNREADABLE where a file is damaged.
     """
-    run_id, ids = folder.path.name, frozenset({folder.path.name, plan.spec.run_id})
+    run_id = folder.path.name
     _create_tables(connection)
     staged, traces, timing = Staged(), [], StagedTimings(plan.units)
-    derived, timing_files = _derived(folder), set(timings.files(folder))
     for file in files:
         path = folder.path / file.name
+        kind = path.name.partition("-")[0]
         try:
-            if path.suffix == ".parquet":
-                _check(path, ids, is_trace_file=path.parent == folder.trace_files_dir)
+            events.check_digest(path, file.sha256)
             if path.parent == folder.trace_files_dir:
+                _check_columns(path)
                 traces.append(file)
                 continue
-            if path in timing_files:
-                staged.files.append(replace(file, num_rows=timing.add(path), error=None))
-                continue
-            table = derived.get(path.parent)
-            num_rows = 1 if table is None else _stage_derived(connection, table, run_id, path, file.load_order)
+            if path.parent == timings.of(folder).trace_files_dir or kind == "timing_draw":
+                num_rows = timing.add(path)
+            elif path.parent.name == "derived":
+                num_rows = _stage_derived(connection, _DERIVED[kind], run_id, path, file.load_order)
+            else:
+                num_rows = 1
             staged.files.append(replace(file, num_rows=num_rows, error=None))
         except UNREADABLE as error:
             staged.files.append(_left_out(folder, file, error))
@@ -202,13 +195,11 @@ def stage(
     return staged
 
 
-def _check(path: Path, ids: frozenset[str], *, is_trace_file: bool) -> None:
-    """Compare a file with its digests, its place and its columns. Raises one of UNREADABLE."""
-    with trace_files.opened(path) as file:
-        own_files.check_owner(path, trace_files.metadata_of(file), ids)
-        lacking = sorted(set(trace_files.TRACES.names) - set(file.schema_arrow.names)) if is_trace_file else ()
-    if lacking:
-        raise ValueError(f"{path} is no trace file: it has no column {', '.join(lacking)}; move it to another folder")
+def _check_columns(path: Path) -> None:
+    """Raise ValueError where a file has not the columns of a trace file, and FileDamaged."""
+    with trace_files.opened(path, whole=False) as file:
+        if lacking := sorted(set(trace_files.TRACES.names) - set(file.schema_arrow.names)):
+            raise ValueError(f"{path} is no trace file: it has no column {', '.join(lacking)}")
 
 
 def _left_out(folder: RunFolder, file: LoadedFile, error: Exception) -> LoadedFile:

@@ -1,7 +1,7 @@
 """Timing samples of a run on their way into the warehouse: a few hundred at most, so they go through Python.
 
 They are matched with the run's samples by their ids (jobs.timing). Those of no planned sample are left out, and of
-several records of one the first counts that did not end in an error, as for samples (jobs.run.own_files). The final
+several records of one the first counts that did not end in an error, as for samples (jobs.run.trace_files). The final
 answer of a chain has its tokens and its time by the rule that insert_totals.sql has for `sample_answer`.
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from harness.weights.templates import CLOSE
-from jobs.run import own_files, trace_files
-from jobs.run.own_files import FAILED
-from jobs.timing.folder import DRAW, DRAW_NAME, timing_id
+from jobs.run import trace_files
+from jobs.run.trace_files import FAILED
+from jobs.timing.folder import timing_id
 from warehouse.loading.convert import Row, utc
 
 _WHITE = " \n\t\r"
@@ -87,11 +87,11 @@ class StagedTimings:
 
     def add(self, path: Path) -> int:
         """Read a file; returns the number of its rows. Raises FileDamaged, OSError and ValueError."""
-        if path.name == DRAW_NAME:
-            rows = trace_files.read_rows(path, DRAW.names)
+        if path.parent.name == "derived":
+            rows = trace_files.read_rows(path, trace_files.TIMING_DRAW.names)
             self._draw = [row for row in rows if timing_id(row["sample_id"]) in self._planned]
             return len(rows)
-        attempt = own_files.attempt_of(path, trace_files.read_metadata(path))
+        attempt = trace_files.attempt_of(path, trace_files.read_metadata(path))
         rows = trace_files.read_rows(path)
         for row in rows:
             self._add_record(path.stem, attempt, row)

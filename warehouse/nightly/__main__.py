@@ -6,6 +6,7 @@ It depends on the warehouse alone: the same data give the same verdict at any ti
 
 from __future__ import annotations
 
+import sys
 from datetime import date, datetime
 from pathlib import Path
 from typing import get_args
@@ -84,17 +85,25 @@ def main(
 
 
 @main.command(cls=WarehouseCommand)
-@click.argument("file", metavar="FILE.csv", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", metavar="FILE.csv", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def replay(file: Path) -> None:
     """Judge your own past: each night of a CSV file by the nights before it.
 
-    The columns are night (a date), cell, measure, value, n. n is the number of independent samples that a value between
-    0 and 1 is a share of; it may be empty. Names of measures are free. A second row of a night is a re-run.
-    """
-    from warehouse.nightly import recorded
+    The columns are night (a date), cell, measure, value, n. Names of cells and measures are free. n is the number of
+    samples that a value between 0 and 1 is a share of; it is empty where the value is no share, and may be where the
+    samples are of the same problems every night, because nights then show the noise themselves. A second row of a
+    night, cell and measure is a re-run.
 
-    for line in recorded.replay(recorded.read(file)):
-        click.echo(line)
+    \b
+        night,cell,measure,value,n
+        2026-01-01,my-cell,accuracy,0.62,1600
+        2026-01-01,my-cell,seconds,3.4,
+        2026-01-02,my-cell,accuracy,0.61,1600
+    """
+    from harness.cli.screen import Screen
+    from warehouse.nightly.verdict import replayed
+
+    Screen(sys.stdout, is_fitted=True).show(replayed(file))
 
 
 if __name__ == "__main__":

@@ -7,28 +7,26 @@ does. Rates that hardly vary have gates, which need no re-run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Literal
+
+import numpy as np
 
 from harness.cli import exit_codes
 from harness.cli.messages import counted
-from warehouse.nightly import metrics
-from warehouse.nightly.cells import ACCURACY, SCORE, TIMES, Batch, CellNight, Past, changes, pooled
-from warehouse.nightly.metrics import METRICS, PASS_AT_1, SPEED_UP, TOKEN_TIME, Metric, MetricVerdict
-from warehouse.statistics.night import FEWEST, Spread
+from warehouse.measures import MEASURES, Measure
+from warehouse.nightly.cells import CellNight, Past, Reference, Said, Verdict, changes
+from warehouse.statistics.night import FEWEST, Look, Series, Spread, Value, looks
 
-Verdict = Literal["PASS", "WARN", "FAIL", "INCONCLUSIVE"]
-Said = tuple[Verdict, str]
 EXIT_CODES: Mapping[Verdict, int] = {
-    "PASS": exit_codes.DONE,
     "FAIL": exit_codes.TROUBLE,
-    "WARN": exit_codes.WARN,
     "INCONCLUSIVE": exit_codes.INCONCLUSIVE,
+    "WARN": exit_codes.WARN,
+    "PASS": exit_codes.DONE,
 }
-"""Exit code 2 is reserved for invalid input."""
-_SEVERITY: tuple[Verdict, ...] = ("FAIL", "INCONCLUSIVE", "WARN", "PASS")
+"""The worst first. Exit code 2 is reserved for invalid input."""
 REMEMBERED_DAYS = 7
 """A cell that ran within this many days and not tonight is reported as missing."""
 GATES = {
@@ -41,8 +39,114 @@ GATES = {
 SMALLEST_RISE = 0.01
 NOISE_FACTOR = 5.0
 """Smallest rise that is a fault, in standard deviations of a count; chance reaches it once in millions of nights."""
-GREEDY_TOKENS = 0.05
-"""Tolerated relative change of the emitted tokens under greedy decoding, which should not change at all."""
+
+
+JUDGED = tuple(measure for measure in MEASURES.values() if "night" in measure.shown)
+"""What nights judge: pass@1 first."""
+PASS_AT_1, SPEED_UP = MEASURES["pass_at_1"], MEASURES["speed_up"]
+
+
+def scaled(measure: Measure, value: float) -> float:
+    """Return a value as it is compared: shares as they are, whose changes are points; of all else the logarithm."""
+    return value if measure.is_percent else math.log(value)
+
+
+def natural(measure: Measure, value: float) -> float:
+    """Return a compared value as it is shown."""
+    return value if measure.is_percent else math.exp(value)
+
+
+def least(measure: Measure) -> float:
+    """Return the smallest change that is told, however certain: 2 points or 3 %; of pass@1 and of recorded ones any."""
+    return 0.0 if measure is PASS_AT_1 or not measure.shown else 0.02 if measure.is_percent else 0.03
+
+
+def shown(measure: Measure, value: float) -> str:
+    """Return a compared value as text."""
+    if measure.is_percent:
+        return f"{100 * value:.1f} %"
+    number, unit = natural(measure, value), {"s": " s", "ratio": "×"}.get(measure.unit, "")
+    return (f"{number:,.0f}" if number >= 100 else f"{number:.3g}") + unit
+
+
+@dataclass(frozen=True)
+class MetricVerdict:
+    """What is said of one measure of a cell tonight; values are scaled."""
+
+    measure: Measure
+    night: CellNight
+    reference: Reference
+    look: Look
+    was_rerun: bool
+    """Whether tonight's first run is not the only one that there will be."""
+
+    @property
+    def num_baseline(self) -> int:
+        """Number of nights that it was compared with."""
+        return len(self.reference.nights)
+
+    @property
+    def tonight(self) -> float:
+        """The value, re-runs included."""
+        return self.night.values[self.measure.name]
+
+    @property
+    def side(self) -> int:
+        """1 for a rise that was found, −1 for a fall, 0 for neither."""
+        return self._told(self.look.side(is_confirmed=self.was_rerun), self.tonight)
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether the first run asks for another one."""
+        first = self.night.first.values[self.measure.name]
+        return self.look.is_suspicious and self._told(int(np.sign(self.look.screened)), first) != 0
+
+    def _told(self, side: int, value: float) -> int:
+        better = self.measure.better
+        is_told = self.measure.warns or not better or side == -better
+        return side if is_told and abs(value - self.look.usual) >= least(self.measure) else 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on this measure alone; INCONCLUSIVE where a suspicion waits for a re-run."""
+        if self.side:
+            return "FAIL" if self.side == -self.measure.better else "WARN"
+        return "INCONCLUSIVE" if self.is_suspicious and not self.was_rerun else "PASS"
+
+    @property
+    def detectable_change(self) -> float:
+        """Size of the change for the worse that is found tonight with 80 % chance, a share of the value or points."""
+        change = max(least(self.measure), self.look.detectable)
+        return change if self.measure.is_percent else abs(math.expm1(-change * (self.measure.better or 1)))
+
+    def __str__(self) -> str:
+        """Return a phrase such as `fallback rate: 21.3 % → 31.5 %`."""
+        measure, look = self.measure, self.look
+        sides = f" ({self.night.cards})" if measure is SPEED_UP and self.night.cards else ""
+        percent = f" ({100 * math.expm1(self.tonight - look.usual):+.0f} %)".replace("-", "−")
+        change = f"{shown(measure, look.usual)} → {shown(measure, self.tonight)}{'' if measure.is_percent else percent}"
+        window = f", {shown(measure, look.window_mean)} over the last nights together" if look.is_by_window else ""
+        return f"{measure.title}{sides}: {change}{window}"
+
+    def said(self) -> list[Said]:
+        """Return what is said of it; nothing where it is as usual."""
+        verdict, opened = self.verdict, self.reference.opened
+        if verdict == "PASS" and not self.is_suspicious:
+            return []
+        if verdict == "PASS":
+            return [(verdict, f"{self} with the re-run, which does not confirm the suspicion")]
+        against = f"{self} against {counted(self.num_baseline, 'night')}" + " of the environment before" * bool(opened)
+        if verdict == "INCONCLUSIVE":
+            return [(verdict, f"{against} is suspicious: run the cell again with another seed")]
+        confirmed = "" if self.look.is_by_window else ", confirmed by a re-run"
+        if verdict == "FAIL":
+            return [(verdict, against + confirmed + _accepting(opened))]
+        too_good = ": too good; leaked answers or a lenient grader?" if self.measure is PASS_AT_1 else ""
+        return [(verdict, against + confirmed + too_good)]
+
+
+def _accepting(opened: date | None) -> str:
+    return f"; if the change is intended, accept it: --since {opened} (a suite: since in [nightly])" if opened else ""
 
 
 @dataclass(frozen=True)
@@ -66,7 +170,7 @@ class CellVerdict:
     @property
     def accuracy(self) -> MetricVerdict | None:
         """What is said of pass@1."""
-        return self.metrics[0] if self.metrics else None
+        return next((metric for metric in self.metrics if metric.measure is PASS_AT_1), None)
 
     @property
     def is_judged(self) -> bool:
@@ -98,198 +202,166 @@ class NightVerdict:
 class Ledger:
     """The nights judged so far, with which the next one is compared."""
 
-    def __init__(self) -> None:
+    def __init__(self, measures: Sequence[Measure] = JUDGED, *, may_rerun: bool = True) -> None:
+        """Judge by these measures. may_rerun: False where nights are long ago and decide by the runs that they had."""
+        self._measures, self._may_rerun = measures, may_rerun
         self._past: dict[str, Past] = {}
 
     def judge(self, tonight: Sequence[CellNight]) -> NightVerdict:
         """Judge the night that follows. Cells that cannot be judged are INCONCLUSIVE, and the others decide."""
         pasts = {night.cell: self._past.get(night.cell, Past()) for night in tonight}
-        unjudged = {night.cell: _unjudged(night, pasts[night.cell]) for night in tonight}
-        found, spreads = metrics.judged([(n, pasts[n.cell]) for n in tonight if unjudged[n.cell] is None])
-        cells = [unjudged[n.cell] or _judged(n, pasts[n.cell], found[n.cell]) for n in tonight]
+        judged = [night for night in tonight if not pasts[night.cell].forbids(night)]
+        cases = [
+            (measure, night, reference)
+            for measure in self._measures
+            for night in judged
+            if measure.name in night.values
+            if (reference := pasts[night.cell].reference(night, measure.name, measure.is_of_times))
+        ]
+        spreads, seen = looks([_series(*case) for case in cases])
+        found: dict[str, list[MetricVerdict]] = {night.cell: [] for night in tonight}
+        for (measure, night, reference), look in zip(cases, seen, strict=True):
+            was_rerun = not self._may_rerun or night.num_runs(measure.name) > 1
+            found[night.cell].append(MetricVerdict(measure, night, reference, look, was_rerun))
+        cells = [_judged(night, pasts[night.cell], found[night.cell]) for night in tonight]
         cells = _with_baselines(cells, tonight) + self._missing(tonight)
-        deciding = [cell.verdict for cell in cells if cell.is_judged] or ["INCONCLUSIVE"]
-        worst = min(deciding, key=_SEVERITY.index)
-        return NightVerdict(max(night.night for night in tonight), worst, cells, spreads)
+        worst = _worst([cell.verdict for cell in cells if cell.is_judged] or ["INCONCLUSIVE"])
+        return NightVerdict(tonight[0].night, worst, cells, spreads)
 
     def keep(self, tonight: Sequence[CellNight], verdict: NightVerdict) -> None:
         """Add a judged night to the history."""
-        said = {cell.cell: cell for cell in verdict.cells}
-        for night in tonight:
-            cell = said[night.cell]
+        for night, cell in zip(tonight, verdict.cells, strict=False):
             # What was found, and what waits for a re-run, must not become usual.
-            excluded = frozenset(m.metric.name for m in cell.metrics if m.needs_rerun or m.side)
+            excluded = {m.measure.name for m in cell.metrics if m.side or m.verdict == "INCONCLUSIVE"}
             self._past.setdefault(night.cell, Past()).keep(night, excluded, is_usable=cell.is_usable)
 
     def _missing(self, tonight: Sequence[CellNight]) -> list[CellVerdict]:
-        now = max(night.night for night in tonight)
-        ran = {night.cell for night in tonight}
-        last = {cell: past.last.night for cell, past in self._past.items() if past.last is not None and cell not in ran}
+        now, ran = tonight[0].night, {night.cell for night in tonight}
+        last = {cell: past.last.night for cell, past in self._past.items() if past.last and cell not in ran}
+        command = f"python -m jobs nightly --suite FILE --date {now} launches what is missing"
         return [
-            CellVerdict(cell, "INCONCLUSIVE", (_did_not_run(now, night),))
+            CellVerdict(cell, "INCONCLUSIVE", (f"did not run; it last ran on {night}: {command}",))
             for cell, night in last.items()
             if (now - night).days <= REMEMBERED_DAYS
         ]
 
 
-def replay(nights: Sequence[Sequence[CellNight]]) -> list[NightVerdict]:
+def replay(nights: Sequence[Sequence[CellNight]], ledger: Ledger | None = None) -> list[NightVerdict]:
     """Judge all nights, oldest first, and return their verdicts."""
-    ledger, verdicts = Ledger(), []
+    ledger, verdicts = ledger or Ledger(), []
     for tonight in nights:
         verdicts.append(ledger.judge(tonight))
         ledger.keep(tonight, verdicts[-1])
     return verdicts
 
 
-def _unjudged(night: CellNight, past: Past) -> CellVerdict | None:
-    """Return the verdict on a cell whose metrics cannot be compared with earlier nights; None where they can."""
-    own = past.own(night)
-    plain = CellVerdict(night.cell, "INCONCLUSIVE", (), night.first.run_id, len(own), night.first.score)
-    inputs = [] if past.last is None else changes(past.last.inputs, night.inputs)
-    if inputs:
-        reasons = tuple(f"inputs changed: {phrase}; ignore this if it was intended" for phrase in inputs)
-        return replace(plain, verdict="FAIL", reasons=reasons)
-    if not night.is_complete:
-        return replace(plain, reasons=(f"{night.first.missing}: {night.first.completion}",), is_usable=False)
-    if past.reference(night, ACCURACY, SCORE) is not None:
-        return None
-    rates = tuple(_raised(night.first, pooled([earlier.together for earlier in own]))) if own else ()
-    if rates:
-        return replace(plain, verdict="FAIL", reasons=rates, is_usable=False)
-    before = past.last.environment if past.last is not None else night.environment
-    changed = (f"environment changed: {phrase}" for phrase in changes(before, night.environment))
-    return replace(plain, reasons=(*changed, f"{len(own)} of {FEWEST} nights of baseline", *night.not_counted))
+def _worst(verdicts: Iterable[Verdict]) -> Verdict:
+    return min(verdicts, key=list(EXIT_CODES).index, default="PASS")
 
 
-def _judged(night: CellNight, past: Past, found: Mapping[Metric, MetricVerdict]) -> CellVerdict:
-    """Return the verdict on a cell that was compared with earlier nights."""
-    accuracy = found[PASS_AT_1]
-    usual = accuracy.reference.nights
-    said: list[Said] = []
-    if accuracy.reference.is_opening:
-        compared = f"compared with {counted(len(usual), 'night')} before, until {usual[-1].night}"
-        changed = changes(accuracy.reference.environment, night.environment)
-        said += [("PASS", f"environment changed: {phrase}; {compared}") for phrase in changed]
-    rates = _raised(night.first, pooled([earlier.together for earlier in usual]))
-    said += [("FAIL", phrase + _accepting(accuracy)) for phrase in rates]
-    said += [("WARN", phrase) for phrase in _other_tokens(night.first, usual)]
-    for metric in found.values():
-        said += about(metric)
-    said += [("PASS", phrase) for phrase in night.not_counted]
-    if any(metric.needs_rerun and metric.metric.of == TIMES for metric in found.values()):
-        said += [("PASS", phrase) for phrase in night.untimed]
-    said += [*_absent(night, past), *_unlike(night, past.last, found)]
-    verdict: Verdict = min((kind for kind, _ in said), key=_SEVERITY.index, default="PASS")
+def _judged(night: CellNight, past: Past, found: Sequence[MetricVerdict]) -> CellVerdict:
+    """Return the verdict on a cell; found: the measures that were compared with earlier nights."""
+    usual = found[0].reference.nights if found else past.alike(night.keys[0], 0)
+    if forbidden := past.forbids(night):
+        said, is_usable = forbidden, not night.first.lacking
+    else:
+        said = [*_new_conditions(night, past, found), *_raised(night, usual, found)]
+        said += [] if found else [("INCONCLUSIVE", f"{len(usual)} of {FEWEST} nights of baseline")]
+        said += [one for metric in found for one in metric.said()]
+        said += [("PASS", phrase) for phrase in night.uncounted]
+        said += _not_compared(night, past.last, found) if past.last and found else []
+        is_usable = all(kind != "FAIL" for kind, _ in said)
     return CellVerdict(
         night.cell,
-        verdict,
+        _worst(kind for kind, _ in said),
         tuple(phrase for _, phrase in said),
         night.first.run_id,
-        accuracy.num_baseline,
-        night.together.score,
-        any(metric.needs_rerun for metric in found.values()),
-        verdict != "FAIL",
-        tuple(found.values()),
+        len(usual),
+        night.values.get(PASS_AT_1.name),
+        any(metric.verdict == "INCONCLUSIVE" for metric in found),
+        is_usable,
+        tuple(found),
     )
 
 
-def about(metric: MetricVerdict) -> list[Said]:
-    """Return what is said of a metric."""
-    if not (metric.side or metric.is_suspicious):
+def _new_conditions(night: CellNight, past: Past, found: Sequence[MetricVerdict]) -> list[Said]:
+    """Return how tonight's environment differs from that of the nights that it is compared with, or of the last."""
+    if found and not found[0].reference.opened:
         return []
-    is_opening = metric.reference.is_opening
-    against = f"{metric} against {counted(metric.num_baseline, 'night')}" + " of the environment before" * is_opening
-    if metric.needs_rerun:
-        return [("INCONCLUSIVE", f"{against} is suspicious: run the cell again with another seed")]
-    confirmed = "" if metric.look.is_by_window else ", confirmed by a re-run"
-    if metric.is_fault:
-        return [("FAIL", f"{against}{confirmed}{_accepting(metric)}")]
-    if metric.is_other:
-        too_good = ": too good; leaked answers or a lenient grader?" if metric.metric is PASS_AT_1 else ""
-        return [("WARN", f"{against}{confirmed}{too_good}")]
-    return [("PASS", f"{metric} with the re-run, which does not confirm the suspicion")]
+    before, compared = past.last or night, ""
+    if found:
+        before = found[0].reference.nights[-1]
+        compared = f"; compared with {counted(found[0].num_baseline, 'night')} before, until {before.night}"
+    return [("PASS", f"environment changed: {one}{compared}") for one in changes(before.environment, night.environment)]
 
 
-def _accepting(metric: MetricVerdict) -> str:
-    since = f"; if the change is intended, accept it: --since {metric.reference.opened} (a suite: since in [nightly])"
-    return since if metric.reference.is_opening else ""
-
-
-def _raised(tonight: Batch, usual: Batch) -> Iterator[str]:
-    """Yield one phrase for each rate that rose by more than counting noise explains; usual: all earlier nights."""
-    for what, verdicts in GATES.items():
-        now = sum(tonight.verdicts.get(verdict, 0) for verdict in verdicts) / tonight.num_samples
-        number = sum(usual.verdicts.get(verdict, 0) for verdict in verdicts)
-        before = number / usual.num_samples
-        smooth = (number + 0.5) / (usual.num_samples + 1)
-        noise = (smooth * (1 - smooth) * (1 / tonight.num_samples + 1 / usual.num_samples)) ** 0.5
-        if now - before > max(SMALLEST_RISE, NOISE_FACTOR * noise):
-            yield f"{what}: {100 * before:.1f} % → {100 * now:.1f} %"
-
-
-def _other_tokens(tonight: Batch, usual: Collection[CellNight]) -> Iterator[str]:
-    """Yield a phrase where greedy decoding emits more or fewer tokens than before."""
-    means = [earlier.first.emitted_tokens for earlier in usual if earlier.first.emitted_tokens]
-    if tonight.emitted_tokens is not None and means:
-        before = sum(means) / len(means)
-        if abs(tonight.emitted_tokens - before) > GREEDY_TOKENS * before:
-            yield f"greedy tokens per sample: {before:.1f} → {tonight.emitted_tokens:.1f}"
-
-
-def _absent(night: CellNight, past: Past) -> Iterator[Said]:
-    """Yield a phrase for each metric that tonight lacks and the nights before it under the same conditions have."""
-    for metric in METRICS:
-        if metric.name in night.values or metric.name not in past.names:
-            continue
-        reference = past.reference(night, metric.of, metric.name)
-        if reference is None or reference.is_opening:
-            continue
-        why = f"look at run {night.first.run_id}"
-        if metric is SPEED_UP and night.baseline is None:
-            why = "the target alone has no complete run in this night that is comparable"
-        before = counted(len(reference.nights), "night")
-        yield "WARN", f"no {metric.name} tonight, which {before} before had under the same conditions: {why}"
-
-
-def _unlike(night: CellNight, last: CellNight | None, found: Collection[Metric]) -> Iterator[Said]:
-    """Yield what differs from last night and is no fault: conditions of times that are new, the date in prompts."""
-    if last is None:
-        return
-    if TOKEN_TIME.name in night.first.measures and TOKEN_TIME not in found:
-        for phrase in changes(last.times, night.times):
-            yield "PASS", f"times are not compared yet, because of {phrase}"
-    for phrase in changes(last.dates, night.dates):
-        yield "PASS", phrase
-
-
-def _did_not_run(now: date, last: date) -> str:
-    said = (
-        f"did not run; it last ran on {last}: python -m jobs nightly --suite FILE --date {now} launches what is missing"
-    )
-    if (now - last).days < REMEMBERED_DAYS:
-        return said
+def _not_compared(night: CellNight, last: CellNight, found: Sequence[MetricVerdict]) -> list[Said]:
+    """Return which measures the night before had and tonight lacks, or which are not compared, and why."""
+    changed = changes({**last.environment, **last.times}, {**night.environment, **night.times})
+    absent = [MEASURES[name].title for name in last.values if name not in night.values]
+    compared = {metric.measure.name for metric in found}
+    later = [MEASURES[name].title for name in night.values if name not in compared]
+    if absent and not changed:
+        return [("WARN", f"no {', '.join(absent)} tonight, which the night before had: look at {night.first.run_id}")]
     return (
-        f"{said}; this is the last night that says so: after {REMEMBERED_DAYS} days without a run a cell is forgotten"
+        [("PASS", f"not compared yet, because of {', '.join(changed)}: {', '.join(later)}")]
+        if changed and later
+        else []
     )
+
+
+def _raised(night: CellNight, usual: Sequence[CellNight], found: Sequence[MetricVerdict]) -> Iterator[Said]:
+    """Yield each rate that rose by more than counting noise explains."""
+    tonight, runs = night.first, [run for earlier in usual for run in earlier.runs]
+    num_usual = sum(run.num_samples for run in runs)
+    for what, names in GATES.items() if runs else ():
+        now = sum(tonight.verdicts.get(name, 0) for name in names) / tonight.num_samples
+        number = sum(run.verdicts.get(name, 0) for run in runs for name in names)
+        smooth = (number + 0.5) / (num_usual + 1)
+        noise = (smooth * (1 - smooth) * (1 / tonight.num_samples + 1 / num_usual)) ** 0.5
+        if now - number / num_usual > max(SMALLEST_RISE, NOISE_FACTOR * noise):
+            accepting = _accepting(found[0].reference.opened if found else None)
+            yield "FAIL", f"{what}: {100 * number / num_usual:.1f} % → {100 * now:.1f} %{accepting}"
 
 
 def _with_baselines(cells: Sequence[CellVerdict], tonight: Sequence[CellNight]) -> list[CellVerdict]:
     """Return the verdicts, with a re-run asked for also of the cells that suspicious speed-ups refer to."""
-    nights = {night.cell: night for night in tonight}
-    wanted = {
-        nights[cell.cell].baseline
-        for cell in cells
-        if any(metric.metric is SPEED_UP and metric.needs_rerun for metric in cell.metrics)
-    }
+    waiting = [m for cell in cells for m in cell.metrics if m.measure is SPEED_UP and m.verdict == "INCONCLUSIVE"]
+    wanted = {metric.night.baseline for metric in waiting} - {night.cell for night in tonight if night.reruns}
     reason = "the speed-up of another cell is suspicious: run this one, its baseline, again too"
     return [
-        replace(
-            cell,
-            needs_rerun=True,
-            reasons=(*cell.reasons, reason),
-            verdict=min((cell.verdict, "INCONCLUSIVE"), key=_SEVERITY.index),
-        )
-        if cell.cell in wanted and not cell.needs_rerun and len(nights[cell.cell].complete) < 2
+        replace(cell, needs_rerun=True, reasons=(*cell.reasons, reason), verdict=_worst([cell.verdict, "INCONCLUSIVE"]))
+        if cell.cell in wanted and not cell.needs_rerun
         else cell
         for cell in cells
     ]
+
+
+def _series(measure: Measure, night: CellNight, reference: Reference) -> Series:
+    """Return tonight's values of a measure and those before.
+
+    Sampling variances are means over the earlier nights. Where they are known, night effects are alike in logits; in
+    other rates they are as sampling is, in tokens as means over problems are.
+    """
+    name, first = measure.name, night.first
+    runs = [run for one in reference.nights for run in one.runs] if name in first.variances else []
+    known = [run.variances[name] for run in runs if name in run.variances]
+    variance = sum(known) / len(known) if known else 0.0
+    if known:
+        unit = variance * first.num_samples
+    elif measure.is_percent:
+        usual = sum(one.values[name] for one in reference.nights) / len(reference.nights)
+        unit = max(usual * (1 - usual), 1e-4) ** 0.5
+    else:
+        unit = 1.0
+    if not known and not measure.is_of_times:
+        unit /= first.num_problems**0.5
+
+    def value(one: CellNight) -> Value:
+        return Value(one.day, one.values[name], variance and variance / one.num_runs(name))
+
+    together = value(night)
+    alone = Value(night.day, first.values[name], variance) if night.reruns else together
+    window = [value(one) for one in reference.window if name in one.values]
+    earlier = [value(one) for one in reference.nights]
+    return Series(earlier, alone, together, window, unit, name, least(measure) / 10)

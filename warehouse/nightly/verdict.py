@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed
 from harness.cli.screen import Column, Line, Page, Screen, Table, printable
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
-from warehouse.nightly.cells import CellNight
-from warehouse.nightly.history import kept_nights, read_nights
-from warehouse.nightly.judge import CellVerdict, NightVerdict, Verdict, about, replay
-from warehouse.nightly.metrics import METRICS, detectable
+from warehouse.nightly.history import kept_nights, read_nights, recorded
+from warehouse.nightly.judge import (
+    JUDGED,
+    PASS_AT_1,
+    CellVerdict,
+    Ledger,
+    MetricVerdict,
+    NightVerdict,
+    natural,
+    replay,
+    shown,
+)
 from warehouse.options import VerdictFormat
+from warehouse.statistics.night import FEWEST
 from warehouse.tables import markdown
 
-if TYPE_CHECKING:
-    from junitparser import TestCase
-    from junitparser.junitparser import FinalResult
-
-_HEADERS = ("verdict", "cell", "%", "baseline %", "nights", "z", "detectable drop", "why")
+CELL = "verdict"
+"""Name of the JUnit case that has the verdict on a whole cell."""
+NO_VERDICT = "NO VERDICT"
+_Case = tuple[str, str, str, Sequence[str], Sequence[str]]
+"""Class, name, verdict, reasons and numbers of a JUnit case."""
 _STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "INCONCLUSIVE": "magenta"}
-
-
-def until(nights: list[list[CellNight]], night: date | None) -> list[list[CellNight]]:
-    """Return the nights up to one, by default the newest. Raises WarehouseError where nothing ran in that night."""
-    if not nights:
-        raise WarehouseError("there is no night to judge: the warehouse holds no run")
-    if night is None:
-        return nights
-    dates = [cells[0].night for cells in nights]
-    if night not in dates:
-        newest = ", ".join(map(str, dates[-5:]))
-        raise WarehouseError(f"nothing ran in the night of {night}; the newest nights are: {newest}")
-    return nights[: dates.index(night) + 1]
+_COLUMNS = [Column("verdict", styles=_STYLES), *map(Column, ("cell", "%", "before", "nights", "z"))]
+_POWER = [*map(Column, ("found with 80 % chance", "change", "cells", "autocorrelation of nights"))]
+_OF_PAST = [Column(name) for name in ("night", "cell", "measure", "before", "then", "nights", "z")]
 
 
 def judged(
@@ -54,7 +54,13 @@ def judged(
     """
     with reader_for_grader(database, grader, wait_seconds) as connection:
         nights = read_nights(connection, since, kept_nights(database))
-    return ordered(replay(until(nights, night))[-1])
+    dates = [cells[0].night for cells in nights]
+    if not nights:
+        raise WarehouseError("there is no night to judge: the warehouse holds no run")
+    if night is not None and night not in dates:
+        newest = ", ".join(map(str, dates[-5:]))
+        raise WarehouseError(f"nothing ran in the night of {night}; the newest nights are: {newest}")
+    return ordered(replay(nights[: dates.index(night) + 1] if night else nights)[-1])
 
 
 def ordered(verdict: NightVerdict) -> NightVerdict:
@@ -66,52 +72,76 @@ def write(verdict: NightVerdict, out: IO[str], output_format: VerdictFormat) -> 
     """Write the verdict on one night as a table, JSON, Markdown or JUnit XML."""
     if output_format == "junit":
         out.write(junit(verdict) + "\n")
-        return
-    if output_format == "json":
+    elif output_format == "json":
         out.write(json.dumps(_record(verdict), indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
-        return
+    elif output_format == "markdown":
+        out.write(markdown(_page(verdict)))
+    else:
+        Screen(out, is_fitted=True).show(_page(verdict))
+
+
+def _page(verdict: NightVerdict) -> Page:
     opening = f"{verdict.verdict}: night of {verdict.night}, {counted(len(verdict.cells), 'cell')}"
     num_unjudged = sum(not cell.is_judged for cell in verdict.cells)
-    opening += f", of which {num_unjudged} not judged" if num_unjudged else ""
-    confirm = [f"run again with another seed: {cell.run_id} ({cell.cell})" for cell in verdict.to_confirm]
-    columns = [Column(_HEADERS[0], styles=_STYLES), *map(Column, _HEADERS[1:])]
-    page: Page = [
-        Line(opening, style=_STYLES[verdict.verdict]),
-        Table(columns, [_cells(cell) for cell in verdict.cells]),
-        *(Line(line, is_item=output_format == "markdown") for line in (*confirm, *remarks(verdict))),
-    ]
-    if output_format == "markdown":
-        out.write(markdown(page))
-    else:
-        Screen(out).show(page)
+    yield Line(opening + (f", of which {num_unjudged} not judged" if num_unjudged else ""), _STYLES[verdict.verdict])
+    # Commas stand between the parts of a name, and in the parentheses of parameters.
+    parts = [re.split(r", (?![^(]*\))", cell.cell) for cell in verdict.cells]
+    common = set.intersection(*map(set, parts)) if len(parts) > 1 else set[str]()
+    names = [", ".join(part for part in of_cell if part not in common) or of_cell[0] for of_cell in parts]
+    yield Table(_COLUMNS, [_row(cell, name) for cell, name in zip(verdict.cells, names, strict=True)])
+    if common:
+        yield Line(f"every cell: {', '.join(part for part in parts[0] if part in common)}")
+    for cell, name in zip(verdict.cells, names, strict=True):
+        for reason in cell.reasons:
+            yield Line(f"{name}: {reason}", is_item=True)
+    for cell in verdict.to_confirm:
+        yield Line(f"run again with another seed: {cell.run_id} ({cell.cell})", is_item=True)
+    yield Table(_POWER, powers(verdict))
 
 
-def remarks(verdict: NightVerdict) -> Iterator[str]:
-    """Yield a line for each metric with the changes that would be found."""
-    for metric in METRICS:
-        found = [m for cell in verdict.cells for m in cell.metrics if m.metric is metric]
-        if found:
-            yield detectable(found, verdict.spreads)
+def _row(cell: CellVerdict, name: str) -> list[str]:
+    look = cell.accuracy and cell.accuracy.look
+    before, z = (f"{100 * look.usual:.2f}", fixed(look.tonight, 1)) if look else (NOTHING, NOTHING)
+    tonight = NOTHING if cell.score is None else f"{100 * cell.score:.2f}"
+    return [cell.verdict, name, tonight, before, str(cell.num_baseline), z]
 
 
-def _cells(cell: CellVerdict) -> list[str]:
-    accuracy = cell.accuracy
-    return [
-        cell.verdict,
-        cell.cell,
-        NOTHING if cell.score is None else f"{100 * cell.score:.2f}",
-        *(
-            (NOTHING, str(cell.num_baseline), NOTHING, NOTHING)
-            if accuracy is None
-            else (
-                f"{100 * accuracy.look.usual:.2f}",
-                str(cell.num_baseline),
-                fixed(accuracy.look.tonight, 1),
-                f"{100 * accuracy.detectable_change:.1f} points",
-            )
-        ),
-        "; ".join(cell.reasons),
-    ]
+def powers(verdict: NightVerdict) -> list[list[str]]:
+    """Return for each measure the changes for the worse that would be found, in how many cells, and how it wanders."""
+    rows = []
+    for measure in JUDGED:
+        if found := [m for cell in verdict.cells for m in cell.metrics if m.measure is measure]:
+            ends = [f"{100 * of(m.detectable_change for m in found):.1f}" for of in (min, max)]
+            size = f"{'+' if measure.better < 0 else '−'}{' to '.join(dict.fromkeys(ends))}"
+            ks = {f"{m.night.first.num_samples / m.night.first.num_problems:g}" for m in found}
+            of_k = f" (k {', '.join(sorted(ks))})" if measure is PASS_AT_1 else ""
+            change = f"{size} {'points' if measure.is_percent else '%'}"
+            wander = f"{verdict.spreads[measure.name].autocorrelation:.2f}"
+            rows.append([measure.title + of_k, change, str(len(found)), wander])
+    return rows
+
+
+def replayed(file: Path) -> Page:
+    """Yield what differs of each night of a recorded past from the nights before it, and how many nights do.
+
+    A night decides by the runs that it had. Raises WarehouseError.
+    """
+    nights, measures = recorded(file)
+    verdicts = replay(nights, Ledger(measures, may_rerun=False))
+    found = [(verdict.night, m) for verdict in verdicts for cell in verdict.cells for m in cell.metrics if m.side]
+    if found:
+        yield Table(_OF_PAST, [[str(night), *_of_past(metric)] for night, metric in found])
+    num_judged = sum(any(cell.metrics for cell in verdict.cells) for verdict in verdicts)
+    differ = f"{len({night for night, _ in found})} of {counted(num_judged, 'judged night')} differ"
+    yield Line(f"{differ} from the nights before; {len(nights) - num_judged} had fewer than {FEWEST} nights before")
+
+
+def _of_past(metric: MetricVerdict) -> list[str]:
+    """Return a row of a recorded past; what the last nights together show has their mean."""
+    look = metric.look
+    then, z = (look.window_mean, look.window) if look.is_by_window else (metric.tonight, look.tonight)
+    values = [shown(metric.measure, value) for value in (look.usual, then)]
+    return [metric.night.cell, metric.measure.title, *values, str(metric.num_baseline), fixed(z, 1)]
 
 
 def _record(verdict: NightVerdict) -> dict[str, object]:
@@ -120,7 +150,9 @@ def _record(verdict: NightVerdict) -> dict[str, object]:
         "verdict": verdict.verdict,
         "exit_code": verdict.exit_code,
         "cells": [_cell_record(cell) for cell in verdict.cells],
-        "autocorrelations": {name: spread.autocorrelation for name, spread in verdict.spreads.items()},
+        "autocorrelations": {
+            m.title: verdict.spreads[m.name].autocorrelation for m in JUDGED if m.name in verdict.spreads
+        },
         "confirm": [cell.run_id for cell in verdict.to_confirm],
     }
 
@@ -138,16 +170,26 @@ def _cell_record(cell: CellVerdict) -> dict[str, object]:
         "z": accuracy and accuracy.look.tonight,
         "detectable_drop": accuracy and accuracy.detectable_change,
         "needs_rerun": cell.needs_rerun,
-        "metrics": [metric.as_record() for metric in cell.metrics[1:]],
+        "metrics": [_metric_record(metric) for metric in cell.metrics if metric is not accuracy],
     }
 
 
-CELL = "verdict"
-"""Name of the JUnit case that has the verdict on a whole cell."""
+def _metric_record(metric: MetricVerdict) -> dict[str, object]:
+    """Return what is said of a measure; tokens and seconds as they are, rates as shares."""
+    return {
+        "name": metric.measure.title,
+        "tonight": natural(metric.measure, metric.tonight),
+        "baseline": natural(metric.measure, metric.look.usual),
+        "num_baseline_nights": metric.num_baseline,
+        "z": metric.look.tonight,
+        "detectable_change": metric.detectable_change,
+        "is_suspicious": metric.is_suspicious,
+        "verdict": metric.verdict,
+    }
 
 
 def junit(verdict: NightVerdict) -> str:
-    """Return a verdict as JUnit XML: one case per cell, and one per metric of it.
+    """Return a verdict as JUnit XML: one case per cell, and one per measure of it.
 
     FAIL is a failure, INCONCLUSIVE is skipped, and WARN passes with its reasons as output.
     """
@@ -157,54 +199,39 @@ def junit(verdict: NightVerdict) -> str:
 
 def junit_of_none(night: date, reason: str, exit_code: int) -> str:
     """Return JUnit XML with one case, which is an error, where no verdict was possible."""
-    from junitparser import Error, TestCase
-
-    case = TestCase(CELL, f"night of {night}")
-    case.result = [_result(Error, [reason], "NO VERDICT")]
-    return _document(night, "NO VERDICT", exit_code, [case])
+    return _document(night, NO_VERDICT, exit_code, [(f"night of {night}", CELL, NO_VERDICT, [reason], [])])
 
 
-def _document(night: date, verdict: str, exit_code: int, cases: Sequence[TestCase]) -> str:
-    from junitparser import JUnitXml, TestSuite
+def _cases(cell: CellVerdict) -> Iterator[_Case]:
+    run = [f"run {cell.run_id}"] if cell.run_id else []
+    numbers = [] if cell.score is None else [f"pass@1 {cell.score:.4f}"]
+    numbers += [f"baseline {cell.accuracy.look.usual:.4f}"] if cell.accuracy else []
+    yield cell.cell, CELL, cell.verdict, cell.reasons, run + numbers
+    for metric in cell.metrics:
+        if metric is not cell.accuracy:
+            tonight, usual = (natural(metric.measure, value) for value in (metric.tonight, metric.look.usual))
+            numbers = [f"tonight {tonight:.6g}", f"baseline {usual:.6g}"]
+            reasons = [phrase for _, phrase in metric.said()]
+            yield cell.cell, metric.measure.title, metric.verdict, reasons, run + numbers
+
+
+def _document(night: date, verdict: str, exit_code: int, cases: Sequence[_Case]) -> str:
+    from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
     suite = TestSuite(f"night of {night}")
-    for name, value in (("night", night), ("verdict", verdict), ("exit_code", exit_code)):
-        suite.add_property(name, str(value))
-    suite.add_testcases([*cases])
+    for key, value in (("night", night), ("verdict", verdict), ("exit_code", exit_code)):
+        suite.add_property(key, str(value))
+    kinds = {"FAIL": Failure, "INCONCLUSIVE": Skipped, NO_VERDICT: Error}
+    for of, name, found, reasons, numbers in cases:
+        case = TestCase(printable(name), printable(of))
+        if found in kinds:
+            case.result = [kinds[found](printable("; ".join(reasons)), found)]
+            case.result[0].text = printable("\n".join(reasons), keep="\n")
+        lines = [", ".join(numbers)] * bool(numbers) + [f"{found}: {reason}" for reason in reasons]
+        case.system_out = printable("\n".join(lines), keep="\n")
+        suite.add_testcase(case)
     document = JUnitXml("jobs nightly")
     document.add_testsuite(suite)
     document.update_statistics()  # type: ignore[no-untyped-call]
     content: bytes = document.tostring()  # type: ignore[no-untyped-call]
     return content.decode()
-
-
-def _cases(cell: CellVerdict) -> Iterator[TestCase]:
-    run = [f"run {cell.run_id}"] if cell.run_id else []
-    numbers = [] if cell.score is None else [f"pass@1 {cell.score:.4f}"]
-    numbers += [] if cell.accuracy is None else [f"baseline {cell.accuracy.look.usual:.4f}"]
-    yield _case(cell.cell, CELL, cell.verdict, cell.reasons, [*run, *numbers])
-    for metric in cell.metrics[1:]:
-        said = about(metric)
-        verdict: Verdict = said[0][0] if said else "PASS"
-        record = metric.as_record()
-        numbers = [f"tonight {record['tonight']:.6g}", f"baseline {record['baseline']:.6g}"]
-        yield _case(cell.cell, metric.metric.name, verdict, [phrase for _, phrase in said], [*run, *numbers])
-
-
-def _case(cell: str, name: str, verdict: Verdict, reasons: Sequence[str], numbers: Sequence[str]) -> TestCase:
-    from junitparser import Failure, Skipped, TestCase
-
-    case = TestCase(printable(name), printable(cell))
-    if verdict == "FAIL":
-        case.result = [_result(Failure, reasons, verdict)]
-    elif verdict == "INCONCLUSIVE":
-        case.result = [_result(Skipped, reasons, verdict)]
-    shown = [", ".join(numbers), *(f"{verdict}: {reason}" for reason in reasons)]
-    case.system_out = printable("\n".join(line for line in shown if line), keep="\n")
-    return case
-
-
-def _result(kind: type[FinalResult], reasons: Sequence[str], verdict: str) -> FinalResult:
-    result = kind(printable("; ".join(reasons)), verdict)
-    result.text = printable("\n".join(reasons), keep="\n")
-    return result

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from harness.cli.messages import counted
 from warehouse.database import Connection, Record, rows
-from warehouse.labels import labels
-from warehouse.summary import RunSummary, summaries
+from warehouse.summary import RunSummary, labels, summaries
 
 _P95 = "SELECT p95_seconds FROM latency WHERE run_id = $run_id"
 # An attempt is recorded once its engines are up: work is from there on. Runs of a suite share starts: each counts for
@@ -103,20 +102,19 @@ class RunFacts:
 
     def estimate(self, measure: str) -> Estimate | None:
         """Return a measure of the run; None where it has no data."""
-        found = self.summary.numbers.get(measure)
-        return Estimate(found.interval.estimate, found.n, found.interval.low, found.interval.high) if found else None
+        found = self.summary.measures.get(measure)
+        return Estimate(found.value, found.n, found.low_95, found.high_95) if found else None
 
     @property
     def accuracy(self) -> Estimate | None:
         """Its pass@1 in percent; None where nothing is graded: an accuracy of zero is then not a result."""
         result = self.summary.result
-        return Estimate(result.estimate, self.summary.n, result.low, result.high).scaled(100) if result else None
+        return Estimate(result.value, self.summary.n, result.low_95, result.high_95).scaled(100) if result else None
 
     @property
     def rerun_standard_error(self) -> float | None:
         """Of pass@1, over re-runs of the same problems."""
-        found = self.summary.numbers.get("graded_pass_at_1")
-        return found.rerun_standard_error if found else None
+        return self.summary.result.rerun_standard_error if self.summary.result else None
 
 
 def report_facts(connection: Connection, run_ids: Sequence[str]) -> list[RunFacts]:

@@ -79,7 +79,7 @@ def _accuracy(runs: Sequence[RunFacts]) -> list[Figure]:
 def _of_planned(run: RunFacts) -> str:
     """Return how many samples an unfinished run's accuracy is over."""
     s = run.summary
-    return f", {s.num_result_samples} of {s.num_planned} samples" if s.is_unfinished else ""
+    return f", {s.num_result_samples} of {s.planned} samples" if s.is_unfinished else ""
 
 
 def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
@@ -135,12 +135,9 @@ def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:
 def _tokens(runs: Sequence[RunFacts]) -> list[Figure]:
     bars = []
     for run in runs:
-        split = run.summary.tokens
-        for kind, parts in (
-            ("emitted", {model: t.emitted_per_sample for model, t in split.items()}),
-            ("spent", {model: t.spent_per_sample for model, t in split.items()}),
-            ("critical path", {model: t.critical_path_per_sample for model, t in split.items()}),
-        ):
+        for kind in ("emitted", "spent", "critical path"):
+            measure = f"{kind.replace(' ', '_')}_tokens"
+            parts = {model: own[measure].value for model, own in run.summary.by_role.items()}
             label = f"{run.label}: {kind}" if kind == "emitted" else kind
             if parts:
                 bars.append(Bar(label, parts, number(sum(parts.values())), kind == "emitted"))

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from grading.grade import VERDICTS
-from harness.cli.number_format import NOTHING, cards, fixed, number, span
+from harness.cli.number_format import NOTHING, fixed, number, sides, span
 from harness.cli.screen import Cell, Column, Table
 from harness.engine import Role
-from warehouse.comparison.manifests import num_cards, wording
+from warehouse.comparison.manifests import wording
 from warehouse.comparison.show import merged
 from warehouse.measures import MEASURES, Measure
 from warehouse.model_columns import SHOWN_COLUMNS, column_of, model_columns
-from warehouse.render import warnings
 from warehouse.report.facts import Estimate, RunFacts, other_problems
 from warehouse.report.svg import Chart
-from warehouse.summary import SpeedUp, SpeedUpAtOne
+from warehouse.summary import Against, Number
 
 INTERVAL = (
-    "Intervals are 95 % confidence intervals over problems (bounded mean: half an unsolved problem is added for the "
-    "lower end, half a solved one for the upper end)."
+    "Intervals are 95 % confidence intervals on problems like these (Wilson, with the effective number of problems)."
 )
 
 
@@ -95,7 +93,7 @@ def results(runs: Sequence[RunFacts]) -> RunTable:
 
 def _size(run: RunFacts) -> str:
     s = run.summary
-    return f"{s.n} × {s.k}" + (f" ({s.num_result_samples} of {s.num_planned})" if s.is_unfinished else "")
+    return f"{s.n} × {s.k}" + (f" ({s.num_result_samples} of {s.planned})" if s.is_unfinished else "")
 
 
 def _once_complete(run: RunFacts) -> str:
@@ -123,9 +121,9 @@ def efficiency(runs: Sequence[RunFacts]) -> RunTable:
     columns: list[OfRun] = [
         *(column for measure in MEASURES.values() if "report" in measure.shown for column in _of_measure(measure)),
         ("decisions", lambda run: str(run.summary.num_decisions or NOTHING)),
-        ("emitted", lambda run: _sum(t.emitted_per_sample for t in run.summary.tokens.values())),
-        ("spent", lambda run: _sum(t.spent_per_sample for t in run.summary.tokens.values())),
-        ("critical path", lambda run: _sum(t.critical_path_per_sample for t in run.summary.tokens.values())),
+        ("emitted", lambda run: number(run.summary.value("emitted_tokens"))),
+        ("spent", lambda run: number(run.summary.value("spent_tokens"))),
+        ("critical path", lambda run: number(run.summary.value("critical_path_tokens"))),
     ]
     caption = (
         "Fallback: share of the decisions (verdicts, or the method's own) that rejected every candidate, with a 95 % "
@@ -144,7 +142,10 @@ def _of_measure(measure: Measure) -> Iterator[OfRun]:
         found = run.estimate(measure.name)
         return found and found.scaled(factor, 1.0 if measure.is_percent else math.inf)
 
-    yield f"{measure.title} {unit}", lambda run: fixed(_value(estimate(run)), 1)
+    yield (
+        measure.title if unit in measure.title else f"{measure.title} {unit}",
+        lambda run: fixed(_value(estimate(run)), 1),
+    )
     yield "95 % interval", lambda run: _interval(estimate(run), 1)
 
 
@@ -158,13 +159,15 @@ def latency(runs: Sequence[RunFacts]) -> RunTable:
         ("95 % interval", _latency_interval),
         ("median s", lambda run: number(run.summary.median_latency_seconds)),
         ("95th percentile s", lambda run: number(run.p95_seconds)),
-        ("tokens/s", lambda run: number(run.summary.emitted_tokens_per_second)),
+        ("samples/s", lambda run: number(_value(run.estimate("samples_per_second")))),
+        ("tokens/s", lambda run: number(_value(run.estimate("emitted_tokens_per_second")))),
     ]
     caption = (
         "Wall time per sample, over samples that finished in one attempt without an error. Mean: mean over problems "
         "of the mean over their samples, with a 95 % interval. Median and percentile: over samples. Several samples "
         "in flight share the engines, so a sample's time includes waiting for the others: only compare runs with the "
-        "same number in flight on the same devices. tokens/s: emitted tokens of a worker divided by its wall time."
+        "same number in flight on the same devices. samples/s, tokens/s: samples and emitted "
+        "tokens of a worker per second while all its slots are full, with 5 samples per slot or more."
     )
     return _of_each_run("latency", "Latency", runs, columns, caption)
 
@@ -178,19 +181,23 @@ def _latency_interval(run: RunFacts) -> str:
 def speed_ups(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of speed-ups over the runs of the target alone that are in the report."""
     names = {run.summary.run_id: run.label for run in runs}
-    devices = {run.summary.run_id: num_cards(run.conditions["devices"]) for run in runs}
-    timed = [(run, r) for run in runs for r in run.summary.speed_ups if r.baseline_run_id in names]
+    timed = [
+        (run, *pair)
+        for run in runs
+        for pair in run.summary.against_with("speed_up")
+        if pair[0].baseline_run_id in names
+    ]
     rows = [
         (
             limited_label(run),
-            names[ratio.baseline_run_id],
-            str(ratio.n),
-            *_speed_up_cells(ratio, cards(devices[run.summary.run_id], devices[ratio.baseline_run_id])),
-            fixed(ratio.rate_ratio, 2),
-            fixed(ratio.chain_length_ratio, 2),
-            "yes" if ratio.same_versions else "NO",
+            names[pair.baseline_run_id],
+            str(found.n),
+            *_speed_up_cells(run, pair, found),
+            fixed(pair.measures["rate_ratio"].value, 2),
+            fixed(pair.measures["chain_length_ratio"].value, 2),
+            "yes" if pair.same_versions else "NO",
         )
-        for run, ratio in timed
+        for run, pair, found in timed
     ]
     columns = (
         "run", "baseline", "problems", "speed-up ×", "95 % interval", "rate ratio", "chain length ratio",
@@ -198,21 +205,23 @@ def speed_ups(runs: Sequence[RunFacts]) -> RunTable:
     )  # fmt: skip
     caption = (
         "Latency of the target alone divided by the latency of the run: geometric mean over the problems that both "
-        "finished, with a 95 % interval (bounded mean of logarithms). It covers how much times differ from one run to "
-        "the next if enough runs were repeated under the same conditions, and otherwise holds within these runs only: "
+        "finished, with a 95 % interval (bootstrap-t on logarithms), averaged over all finished repeats. With three "
+        "repeats it covers how much times differ from one run to the next, and else it holds within these runs only: "
         "identical work has come out 17 % apart, and twice as long on a busy machine. Above 1 the run is faster. "
         "Speed-up = rate ratio / chain length ratio. Only runs with the same target, sampling, engine, devices and "
         "number in flight are compared."
     )
-    places = [run.place for run, _ in timed]
+    places = [run.place for run, *_ in timed]
     return run_table("speed-up", "Speed-up over the target alone", columns, rows, caption, places)
 
 
-def _speed_up_cells(ratio: SpeedUp | SpeedUpAtOne, on_cards: str = "") -> tuple[str, str]:
+def _speed_up_cells(run: RunFacts, pair: Against, found: Number) -> tuple[str, str]:
     """Return the ratio with the cards of both sides where they differ, and its interval with what it covers."""
-    within = "" if ratio.run_factor else " within these runs"
-    told = f" ({on_cards})" if on_cards else ""
-    return fixed(ratio.speed_up, 2) + told, span(ratio.low_95, ratio.high_95, 2) + within
+    within = "" if found.run_factor else " within these runs"
+    runs = (1, 1) if found is pair.measures.get("speed_up_at_one") else pair.runs
+    told = sides((run.summary.num_cards, pair.num_cards), runs)
+    ends = span(found.low_95, found.high_95, 2) + within
+    return fixed(found.value, 2) + (f" ({told})" if told else ""), ends
 
 
 def latencies_at_one(runs: Sequence[RunFacts]) -> RunTable:
@@ -220,22 +229,22 @@ def latencies_at_one(runs: Sequence[RunFacts]) -> RunTable:
     names = {run.summary.run_id: run.label for run in runs}
     rows, places = [], []
     for run in runs:
-        timed = run.summary.at_one
+        timed = run.summary.measures.get("latency_at_one")
         if timed is None:
             continue
-        ratios: list[SpeedUpAtOne | None] = [
-            ratio for ratio in run.summary.speed_ups_at_one if ratio.baseline_run_id in names
+        pairs = [pair for pair in run.summary.against_with("speed_up_at_one") if pair[0].baseline_run_id in names]
+        cells = [
+            (names[pair.baseline_run_id], str(pair.num_timed_at_one), *_speed_up_cells(run, pair, found))
+            for pair, found in pairs
         ]
-        for ratio in ratios or [None]:
-            against = (names[ratio.baseline_run_id], str(ratio.num_timed_of_baseline)) if ratio else (NOTHING, NOTHING)
+        for against in cells or [(NOTHING,) * 4]:
             rows.append(
                 (
                     limited_label(run),
-                    f"{timed.num_timed} of {timed.num_samples}",
-                    number(timed.mean_seconds),
+                    f"{run.summary.num_timed_at_one} of {timed.num_samples}",
+                    number(timed.value),
                     span(timed.low_95, timed.high_95, 3),
                     *against,
-                    *(_speed_up_cells(ratio) if ratio else (NOTHING, NOTHING)),
                 )
             )
             places.append(run.place)
@@ -257,7 +266,7 @@ def costs(runs: Sequence[RunFacts]) -> RunTable:
     """Return the table of device time."""
     rows = []
     for run in runs:
-        finished = run.summary.num_planned - run.summary.num_not_run
+        finished = run.summary.finished
         for cost in run.costs:
             per_each = [
                 number(3600 * cost.work_hours / count if count else None)
@@ -284,7 +293,7 @@ def costs(runs: Sequence[RunFacts]) -> RunTable:
 def report_warnings(runs: Sequence[RunFacts]) -> list[str]:
     """Return the warnings on all runs, each once, with the labels of the runs that it applies to."""
     names = {run.summary.run_id: run.label for run in runs}
-    lines = merged((f"{run.summary.run_id}: {line}" for run in runs for line in warnings(run.summary)), names)
+    lines = merged((f"{run.summary.run_id}: {line}" for run in runs for line in run.summary.warnings), names)
     return [*lines, *other_problems(runs)]
 
 
@@ -299,11 +308,6 @@ def _value(estimate: Estimate | None) -> float | None:
 
 def _interval(estimate: Estimate | None, digits: int) -> str:
     return span(estimate.low, estimate.high, digits) if estimate else NOTHING
-
-
-def _sum(values: Iterable[float]) -> str:
-    addends = list(values)
-    return number(sum(addends)) if addends else NOTHING
 
 
 @dataclass(frozen=True)

@@ -84,24 +84,6 @@ def _rule(points: int) -> tuple[Floats, Floats]:
     return nodes, shares
 
 
-def bounded_mean(values: Floats, lowest: float, highest: float, level: float = 0.95) -> Interval:
-    """Return the interval of the mean of values (n,), none of which can be below `lowest` or above `highest`.
-
-    The standard error is the plain one. A single value has no interval. Raises ValueError if a value is out of bounds.
-    """
-    n, mean, tail = len(values), float(np.mean(values)), (1 - level) / 2
-    if values.min() < lowest or values.max() > highest:
-        raise ValueError(f"a value is not between {lowest} and {highest}")
-    if n < 2:
-        return Interval(mean, None, None, None, "none: one problem")
-    ends = []
-    for bound, chance in ((lowest, tail), (highest, 1 - tail)):
-        edges = sorted((bound, float(values.max() if bound == lowest else values.min())))
-        ends.append(_quantile(values, bound, chance, edges[0], edges[1]))
-    error = float(np.std(values, ddof=1)) / n**0.5
-    return Interval(mean, min(ends[0], mean), max(ends[1], mean), error, KIND)
-
-
 def _quantile(
     values: Floats, bound: float, chance: float, lowest: float, highest: float, sizes: Floats | None = None
 ) -> float:

@@ -41,17 +41,9 @@ _FORGOTTEN = 365
 """Days after which nights are taken as unrelated."""
 
 
-class Limits(NamedTuple):
-    """Standard errors at which something is found."""
-
-    tonight: float
-    """Of tonight and its re-run."""
-    window: float
-    """Of the mean of the last nights."""
-
-
-KNOWN, ESTIMATED = Limits(3.5, 4.0), Limits(4.0, 4.5)
-"""Where sampling variances are known; and where all variance is that of nights, taken as alike in all cells."""
+KNOWN, ESTIMATED = (3.5, 4.0), (4.0, 4.5)
+"""Standard errors at which something is found, of tonight and its re-run, and of the mean of the last nights: where
+sampling variances are known; and where all variance is that of nights, taken as alike in all cells."""
 
 
 class Value(NamedTuple):
@@ -77,10 +69,13 @@ class Series:
     """The nights that are looked at together with tonight; they may be among the earlier ones."""
     unit: float = 1.0
     """What night effects of this cell are proportional to."""
+    measure: str = ""
+    """Its name: night effects are alike in all cells of a measure."""
+    floor: float = 0.0
+    """Smallest standard deviation of a night effect that is believed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(NamedTuple):
     """How much a measure wanders from night to night, in units of `Series.unit`."""
 
     deviation: float
@@ -92,6 +87,7 @@ class Spread:
 class Look:
     """What is seen of one cell; differences are tonight less what was predicted."""
 
+    limits: tuple[float, float]
     usual: float
     """Mean over the earlier nights."""
     screened: float
@@ -101,7 +97,6 @@ class Look:
     window: float
     """The same of the mean over tonight and the nights before it; 0 where there is not enough."""
     window_mean: float
-    limits: Limits
     detectable: float
     """Change that is found tonight with the chance POWER, if the cell is run again."""
 
@@ -112,61 +107,43 @@ class Look:
 
     def side(self, *, is_confirmed: bool) -> int:
         """Return 1 for a rise, −1 for a fall, 0 where nothing is found. is_confirmed: whether there was a re-run."""
-        if self.is_suspicious and is_confirmed and abs(self.tonight) >= self.limits.tonight:
+        if self.is_suspicious and is_confirmed and abs(self.tonight) >= self.limits[0]:
             return int(np.sign(self.tonight))
         return int(np.sign(self.window)) if self.is_by_window else 0
 
     @property
     def is_by_window(self) -> bool:
         """Whether the last nights together differ, and tonight points there too."""
-        return abs(self.window) >= self.limits.window and self.tonight * np.sign(self.window) >= AGREES
+        return abs(self.window) >= self.limits[1] and self.tonight * np.sign(self.window) >= AGREES
 
 
-def looks(cells: Sequence[Series], floor: float = 0.0) -> tuple[Spread, list[Look]]:
-    """Return how a measure wanders, and what is seen of each of its cells, which have at least FEWEST earlier nights.
-
-    floor: smallest standard deviation of a night effect that is believed.
-    """
-    units = np.array([cell.unit for cell in cells])
+def looks(cells: Sequence[Series]) -> tuple[dict[str, Spread], list[Look]]:
+    """Return how each measure wanders, and what is seen of each cell, which has at least FEWEST earlier nights."""
+    if not cells:
+        return {}, []
     past = _Nights.of([cell.earlier[-MOST:] for cell in cells])
-    spread = fitted(past, units)
-    effects = np.maximum(spread.deviation * units, max(floor, _TINY)) ** 2
-    first = _compared(past, _Nights.of([[cell.first] for cell in cells]), effects, spread)
-    tonight = first
+    window = _Nights.of([[cell.together, *cell.window] for cell in cells])
+    units, floors = np.array([(cell.unit, max(cell.floor, _TINY)) for cell in cells]).T
+    rows = {name: [i for i, cell in enumerate(cells) if cell.measure == name] for name in {c.measure for c in cells}}
+    spreads = {name: fitted(past.rows(of), units[of]) for name, of in rows.items()}
+    deviation, *wander = np.array([spreads[cell.measure] for cell in cells]).T
+    effects = np.maximum(deviation * units, floors) ** 2
+    first = tonight = _compared(past, window.columns(1), effects, *wander)
     if any(cell.together is not cell.first for cell in cells):
-        tonight = _compared(past, _Nights.of([[cell.together] for cell in cells]), effects, spread)
-    windows = [[*cell.window, cell.together] for cell in cells]
-    rest = [_without(cell.earlier, cell.window) for cell in cells]
-    last = _compared(_Nights.of(rest), _Nights.of(windows), effects, spread)
-    limits = KNOWN if all(cell.first.variance > 0 for cell in cells) else ESTIMATED
-    detectable = tonight.errors * (
-        -special.stdtrit(tonight.degrees, special.ndtr(-limits.tonight)) + special.ndtri(POWER)
-    )
-    return spread, [
-        Look(
-            _mean(cell.earlier[-MOST:]),
-            float(first.z[i]),
-            float(tonight.z[i]),
-            float(last.z[i]) if cell.window and len(rest[i]) >= FEWEST else 0.0,
-            _mean(windows[i]),
-            limits,
-            float(detectable[i]),
-        )
-        for i, cell in enumerate(cells)
-    ]
-
-
-def _without(earlier: Sequence[Value], window: Sequence[Value]) -> Sequence[Value]:
-    days = {night.day for night in window}
-    return [night for night in earlier[-MOST - len(window) :] if night.day not in days][-MOST:]
-
-
-def _mean(nights: Sequence[Value]) -> float:
-    return sum(night.value for night in nights) / len(nights)
+        first = _compared(past, _Nights.of([[cell.first] for cell in cells]), effects, *wander)
+    in_window = (past.days[:, :, None] == window.days[:, None, :]).any(axis=2)
+    rest = past._replace(variances=np.where(in_window, np.inf, past.variances))
+    last = np.where((rest.num >= FEWEST) & (window.num > 1), _compared(rest, window, effects, *wander).z, 0.0)
+    unknown = {cell.measure for cell in cells if not cell.first.variance}
+    limits = [ESTIMATED if cell.measure in unknown else KNOWN for cell in cells]
+    limit = -special.stdtrit(tonight.degrees, special.ndtr(-np.array(limits)[:, 0]))
+    columns = past.mean, first.z, tonight.z, last, window.mean, tonight.errors * (limit + special.ndtri(POWER))
+    seen = zip(np.stack(columns, axis=1).tolist(), limits, strict=True)
+    return spreads, [Look(limit, *numbers) for numbers, limit in seen]
 
 
 class _Nights(NamedTuple):
-    """Nights of all cells, (cells, nights) each; what is not there has an infinite variance and comes last."""
+    """Nights of all cells, (cells, nights) each; what is not there has an infinite variance, and the first is."""
 
     days: Counts
     values: Floats
@@ -178,6 +155,25 @@ class _Nights(NamedTuple):
         absent = [[(0, row[0].value, np.inf)] * (width - len(row)) for row in rows]
         table = np.array([[*row, *more] for row, more in zip(rows, absent, strict=True)], dtype=float)
         return cls(table[:, :, 0].astype(np.int64), table[:, :, 1], table[:, :, 2])
+
+    def rows(self, places: list[int]) -> _Nights:
+        return _Nights(self.days[places], self.values[places], self.variances[places])
+
+    def columns(self, number: int) -> _Nights:
+        return _Nights(self.days[:, :number], self.values[:, :number], self.variances[:, :number])
+
+    @property
+    def num(self) -> Counts:
+        return np.asarray(np.isfinite(self.variances).sum(axis=1))
+
+    @property
+    def weights(self) -> Floats:
+        """Those of the mean over the nights that are there."""
+        return np.asarray(np.isfinite(self.variances) / self.num[:, None])
+
+    @property
+    def mean(self) -> Floats:
+        return np.asarray((self.weights * self.values).sum(axis=1))
 
 
 def fitted(past: _Nights, units: Floats) -> Spread:
@@ -214,7 +210,7 @@ class _Compared(NamedTuple):
     degrees: Floats
 
 
-def _compared(past: _Nights, nights: _Nights, effects: Floats, spread: Spread) -> _Compared:
+def _compared(past: _Nights, nights: _Nights, effects: Floats, autocorrelation: Floats, degrees: Floats) -> _Compared:
     """Compare the mean over nights with its best linear unbiased prediction; effects (cells,): their variances.
 
     z is Student's t as a standard normal value: the degrees of freedom are those of the share that the night effect,
@@ -222,11 +218,10 @@ def _compared(past: _Nights, nights: _Nights, effects: Floats, spread: Spread) -
     """
     days = np.concatenate([past.days, nights.days], axis=1)
     lags = np.minimum(np.abs(days[:, :, None] - days[:, None, :]), _FORGOTTEN)
-    shared = effects[:, None, None] * (spread.autocorrelation ** np.arange(_FORGOTTEN + 1))[lags]
-    n = past.days.shape[1]
-    is_there = np.isfinite(nights.variances)
-    weights = is_there / is_there.sum(axis=1, keepdims=True)
-    noise = (weights**2 * np.where(is_there, nights.variances, 0.0)).sum(axis=1)
+    powers = autocorrelation[:, None] ** np.arange(lags.max() + 1)
+    shared = effects[:, None, None] * powers[np.arange(len(powers))[:, None, None], lags]
+    n, weights = past.days.shape[1], nights.weights
+    noise = (weights**2 * np.where(weights > 0, nights.variances, 0.0)).sum(axis=1)
     matrix = shared[:, :n, :n]
     diagonal = np.arange(n)
     matrix[:, diagonal, diagonal] += np.minimum(past.variances, _ABSENT * (effects + noise)[:, None])
@@ -240,5 +235,5 @@ def _compared(past: _Nights, nights: _Nights, effects: Floats, spread: Spread) -
     variance = own + noise - (to_past * solved[:, :, 0]).sum(axis=1) + lacking**2 * of_mean
     errors = np.sqrt(variance)
     t = ((weights * (nights.values - level)).sum(axis=1) - predicted) / errors
-    degrees = spread.degrees / np.maximum(effects / (effects + noise), _LEAST) ** 2
+    degrees = degrees / np.maximum(effects / (effects + noise), _LEAST) ** 2
     return _Compared(np.sign(t) * -special.ndtri(special.stdtr(degrees, -np.abs(t))), errors, degrees)

@@ -245,9 +245,14 @@ def problems_needed(moments: Moments, margin: float, target: float, difference: 
     return _smallest(lambda n: power(moments, n, margin, difference) >= target, 2, MOST_PROBLEMS)
 
 
-def samples_needed(components: Components, n: int, margin: float, target: float, difference: float = 0.0) -> int | None:
-    """Return the smallest number of samples per problem, up to MOST_SAMPLES, with this power on n problems."""
-    return _smallest(lambda k: power(components.moments(k), n, margin, difference) >= target, 1, MOST_SAMPLES)
+def samples_needed(
+    moments: Callable[[int], Moments], n: int, margin: float, target: float, difference: float = 0.0
+) -> int | None:
+    """Return the smallest number of samples per problem, up to MOST_SAMPLES, with this power on n problems.
+
+    moments: of the differences, by the number of samples.
+    """
+    return _smallest(lambda k: power(moments(k), n, margin, difference) >= target, 1, MOST_SAMPLES)
 
 
 def _smallest(is_enough: Callable[[int], bool], first: int, most: int) -> int | None:
@@ -279,6 +284,34 @@ NOISY_PROBLEMS = 200
 """Problems of a pilot below which `plan` takes the upper limit of the variance."""
 
 
+def planned(pilot: Pilot, family: Families | None = None) -> tuple[Callable[[int], Moments], float]:
+    """Return the moments, by the number of samples, of what is drawn independently, and the problems that it holds.
+
+    That is a problem like the pilot's, or a family; family (n,): of the pilot's problems. A pilot of FEWEST_CAREFUL to
+    NOISY_PROBLEMS problems counts with the upper limit of its variance. Raises CannotPlan where both runs agree on
+    every problem.
+    """
+    components = pilot.components
+    if not components.variance(1):
+        raise CannotPlan("both runs agree on every problem, which plans nothing")
+    ratio, members = in_families(pilot.differences, family)
+    is_noisy = FEWEST_CAREFUL <= len(pilot.first_samples) < NOISY_PROBLEMS
+    return lambda k: (pilot.careful(k) if is_noisy else components.moments(k)).times(ratio), members
+
+
+def in_families(values: Floats, family: Families | None) -> tuple[float, float]:
+    """Return how many times the variance of a value that of a family's mean is, and the number of values of a family.
+
+    values (n,), one per problem; family (n,). 1 and 1 without families.
+    """
+    n = len(values)
+    alone, own = (clustered(values, np.ones(n), names) for names in (None, family))
+    if not own.has_families or not alone.error:
+        return 1.0, 1.0
+    members = n / own.num_clusters
+    return (own.error / alone.error) ** 2 / members, members
+
+
 def plan(
     pilot: Pilot,
     margin: float,
@@ -289,27 +322,8 @@ def plan(
 ) -> int | None:
     """Return how many problems with k samples show "not worse" with this power, for problems like the pilot's.
 
-    A pilot of FEWEST_CAREFUL to NOISY_PROBLEMS problems counts with the upper limit of its variance. family (n,): of
-    the pilot's problems; families like these are then what is drawn, and may be lost entirely. None: more than
-    MOST_PROBLEMS. Raises CannotPlan where both runs agree on every problem.
+    None: more than MOST_PROBLEMS. Raises CannotPlan, as `planned` does.
     """
-    if not pilot.components.variance(k):
-        raise CannotPlan("both runs agree on every problem, which plans nothing")
-    n = len(pilot.first_samples)
-    moments = pilot.careful(k) if FEWEST_CAREFUL <= n < NOISY_PROBLEMS else pilot.components.moments(k)
-    ratio, members = in_families(pilot, family)
-    needed = problems_needed(moments.times(ratio), margin, target, difference)
+    moments, members = planned(pilot, family)
+    needed = problems_needed(moments(k), margin, target, difference)
     return None if needed is None else ceil(needed * members)
-
-
-def in_families(pilot: Pilot, family: Families | None) -> tuple[float, float]:
-    """Return how many times a problem's variance that of a family's mean is, and the problems of a family.
-
-    family (n,): of the pilot's problems. 1 and 1 without families.
-    """
-    n = len(pilot.first_samples)
-    alone, own = (clustered(pilot.differences, np.ones(n), names) for names in (None, family))
-    if not own.has_families or not alone.error:
-        return 1.0, 1.0
-    members = n / own.num_clusters
-    return (own.error / alone.error) ** 2 / members, members

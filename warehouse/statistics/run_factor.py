@@ -24,7 +24,7 @@ FEWEST_DEGREES = 2
 
 @dataclass(frozen=True, slots=True)
 class RunFactor:
-    """Spread of the run factor, estimated from runs that were repeated under the same conditions."""
+    """Spread of the run factor, estimated from the repeats of settings."""
 
     standard_deviation: float
     """Of the logarithm of a run's times; 0.05 is about 5 %."""
@@ -44,9 +44,8 @@ class RunFactor:
 def run_factor(groups: Sequence[Floats]) -> RunFactor | None:
     """Return the spread of the run factor; None with fewer than FEWEST_DEGREES degrees of freedom.
 
-    groups: one array (runs, problems) for each set of repeated runs, of the logarithm of a problem's time per token,
-    over the problems that all runs of the group timed. Time per token hardly depends on how long the chains of a run
-    came out, which is noise over problems and samples. What is left of that noise is counted as part of the factor.
+    groups: one array (runs, problems) for each setting, of the logarithms of the problems' times in its repeats. How
+    long the chains of a run came out is noise over problems and samples, and is counted as part of the factor.
     """
     means = [group.mean(axis=1) for group in groups if len(group) > 1 and group.shape[1] > 0]
     degrees = sum(len(values) - 1 for values in means)
@@ -59,7 +58,7 @@ def run_factor(groups: Sequence[Floats]) -> RunFactor | None:
 def between_runs(
     ratio: Interval, factor: RunFactor | None, level: float = 0.95, repeats: Sequence[int] = (1, 1)
 ) -> Interval:
-    """Return the interval of a ratio of two runs' times, widened by the run factor; unchanged where there is none.
+    """Return the interval of a ratio of two settings' times, widened by the run factor; as it is where there is none.
 
     ratio: from `ratios`, with an interval over problems at the same level. repeats: as for `RunFactor.half_width`.
     """

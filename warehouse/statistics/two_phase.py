@@ -12,17 +12,16 @@ problem (Zrnic and Candès, Cross-prediction-powered inference, PNAS 121, 2024).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from warehouse.statistics.intervals import Floats, Interval
-from warehouse.statistics.ratios import RESAMPLES, Fractions, ratio_of_means
+from warehouse.statistics.ratios import RESAMPLES, bootstrap_t
 
 Numbers = NDArray[np.int64]
-_LEAST_SHARE = 1e-12
 _LEAST_VARIANCE = 1e-14
 """The variance of a logarithm below which values differ by rounding alone."""
 
@@ -64,10 +63,10 @@ class TwoPhaseMean:
 
     estimate: float
     """Mean over all samples, in the unit of the measurements."""
-    values: Fractions
-    """One fraction per problem, (n,); Σx/Σy is the estimate, and their spread covers both phases."""
-    smooth: Fractions
-    """Fractions in which every sample has its stratum's mean difference: without the noise of the second phase."""
+    values: Floats
+    """(n,): one of each problem; their mean is the estimate, and their spread covers both phases."""
+    smooth: Floats
+    """(n,): likewise, with its stratum's mean difference for every sample: without the noise of the second phase."""
     timed_variance: float
     """Variance of the estimate that is due to the choice of the timed samples."""
     degrees: int
@@ -101,15 +100,21 @@ def two_phase_mean(everything: Predicted, timed: Measured) -> TwoPhaseMean:
     n, total = int(everything.problems.max()) + 1, len(everything.problems)
     samples = np.bincount(everything.problems, minlength=n).astype(float)
     sums = np.bincount(everything.problems, smooth, n).astype(float)
+    estimate = float(smooth.sum()) / total
     return TwoPhaseMean(
-        float(smooth.sum()) / total,
-        Fractions(np.asarray(sums + np.bincount(timed.problems, weighted, n), dtype=float), samples),
-        Fractions(sums, samples),
+        estimate,
+        _linear(sums + np.bincount(timed.problems, weighted, n), samples, estimate),
+        _linear(sums, samples, estimate),
         float((weighted**2).sum()) / total**2,
         len(differences) - count,
         total,
         len(differences),
     )
+
+
+def _linear(sums: Floats, samples: Floats, estimate: float) -> Floats:
+    """Return a value (n,) of each problem whose mean is Σ sums / Σ samples, and whose spread is that of this ratio."""
+    return np.asarray(estimate + (sums - estimate * samples) / samples.mean())
 
 
 def _merged(strata: Numbers, of_timed: Numbers) -> tuple[Numbers, Numbers]:
@@ -129,8 +134,8 @@ def _merged(strata: Numbers, of_timed: Numbers) -> tuple[Numbers, Numbers]:
 
 def mean_interval(mean: TwoPhaseMean, level: float = 0.95, resamples: int = RESAMPLES) -> Interval:
     """Return the mean with its interval, which covers the choice of the problems and that of the timed samples."""
-    ones = np.ones(len(mean.values.x))
-    constant = replace(mean, estimate=1.0, values=Fractions(ones, ones), smooth=Fractions(ones, ones), timed_variance=0)
+    ones = np.ones(len(mean.values))
+    constant = TwoPhaseMean(1.0, ones, ones, 0.0, mean.degrees, mean.num_samples, mean.num_timed)
     return two_phase_ratio(mean, constant, level, resamples)
 
 
@@ -141,28 +146,26 @@ def two_phase_ratio(
 
     Everything is computed on logarithms, paired by problem. The half-width has two parts, which are added as squares
     (MOVER; Zou and Donner, Stat. Med. 27, 2008): the choice of the timed samples with Student's t, and the choice of
-    the problems as in `ratio_of_means`. The kind is "none: …" where fewer than two samples of a run more than strata
-    were timed, where there is one problem, and where a mean is not positive.
+    the problems with the quantile of `ratios.bootstrap_t`. The kind is "none: …" where fewer than two samples of a run
+    more than strata were timed, where there is one problem or no spread, and where a mean is not positive.
     """
     if first.estimate <= 0 or second.estimate <= 0:
         return Interval(float("nan"), None, None, None, "none: a mean is not positive")
     ratio = first.estimate / second.estimate
-    n = len(first.values.x)
     parts = [(mean.timed_variance / mean.estimate**2, mean.degrees) for mean in (first, second) if mean.timed_variance]
     if reason := _why_none(first, second):
         return Interval(ratio, None, None, None, reason)
-    influence = _influence(first.values) - _influence(second.values)
-    total = float(np.var(influence, ddof=1)) / n
-    # Times that do not differ have the interval that the full measurement gives such times.
-    if total < _LEAST_VARIANCE and min(first.values.x.min(), second.values.x.min()) > 0:
-        return replace(ratio_of_means(first.values, second.values, level, resamples), kind="two-phase")
+    influence = first.values / first.estimate - second.values / second.estimate
+    total = float(np.var(influence, ddof=1)) / len(influence)
     of_timed = sum(variance for variance, _ in parts)
+    if max(total, of_timed) < _LEAST_VARIANCE:
+        return Interval(ratio, None, None, total**0.5, "none: no spread between problems")
     of_problems = max(total - of_timed, 0.0)
-    half = _half_width(parts, level)
-    below, above = _quantiles(first.smooth, second.smooth, level, resamples)
+    quantile = _quantile(first.smooth, second.smooth, level, resamples)
+    half = float(np.hypot(quantile * of_problems**0.5, _half_width(parts, level)))
     log = float(np.log(ratio))
-    low, high = log - np.hypot(below * of_problems**0.5, half), log + np.hypot(above * of_problems**0.5, half)
-    return Interval(ratio, float(np.exp(low)), float(np.exp(high)), (of_timed + of_problems) ** 0.5, "two-phase")
+    ends = float(np.exp(log - half)), float(np.exp(log + half))
+    return Interval(ratio, *ends, (of_timed + of_problems) ** 0.5, "two-phase")
 
 
 def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean, level: float = 0.95) -> Interval:
@@ -175,18 +178,17 @@ def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean, level: float
     estimate = first.estimate - second.estimate
     if reason := _why_none(first, second):
         return Interval(estimate, None, None, None, reason)
-    n = len(first.values.x)
+    n = len(first.values)
     parts = [(mean.timed_variance, mean.degrees) for mean in (first, second) if mean.timed_variance]
-    influence = first.estimate * _influence(first.values) - second.estimate * _influence(second.values)
     of_timed = sum(variance for variance, _ in parts)
-    of_problems = max(float(np.var(influence, ddof=1)) / n - of_timed, 0.0)
+    of_problems = max(float(np.var(first.values - second.values, ddof=1)) / n - of_timed, 0.0)
     half = float(np.hypot(special.stdtrit(n - 1, (1 + level) / 2) * of_problems**0.5, _half_width(parts, level)))
     return Interval(estimate, estimate - half, estimate + half, (of_timed + of_problems) ** 0.5, "two-phase")
 
 
 def _why_none(first: TwoPhaseMean, second: TwoPhaseMean) -> str:
     """Return why two means have no interval, as its kind; empty where they have one."""
-    if len(first.values.x) < 2:
+    if len(first.values) < 2:
         return "none: one problem"
     has_no_degrees = any(mean.timed_variance and mean.degrees < 1 for mean in (first, second))
     is_too_few = has_no_degrees or min(first.num_timed, second.num_timed) < 2
@@ -200,26 +202,16 @@ def _half_width(parts: Sequence[tuple[float, int]], level: float) -> float:
     return float(special.stdtrit(_degrees(parts), (1 + level) / 2) * sum(variance for variance, _ in parts) ** 0.5)
 
 
-def _influence(values: Fractions) -> Floats:
-    """Return what each problem adds to the logarithm of Σx/Σy."""
-    return np.asarray(values.x / values.x.mean() - values.y / values.y.mean())
-
-
 def _degrees(parts: Sequence[tuple[float, int]]) -> float:
     """Return the degrees of freedom of a sum of variances (Satterthwaite)."""
     total = sum(variance for variance, _ in parts)
     return total**2 / sum(variance**2 / degrees for variance, degrees in parts)
 
 
-def _quantiles(first: Fractions, second: Fractions, level: float, resamples: int) -> tuple[float, float]:
-    """Return by how many standard errors the interval over problems reaches below and above; t where it has none."""
-    student = float(special.stdtrit(len(first.x) - 1, (1 + level) / 2))
-    try:
-        found = ratio_of_means(first, second, level, resamples)
-    except ValueError:  # a poor model's prediction of a problem may be negative
-        return student, student
-    error = found.standard_error
-    if found.low is None or found.high is None or not error or error < _LEAST_SHARE:
-        return student, student
-    log = np.log(found.estimate)
-    return float(log - np.log(found.low)) / error, float(np.log(found.high) - log) / error
+def _quantile(first: Floats, second: Floats, level: float, resamples: int) -> float:
+    """Return how many standard errors the interval over problems reaches; t where the bootstrap has none."""
+    if min(first.min(), second.min()) > 0:  # a poor model's prediction of a problem may be negative
+        found = bootstrap_t(first, second, level=level, resamples=resamples, is_log=True)
+        if found.high is not None and np.isfinite(found.high) and found.standard_error:
+            return float(np.log(found.high / found.estimate)) / found.standard_error
+    return float(special.stdtrit(len(first) - 1, (1 + level) / 2))

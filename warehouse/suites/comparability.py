@@ -1,6 +1,6 @@
 """Decide whether a run is comparable with a published value, with the reasons where it is not.
 
-Every condition of a run stands beside the one that the suite has, under the name of `published_suites.CONDITIONS`. The
+Every condition of a run stands beside the one that the suite has, under the name of `published.CONDITIONS`. The
 rule: what the paper leaves unstated is a choice of whoever repeats the measurement, and never a reason; what it states
 (or its authors' program fixes and the suite holds for stated) and the run does otherwise always is.
 """
@@ -23,11 +23,13 @@ from harness.training.tuning import find_manifest
 from harness.weights import adapter, models
 from warehouse.database import Record
 from warehouse.model_columns import column_of
-from warehouse.suites.published_suites import OF_REWARDS, TIMES, Planned, Suite, Unstated
+from warehouse.suites.published import Planned, Suite, Unstated, num_problems
 
 Timed = tuple[int, int, int]
 """How many samples of a run were timed one at a time, were to be timed, and are there."""
 _PAIR: tuple[Role, ...] = ("draft", "target")
+_NAMES = {role: column_of(role, "model") for role in _PAIR}
+"""Columns with the models' names."""
 _PROGRAM_DRAFT_TOKENS = 1000
 """Longest draft that SCoT's program learns its selection on."""
 TIMES_ONLY = "for the times: "
@@ -43,8 +45,10 @@ def why_not(
     table `run` as `warehouse.measured.runs_like` returns it, `metric` a key of the suite's metrics. `timed`: the run's
     times are of samples that were timed one at a time.
     """
-    is_time = suite.metrics[metric].measure in TIMES
-    reasons = _untimed(timed) if is_time else []
+    is_time = suite.metrics[metric].registered.is_of_times
+    reasons = []
+    if is_time and timed is not None and timed[0] < timed[1]:
+        reasons.append(f"{TIMES_ONLY}only {timed[0]} of {timed[1]} timing samples are finished")
     for condition in conditions(suite, paper, run):
         if timed is not None and condition.name == "concurrency":
             continue
@@ -56,7 +60,11 @@ def why_not(
         for told in suite.unlike
         if told.holds_for(plan.row.label, plan.column) and (not told.metrics or metric in told.metrics)
     ]
-    return [*reasons, *_unfinished(run), *_untrained(plan, run), *_other_rewards(suite, metric, run), *unlike]
+    total = run["num_problems"] * run["samples"]
+    if run["num_finished"] < total:  # no choice: the samples that are missing are the slow ones
+        reasons.append(f"only {run['num_finished']} of {total} samples are finished")
+    rewards = _other_rewards(run) if suite.metrics[metric].needs_rewards else []
+    return [*reasons, *_untrained(plan, run), *rewards, *unlike]
 
 
 def choices(suite: Suite, plan: Planned, paper: Launch, run: Record, timed: Timed | None = None) -> list[str]:
@@ -64,21 +72,13 @@ def choices(suite: Suite, plan: Planned, paper: Launch, run: Record, timed: Time
 
     What changes times alone is left out where the suite has none.
     """
-    has_times = any(metric.measure in TIMES for metric in suite.metrics.values())
     return [
         f"{timed[0]:,} of {timed[2]:,} samples timed, 1 in flight"
         if timed is not None and condition.name == "concurrency"
         else condition.choice
         for condition in conditions(suite, paper, run)
-        if _is_open(suite, plan, condition) and (has_times or not condition.times_only)
+        if _is_open(suite, plan, condition) and (suite.times or not condition.times_only)
     ]
-
-
-def _untimed(timed: Timed | None) -> list[str]:
-    """Return the reason where some of the samples that were drawn to be timed are not, or failed."""
-    if timed is None or timed[0] == timed[1]:
-        return []
-    return [f"{TIMES_ONLY}only {timed[0]} of {timed[1]} timing samples are finished"]
 
 
 def aligned_from_another(folder: str, draft_name: str) -> list[str]:
@@ -98,12 +98,11 @@ def _difference(suite: Suite, plan: Planned, condition: Condition) -> str | None
     """Return how the run differs in this condition from what the paper states; None: it does not."""
     if condition.name == "draft" and "draft" in _trained(plan):
         return None  # an aligned draft has a name of its own; _untrained judges it
+    if _is_open(suite, plan, condition):
+        return None
     told = _unstated(suite, plan, condition)
-    if told is None:
-        return condition.difference
-    if told.among and condition.ours not in told.among:
-        return condition.difference or f"{condition.choice}, and the paper leaves open only {told.what}"
-    return None
+    left_open = f"{condition.choice}, and the paper leaves open only {told.what}" if told else None
+    return condition.difference or left_open
 
 
 def _unstated(suite: Suite, plan: Planned, condition: Condition) -> Unstated | None:
@@ -122,11 +121,9 @@ def _trained(plan: Planned) -> tuple[str, ...]:
     return (*plan.row.trained, *(["draft"] if plan.row.model_of == "aligned" else []))
 
 
-def _other_rewards(suite: Suite, metric: str, run: Record) -> list[str]:
+def _other_rewards(run: Record) -> list[str]:
     """Both papers judge steps with Math-Shepherd (Wang et al. 2023), and every one of them."""
     scorers = run.get("scorers") or []
-    if suite.metrics[metric].measure not in OF_REWARDS:
-        return []
     if not scorers:
         return ["not scored by a reward model yet"]
     reasons = []
@@ -136,14 +133,6 @@ def _other_rewards(suite: Suite, metric: str, run: Record) -> list[str]:
         why = "".join(f" ({reason})" for reason in run["why_unscored"] or ())
         reasons.append(f"{unscored} of {run['num_candidates']} candidates have no score by the reward model{why}")
     return reasons
-
-
-def _unfinished(run: Record) -> list[str]:
-    """An unfinished run is no choice: the samples that are missing are the slow ones."""
-    total = run["num_problems"] * run["samples"]
-    if run.get("decision") is not None and run["num_finished"] < total:
-        return [f"stopped by decision after {run['num_finished']} of {total} samples"]
-    return [f"only {run['num_finished']} of {total} samples are finished"] if run["num_finished"] < total else []
 
 
 def _untrained(plan: Planned, run: Record) -> list[str]:
@@ -183,23 +172,22 @@ def _other_data(trained: str, folder: str, num_problems: int) -> list[str]:
     return reasons
 
 
-_CHOICES = {
+_WORDS = {
     "problems": "{} problems",
     "samples": "{} samples a problem",
     "concurrency": "{} in flight",
     "devices": "{}",
+    "top-p": "top-p {}",
 }
-"""The words of a choice, where the name of the condition before its value would not be enough."""
+"""How a value is told, where the name of the condition before it would not do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition of a run and of the suite's launch."""
+    """One condition of a run beside the one that the suite's flags have."""
 
     name: str
     ours: object
-    theirs: object
-    """What the suite's flags say: the paper's value, or the choice of ours where the paper states none."""
     difference: str | None
     """What is different, in words; None: nothing."""
     times_only: bool = False
@@ -208,7 +196,16 @@ class Condition:
     @property
     def choice(self) -> str:
         """Our value in a few words."""
-        return _CHOICES.get(self.name, f"{_in_words(self.name)} {{}}").format(self.ours)
+        return _told(self.name, self.ours)
+
+
+def _told(name: str, value: object) -> str:
+    return _WORDS.get(name, f"{name.replace('-', ' ')} {{}}").format(value)
+
+
+def _compared(name: str, ours: object, theirs: object, *, times_only: bool = False) -> Condition:
+    words = f"{_told(name, ours)} instead of {theirs}" if ours != theirs else None
+    return Condition(name, ours, words, times_only)
 
 
 def run_columns(launch: Launch) -> Record:
@@ -216,8 +213,8 @@ def run_columns(launch: Launch) -> Record:
     proposing = proposer(launch.method, launch.spec_decode)
     roles = {*build(launch.method, dict(launch.parameters)).roles, *proposing_roles(proposing, launch.spec_model)}
     names = {
-        column_of(role, "model"): models.resolve(name).name if role in roles and (name := launch.models[role]) else None
-        for role in _PAIR
+        column: models.resolve(name).name if role in roles and (name := launch.models[role]) else None
+        for role, column in _NAMES.items()
     }
     adapter_path = launch.target.adapter and adapter.read(launch.target.adapter).path
     return {
@@ -239,49 +236,27 @@ def run_columns(launch: Launch) -> Record:
     }
 
 
-def num_problems(launch: Launch) -> int:
-    """Return how many problems the launch runs."""
-    count = benchmarks.DATASETS[launch.dataset].count
-    return min(count, launch.limit or count)
-
-
 def conditions(suite: Suite, paper: Launch, run: Record) -> list[Condition]:
     """Return every condition of a run beside that of the suite's own launch `paper`.
 
     `run` is a row of the warehouse's table `run` with its `devices`, `num_finished` and `first_problems`.
     """
+    of_paper, speed_only = run_columns(paper), speed_only_parameters(paper.method)
     return [
-        *_models(paper, run),
-        *_parameters(paper, run),
-        *_sampling(paper, run),
+        *(_compared(role, run[name] or "none", of_paper[name] or "none") for role, name in _NAMES.items()),
+        *(
+            _compared(name.replace("_", "-"), run["params"][name], theirs, times_only=name in speed_only)
+            for name, theirs in paper.parameters.items()
+        ),
+        *(
+            _compared(name.replace("_", "-"), run[name], of_paper[name])
+            for name in ("temperature", "top_p", "token_budget")
+        ),
         _prompts(suite, paper, run),
         *_speculation(paper, run),
         *_size(paper, run),
         *_machine(suite, paper, run),
     ]
-
-
-def _models(paper: Launch, run: Record) -> Iterator[Condition]:
-    columns = run_columns(paper)
-    for role in _PAIR:
-        column = column_of(role, "model")
-        yield _compared(role, run[column] or "none", columns[column] or "none")
-
-
-def _parameters(paper: Launch, run: Record) -> Iterator[Condition]:
-    speed_only = speed_only_parameters(paper.method)
-    ours = run["params"]
-    for name, theirs in paper.parameters.items():
-        yield _compared(name.replace("_", "-"), ours[name], theirs, times_only=name in speed_only)
-
-
-def _sampling(paper: Launch, run: Record) -> Iterator[Condition]:
-    for name, theirs in (
-        ("temperature", paper.temperature),
-        ("top-p", paper.top_p),
-        ("token-budget", paper.token_budget),
-    ):
-        yield _compared(name, run[name.replace("-", "_")], theirs)
 
 
 def _prompts(suite: Suite, paper: Launch, run: Record) -> Condition:
@@ -290,11 +265,11 @@ def _prompts(suite: Suite, paper: Launch, run: Record) -> Condition:
     ours = "of a file" if wording.changes else "of this harness"
     published = prompts.published().get(suite.paper)
     if published is None:
-        return Condition("prompts", ours, "unpublished", "own wording (the paper publishes none)")
+        return Condition("prompts", ours, "own wording (the paper publishes none)")
     kind = benchmarks.DATASETS[paper.dataset].kind
     pieces = ", ".join(prompts.unlike(wording, suite.paper, paper.method, kind))
     difference = f"own wording ({pieces}; the paper's: {published.source})" if pieces else None
-    return Condition("prompts", ours, published.source, difference)
+    return Condition("prompts", ours, difference)
 
 
 def _speculation(paper: Launch, run: Record) -> Iterator[Condition]:
@@ -302,55 +277,30 @@ def _speculation(paper: Launch, run: Record) -> Iterator[Condition]:
     ours, theirs = run["engine_spec_decode"], proposer(paper.method, paper.spec_decode)
     yield _compared("spec-decode", ours or "none", theirs or "none", times_only=True)
     if ours and theirs:
-        tokens = tokens_at_a_time(proposer(paper.method, paper.spec_decode), paper.spec_tokens)
+        tokens = tokens_at_a_time(theirs, paper.spec_tokens)
         yield _compared("spec-tokens", run["engine_spec_tokens"], tokens, times_only=True)
-    columns = {"spec-sampling": "engine_spec_sampling", "spec-model": "speculator_name"}
-    of_paper = run_columns(paper)
-    for name, column in columns.items():
-        if ours and theirs and run[column] != of_paper[column]:
-            yield _compared(name, run[column] or "none", of_paper[column] or "none", times_only=True)
+        of_paper = run_columns(paper)
+        for name, column in (("spec-sampling", "engine_spec_sampling"), ("spec-model", "speculator_name")):
+            if run[column] != of_paper[column]:
+                yield _compared(name, run[column] or "none", of_paper[column] or "none", times_only=True)
 
 
 def _size(paper: Launch, run: Record) -> Iterator[Condition]:
-    ours, theirs = run["num_problems"], num_problems(paper)
+    ours, theirs, whole = run["num_problems"], num_problems(paper), run["dataset_size"]
     difference = f"{ours} of {theirs} problems" if ours != theirs else None
     if ours == theirs and paper.limit is not None and run["first_problems"] is False:
         difference = f"{ours} problems that are not the first {theirs}"
-    whole = run["dataset_size"]
-    yield Condition("problems", f"limited to {ours} of {whole}" if ours < whole else f"all {whole}", theirs, difference)
-    yield Condition(
-        "samples",
-        run["samples"],
-        paper.samples,
-        f"{run['samples']} samples a problem instead of {paper.samples}" if run["samples"] != paper.samples else None,
-    )
+    yield Condition("problems", f"limited to {ours} of {whole}" if ours < whole else f"all {whole}", difference)
+    yield _compared("samples", run["samples"], paper.samples)
 
 
 def _machine(suite: Suite, paper: Launch, run: Record) -> Iterator[Condition]:
-    devices = run["devices"] or "an unknown device"
-    alike = _same_devices(suite, paper, run)
-    yield Condition(
-        "devices",
-        devices,
-        suite.devices,
-        None if alike else f"on {devices} instead of {suite.devices}",
-        times_only=True,
-    )
-    yield Condition(
-        "engine",
-        run["engine_kind"],
-        suite.engine,
-        None if run["engine_kind"] in suite.engine.lower() else f"{run['engine_kind']} instead of {suite.engine}",
-        times_only=True,
-    )
-    in_flight = f"{run['concurrency']} samples in flight instead of {paper.concurrency}"
-    yield Condition(
-        "concurrency",
-        run["concurrency"],
-        paper.concurrency,
-        in_flight if run["concurrency"] != paper.concurrency else None,
-        times_only=True,
-    )
+    devices, engine = run["devices"] or "an unknown device", run["engine_kind"]
+    other = None if _same_devices(suite, paper, run) else f"on {devices} instead of {suite.devices}"
+    yield Condition("devices", devices, other, times_only=True)
+    other = None if engine in suite.engine.lower() else f"{engine} instead of {suite.engine}"
+    yield Condition("engine", engine, other, times_only=True)
+    yield _compared("concurrency", run["concurrency"], paper.concurrency, times_only=True)
     for role in _roles(run):
         if (theirs := paper.roles[role].tensor_parallel) is not None:
             ours = run[column_of(role, "tensor_parallel")]
@@ -361,7 +311,7 @@ def _machine(suite: Suite, paper: Launch, run: Record) -> Iterator[Condition]:
 
 
 def _roles(run: Record) -> list[Role]:
-    return [role for role in _PAIR if run[column_of(role, "model")]]
+    return [role for role in _PAIR if run[_NAMES[role]]]
 
 
 def _cards(run: Record) -> dict[Role, tuple[int, ...] | None]:
@@ -385,12 +335,3 @@ def _same_devices(suite: Suite, paper: Launch, run: Record) -> bool:
         number.isdigit() and int(number) >= count and all(word in device.lower() for word in words)
         for number, _, device in workers
     )
-
-
-def _compared(name: str, ours: object, theirs: object, *, times_only: bool = False) -> Condition:
-    words = f"{_in_words(name)} {ours} instead of {theirs}" if ours != theirs else None
-    return Condition(name, ours, theirs, words, times_only)
-
-
-def _in_words(name: str) -> str:
-    return name if name == "top-p" else name.replace("-", " ")

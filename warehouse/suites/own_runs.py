@@ -13,9 +13,9 @@ from jobs.run.endings import by_shard, read_endings
 from jobs.run.spec import RunSpec
 from jobs.timing import folder as timings
 from warehouse.database import Connection, Record, rows
-from warehouse.labels import method_of, told_apart
 from warehouse.loading.convert import spec_columns
 from warehouse.model_columns import JSON_COLUMNS, MODEL_COLUMNS, model_columns
+from warehouse.summary import differing_parameters, method_of, told_apart
 
 State = Literal["done", "partly done", "missing"]
 
@@ -47,11 +47,6 @@ class OwnRun:
     def num_samples(self) -> int:
         """Number of samples of the run."""
         return self.prepared.plan.spec.num_samples
-
-    @property
-    def state(self) -> State:
-        """How far the run is."""
-        return state_of([self])
 
 
 def own_runs(suite: suites.Suite, columns: Sequence[str] = ()) -> list[OwnRun]:
@@ -134,34 +129,11 @@ def row_labels(specs: Sequence[RunSpec], named: Sequence[str | None]) -> list[st
     runs of one such name differ in them, and further settings where that is not enough.
     """
     labels = [name or method_of(spec) for spec, name in zip(specs, named, strict=True)]
-    for aspect in (_differing_parameters(specs, labels), _models):
+    for aspect in (differing_parameters(specs, labels), _models):
         labels = told_apart(specs, labels, aspect)
     for aspect in _MORE:
         labels = told_apart(specs, labels, aspect, within=lambda spec: spec.dataset)
     return labels
-
-
-def _differing_parameters(specs: Sequence[RunSpec], labels: Sequence[str]) -> _Aspect:
-    """Return a function of a run that gives the parameters in which runs of its label differ, with their values."""
-    values: dict[tuple[str, str], set[str]] = {}
-    of_method: dict[str, set[str]] = {}
-    for spec, label in zip(specs, labels, strict=True):
-        of_method.setdefault(label, set()).add(spec.method)
-        for name, value in spec.params.items():
-            values.setdefault((label, name), set()).add(json.dumps(value))
-    by_run = {id(spec): label for spec, label in zip(specs, labels, strict=True)}
-
-    def differing(spec: RunSpec) -> str:
-        label = by_run[id(spec)]
-        method = [spec.method] if len(of_method[label]) > 1 else []
-        changed = [f"{name} {_shown(v)}" for name, v in spec.params.items() if len(values[label, name]) > 1]
-        return " ".join([*method, ", ".join(changed).replace("_", " ")]).strip()
-
-    return differing
-
-
-def _shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 _HELD = "SELECT run_id, spec_id FROM run WHERE spec_id IN (SELECT unnest($ids)) ORDER BY created_at, run_id"

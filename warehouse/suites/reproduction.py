@@ -1,35 +1,58 @@
-"""The reproduction of a suite: launch what is left of its runs, and write its table."""
+"""The reproduction of a suite: what is left of its runs and what that takes, their launches, and the table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
 from rich.console import Console
 
+from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.cli.screen import Screen, printable
-from jobs import probe
+from harness.cli.screen import Column, Screen, Table, printable
+from harness.settings import layers
+from harness.settings.launch_settings import Launch
+from jobs import launch_plan, probe
 from jobs import suite as suites
 from jobs.drive import drive
 from jobs.preparation import PreparedLaunch, prepare
+from jobs.run.forecast import Forecast
 from warehouse.candidates import grade_candidates
 from warehouse.comparison.show import merged
-from warehouse.database import DatabaseError, WarehouseError, reader, rows
+from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
 from warehouse.files import one_line
-from warehouse.labels import labels
 from warehouse.loading.runs import load_run
+from warehouse.measures import SELECTED
 from warehouse.options import DATABASE_NAME, TableFormat, complete_output
-from warehouse.render import warnings
-from warehouse.suites.own_runs import OwnRun, own_runs
-from warehouse.suites.published_runs import Reproduction, SuiteRun, distinct_runs, recorded_runs, timed_runs
-from warehouse.suites.published_suites import OF_GRADED_DRAFTS, Overrides
-from warehouse.suites.suite_cells import AT_ONE, DEFAULT_METRICS, METRICS, own_table, published_table
-from warehouse.suites.suite_plans import check_budget, print_own_plan, print_published_plan
-from warehouse.suites.suite_table import SuiteTable, write
-from warehouse.summary import summaries
+from warehouse.run_cost import forecast
+from warehouse.suites import published
+from warehouse.suites.costs import Hours, both_ways_of, both_ways_of_own, check_budget, estimated
+from warehouse.suites.own_runs import OwnRun, by_row, own_runs, recorded_ids, state_of
+from warehouse.suites.published import (
+    TIMED,
+    Overrides,
+    Reproduction,
+    SuiteRun,
+    distinct_runs,
+    every_sample_alone,
+    num_problems,
+    timed_runs,
+)
+from warehouse.suites.table import (
+    AT_ONE,
+    DEFAULT_METRICS,
+    METRICS,
+    SuiteTable,
+    about,
+    own_table,
+    published_table,
+    recorded_runs,
+    write,
+)
+from warehouse.summary import labels, summaries
 
 
 @dataclass(frozen=True)
@@ -51,29 +74,24 @@ def reproduce_published(
 
     Raises ValueError with one line, and what a launch raises.
     """
-    console, chosen = Console(highlight=False), asked.suite
-    _check("--metric", printed.metrics, list(chosen.metrics))
-    if unknown := sorted(set(asked.columns) - set(chosen.columns)):
-        raise ValueError(f"--column {unknown[0]}: {chosen.name} has {', '.join(chosen.columns)}")
-    runs = timed_runs(asked, asked.columns or tuple(chosen.columns))
+    console, suite = Console(highlight=False), asked.suite
+    _check("--metric", printed.metrics, list(suite.metrics))
+    if unknown := sorted(set(asked.columns) - set(suite.columns)):
+        raise ValueError(f"--column {unknown[0]}: {suite.name} has {', '.join(suite.columns)}")
+    runs = timed_runs(asked)
     if dry_run:
-        print_published_plan(console, asked, runs)
+        _print_published_plan(console, asked, runs)
         if asked.max_gpu_hours is not None:
             _prepared(asked, distinct_runs(runs))
         return
+
+    def table(connection: Connection) -> SuiteTable:
+        recorded = recorded_runs(connection, runs, exact_scale=asked.exact_scale, either_way=only_table)
+        return published_table(connection, suite, runs, recorded, printed.metrics or tuple(suite.metrics))
+
     if not only_table:
         _launch(console, asked, runs)
-        if not asked.database.is_file():
-            _later(chosen.name, console)
-            return
-    try:
-        with reader(asked.database) as connection:
-            recorded = recorded_runs(connection, runs, exact_scale=asked.exact_scale, either_way=only_table)
-            metrics = printed.metrics or tuple(chosen.metrics)
-            table = published_table(connection, chosen, runs, recorded, metrics)
-        _write(table, printed, console)
-    except (WarehouseError, DatabaseError) as error:
-        raise ValueError(one_line(error)) from error
+    _write(suite.name, asked.database, table, printed, console, is_there=only_table)
 
 
 def reproduce_own(
@@ -96,24 +114,22 @@ def reproduce_own(
     runs = own_runs(suite, columns)
     console = Console(highlight=False)
     if dry_run:
-        print_own_plan(suite.name, runs, database, console)
+        _print_own_plan(Screen(console), suite.name, runs, database)
         if suite.probe is not None:
             words = probe.in_words([run.prepared for run in runs], suite.probe)
             console.print(words, soft_wrap=not console.is_terminal)
         return
+
+    def table(connection: Connection) -> SuiteTable:
+        now = runs if only_table else own_runs(suite, columns)
+        is_timed = any(run.prepared.launch.latency_sample is not None for run in now)
+        usual = (*DEFAULT_METRICS, *AT_ONE) if is_timed else DEFAULT_METRICS
+        return own_table(connection, suite.name, now, printed.metrics or usual)
+
     if not only_table:
         launches = suites.prepare(suite, None, [run.number for run in runs])
         drive(suites.rounds(launches, suite.probe, console), console)
-        if not database.is_file():
-            _later(str(file), console)
-            return
-        runs = own_runs(suite, columns)
-    try:
-        with reader(database) as connection:
-            table = own_table(connection, suite.name, runs, printed.metrics or _usual(runs))
-        _write(table, printed, console)
-    except (WarehouseError, DatabaseError) as error:
-        raise ValueError(one_line(error)) from error
+    _write(str(file), database, table, printed, console, is_there=only_table)
 
 
 def _check(option: str, names: Sequence[str], valid: Sequence[str]) -> None:
@@ -121,48 +137,49 @@ def _check(option: str, names: Sequence[str], valid: Sequence[str]) -> None:
         raise ValueError(f"{option} {unknown[0]}: unknown; valid: {', '.join(valid)}")
 
 
-def _usual(runs: Sequence[OwnRun]) -> tuple[str, ...]:
-    is_timed = any(run.prepared.launch.latency_sample is not None for run in runs)
-    return (*DEFAULT_METRICS, *AT_ONE) if is_timed else DEFAULT_METRICS
-
-
-def _write(table: SuiteTable, printed: Printed, console: Console) -> None:
+def _write(
+    suite_name: str,
+    database: Path,
+    read: Callable[[Connection], SuiteTable],
+    printed: Printed,
+    console: Console,
+    *,
+    is_there: bool,
+) -> None:
+    """Write the table, or how to print it later where nothing is finished: then there may be no database."""
+    if not is_there and not database.is_file():
+        console.print("No run is finished yet. To print the table later, use the same flags with:")
+        console.print(f"  {typed('harness.reproduce')} {quote(suite_name)} --table", soft_wrap=True, markup=False)
+        return
+    try:
+        with reader(database) as connection:
+            table = read(connection)
+    except (WarehouseError, DatabaseError) as error:
+        raise ValueError(one_line(error)) from error
     with complete_output(printed.output) as out:
         write(table, out, printed.shape, has_intervals=printed.has_intervals)
     if printed.output is not None:
         cells = table.cells.values()
         done = sum(0 < cell.num_samples <= cell.num_finished - (cell.num_ungraded or 0) for cell in cells)
-        told = (
-            f"{printed.output}: {done} of {len(cells)} runs are finished{'' if table.is_published else ' and graded'}"
-        )
+        graded = "" if table.is_published else " and graded"
+        told = f"{printed.output}: {done} of {len(cells)} runs are finished{graded}"
         console.print(printable(told), markup=False)
-
-
-def _later(suite_name: str, console: Console) -> None:
-    """Say how to print the table of a suite none of whose runs is finished."""
-    console.print("No run is finished yet. To print the table later, use the same flags with:")
-    console.print(f"  {typed('harness.reproduce')} {quote(suite_name)} --table", soft_wrap=True, markup=False)
 
 
 def _launch(console: Console, asked: Reproduction, runs: Sequence[SuiteRun]) -> None:
     """Launch every run once, those that share engines together: a baseline may stand in several rows."""
     folders = drive([_prepared(asked, distinct_runs(runs))], console)
-    _print_warnings([folder.path.name for folder in folders], asked.database, console)
-    if any(metric.measure in OF_GRADED_DRAFTS for metric in asked.suite.metrics.values()):
+    if asked.database.is_file():  # else on Slurm nothing has ended
+        with reader(asked.database) as connection:
+            known = {str(row["run_id"]) for row in rows(connection, "SELECT run_id FROM run", {})}
+            found = summaries(connection, [folder.path.name for folder in folders if folder.path.name in known])
+        short = dict(zip((run.run_id for run in found), labels(found), strict=True))
+        for line in merged((f"{run.run_id}: {line}" for run in found for line in run.warnings), short):
+            Screen(console).say(line, "bold red")
+    if any(metric.registered.source is SELECTED for metric in asked.suite.metrics.values()):
         for folder in folders:
             if grade_candidates(folder):
                 load_run(folder, asked.database)
-
-
-def _print_warnings(names: Sequence[str], database: Path, console: Console) -> None:
-    if not database.is_file():  # on Slurm nothing has ended
-        return
-    with reader(database) as connection:
-        known = {str(row["run_id"]) for row in rows(connection, "SELECT run_id FROM run", {})}
-        found = summaries(connection, [name for name in names if name in known])
-    short = dict(zip((run.run_id for run in found), labels(found), strict=True))
-    for line in merged((f"{run.run_id}: {line}" for run in found for line in warnings(run)), short):
-        Screen(console).say(line, "bold red")
 
 
 def _prepared(asked: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLaunch]:
@@ -171,3 +188,140 @@ def _prepared(asked: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLau
     if asked.max_gpu_hours is not None:
         check_budget(asked, runs, prepared)
     return prepared
+
+
+def _print_own_plan(screen: Screen, name: str, runs: Sequence[OwnRun], database: Path) -> None:
+    """Print for each row whether it is done, partly done or missing, and the GPU-hours that are left, in sum too."""
+    of_rows = by_row(runs)
+    states = Counter(state_of(members) for members in of_rows.values())
+    told = ", ".join(f"{states[state]} {state}" for state in ("done", "partly done", "missing") if states[state])
+    screen.say(f"{name}: {counted(len(of_rows), 'row')}, {counted(len(runs), 'run')}; rows: {told}")
+    recorded = _recorded(runs, database)
+    left: list[Forecast | None] = []
+    both_ways = Hours()
+    for row, members in of_rows.items():
+        screen.say(f"  {row}: {state_of(members)}")
+        for run in members:
+            line = f"    {run.dataset}: {state_of([run])}, {run.finished} of {counted(run.num_samples, 'sample')}"
+            both_ways += both_ways_of_own(run, database) or Hours()
+            if run.to_time:
+                line += f", {run.to_time} to be timed alone"
+            if state_of([run]) != "done":
+                number, prepared = run.num_samples - run.finished, run.prepared
+                left.append(forecast(prepared.launch, prepared.plan.spec, number, database, to_time=run.to_time))
+                line += f", {launch_plan.in_words(left[-1]) if left[-1] else 'GPU-hours unknown'}"
+                if recorded.get(run.run_id, run.run_id) != run.run_id:
+                    line += f"; the database has {recorded[run.run_id]}, with the same models elsewhere"
+            screen.say(line)
+    _say_totals(screen, launch_plan.total_of(left) if left else "Total: nothing is left to run.", both_ways)
+    if any(cost is None for cost in left):
+        screen.say("Unknown: no run of these settings is in the database; run a few problems first (--scale 5x1).")
+
+
+def _recorded(runs: Sequence[OwnRun], database: Path) -> dict[str, str]:
+    """Return the ids of the runs in the database, by their ids here; empty where it cannot be read."""
+    try:
+        with reader(database) as connection:
+            return recorded_ids(connection, runs)
+    except (WarehouseError, DatabaseError):
+        return {}
+
+
+def _say_totals(screen: Screen, total: str, both_ways: Hours) -> None:
+    screen.say(total)
+    if both_ways.alone:
+        screen.say(both_ways.as_asked())
+
+
+def _print_published_plan(console: Console, asked: Reproduction, runs: Sequence[SuiteRun]) -> None:
+    """Print every distinct run with what it takes and its flags, the total, and what a latency sample saves."""
+    screen = Screen(console)
+    screen.say(asked.suite.heading, "bold")
+    known: list[float] = []
+    both_ways = Hours()
+    printed: list[Launch] = []
+    left_out: list[str] = []
+    for run in runs:
+        label = f"{run.plan.row.label} · {asked.suite.columns[run.plan.column].label}"
+        if run.launch is None:
+            left_out.append(label)
+            screen.say(f"  {label}: not planned, awaits {run.awaits}")
+        elif run.launch in printed:
+            screen.say(f"  {label}: the same run as one above, with these flags")
+        else:
+            printed.append(run.launch)
+            cost, ways = estimated(asked, run.launch, run.plan), both_ways_of(asked, run) or Hours()
+            if cost is None:
+                left_out.append(label)
+            else:
+                known.append(cost.gpu_hours + ways.timing)
+            both_ways += ways
+            size = f"{num_problems(run.launch)} problems × {run.launch.samples} samples"
+            line = f"  {label}: {run.launch.method}, {size}, {_cost_in_words(cost)}"
+            if ways.timing:
+                line += f", and {ways.timing:,.1f} for {run.launch.latency_sample} samples timed one at a time"
+            elif run.launch.latency_sample and (slow := estimated(asked, every_sample_alone(run.launch), run.plan)):
+                line += f"; with every sample alone {_cost_in_words(slow)}"
+            screen.say(line)
+            Screen(console, is_whole=True).say(f"      {' '.join(layers.arguments(run.plan.flags))}", "dim")
+    total = f"Total: {sum(known):,.1f} GPU-hours" if known else "Total: GPU-hours unknown"
+    _say_totals(screen, total, both_ways)
+    if any(launch.latency_sample for launch in printed) and "latency_sample" not in asked.overrides:
+        screen.say("--every-sample-alone measures every sample.")
+    if left_out:
+        screen.say(f"Not included: {'; '.join(left_out)}")
+    for line in about(asked.suite):
+        screen.say(line)
+
+
+def _cost_in_words(cost: Forecast | None) -> str:
+    if cost is None:
+        return "no estimate"
+    if not cost.gpu_hours:
+        return f"{cost.worker_hours:,.1f} worker-hours ({cost.source})"
+    return f"{cost.gpu_hours:,.1f} GPU-hours ({cost.source})"
+
+
+def print_costs(overrides: Overrides, aligned: str | None, database: Path, console: Console) -> None:
+    """Print what every published suite takes, as planned and with every sample alone.
+
+    Raises ValueError where an override is not valid for one.
+    """
+    names = ("suite", "runs", "GPU-hours", "every sample alone", "less")
+    costs, screen = list(_costs(overrides, aligned, database)), Screen(console)
+    screen.table(Table([Column(name, is_right=name != "suite") for name in names], costs))
+    screen.say(
+        "Runs that await a model of yours are left out; suites share runs, so all together take less than the sum. "
+        "GPU-hours: by recorded runs, else by what the papers publish, else unknown; "
+        f"latency from {TIMED} samples of each run."
+    )
+    if any(row[-1] == "no times" for row in costs):
+        screen.say("no times: the suite measures none, so all its samples run in full batches and none is timed alone.")
+
+
+def _costs(overrides: Overrides, aligned: str | None, database: Path) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each suite: its runs, what they take both ways, and the saving in words."""
+    for suite in map(published.load, published.names()):
+        (planned, *told), (every, *told_alone) = (
+            _known(Reproduction(suite, overrides, False, (), aligned, database, every_sample_alone=is_alone))
+            for is_alone in (False, True)
+        )
+        saving = "–"
+        if planned is not None and every is not None and planned < every:
+            # All samples in full batches save no latency where none is measured.
+            saving = f"{100 * (1 - planned / every):.0f} %" if suite.times else "no times"
+        yield suite.name, *told, *told_alone[1:], saving
+
+
+def _known(asked: Reproduction) -> tuple[float | None, str, str]:
+    """Return the GPU-hours of a suite's distinct runs, None where some are unknown; their number and hours in words."""
+    hours = []
+    runs = distinct_runs(timed_runs(asked))
+    for run in runs:
+        if ways := both_ways_of(asked, run):
+            hours.append(ways.with_sample)
+        elif run.launch and (cost := estimated(asked, run.launch, run.plan)):
+            hours.append(cost.gpu_hours)
+    unknown = len(runs) - len(hours)
+    told = f"{sum(hours):,.1f}" + (f", {unknown} unknown" if unknown else "")
+    return None if unknown else sum(hours), str(len(runs)), told if unknown < len(runs) else "unknown"

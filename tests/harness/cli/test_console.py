@@ -119,7 +119,7 @@ def test_each_shell_has_a_script_and_gets_the_commands_that_it_asks_for(
 
 def test_the_shell_completes_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "runs" / "demo-vanilla-1").mkdir(parents=True)
-    (tmp_path / "runs" / "demo-vanilla-1" / "shards.parquet").touch()
+    (tmp_path / "runs" / "demo-vanilla-1" / "events.jsonl").touch()
     monkeypatch.chdir(tmp_path)
     for name in ("status", "compare"):
         monkeypatch.setenv("COMP_WORDS", f"{program.PROGRAM} {name} demo")

@@ -20,17 +20,19 @@ import pytest
 from harness.engines import processes
 from harness.engines.settings import EngineSettings
 from harness.engines.vllm import variables
+from jobs.run.folder import RunFolder
+from jobs.submission import code_archive
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def engine_tree(log: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
-    """A running worker, and the core and two ranks of its engine."""
+def engine_tree(log: Path, code: Path = ROOT) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+    """A running worker, and the core and two ranks of its engine; `code`: what it imports the project from."""
     worker = subprocess.Popen(
         [sys.executable, "-m", "tests.harness.engines.engine_tree", str(log)],
-        cwd=ROOT,
+        env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": f"{code}:{ROOT}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -51,6 +53,15 @@ def engine_tree(log: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil.
 @pytest.mark.needs_tool("proc")
 def test_a_killed_worker_leaves_no_process_of_its_engine(tmp_path: Path) -> None:
     with engine_tree(tmp_path / "log") as (worker, engine):
+        worker.kill()
+        assert psutil.wait_procs(engine, timeout=LIMIT_SECONDS)[1] == []
+
+
+@pytest.mark.needs_tool("proc")
+def test_a_killed_worker_whose_code_is_a_zip_leaves_none_either(tmp_path: Path) -> None:
+    archive = tmp_path / code_archive.take(RunFolder(tmp_path))
+    with engine_tree(tmp_path / "log", archive) as (worker, engine):
+        archive.unlink()
         worker.kill()
         assert psutil.wait_procs(engine, timeout=LIMIT_SECONDS)[1] == []
 

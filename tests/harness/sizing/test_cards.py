@@ -60,7 +60,7 @@ def test_the_smaller_card_is_assumed_where_a_type_has_two_sizes() -> None:
     assert (found.name, found.is_assumed) == ("A100-40", True)
 
 
-@pytest.mark.parametrize("type_name", ["", "xyz", "gpu", "1g.10gb", "h" * 1000])
+@pytest.mark.parametrize("type_name", ["", "xyz", "gpu", "h" * 1000])
 def test_a_type_that_is_not_known_is_not_guessed(type_name: str) -> None:
     assert known_card(type_name) is None
 
@@ -160,3 +160,11 @@ def test_a_memory_that_is_none_is_refused(text: str) -> None:
 def test_cards_that_are_none_are_refused_with_the_known_ones(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected 1 to 64 GPUs of a known type, e\.g\. 4xH100-80; known: A10"):
         parse_cards(text)
+
+
+@pytest.mark.parametrize("name", ["nvidia_h100_80gb_hbm3_1g.10gb", "H100_1g.10gb"])
+def test_a_slice_of_a_card_has_its_own_memory(name: str) -> None:
+    asked = cards_of_job({"gres": f"gpu:{name}:2"})
+    assert asked is not None
+    assert asked.card is not None
+    assert (asked.count, asked.card.total_bytes >> 30) == (2, 8)

@@ -19,7 +19,8 @@ from jobs.finished import target_logprobs
 from jobs.finished.score import score
 from jobs.run import trace_files
 from jobs.run.endings import read_endings
-from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.files import RunDamaged
+from jobs.run.folder import RunFolder
 from jobs.work.target_logprobs import Scored
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SLOW_WORKER, plan
@@ -52,14 +53,14 @@ def jobs(*words: str) -> tuple[int, str]:
 def test_target_logprobs_scores_it(killed: RunFolder) -> None:
     code, told = jobs("target-logprobs", str(killed.path))
     assert (code, "scored already" in told) == (0, False)
-    rows = [row for path in killed.target_logprobs_dir.glob("*.parquet") for row in trace_files.read_rows(path)]
+    rows = [row for path in killed.derived("target_logprobs") for row in trace_files.read_rows(path)]
     assert {row["sample_id"] for row in rows} == set(read_endings(killed).finished.to_pylist())
 
 
 def test_a_reward_model_scores_it(killed: RunFolder) -> None:
     engine = ScriptedEngine(lambda prompt, sampling: [""], lambda prompt, labels: [0.3, 0.1])
     assert asyncio.run(score(killed, RewardModel(engine), "toy@1/1"))[0]
-    [path] = killed.scores_dir.glob("*.parquet")
+    [path] = killed.derived("scores")
     finished = set(read_endings(killed).finished.to_pylist())
     assert {row["sample_id"] for row in trace_files.read_rows(path)} == finished
 
@@ -84,7 +85,7 @@ def test_tokens_of_a_run_that_may_not_be_written_are_compared_by_its_trace_files
     def refuse(run: RunFolder) -> int:
         raise PermissionError(errno.EACCES, "Permission denied", str(run.path))
 
-    monkeypatch.setattr("jobs.run.state.compact", refuse)
+    monkeypatch.setattr("jobs.run.endings.compact", refuse)
     code, told = jobs("lossless", str(run.path), str(baseline.path))
     assert code == 1
     assert told.startswith("0 samples in both runs: 0 identical, token by token\n")
@@ -115,7 +116,7 @@ def test_a_journal_that_cannot_be_compacted_keeps_no_other_run_from_being_scored
     def refuse(run: RunFolder) -> int:
         raise RunDamaged(f"{run.path} cannot be read")
 
-    monkeypatch.setattr("jobs.run.state.compact", refuse)
+    monkeypatch.setattr("jobs.run.endings.compact", refuse)
     runs = [killed, other]
     refused, scored = target_logprobs.score_each(runs, target_logprobs.check(runs, None))
     assert isinstance(refused, RunDamaged)

@@ -14,7 +14,7 @@ from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
-from warehouse.results import results
+from warehouse.summary import summary
 
 
 @pytest.fixture
@@ -29,7 +29,8 @@ def test_whatever_concludes_a_run_writes_its_results(finished: RunFolder) -> Non
     first = finished.results_path.read_bytes()
     found = json.loads(first)
     assert (found["run_id"], found["state"], found["finished"]) == (finished.path.name, "finished", 8)
-    assert first == results(finished.path.parent / "warehouse.duckdb", finished.path.name).to_json()
+    [run] = summary(finished.path.parent / "warehouse.duckdb", [finished.path.name])
+    assert first == run.to_json()
     finished.results_path.unlink()  # as an earlier version left the run
     assert after.missing(finished, read_endings(finished)) == ""
     assert CliRunner().invoke(main, ["finalize", str(finished.path)]).exit_code == 0
@@ -62,6 +63,8 @@ def test_results_go_where_failed_samples_are_to_be_retried(
     finished: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     after.conclude(str(finished.path))
-    monkeypatch.setattr("warehouse.summary.RunSummary.is_unfinished", property(lambda _: True))
+    database = finished.path.parent / "warehouse.duckdb"
+    retried = [run.model_copy(update={"state": "under way"}) for run in summary(database, [finished.path.name])]
+    monkeypatch.setattr("warehouse.summary.summary", lambda *_: retried)
     after.conclude(str(finished.path))
     assert not finished.results_path.exists()

@@ -48,7 +48,7 @@ def test_every_step_and_candidate_is_scored_once_behind_the_accepted_steps(tmp_p
     run_shard(str(run.path), 0)
     prompts: list[str] = []
     judged, missing = asyncio.run(score(run, rewards(prompts), "toy@1/1"))
-    [path] = run.scores_dir.glob("*.parquet")
+    [path] = run.derived("scores")
     found = trace_files.read_rows(path)
     assert (judged, missing) == (len(found), 0)
     assert Counter((row["sample_id"], row["step_index"], row["candidate_index"]) for row in found) == places(run)
@@ -118,7 +118,7 @@ def test_an_engine_that_dies_leaves_no_judgement_without_a_score(tmp_path: Path,
     with pytest.raises(EngineDied):
         asyncio.run(score(run, RewardModel(engine), "toy@1/1"))
     asyncio.run(score(run, rewards([]), "toy@1/1"))
-    [path] = run.scores_dir.glob("*.parquet")
+    [path] = run.derived("scores")
     found = trace_files.read_rows(path)
     assert Counter((row["sample_id"], row["step_index"], row["candidate_index"]) for row in found) == places(run)
     assert {row["missing"] for row in found} == {None}

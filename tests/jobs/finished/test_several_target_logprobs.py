@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from jobs import suite
 from jobs.__main__ import main
 from jobs.drive import LaunchFailed
 from jobs.finished import target_logprobs as scoring
-from jobs.run import target_logprobs, trace_files
+from jobs.run import derived
 from jobs.run.folder import RunFolder
 from tests.jobs.finished.test_target_logprobs import places, scored_places
 from tests.jobs.runs import launch_suite
@@ -111,8 +110,8 @@ def test_a_run_that_cannot_be_scored_is_named_and_the_others_are_scored_and_load
         file.unlink()
     spec = target.spec()
     assert spec.target is not None
-    another = target_logprobs.scorer_of(replace(spec.target, model="other", fingerprint="other"), spec)
-    target_logprobs.write(target, another, [])
+    another = derived.scorer_of(replace(spec.target, model="other", fingerprint="other"), spec)
+    derived.write_logprobs(target, another, [])
     [other] = _files(target)
     (tmp_path / "runs" / "warehouse.duckdb").unlink()
     with pytest.raises(LaunchFailed, match=f"could not read finished chains of {target.path.name}: ") as failed:
@@ -168,10 +167,10 @@ def test_a_run_without_a_target_that_is_scored_has_no_notice(tmp_path: Path) -> 
 
 
 def _files(run: RunFolder) -> list[Path]:
-    return sorted(run.target_logprobs_dir.glob("*.parquet"))
+    return run.derived("target_logprobs")
 
 
 def _scorer(run: RunFolder) -> dict[str, str]:
     [file, *_] = _files(run)
-    found: dict[str, str] = json.loads(trace_files.read_metadata(file)[target_logprobs.SCORER_KEY])
+    found: dict[str, str] = derived.header(file)["scorer"]
     return found

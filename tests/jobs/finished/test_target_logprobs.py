@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,15 +15,15 @@ from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from jobs.__main__ import main
 from jobs.finished import target_logprobs as scoring
-from jobs.run import target_logprobs, trace_files
+from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import counting_records
+from jobs.run.trace_files import counting_records
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SCRIPTED, plan
 
 
 def rows_of(run: RunFolder) -> list[dict[str, object]]:
-    files = sorted(run.target_logprobs_dir.glob("*.parquet"))
+    files = run.derived("target_logprobs")
     return [row for file in files for row in trace_files.read_rows(file)]
 
 
@@ -59,8 +58,8 @@ def test_every_step_of_a_finished_run_is_scored_once_and_a_second_command_scores
 def test_a_worker_scores_what_it_finishes_where_the_run_asks_for_it(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1, shards=2)
     run_shard(str(run.path), 0)
-    assert not run.target_logprobs_dir.exists()
-    run.target_logprobs_dir.mkdir()
+    assert not run.derived("target_logprobs")
+    derived.ask_for_logprobs(run)
     run_shard(str(run.path), 1)
     by_worker = scored_places(run)
     assert by_worker
@@ -77,7 +76,7 @@ def test_a_damaged_file_is_named_and_its_samples_are_scored_again(
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
     scoring.score_runs([run], scoring.check([run], None))
-    [path] = run.target_logprobs_dir.glob("*.parquet")
+    [path] = run.derived("target_logprobs")
     path.write_bytes(path.read_bytes()[:-40])
     [again] = scoring.score_runs([run], scoring.check([run], None))
     assert again.num_samples == 8
@@ -100,8 +99,8 @@ def test_a_run_without_a_target_is_read_by_that_of_another_run(tmp_path: Path) -
 def test_a_second_target_is_refused(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
-    scorer = target_logprobs.scorer_of(replace(SCRIPTED, model="other", fingerprint="other"), run.spec())
-    target_logprobs.write(run, scorer, [])
+    scorer = derived.scorer_of(replace(SCRIPTED, model="other", fingerprint="other"), run.spec())
+    derived.write_logprobs(run, scorer, [])
     code, output = jobs("target-logprobs", str(run.path))
     assert code == 2
     assert "log-probabilities of other (version 1), not of scripted" in output
@@ -187,8 +186,8 @@ def test_a_file_says_what_its_numbers_are_of(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
     scoring.score_runs([run], scoring.check([run], None))
-    [path] = run.target_logprobs_dir.glob("*.parquet")
-    scorer = json.loads(trace_files.read_metadata(path)["scorer"])
+    [path] = run.derived("target_logprobs")
+    scorer = derived.header(path)["scorer"]
     assert scorer == {
         "target": "scripted",
         "fingerprint": "scripted",

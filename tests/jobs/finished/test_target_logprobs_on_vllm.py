@@ -16,10 +16,11 @@ from harness.engine import Engine
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.weights import models
+from jobs.run import derived
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import counting_records
-from jobs.run.shards import assign_to_shards
+from jobs.run.forecast import assign_to_shards
 from jobs.run.spec import EngineSpec, RunSpec, current_prompt_hash, units
+from jobs.run.trace_files import counting_records
 from jobs.work.run_part import RunPart
 from tests.conftest import VLLMPair
 from tests.jobs.finished.test_target_logprobs import rows_of
@@ -85,7 +86,7 @@ async def read(tmp_path_factory: pytest.TempPathFactory, vllm_pair: VLLMPair) ->
     )
     run = RunFolder(where / spec.run_id)
     run.create(spec, problems, assign_to_shards(units(spec, problems), 1))
-    run.target_logprobs_dir.mkdir()  # which asks the worker
+    derived.ask_for_logprobs(run)
     part = RunPart(run.path, [0])
     part.kv_bytes = vllm_pair.kv_bytes
     vllm_pair.pool.plan([*vllm_pair.needs, *part.needs])

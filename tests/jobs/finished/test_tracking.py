@@ -80,24 +80,32 @@ def test_a_finished_run_is_one_entry_however_often_it_is_sent(tmp_path: Path, ml
     assert mlflow.entries.keys() == {results["run_id"]}
     assert (entry["sent"], entry["file"]) == (2, "results.json")
     assert (entry["metrics"]["pass_at_1"], entry["metrics"]["verdicts.wrong"]) == (
-        results["pass_at_1"],
+        results["measures"]["pass_at_1"]["value"],
         results["verdicts"]["wrong"],
     )
     assert (entry["params"]["params.drafts"], entry["params"]["method"]) == ("5", "speccot")
 
 
 def test_numbers_are_metrics_and_settings_parameters() -> None:
-    speed_ups = [{"baseline_run_id": "base", "n": 3, "speed_up": 1.5, "same_versions": True}]
-    results = {"method": "m", "seed": 1, "pass_at_1": 0.5, "tag": None, "params": {"drafts": 2}, "warnings": ["w"]}
-    assert split({**results, "limited": True, "tokens": {"draft": {"spent": 7}}, "speed_ups": speed_ups}) == (
+    number = {"value": 0.5, "low_95": 0.25, "high_95": None, "unit": "0 to 1"}
+    measures = {"measures": {"pass_at_1": number}, "by_role": {"draft": {"spent_tokens": {"value": 7}}}}
+    against = [{"baseline_run_id": "base", "same_versions": True, "measures": {"speed_up": {"value": 1.5}}}]
+    results = {"method": "m", "seed": 1, "tag": None, "params": {"drafts": 2}, "warnings": ["w"], "planned": 3}
+    assert split({**results, **measures, "limited": True, "against": against}) == (
         {
             "method": "m",
             "seed": "1",
             "params.drafts": "2",
             "limited": "True",
-            "speed_up_over.base.same_versions": "True",
+            "against.base.same_versions": "True",
         },
-        {"pass_at_1": 0.5, "tokens.draft.spent": 7.0, "speed_up_over.base.n": 3.0, "speed_up_over.base.speed_up": 1.5},
+        {
+            "planned": 3.0,
+            "pass_at_1": 0.5,
+            "pass_at_1_low_95": 0.25,
+            "draft.spent_tokens": 7.0,
+            "against.base.speed_up": 1.5,
+        },
     )
 
 

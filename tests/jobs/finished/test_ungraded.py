@@ -11,13 +11,12 @@ import pytest
 
 from grading import Gold, Grade, Submission, grade
 from jobs import after
-from jobs.finished.grading import grade_into
+from jobs.finished.grading import grade_by
+from jobs.run.derived import grade_files, read_grades
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
-from jobs.run.grades import grade_files, read_grades
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
-from warehouse.render import warnings
 from warehouse.summary import summary
 
 ROOT = Path(__file__).parents[3]
@@ -53,8 +52,8 @@ def failing(submission: Submission, gold: Gold) -> Grade:
     raise RecursionError("too deep")
 
 
-def stored(folder: Path) -> list[str]:
-    return [row["verdict"] for file in grade_files(folder) for row in read_grades(file).values()]
+def stored(run: RunFolder) -> list[str]:
+    return [row["verdict"] for file in grade_files(run) for row in read_grades(file).values()]
 
 
 def test_what_was_graded_is_kept_and_the_next_grading_grades_only_the_rest(
@@ -64,9 +63,9 @@ def test_what_was_graded_is_kept_and_the_next_grading_grades_only_the_rest(
     lost = next(gold for gold in golds if golds.count(gold) == 1)
     monkeypatch.setenv("GOLD_OF_DEATH", lost)
     program = (
-        "import sys; from jobs.finished.grading import grade_into; from jobs.run.folder import RunFolder\n"
+        "import sys; from jobs.finished.grading import grade_by; from jobs.run.folder import RunFolder\n"
         "from pathlib import Path; from tests.jobs.finished.test_ungraded import killed_at_demo_3\n"
-        "run = RunFolder(Path(sys.argv[1])); grade_into(run.grades_dir, run, 'v', killed_at_demo_3, 2)"
+        "run = RunFolder(Path(sys.argv[1])); grade_by(run, 'v', killed_at_demo_3, 2)"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program, str(run.path)], check=False, cwd=ROOT, capture_output=True, text=True
@@ -75,11 +74,11 @@ def test_what_was_graded_is_kept_and_the_next_grading_grades_only_the_rest(
     last_line = ended.stderr.splitlines()[-1]
     assert "samples are not graded, 14 were graded now: a grader process was killed by SIGKILL" in last_line
     assert f"python -m jobs finalize {run.path}" in last_line
-    assert len(stored(run.grades_dir)) == 14
-    assert "grader_timeout" not in stored(run.grades_dir)
+    assert len(stored(run)) == 14
+    assert "grader_timeout" not in stored(run)
     assert after.missing(run, read_endings(run)) == "2 of 16 samples are not graded"
-    assert grade_into(run.grades_dir, run, "v", grade, 1) == 2
-    assert len(stored(run.grades_dir)) == 16
+    assert grade_by(run, "v", grade, 1) == 2
+    assert len(stored(run)) == 16
 
 
 def test_finalize_without_processes_ends_with_one_line_and_the_next_one_completes_the_run(
@@ -95,21 +94,21 @@ def test_finalize_without_processes_ends_with_one_line_and_the_next_one_complete
     [line] = ended.stderr.splitlines()
     assert "16 samples are not graded, 0 were graded now: no grader process can be started" in line
     assert "NOT GRADED" in ended.stdout
-    assert stored(run.grades_dir) == []
+    assert stored(run) == []
     assert not run.results_path.exists()
     ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert len(stored(run.grades_dir)) == 16
+    assert len(stored(run)) == 16
     assert run.results_path.exists()
 
 
 def test_an_exception_of_the_grader_is_unparsable_and_the_summary_counts_it(run: RunFolder) -> None:
-    assert grade_into(run.grades_dir, run, "v", failing, 1) == 16
-    assert set(stored(run.grades_dir)) == {"unparsable"}
+    assert grade_by(run, "v", failing, 1) == 16
+    assert set(stored(run)) == {"unparsable"}
     after.load(run)
     [result] = summary(after.database_of(run), [run.path.name])
     assert result.grader_exceptions == {"RecursionError": 16}
-    assert any("16 answers ended in an exception of the grader" in line for line in warnings(result))
+    assert any("16 answers ended in an exception of the grader" in line for line in result.warnings)
     after.conclude(str(run.path))
     [result] = summary(after.database_of(run), [run.path.name])
     assert result.grader_exceptions == {}

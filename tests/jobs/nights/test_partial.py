@@ -105,7 +105,7 @@ def test_what_the_runs_own_jobs_did_not_grade_is_graded_for_the_verdict(suite: P
     runs = nightly.launch(Night.read(suite, NIGHT)).runs
     database = suite.parent / "runs" / "warehouse.duckdb"
     database.unlink()
-    for path in runs[1].grades_dir.iterdir():
+    for path in runs[1].derived("grades"):
         path.unlink()
     codes = []
     for _ in range(2):
@@ -139,10 +139,10 @@ def test_grading_that_kills_the_verdict_job_is_tried_twice(suite: Path, monkeypa
 
 def test_a_damaged_run_is_named_and_the_others_are_judged(suite: Path) -> None:
     runs = nightly.launch(Night.read(suite, NIGHT)).runs
-    runs[0].shards_path.write_bytes(b"not Parquet")
+    runs[0].plan_path.write_bytes(b"not Parquet")
     nightly.conclude(Night.read(suite, NIGHT))
     assert "PARTIAL NIGHT: 1 run cannot be read or never began" in page(suite)
-    assert "shards.parquet is damaged" in page(suite)
+    assert "plan.parquet is damaged" in page(suite)
 
 
 def test_without_any_result_the_page_says_that_there_is_no_verdict(

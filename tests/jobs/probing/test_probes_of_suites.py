@@ -65,7 +65,7 @@ def launched(path: Path, *words: str) -> None:
 def assert_every_continuation_once(probe: RunFolder) -> None:
     samples = Counter(sample["sample_id"] for sample in finished_samples(probe))
     assert samples == Counter(unit.sample_id for shard in probe.shards() for unit in shard)
-    [points] = probe.probe_dir.glob("*.parquet")
+    [points] = probe.derived("probe_points")
     assert len(samples) == 2 * 2 * len(trace_files.read_rows(points))
 
 

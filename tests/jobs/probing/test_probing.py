@@ -17,7 +17,7 @@ from jobs.__main__ import main
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import Forecast
-from jobs.run.own_files import counting_records
+from jobs.run.trace_files import counting_records
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SCRIPTED, plan
 
@@ -88,7 +88,7 @@ def test_a_probe_is_a_run_of_the_target_on_beginnings_and_the_same_command_resum
     spec, problems = run.spec(), run.problems()
     assert (spec.method, spec.samples, spec.draft) == ("vanilla", 2, None)
     assert spec.target == probed.spec().target
-    [path] = run.probe_dir.glob("*.parquet")
+    [path] = run.derived("probe_points")
     rows = trace_files.read_rows(path)
     by_id = {problem.id: problem for problem in problems}
     assert len(problems) == 2 * len(rows)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from jobs.finished.grading import grade
-from jobs.run import submissions, trace_files
-from jobs.run.files import append_record
+from jobs.run import derived, submissions, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, trace_from_dict
 from jobs.run.spec import Attempt
@@ -18,8 +15,7 @@ from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 
 KINDS = (
-    "spec.json", "problems", "shards", "journal", "trace file", "grades", "candidate grades", "scores",
-    "submissions", "shared jobs", "retries",
+    "spec.json", "problems", "plan", "journal", "trace file", "grades", "candidate grades", "scores", "events",
 )  # fmt: skip
 
 
@@ -46,27 +42,19 @@ def _made(folder: Path, dtype: str) -> RunFolder:
         run_shard(str(run.path), shard)
     _interrupt(run, run.trace_files()[1])
     grade(run, workers=1)
-    [graded] = run.grades_dir.glob("*.parquet")
-    rows, metadata = trace_files.read_rows(graded), {trace_files.RUN_KEY: run.spec().run_id}
+    [graded] = run.derived("grades")
+    rows = trace_files.read_rows(graded)
     keys = [
         {**row, "step_index": 0, "candidate_index": 1, "scorer": "s", "score": 0.5, "missing": None} for row in rows
     ]
-    trace_files.write_table(
-        run.candidate_grades_dir / graded.name, trace_files.CANDIDATE_GRADES, _of(keys, "CANDIDATE_GRADES"), metadata
-    )
-    trace_files.write_table(run.scores_dir / "s.parquet", trace_files.SCORES, _of(keys, "SCORES"), metadata)
+    for kind in ("candidate_grades", "scores"):
+        derived.write(run, kind, "s", [{name: row[name] for name in derived.SCHEMAS[kind].names} for row in keys])
     for number in range(3):
         submissions.record(run, Submission(number, f"{run.path.name}.{number}", [[0], [1]], 1.0 * number))
         submissions.record_shared(run, SharedJob(f"shared{number}", [run.path.name], f"shared{number}.finalize"))
-        granted = {"granted_at": 1.0, "samples": [rows[number]["sample_id"]]}
-        append_record(run.retries_path, granted, run.spec().run_id)
+        run.append("retries", samples=[rows[number]["sample_id"]])
     submissions.leave(run, "shared0")
     return run
-
-
-def _of(rows: Iterable[dict[str, Any]], schema: str) -> list[dict[str, Any]]:
-    names = getattr(trace_files, schema).names
-    return [{name: row[name] for name in names} for row in rows]
 
 
 def _interrupt(run: RunFolder, trace_file: Path) -> None:
@@ -89,9 +77,7 @@ def _interrupt(run: RunFolder, trace_file: Path) -> None:
 
 
 def _files(run: RunFolder) -> dict[str, Path]:
-    folders = (
-        run.journal_dir, run.trace_files_dir, run.grades_dir, run.candidate_grades_dir, run.scores_dir,
-    )  # fmt: skip
-    listed = [next(iter(sorted(folder.iterdir()))) for folder in folders]
-    appended = [run.submissions_path, run.path / "submissions.jsonl", run.retries_path]
-    return dict(zip(KINDS, [run.spec_path, run.problems_path, run.shards_path, *listed, *appended], strict=True))
+    derived_files = [run.derived(kind)[0] for kind in ("grades", "candidate_grades", "scores")]
+    plan_files = [run.spec_path, run.problems_path, run.plan_path]
+    files = [*plan_files, run.journals()[0], run.trace_files()[0], *derived_files, run.events_path]
+    return dict(zip(KINDS, files, strict=True))

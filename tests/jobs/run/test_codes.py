@@ -22,7 +22,6 @@ from warehouse.comparison import show
 from warehouse.comparison.contrasts import compare_runs
 from warehouse.database import reader
 from warehouse.load import load_run
-from warehouse.render import warnings
 from warehouse.summary import summary
 
 
@@ -88,7 +87,7 @@ def test_accepted_code_goes_on_and_every_place_says_that_two_codes_made_the_run(
         load_run(loaded, database)
     summaries = summary(database, [run.path.name, other.path.name])
     assert [code.num_samples for code in summaries[0].codes] == [12, 12]
-    assert [any("MIXED CODE" in line for line in warnings(one)) for one in summaries] == [True, False]
+    assert [any("MIXED CODE" in line for line in one.warnings) for one in summaries] == [True, False]
     comparison = compare_runs([run.path.name, other.path.name], database)
     [warning] = [line for line in show.warnings(comparison) if "MIXED CODE" in line]
     assert warning.startswith(run.path.name)
@@ -155,7 +154,7 @@ def test_a_job_of_replaced_code_that_runs_after_all_stops(tmp_path: Path, edit: 
 def test_a_torn_record_is_skipped(tmp_path: Path) -> None:
     run = plan(tmp_path)
     codes.claim(run)
-    with run.codes_path.open("a") as out:
-        out.write('{"code_hash": "torn')
+    with run.events_path.open("a") as out:
+        out.write('{"format":2,"event":"code","code_hash":"torn')
     assert codes.claim(run) == []
     assert hashes(run) == [running_code().hash]

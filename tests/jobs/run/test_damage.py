@@ -15,10 +15,9 @@ from click.testing import CliRunner
 from jobs.__main__ import main as jobs
 from jobs.finished.grading import finish
 from jobs.run import submissions, trace_files
-from jobs.run.endings import by_shard, read_endings
-from jobs.run.files import FileDamaged, with_checksum
-from jobs.run.folder import RunDamaged, RunFolder
-from jobs.run.state import read_state
+from jobs.run.endings import by_shard, read_endings, read_state
+from jobs.run.files import FileDamaged, RunDamaged, with_checksum
+from jobs.run.folder import RunFolder, problems_content
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
@@ -73,7 +72,7 @@ def test_a_flipped_bit_costs_the_samples_of_its_file_until_they_are_run_again(
     flipped(path, 8 * 2000)
     report = load_run(run, tmp_path / "w.duckdb")
     assert [(file.name, file.reason) for file in report.skipped] == [
-        (f"parts/{path.name}", "is damaged: its content does not match its digest")
+        (f"traces/{path.name}", "is damaged: its content does not match its digest in events.jsonl")
     ]
     assert num_unfinished(run) == 8
     assert f"{path} is damaged" in caplog.text
@@ -90,12 +89,12 @@ def test_a_foreign_file_in_parts_is_named_and_the_rest_goes_on(
     assert num_unfinished(run) == 0
     assert finish(run, workers=1) == 16
     report = load_run(run, tmp_path / "w.duckdb")
-    assert [file.name for file in report.skipped] == ["parts/foreign.parquet", "parts/text.parquet"]
+    assert [file.name for file in report.skipped] == ["traces/foreign.parquet", "traces/text.parquet"]
     assert (report.num_finished, report.num_graded) == (16, 16)
     assert len({line for line in caplog.messages if "foreign.parquet" in line}) == 1
 
 
-def test_a_part_of_another_run_with_the_same_samples_is_named_and_not_counted(
+def test_a_trace_file_of_another_run_with_the_same_samples_is_named_and_not_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Runs that differ in their engines alone have the same sample ids, but not the same results."""
@@ -106,19 +105,21 @@ def test_a_part_of_another_run_with_the_same_samples_is_named_and_not_counted(
     stranger.write_bytes(other.trace_files()[0].read_bytes())
     assert num_unfinished(run) == 16
     assert finish(run, workers=1) == 0
-    assert f"{stranger} is a file of another run, {other.path.name}: move it there" in caplog.text
-    assert load_run(run, tmp_path / "w.duckdb").skipped[0].name == f"parts/{stranger.name}"
+    assert f"{stranger} is not a file of this run: events.jsonl does not announce it" in caplog.text
+    assert load_run(run, tmp_path / "w.duckdb").skipped[0].name == f"traces/{stranger.name}"
 
 
-def test_a_copy_of_a_part_counts_once_and_replaces_one_that_is_damaged(
+def test_a_trace_file_under_another_name_is_named_and_counts_again_under_its_own(
     run: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = run.trace_files()[0]
     copy = path.with_name("backup.parquet")
     copy.write_bytes(path.read_bytes())
     assert len(read_endings(run).finished_records) == 16
-    assert f"{copy} is a copy of {path.name}: remove it" in caplog.text
+    assert f"{copy} is a copy of traces/{path.name}, or that file under another name" in caplog.text
     flipped(path, 8 * 2000)
+    assert num_unfinished(run) == 8
+    copy.rename(path)
     assert finished_ids(run) == planned_ids(run)
 
 
@@ -180,7 +181,7 @@ def test_a_folder_of_another_format_is_neither_read_nor_written(
         result = CliRunner().invoke(jobs, [command, str(run.path), *(["0"] if command == "worker" else [])])
         assert result.exit_code == 1
         [line] = result.stderr.splitlines()
-        assert "has format 1, and this version of the harness reads format 7 alone: use the version that" in line
+        assert "has format 2, and this version of the harness reads format 7 alone: use the version that" in line
     assert contents(run) == before
 
 
@@ -212,15 +213,14 @@ def test_an_edited_specification_is_named(run: RunFolder) -> None:
 
 def test_another_runs_problems_are_named(run: RunFolder, tmp_path: Path) -> None:
     other = plan(tmp_path / "other", samples=1)
-    table = pq.read_table(other.problems_path)
-    trace_files.write_table(run.problems_path, trace_files.PROBLEMS, table.to_pylist()[:4])
-    with pytest.raises(RunDamaged, match=r"problems\.parquet is not the file that the run was made with: restore it"):
+    run.problems_path.write_bytes(problems_content(other.problems()[:4]))
+    with pytest.raises(RunDamaged, match=r"problems\.parquet is damaged: its content does not match its digest"):
         run.problems()
 
 
 def test_damaged_grades_are_put_aside_and_made_again(run: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
     finish(run, workers=1)
-    [grades] = run.grades_dir.glob("*.parquet")
+    [grades] = run.derived("grades")
     whole = grades.read_bytes()
     flipped(grades, 8 * 500)
     damaged = grades.read_bytes()
@@ -236,10 +236,10 @@ def test_a_damaged_submission_is_named_and_the_others_are_read(
 ) -> None:
     for number in range(3):
         submissions.record(run, Submission(number, f"run.{number}", [[0]], 0.0))
-    content = run.submissions_path.read_bytes()
-    run.submissions_path.write_bytes(content.replace(b'"run.1"', b'"run.9"'))
+    content = run.events_path.read_bytes()
+    run.events_path.write_bytes(content.replace(b'"run.1"', b'"run.9"'))
     assert [submission.name for submission in submissions.read(run)] == ["run.0", "run.2"]
-    assert f"{run.submissions_path} is damaged: line 6 " in caplog.text
+    assert f"{run.events_path} is damaged: 1 of its {len(content.splitlines())} lines cannot be used" in caplog.text
 
 
 def test_a_renamed_folder_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.recording import Model
 from harness.trace import Decision, Step, Trace
 from jobs.run import trace_files
+from jobs.run.endings import compact
 from jobs.run.journal import JournalWriter, read_journal
-from jobs.run.state import compact
 from jobs.watch.progress import Follower
 from tests.harness.scripts import PROBLEM, new_trace
 from tests.jobs import runs

@@ -14,11 +14,10 @@ from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from jobs.finished.grading import finish, finished_samples
 from jobs.run import endings, trace_files
-from jobs.run.endings import by_shard, read_endings
+from jobs.run.endings import by_shard, compact, read_endings, read_state
 from jobs.run.files import with_checksum
 from jobs.run.folder import RunFolder
-from jobs.run.shards import assign_to_shards
-from jobs.run.state import compact, read_state
+from jobs.run.forecast import assign_to_shards
 from jobs.run.submissions import attempt_name, files_of_shards
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan, planned_ids
@@ -57,7 +56,7 @@ def failed_run(tmp_path: Path, narrow: dict[str, bool]) -> RunFolder:
 
 
 def verdicts(run: RunFolder) -> list[str]:
-    [grades] = run.grades_dir.glob("*.parquet")
+    [grades] = run.derived("grades")
     return [row["verdict"] for row in trace_files.read_rows(grades)]
 
 
@@ -104,7 +103,8 @@ def test_nobody_is_granted_two_tries_at_once(failed_run: RunFolder) -> None:
 
 
 def test_a_torn_grant_grants_nothing(failed_run: RunFolder) -> None:
-    failed_run.retries_path.write_bytes(b'{"granted_at": 1.0, "sam')
+    with failed_run.events_path.open("ab") as out:
+        out.write(b'{"format":2,"event":"retries","at":1.0,"sam')
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 0
     assert len(endings.grant_retries(failed_run, at_most=1).retried) == 3
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3
@@ -118,7 +118,7 @@ def test_the_journal_of_a_try_that_was_killed_is_kept(failed_run: RunFolder, nar
     journal = failed_run.journal_dir / f"{part.stem}.jsonl"
     [attempt] = [trace_files.read_metadata(part)["attempt"]]
     lines = (
-        b'{"event":"attempt","format":1,%b' % attempt[1:].encode(),
+        b'{"event":"attempt","format":2,%b' % attempt[1:].encode(),
         b'{"event":"start","trace":%b}' % _began(part).encode(),
     )
     journal.write_bytes(b"".join(with_checksum(line, journal.stem) for line in lines))

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.run.folder import RunBusyError, RunDamaged
-from jobs.run.shards import assign_to_shards
+from jobs.run.files import RunDamaged
+from jobs.run.folder import RunBusyError
+from jobs.run.forecast import assign_to_shards
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 
@@ -29,7 +30,7 @@ def test_a_specification_of_another_format_is_refused_by_name(tmp_path: Path) ->
     run = plan(tmp_path)
     text = run.spec_path.read_text(encoding="utf-8")
     for written, named in (('"format": 7', "format 7"), ('"forma": 1', "no format")):
-        run.spec_path.write_text(text.replace('"format": 1', written))
+        run.spec_path.write_text(text.replace('"format": 2', written))
         with pytest.raises(RunDamaged, match=rf"spec\.json has {named}, and this version of the harness reads"):
             run.spec()
 
@@ -42,8 +43,8 @@ def test_an_unreadable_file_of_the_plan_is_named_with_the_reason(tmp_path: Path)
     run.problems_path.unlink()
     with pytest.raises(RunDamaged, match=r"problems\.parquet is missing$"):
         run.problems()
-    run.shards_path.write_bytes(run.shards_path.read_bytes()[:200])
+    run.plan_path.write_bytes(run.plan_path.read_bytes()[:200])
     for read in (run.num_shards, run.shards, run.units_by_shard, lambda: run.shard(0)):
-        with pytest.raises(RunDamaged, match=r"shards\.parquet is damaged: .*Parquet magic bytes") as raised:
+        with pytest.raises(RunDamaged, match=r"plan\.parquet is damaged: its content does not match") as raised:
             read()
         assert "\n" not in str(raised.value)

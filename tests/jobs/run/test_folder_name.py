@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from grading.regrade import main as regrade
 from harness.launch import main as launch
 from jobs.__main__ import main as jobs
-from jobs.run.folder import RunFolder
-from jobs.run.folder_name import NoSuchRun, folder_name, meant_by, run_path, run_paths
+from jobs.run.folder import NoSuchRun, RunFolder, folder_name, meant_by, run_path, run_paths
 from jobs.run.spec import ModelSpec, RunSpec
 from tests.jobs.runs import plan
 from warehouse.load import main as load
@@ -123,7 +122,7 @@ def test_what_has_no_letter_of_a_name_means_no_run_even_where_there_is_only_one(
     run = plan(Path("runs"))
     result = CliRunner().invoke(jobs, ["finalize", text])
     assert (result.exit_code, "is not a run folder" in result.stderr) == (2, True), result.output
-    assert not list(run.grades_dir.iterdir())
+    assert not run.derived("grades")
 
 
 def test_a_run_in_the_working_directory_is_found_by_its_beginning(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,9 @@ from grading.regrade import main
 from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Step, Trace
 from jobs.finished.grading import finish
-from jobs.run import trace_files
+from jobs.run import derived
+from jobs.run.derived import GradesError, changes, find, grade_files, read_grades
 from jobs.run.folder import RunFolder
-from jobs.run.grades import GradesError, changes, find, grade_files, read_grades
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from tests.warehouse.runs import write_part
 from warehouse.database import reader
@@ -68,14 +67,12 @@ def regrade(*arguments: object) -> Result:
 
 def graded_by(run: RunFolder, version: str, changed: dict[str, str], at: float) -> None:
     """The current grades as another version might have made them: some verdicts changed, written at another time."""
-    [current] = [f for f in grade_files(run.grades_dir) if f.version == grader_version()]
+    [current] = [f for f in grade_files(run) if f.version == grader_version()]
     rows = [
         {**row, "grader_version": version, "verdict": changed.get(row["sample_id"], row["verdict"])}
         for row in read_grades(current).values()
     ]
-    path = run.grades_dir / f"{version}.parquet"
-    trace_files.write_table(path, trace_files.GRADES, rows)
-    os.utime(path, (at, at))
+    derived.write(run, "grades", version, rows, {"written_at": at})
 
 
 def test_a_gold_that_its_own_grader_rejects_is_bad_gold_and_everything_sums_up(run: RunFolder, tmp_path: Path) -> None:
@@ -100,22 +97,22 @@ def test_a_gold_that_its_own_grader_rejects_is_bad_gold_and_everything_sums_up(r
 def test_a_version_is_graded_once_and_no_other_versions_file_is_touched(run: RunFolder) -> None:
     finish(run, workers=1)
     graded_by(run, "0 older", {}, at=1.0)
-    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.grades_dir.iterdir()}
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.derived("grades")}
     assert finish(run, workers=1) == 0
     assert regrade(run.path).exit_code == 0
-    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.grades_dir.iterdir()} == before
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.derived("grades")} == before
 
 
 def test_a_new_version_gets_a_new_file_that_names_the_grader(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     finish(run, workers=1)
-    [first] = run.grades_dir.iterdir()
+    [first] = run.derived("grades")
     content = first.read_bytes()
     monkeypatch.setattr(jobs.finished.grading, "grader_version", lambda: "99 next")
     assert finish(run, workers=1) == 11
     assert first.read_bytes() == content
-    assert [file.version for file in grade_files(run.grades_dir)] == [grader_version(), "99 next"]
-    made = json.loads(trace_files.read_metadata(grade_files(run.grades_dir)[1].path)["grader"])
-    assert made["grader_version"] == "99 next"
+    assert [file.version for file in grade_files(run)] == [grader_version(), "99 next"]
+    made = derived.header(grade_files(run)[1].path)
+    assert made["version"] == "99 next"
     for library in ("math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime"):
         assert made["versions"][library] in grader_version()
 
@@ -123,9 +120,9 @@ def test_a_new_version_gets_a_new_file_that_names_the_grader(run: RunFolder, mon
 def test_the_newest_is_the_one_that_graded_last_even_in_a_copied_folder(run: RunFolder, tmp_path: Path) -> None:
     finish(run, workers=1)
     graded_by(run, "0 older", {}, at=1.0)
-    [current] = [f.path for f in grade_files(run.grades_dir) if f.version == grader_version()]
+    [current] = [f.path for f in grade_files(run) if f.version == grader_version()]
     os.utime(current, (0, 0))  # what a copy without its times might look like
-    assert [f.version for f in grade_files(run.grades_dir)] == ["0 older", grader_version()]
+    assert [f.version for f in grade_files(run)] == ["0 older", grader_version()]
     load_run(run, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:
         sql = "SELECT grader_version FROM grader_versions WHERE counts"
@@ -150,7 +147,7 @@ def test_what_moved_is_counted_and_listed_with_both_reasons(run: RunFolder) -> N
 
 def test_a_sample_that_one_version_has_not_graded_is_a_change(run: RunFolder) -> None:
     finish(run, workers=1)
-    grades = read_grades(grade_files(run.grades_dir)[0])
+    grades = read_grades(grade_files(run)[0])
     gone = run.shards()[0][3].sample_id
     moved = changes(run, {key: row for key, row in grades.items() if key != gone}, grades)
     assert [(change.sample_id, change.verdicts) for change in moved] == [(gone, ("not graded", "correct"))]
@@ -180,10 +177,12 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 
 def test_a_damaged_file_of_grades_is_one_line(run: RunFolder) -> None:
-    run.grades_dir.joinpath("1.parquet").write_bytes(b"PAR1")
+    path = run.derived_path("grades", "1")
+    path.parent.mkdir()
+    path.write_bytes(b"PAR1")
     result = regrade(run.path, "--versions")
     assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
-    assert "1.parquet is damaged" in result.stderr
+    assert "grades-1.parquet is not a file of this run" in result.stderr
 
 
 def test_a_run_that_cannot_be_read_is_named_and_the_others_are_graded(run: RunFolder, tmp_path: Path) -> None:
@@ -202,7 +201,7 @@ def test_a_version_is_selected_by_name_first_word_or_prefix(run: RunFolder) -> N
     finish(run, workers=1)
     for version in ("7 sympy=1", "77 sympy=1", "8 a", "8 b"):
         graded_by(run, version, {}, at=1.0)
-    files = grade_files(run.grades_dir)
+    files = grade_files(run)
     assert find(files, "7").version == "7 sympy=1"
     assert find(files, "77").version == "77 sympy=1"
     assert find(files, "8 b").version == "8 b"

@@ -247,7 +247,7 @@ OWN_TOKENIZER = json.dumps({"tokenizer_class": "XTokenizer", "auto_map": {"AutoT
 def test_a_model_that_no_worker_could_use_is_refused(
     flag: str, harm: Callable[[Path], None], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.run.reward_model._check_answers", lambda *_, **__: None)  # loads a tokenizer
+    monkeypatch.setattr("jobs.run.plan._check_answers", lambda *_, **__: None)  # loads a tokenizer
     folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
     harm(folder)
     flags: dict[str, Any] = {"method": "rsd", "reward": "demo-reward", flag: str(folder)}

@@ -11,7 +11,7 @@ import pytest
 from harness.settings.layers import arguments, launch_from
 from harness.settings.method_options import parsed_flags
 from jobs.run import trace_files
-from jobs.run.state import compact
+from jobs.run.endings import compact
 from jobs.work.worker import run_shard
 from tests.jobs.runs import ENGINES, plan, texts
 

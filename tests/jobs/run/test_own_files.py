@@ -14,7 +14,7 @@ from jobs.finished.lossless import compare
 from jobs.finished.score import score
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.own_files import counting_records
+from jobs.run.trace_files import counting_records
 from jobs.work.worker import run_shard
 from tests.jobs.finished.test_lossless import greedy
 from tests.jobs.runs import plan
@@ -74,7 +74,7 @@ def test_a_damaged_file_costs_its_samples_and_nothing_else(run: RunFolder) -> No
     assert {row["sample_id"] for row in counting_records(run, [])} == readable_ids
     model = RewardModel(ScriptedEngine(lambda prompt, sampling: [""], lambda prompt, labels: [0.3, 0.1]))
     asyncio.run(score(run, model, "toy@1/1"))
-    [scored] = run.scores_dir.glob("*.parquet")
+    [scored] = run.derived("scores")
     assert {row["sample_id"] for row in trace_files.read_rows(scored)} == readable_ids
 
 

@@ -27,11 +27,10 @@ from jobs.run.plan import plan
 from jobs.run.spec import ModelSpec, RunSpec
 from tests.harness.conftest import save_tiny_model
 from warehouse.database import reader, rows
-from warehouse.render import lines
 from warehouse.report.charts import StackedBars
 from warehouse.report.facts import report_facts
 from warehouse.report.figures import _tokens
-from warehouse.summary import summaries
+from warehouse.summary import lines, summaries
 
 REWARD = ModelSpec(model="r", path="/models/r", revision=None, fingerprint="f" * 16)
 

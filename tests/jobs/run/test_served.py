@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from harness.engines.served import connection
 from harness.launch import main
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run import served
+from jobs.run import sizing
 from jobs.run.folder import RunFolder
 from tests.harness.conftest import save_tokenizer
 from tests.harness.engines.served.fake_server import FakeServer, serving
@@ -76,7 +76,10 @@ def test_both_models_on_servers_give_a_result_that_resumes_at_another_address(
     assert (spec.draft.name, spec.draft.server, spec.target.server) == ("org/story", "vllm", "llama.cpp")
     assert spec.draft.fingerprint.startswith("served:org/story:")
     assert draft.url.removesuffix("/v1") not in run.spec_path.read_text()
-    assert served.recorded(run) == {"draft": draft.url.removesuffix("/v1"), "target": target.url.removesuffix("/v1")}
+    assert sizing.recorded_servers(run) == {
+        "draft": draft.url.removesuffix("/v1"),
+        "target": target.url.removesuffix("/v1"),
+    }
     with reader(tmp_path / "warehouse.duckdb") as database:
         attempt = rows(database, "SELECT device, versions, engines FROM attempt", {})
         (first, *_) = list(attempt)
@@ -89,7 +92,7 @@ def test_both_models_on_servers_give_a_result_that_resumes_at_another_address(
         again = launch(tmp_path, *SPECREASON, *on_servers(draft, moved, folder))
         assert again.path == run.path, "the address is no part of a run"
         assert "All 4 samples are already finished" in capsys.readouterr().out
-        assert served.recorded(run)["target"] == moved.url.removesuffix("/v1")
+        assert sizing.recorded_servers(run)["target"] == moved.url.removesuffix("/v1")
     assert len(target.posts) == asked
 
 
@@ -137,7 +140,7 @@ def test_a_reward_model_on_a_server_rates_steps_beside_two_others(
     assert spec.engine.kind == "served"
     assert spec.reward is not None
     assert (spec.reward.name, spec.reward.server) == ("org/story", "sglang")
-    assert served.recorded(run)["reward"] == reward.url.removesuffix("/v1")
+    assert sizing.recorded_servers(run)["reward"] == reward.url.removesuffix("/v1")
     with reader(tmp_path / "warehouse.duckdb") as database:
         calls = list(rows(database, "SELECT * FROM call WHERE model = 'reward'", {}))
         [row] = rows(database, "SELECT reward_server FROM run", {})
@@ -172,7 +175,7 @@ def test_a_key_stands_in_no_file(
     monkeypatch.setenv("HARNESS_TARGET_API_KEY", "secret-key-7")
     run = launch(tmp_path, *named)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert run.servers_path in files
+    assert run.events_path in files
     assert not [path for path in files if b"secret-key-7" in path.read_bytes()]
 
 

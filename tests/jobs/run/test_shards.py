@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.problems.problem import Problem
-from jobs.run.shards import Recorded, assign_to_shards, expected_tokens
+from jobs.run.forecast import Recorded, assign_to_shards, expected_tokens
 from jobs.run.spec import Unit
 
 

@@ -15,10 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from harness.checks import machine
-from jobs.run import locks
+from jobs.run import files
+from jobs.run.endings import compact, read_state
 from jobs.run.files import is_there, read_records
 from jobs.run.folder import RunFolder
-from jobs.run.state import compact, read_state
 from jobs.work.worker import run_shard
 from tests.harness.checks.question import asked
 from tests.jobs.runs import finished_ids, plan, planned_ids, texts
@@ -64,7 +64,7 @@ def killed(tmp_path: Path) -> RunFolder:
     """A run whose worker was killed at its very end, before it compacted its journal."""
     run = plan(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.run.state.compact_own", lambda run, path: None)
+        patch.setattr("jobs.run.endings.compact_own", lambda run, path: None)
         run_shard(str(run.path), 0)
     return run
 
@@ -128,33 +128,26 @@ def test_a_plan_that_is_seen_late_is_waited_for(tmp_path: Path, node: Node, monk
     run = plan(tmp_path)
     worker = f"{SHARED}import sys; from jobs.work.worker import run_shard; run_shard(sys.argv[1], 0)"
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    sees = {"hides": "shards.parquet:spec.json", "shortens": "problems.parquet"}
+    sees = {"hides": "plan.parquet:spec.json", "shortens": "problems.parquet"}
     node("-c", worker, str(run.path), until=str(int(time.time()) + 3), **sees)
     assert finished_ids(run) == planned_ids(run)
 
 
 APPEND = """import sys, time; from pathlib import Path
-from jobs.recovery import NightRecord
 from jobs.run.files import append_record
-time.sleep(max(0.0, float(sys.argv[4]) - time.time()))
+time.sleep(max(0.0, float(sys.argv[3]) - time.time()))
 for number in range(60):
-    record = {"event": "told", "node": sys.argv[2], "number": number}
-    if sys.argv[3] == "locked":
-        NightRecord(Path(sys.argv[1])).append("told", node=sys.argv[2], number=number)
-    else:
-        append_record(Path(sys.argv[1]), record)
+    append_record(Path(sys.argv[1]), {"node": sys.argv[2], "number": number})
 """
 
 
-@pytest.mark.parametrize("how", ["locked", "unlocked"])
-def test_records_that_two_nodes_append_at_once_are_all_there(tmp_path: Path, node: Node, how: str) -> None:
-    path = tmp_path / "night.jsonl"
+def test_records_that_two_nodes_append_at_once_are_all_there(tmp_path: Path, node: Node) -> None:
+    path = tmp_path / "events.jsonl"
     with ThreadPoolExecutor() as pool:
         begin = str(time.time() + 3)
-        list(pool.map(lambda name: node("-c", APPEND, str(path), name, how, begin, appends="1"), "ab"))
-    found = {(record["node"], record["number"]) for record in read_records(path)}
-    is_whole = found == {(name, number) for name in "ab" for number in range(60)}
-    assert is_whole == (how == "locked"), "without the lock the two replace each other's records"
+        list(pool.map(lambda name: node("-c", APPEND, str(path), name, begin, appends="1"), "ab"))
+    found = [(record["node"], record["number"]) for record in read_records(path)]
+    assert sorted(found) == [(name, number) for name in "ab" for number in range(60)]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
@@ -164,7 +157,7 @@ def test_where_locks_are_refused_launch_and_worker_say_so_in_one_line(tmp_path: 
     assert done.returncode == 2
     [line] = [line for line in done.stderr.splitlines() if "refuses file locks" in line]
     assert f"--output {tmp_path}: " in line
-    assert locks.REMEDY in line
+    assert files.REMEDY in line
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "nothing is left"
     run = plan(tmp_path)

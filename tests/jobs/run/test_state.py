@@ -16,11 +16,10 @@ import pytest
 
 from jobs.finished.grading import finish
 from jobs.run import trace_files
-from jobs.run.endings import by_shard, read_endings
+from jobs.run.endings import by_shard, compact, compact_own, read_endings, read_state
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt
-from jobs.run.state import compact, compact_own, read_state
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids
 
@@ -69,7 +68,7 @@ def test_a_worker_that_ends_during_a_compaction_loses_nothing_to_the_older_copy(
     [journal] = run.journals()
     whole = journal.read_bytes()
     journal.write_bytes(whole[: whole.index(b"\n", 2 * len(whole) // 3) + 1])
-    monkeypatch.setattr("jobs.run.state.trace_files.write_table", write_late)
+    monkeypatch.setattr("jobs.run.endings.trace_files.write_table", write_late)
     with ThreadPoolExecutor(1) as pool:
         compaction = pool.submit(compact, run)
         assert started.wait(60)
@@ -85,7 +84,7 @@ def test_a_worker_that_ends_during_a_compaction_loses_nothing_to_the_older_copy(
 
 def run_shard_without_compaction(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.run.state.compact_own", lambda run, path: None)
+        patched.setattr("jobs.run.endings.compact_own", lambda run, path: None)
         run_shard(str(run.path), 0)
 
 

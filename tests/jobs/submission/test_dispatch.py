@@ -20,8 +20,7 @@ from tests.jobs.slurm.fake import FakeSlurm
 
 
 def test_a_task_that_slurm_holds_for_good_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = RunFolder(tmp_path / "run")
-    run.path.mkdir()
+    run = plan(tmp_path, shards=2)
     submissions.record(run, Submission(0, "run.0", [[0], [1]], 0.0))
     held = "launch failed requeued held"
     queue = [

@@ -16,10 +16,9 @@ from harness.engine import EngineDied, Generation, Sampling
 from harness.engines import scripted
 from jobs.finished.grading import finish
 from jobs.run import trace_files
-from jobs.run.endings import by_shard, read_endings
+from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
-from jobs.run.state import read_state
 from jobs.timing import folder
 from jobs.timing.folder import TimingFolder, timing_id
 from jobs.work.worker import run_parts, run_shard, run_side_by_side

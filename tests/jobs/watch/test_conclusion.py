@@ -57,7 +57,7 @@ def test_a_run_lacks_grades_and_then_results_until_it_is_concluded(finished: Run
     assert missing(finished) == "graded, but not in warehouse.duckdb"
     after.conclude(str(finished.path))
     assert missing(finished) == ""
-    [grades] = finished.grades_dir.iterdir()
+    [grades] = finished.derived("grades")
     grades.write_bytes(b"damaged")
     assert missing(finished) == "not graded"
 
@@ -75,7 +75,7 @@ def test_a_run_that_was_concluded_too_early_lacks_the_grades_of_the_rest(tmp_pat
 
 def test_a_failed_sample_that_a_later_try_finished_lacks_its_grade(finished: RunFolder) -> None:
     finish(finished)
-    [path] = finished.grades_dir.iterdir()
+    [path] = finished.derived("grades")
     rows = trace_files.read_rows(path)
     rows[0]["verdict"] = "error"  # of the try before
     trace_files.write_table(path, trace_files.GRADES, rows, {})

@@ -32,7 +32,7 @@ def test_samples_of_journals_and_of_new_trace_files_make_the_pace(
 ) -> None:
     run = plan(tmp_path, shards=3)
     run_shard(str(run.path), 0)
-    monkeypatch.setattr("jobs.run.state.compact_own", lambda run, path: None)
+    monkeypatch.setattr("jobs.run.endings.compact_own", lambda run, path: None)
     run_shard(str(run.path), 1)
     assert len(list(run.trace_files_dir.iterdir())) == len(list(run.journal_dir.iterdir())) == 1
     run_status = status(run)
@@ -86,9 +86,9 @@ def test_both_kinds_of_files_are_counted_alike(tmp_path: Path) -> None:
         copied.append(path.read_bytes())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.run.state.compact_own", keep)
+        patch.setattr("jobs.run.endings.compact_own", keep)
         run_shard(str(run.path), 0)
-    from jobs.run.state import compact
+    from jobs.run.endings import compact
 
     compact(run)
     [part] = run.trace_files()

@@ -20,9 +20,8 @@ import pytest
 
 from harness.engines.scripted import SCRIPTED_SECONDS
 from jobs.run import trace_files
-from jobs.run.endings import read_endings
+from jobs.run.endings import compact, read_endings
 from jobs.run.folder import RunFolder
-from jobs.run.state import compact
 from jobs.work.run_part import FreeShards
 from jobs.work.worker import WorkersFailed, run_parts, run_shard, run_side_by_side
 from tests.harness.cards import card, put_nvidia_smi
@@ -34,7 +33,7 @@ def with_shards_of(run: RunFolder, sizes: Sequence[int]) -> RunFolder:
     [units] = run.shards()
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
     assert ends[-1] == len(units)
-    run.write_shards([units[end - size : end] for end, size in zip(ends, sizes, strict=True)])
+    run.assign_again([units[end - size : end] for end, size in zip(ends, sizes, strict=True)])
     return run
 
 

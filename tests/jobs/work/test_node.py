@@ -17,8 +17,7 @@ import pytest
 
 from harness.engines.scripted import SCRIPTED_SECONDS
 from jobs.run import submissions
-from jobs.run.endings import read_endings
-from jobs.run.state import compact
+from jobs.run.endings import compact, read_endings
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.submission import here

@@ -11,9 +11,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from jobs.run.endings import by_shard, read_endings
+from jobs.run.endings import by_shard, compact, read_endings
 from jobs.run.folder import RunFolder
-from jobs.run.state import compact
 from jobs.work.worker import run_parts
 from tests.jobs.runs import finished_ids, plan, planned_ids, texts
 from tests.slurm.ledger import Witness

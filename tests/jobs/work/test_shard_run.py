@@ -13,8 +13,7 @@ from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from jobs.run import trace_files
-from jobs.run.endings import read_endings
-from jobs.run.state import read_state
+from jobs.run.endings import read_endings, read_state
 from jobs.work import worker
 from tests.jobs.runs import finished_ids, plan, planned_ids
 

@@ -21,8 +21,8 @@ from harness.engines.settings import EngineSettings
 from harness.settings.roles import ModelSettings
 from jobs.finished.grading import finish
 from jobs.run import trace_files
-from jobs.run.shards import assign_to_shards
-from jobs.run.state import compact, read_state
+from jobs.run.endings import compact, read_state
+from jobs.run.forecast import assign_to_shards
 from jobs.work import attempt as attempts
 from jobs.work.worker import ShardBusyError, run_parts, run_shard
 from tests.harness.cards import card, put_nvidia_smi

@@ -10,7 +10,6 @@ import pytest
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells
 from tests.warehouse.test_compare import BAD, GOOD, compare, load, records
-from warehouse.comparison.manifests import num_cards
 from warehouse.database import reader, rows
 
 
@@ -51,11 +50,3 @@ def test_a_run_that_is_clearly_worse_is_called_so(tmp_path: Path) -> None:
     assert run["p_holm"] < 0.05
     [line] = [line for line in text.splitlines() if line.startswith("speccot ")]
     assert " worse " in line
-
-
-@pytest.mark.parametrize(
-    ("devices", "number"),
-    [("2 × NVIDIA H100", 2), ("1 × cpu", None), ("1 × NVIDIA H100, 2 × NVIDIA H100", None), (None, None)],
-)
-def test_cards_are_those_of_every_worker(devices: str | None, number: int | None) -> None:
-    assert num_cards(devices) == number

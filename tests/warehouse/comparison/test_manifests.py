@@ -51,7 +51,7 @@ def test_a_draft_on_a_gpu_of_its_own_leaves_the_target_comparable_with_the_targe
         assert connection.execute("SELECT speed_up FROM speed_up").fetchall() == [(2.0,)]
         ratio = measure(connection, "ratio_of_means", pair, alone)
         assert ratio is not None
-        assert ratio.value == 2.0
+        assert ratio.estimate == 2.0
 
 
 def test_other_cards_and_engines_that_share_cards_are_not_alike(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from statsmodels.api import OLS
 from statsmodels.stats.proportion import proportion_confint
 
 from warehouse.statistics.intervals import clustered, mean, mean_on_these, mean_t, rerun_standard_error
-from warehouse.statistics.ratios import geometric_mean_ratio
 
 
 def test_the_t_interval_is_scipys() -> None:
@@ -23,7 +22,6 @@ def test_the_t_interval_is_scipys() -> None:
 def test_one_problem_has_no_interval() -> None:
     interval = mean_t(np.array([0.5]))
     assert (interval.estimate, interval.low, interval.standard_error) == (0.5, None, None)
-    assert geometric_mean_ratio(np.array([2.0]), np.array([1.0])).low is None
 
 
 def test_rerun_noise_is_the_noise_of_the_samples_within_problems() -> None:
@@ -35,39 +33,6 @@ def test_rerun_noise_is_the_noise_of_the_samples_within_problems() -> None:
     assert found is not None
     assert (found.low, found.high) == pytest.approx((2 / 3 - 1.959964 * expected, 2 / 3 + 1.959964 * expected))
     assert mean_on_these(np.array([1, 0]), np.array([1, 1])) is None
-
-
-def test_a_ratio_of_times_is_the_geometric_mean_and_its_interval_turns_with_it() -> None:
-    rng = np.random.default_rng(3)
-    slow, fast = np.exp(rng.normal(2.0, 0.6, 60)), np.exp(rng.normal(1.5, 0.6, 60))
-    interval, turned = geometric_mean_ratio(slow, fast), geometric_mean_ratio(fast, slow)
-    assert interval.estimate == pytest.approx(stats.gmean(slow / fast))
-    assert turned.estimate == pytest.approx(1 / interval.estimate)
-    assert turned.low == pytest.approx(1 / (interval.high or 0), rel=0.01)
-    assert geometric_mean_ratio(slow, fast) == interval
-
-
-def test_on_many_normal_logarithms_the_interval_agrees_with_scipys_bootstrap_and_with_t() -> None:
-    rng = np.random.default_rng(4)
-    logs = rng.normal(0.3, 0.5, 2000)
-    interval = geometric_mean_ratio(np.exp(logs), np.ones(2000))
-    bca = stats.bootstrap((logs,), np.mean, n_resamples=999, rng=np.random.default_rng(0)).confidence_interval
-    t = mean_t(logs)
-    assert (interval.low, interval.high) == pytest.approx((np.exp(bca.low), np.exp(bca.high)), rel=0.01)
-    assert (interval.low, interval.high) == pytest.approx((np.exp(t.low or 0), np.exp(t.high or 0)), rel=0.01)
-
-
-def test_a_ratio_needs_positive_times() -> None:
-    with pytest.raises(ValueError, match="positive times"):
-        geometric_mean_ratio(np.array([1.0, 0.0]), np.array([1.0, 1.0]))
-
-
-def test_equal_ratios_on_few_problems_do_not_prove_that_no_problem_is_outlying() -> None:
-    few, many = (geometric_mean_ratio(np.full(n, 3.0), np.full(n, 2.0)) for n in (8, 500))
-    assert (few.estimate, many.estimate) == pytest.approx((1.5, 1.5))
-    assert few.low is not None
-    assert few.low < 1.1
-    assert (many.low, many.high) == pytest.approx((1.5, 1.5), rel=0.01)
 
 
 @pytest.mark.parametrize(("correct", "n"), [(1, 1), (3, 10), (12, 12), (0, 30), (29, 30)])

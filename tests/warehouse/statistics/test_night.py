@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import linalg, stats
@@ -35,7 +37,8 @@ def test_the_spread_of_many_nights_is_that_which_they_were_drawn_with(deviation:
 def test_without_autocorrelation_a_night_is_compared_with_the_mean_as_students_t_is() -> None:
     rng = np.random.default_rng(2)
     values = rng.normal(0, 1, (30, 10))
-    spread, found = looks([series(row, 3.0) for row in values])
+    spreads, found = looks([series(row, 3.0) for row in values])
+    spread = spreads[""]
     assert spread.autocorrelation == 0
     t = (3.0 - values[0].mean()) / (spread.deviation * (1 + 1 / 10) ** 0.5)
     assert found[0].tonight == pytest.approx(-stats.norm.ppf(stats.t.sf(t, 30 * 9)), rel=1e-6)
@@ -46,7 +49,8 @@ def test_a_prediction_is_that_of_generalized_least_squares() -> None:
     """The error of the best linear unbiased prediction, from the inverse of the whole covariance."""
     rng = np.random.default_rng(3)
     rows = wandering(rng, 20, 12, 1.0, 0.8)
-    spread, found = looks([series(row, 2.0, 0.01, day=14) for row in rows])
+    spreads, found = looks([series(row, 2.0, 0.01, day=14) for row in rows])
+    spread = spreads[""]
     days = np.array([*range(12), 14])
     covariance = spread.deviation**2 * spread.autocorrelation ** np.abs(np.subtract.outer(days, days)) + 0.01 * np.eye(
         13
@@ -62,15 +66,15 @@ def test_few_nights_of_one_cell_need_a_larger_change_than_many_cells() -> None:
     rng = np.random.default_rng(4)
     values = rng.normal(0, 1, (12, FEWEST))
     few, many = looks([series(values[0], 9.0)]), looks([series(row, 9.0) for row in values])
-    assert few[1][0].detectable > 1.5 * many[1][0].detectable * few[0].deviation / many[0].deviation
+    assert few[1][0].detectable > 1.5 * many[1][0].detectable * few[0][""].deviation / many[0][""].deviation
 
 
 def test_the_last_nights_together_show_what_none_of_them_does() -> None:
     rng = np.random.default_rng(5)
     rows = rng.normal(0, 1, (12, 16))
-    rows[0, -2:] = 3.6
-    _, [changed, *others] = looks([series(row, 3.6 if i == 0 else 0.0) for i, row in enumerate(rows)])
-    assert abs(changed.tonight) < ESTIMATED.tonight
+    rows[0, -2:] = 4.0
+    _, [changed, *others] = looks([series(row, 4.0 if i == 0 else 0.0) for i, row in enumerate(rows)])
+    assert abs(changed.tonight) < ESTIMATED[0]
     assert (changed.is_by_window, changed.side(is_confirmed=False)) == (True, 1)
     assert not any(look.side(is_confirmed=True) for look in others)
     _, [repaired, *_] = looks([series(row, 0.0) for row in rows])
@@ -84,12 +88,20 @@ def test_the_last_nights_together_show_what_none_of_them_does() -> None:
 def test_a_suspicion_is_confirmed_by_both_runs_together(
     screened: float, tonight: float, is_confirmed: bool, side: int
 ) -> None:
-    assert Look(0.0, screened, tonight, 0.0, 0.0, KNOWN, 1.0).side(is_confirmed=is_confirmed) == side
+    assert Look(KNOWN, 0.0, screened, tonight, 0.0, 0.0, 1.0).side(is_confirmed=is_confirmed) == side
 
 
 def test_nights_that_are_all_the_same_say_so_of_any_other() -> None:
-    spread, [same] = looks([series(np.ones(8), 1.0)])
-    assert spread == Spread(0.0, 0.0, 7.0)
+    spreads, [same] = looks([series(np.ones(8), 1.0)])
+    assert spreads == {"": Spread(0.0, 0.0, 7.0)}
     assert same.tonight == 0
     assert looks([series(1e8 * np.ones(8), 1e8), series(np.ones(14), 1.0)])[1][0].tonight == 0
-    assert looks([series(np.ones(8), 1.0001)], floor=0.01)[1][0].tonight < 1
+    assert looks([replace(series(np.ones(8), 1.0001), floor=0.01)])[1][0].tonight < 1
+
+
+def test_each_measure_wanders_by_itself() -> None:
+    rng = np.random.default_rng(6)
+    calm, wild = ([series(row, 0.0) for row in rng.normal(0, size, (12, 10))] for size in (1, 100))
+    spreads, found = looks([*(replace(one, measure="a") for one in calm), *(replace(one, measure="b") for one in wild)])
+    assert (spreads["a"], spreads["b"]) == (looks(calm)[0][""], looks(wild)[0][""])
+    assert found == [*looks(calm)[1], *looks(wild)[1]]

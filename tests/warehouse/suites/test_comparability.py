@@ -16,28 +16,27 @@ from harness.prompts import parse
 from harness.settings.launch_settings import Launch
 from harness.training.tuning import Manifest, write_manifest
 from harness.weights import models
-from warehouse.suites import published_suites
+from warehouse.suites import published as papers
 from warehouse.suites.comparability import (
     TIMES_ONLY,
     aligned_from_another,
     choices,
-    num_problems,
     run_columns,
     why_not,
 )
 
-TABLE = published_suites.load("speccot-table2")
-PLAN = next(p for p in published_suites.planned(TABLE) if p.row.label == "SpecCoT, QwQ-32B" and p.column == "gsm8k")
-PAPER = published_suites.launch_of(PLAN.flags)
+TABLE = papers.load("speccot-table2")
+PLAN = next(p for p in papers.planned(TABLE) if p.row.label == "SpecCoT, QwQ-32B" and p.column == "gsm8k")
+PAPER = papers.launch_of(PLAN.flags)
 UNTRAINED = (
     "the draft is not aligned: give SCoT's aligned draft by --draft",
     "the selector is not tuned: give it by --target.adapter",
 )
 
 
-def faithful(table: published_suites.Suite, launch: Launch, **changes: Any) -> dict[str, Any]:
+def faithful(table: papers.Suite, launch: Launch, **changes: Any) -> dict[str, Any]:
     """The row of a finished run exactly as the suite has it, on the paper's machine, but for the changes."""
-    count = num_problems(launch)
+    count = papers.num_problems(launch)
     gpu = re.findall(r"[AH]\d+[\w-]*", table.devices)[0]
     same = {
         **run_columns(launch),
@@ -72,13 +71,9 @@ def but_wording(reasons: list[str]) -> list[str]:
     return [reason for reason in reasons if not reason.startswith("own wording (")]
 
 
-def planned(name: str) -> list[tuple[published_suites.Suite, published_suites.Planned, Launch]]:
-    table = published_suites.load(name)
-    return [
-        (table, plan, published_suites.launch_of(plan.flags))
-        for plan in published_suites.planned(table)
-        if not plan.row.awaits
-    ]
+def planned(name: str) -> list[tuple[papers.Suite, papers.Planned, Launch]]:
+    table = papers.load(name)
+    return [(table, plan, papers.launch_of(plan.flags)) for plan in papers.planned(table)]
 
 
 def test_candidates_without_a_reward_are_a_reason_against_values_of_a_reward_model() -> None:
@@ -128,7 +123,7 @@ def test_the_machine_is_no_reason_against_an_accuracy() -> None:
     assert reasons(changed, "tokens") == []
 
 
-@pytest.mark.parametrize("name", published_suites.names())
+@pytest.mark.parametrize("name", papers.names())
 def test_a_run_as_the_suite_has_it_differs_in_nothing_that_the_paper_states(name: str) -> None:
     """What is left holds for everybody, or is a model or a prompt file that the reader has to make."""
     for table, plan, launch in planned(name):
@@ -138,7 +133,7 @@ def test_a_run_as_the_suite_has_it_differs_in_nothing_that_the_paper_states(name
             assert found <= told, (plan.row.label, plan.column, metric)
 
 
-@pytest.mark.parametrize("name", published_suites.names())
+@pytest.mark.parametrize("name", papers.names())
 @pytest.mark.parametrize(
     ("condition", "column", "value"),
     [
@@ -166,7 +161,7 @@ def test_a_change_is_a_reason_in_every_suite_exactly_where_its_paper_states_the_
         for metric, of in table.metrics.items():
             before = why_not(table, plan, launch, base, metric)
             after = why_not(table, plan, launch, faithful(table, launch, **value_of), metric)
-            concerns = condition != "concurrency" or of.measure in published_suites.TIMES
+            concerns = condition != "concurrency" or of.registered.is_of_times
             expected = len(before) + (concerns and now != value and not open_here)
             assert len(after) == expected, (plan.row.label, plan.column, metric, after)
 
@@ -243,7 +238,7 @@ def test_what_holds_for_everybody_is_a_reason_against_the_metrics_that_it_names(
     assert found == {"wall": [told], "rate": [], "speed_up": []}
 
 
-@pytest.mark.parametrize("name", [name for name in published_suites.names() if name.startswith("specreason")])
+@pytest.mark.parametrize("name", [name for name in papers.names() if name.startswith("specreason")])
 def test_options_that_the_authors_program_never_shuffles_make_gpqas_accuracies_not_comparable(name: str) -> None:
     for table, plan, launch in planned(name):
         if "accuracy" in table.metrics:
@@ -252,18 +247,18 @@ def test_options_that_the_authors_program_never_shuffles_make_gpqas_accuracies_n
 
 
 def test_a_row_with_models_that_the_paper_had_trained_says_which_are_not() -> None:
-    table = published_suites.load("scot-table3")
-    plan = next(plan for plan in published_suites.planned(table) if plan.row.trained)
-    launch = published_suites.launch_of(plan.flags)
+    table = papers.load("scot-table3")
+    plan = next(plan for plan in papers.planned(table) if plan.row.trained)
+    launch = papers.launch_of(plan.flags)
     assert but_wording(why_not(table, plan, launch, faithful(table, launch), "tokens")) == list(UNTRAINED)
     tuned = faithful(table, launch, selection_fingerprint="f")
     assert but_wording(why_not(table, plan, launch, tuned, "tokens")) == [UNTRAINED[0]]
 
 
 def test_a_run_with_both_trained_models_is_comparable(tmp_path: Path) -> None:
-    table = published_suites.load("scot-table3")
-    plan = next(plan for plan in published_suites.planned(table) if plan.row.trained)
-    launch = published_suites.launch_of(plan.flags)
+    table = papers.load("scot-table3")
+    plan = next(plan for plan in papers.planned(table) if plan.row.trained)
+    launch = papers.launch_of(plan.flags)
     base = models.resolve(str(launch.draft.model)).path_or_hub_id
     write_manifest(tmp_path, Manifest("align", "i", "w", {"path": base}, {}, {}))
     trained = faithful(table, launch, draft_name="aligned", draft_path=str(tmp_path), selection_fingerprint="f")
@@ -308,8 +303,8 @@ def test_a_run_in_our_own_words_is_not_comparable_until_its_file_has_the_papers_
 
 
 def test_a_paper_that_published_no_prompts_leaves_them_open() -> None:
-    for name in published_suites.names():
-        table = published_suites.load(name)
+    for name in papers.names():
+        table = papers.load(name)
         is_open = any("prompts" in unstated.covers for unstated in table.unstated)
         assert is_open == (table.paper not in prompts.published()), name
     wording = parse("[step_choice]\nblank = 'nothing'", "own.toml")

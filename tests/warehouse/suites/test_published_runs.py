@@ -12,7 +12,7 @@ from harness import reproduce
 from tests.warehouse import runs
 from tests.warehouse.suites.timed_runs import PLAIN, SPECULATIVE, finished, time
 from warehouse.load import load_run
-from warehouse.suites import published_runs
+from warehouse.suites import published as papers
 
 MODELS = ("--draft", "org/small", "--target", "org/large", "--drafts", "2", "--scale", "3x2")
 ALONE = replace(PLAIN, concurrency=1)
@@ -22,7 +22,7 @@ MATH = {"dataset": "math500", "dataset_size": 500}
 @pytest.fixture
 def large_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three problems × 2 samples count as enough for a latency sample."""
-    monkeypatch.setattr(published_runs, "LEAST_SAMPLES", 1)
+    monkeypatch.setattr(papers, "LEAST_SAMPLES", 1)
 
 
 def asked(output: Path, *more: str) -> str:

@@ -12,14 +12,14 @@ import pytest
 
 from harness.methods import defaults
 from harness.trace import Candidate, Trace, Verdict
-from jobs.run import trace_files
+from jobs.run import derived
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, RunSpec, Unit
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
 from warehouse.measured import measure
-from warehouse.suites import published_suites
+from warehouse.suites import published as papers
 
 SAMPLES = 10
 VLLM = EngineSpec("vllm")
@@ -83,7 +83,7 @@ def write_rewards(run: RunFolder, written: list[Trace]) -> None:
         for index, step in enumerate(trace.steps)
         for place, _ in enumerate(step.candidates)
     ]
-    trace_files.write_table(run.scores_dir / "shepherd.parquet", trace_files.SCORES, rows)
+    derived.write(run, "scores", "shepherd", rows)
 
 
 @pytest.fixture(scope="module")
@@ -110,32 +110,27 @@ def connection(database: Path) -> Iterator[Connection]:
         yield opened
 
 
-def recorded(plan: published_suites.Planned) -> str:
+def recorded(plan: papers.Planned) -> str:
     """The run of the synthetic warehouse that stands for a suite's."""
     is_greedy = plan.flags["method"] == "vanilla" and plan.flags["temperature"] == 0
     return "greedy" if is_greedy else str(plan.flags["method"])
 
 
-@pytest.mark.parametrize("name", published_suites.names())
+@pytest.mark.parametrize("name", papers.names())
 def test_every_published_value_has_a_measure_that_can_be_computed(name: str, connection: Connection) -> None:
-    table = published_suites.load(name)
-    plans = {(plan.row.label, plan.column): plan for plan in published_suites.planned(table)}
+    table = papers.load(name)
+    plans = {(plan.row.label, plan.column): plan for plan in papers.planned(table)}
     for plan in plans.values():
         for key in plan.row.values.get(plan.column, {}):
             metric = table.metrics[key]
             assert metric.measure is not None, (plan.row.label, key)
             baseline = plans.get((table.baseline(plan.row, key) or "", plan.column))
-            assert (baseline is not None) == (metric.measure in published_suites.RATIOS), (plan.row.label, key)
+            assert (baseline is not None) == metric.registered.is_of_pair, (plan.row.label, key)
             base = None if baseline is None else recorded(baseline)
-            measured = measure(connection, metric.measure, recorded(plan), base, metric.stopwatch)
+            measured = measure(connection, metric.measure, recorded(plan), base, metric.stopwatch, k=metric.k)
             assert measured is not None, (plan.row.label, key)
             if baseline is plan:
-                assert measured.value == pytest.approx(1)
-
-
-@pytest.mark.parametrize("name", published_suites.names())
-def test_no_metric_waits_for_what_the_harness_has(name: str) -> None:
-    assert [key for key, metric in published_suites.load(name).metrics.items() if metric.awaits] == []
+                assert measured.estimate == pytest.approx(1)
 
 
 def test_a_greedy_baseline_gives_a_ratio(connection: Connection) -> None:
@@ -157,10 +152,10 @@ def test_the_ratio_of_means_and_what_is_saved_are_the_same_number(connection: Co
     assert ratio is not None
     assert saved is not None
     assert seconds is not None
-    assert ratio.value == pytest.approx(34.5 / 24.5)
-    assert saved.value == pytest.approx(100 * 10 / 34.5)
-    assert seconds.value == pytest.approx(10)
-    assert saved.low == pytest.approx(100 - 100 / (ratio.low or 0))
+    assert ratio.estimate == pytest.approx(34.5 / 24.5)
+    assert saved.estimate == pytest.approx(10 / 34.5)
+    assert seconds.estimate == pytest.approx(10)
+    assert saved.low == pytest.approx(1 - 1 / (ratio.low or 0))
 
 
 def test_rewards_agree_with_the_view_and_correlate_with_the_scores_that_they_are(connection: Connection) -> None:
@@ -171,31 +166,30 @@ def test_rewards_agree_with_the_view_and_correlate_with_the_scores_that_they_are
     ).fetchall()
     assert quality is not None
     assert selected is not None
-    assert (quality.value, selected.value) == pytest.approx(view)
+    assert (quality.estimate, selected.estimate) == pytest.approx(view)
     correlation = measure(connection, "score_reward_correlation", "specreason")
     assert correlation is not None
-    assert correlation.value == pytest.approx(1)
+    assert correlation.estimate == pytest.approx(1)
     assert correlation.low == pytest.approx(1)
-    assert correlation.n == 3
     assert measure(connection, "score_reward_correlation", "vanilla") is None
 
 
 @pytest.mark.parametrize("name", ["specreason-figure3", "specreason-figure4", "specreason-figure5"])
 def test_only_the_modelled_latency_of_specreason_is_comparable(name: str) -> None:
     """Its author models latencies (issue 8 of its repository); the measured ones stand beside them with the reason."""
-    table = published_suites.load(name)
+    table = papers.load(name)
     against = {metric for unlike in table.unlike for metric in unlike.metrics}
     for key, metric in table.metrics.items():
-        if metric.measure in published_suites.TIMES:
-            published = any(plan.published(table, key) is not None for plan in published_suites.planned(table))
+        if metric.registered.is_of_times:
+            published = any(plan.published(table, key) is not None for plan in papers.planned(table))
             assert not published or (metric.stopwatch == "specreason") == (key not in against), key
     assert {table.metrics[key].stopwatch for key in against} == {"measured"}
 
 
-@pytest.mark.parametrize("name", published_suites.names())
+@pytest.mark.parametrize("name", papers.names())
 def test_a_published_speed_up_is_read_beside_a_ratio_of_means_with_the_geometric_mean_after_it(name: str) -> None:
-    metrics = published_suites.load(name).metrics
-    published = {key for row in published_suites.load(name).rows for cell in row.values.values() for key in cell}
+    metrics = papers.load(name).metrics
+    published = {key for row in papers.load(name).rows for cell in row.values.values() for key in cell}
     assert not [key for key in published if metrics[key].measure == "speed_up"]
     if any(metrics[key].measure == "ratio_of_means" for key in published):
         assert any(metric.measure == "speed_up" for metric in metrics.values())

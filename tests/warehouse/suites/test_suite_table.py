@@ -17,7 +17,7 @@ from tests.warehouse.suites.made_suites import HOSTILE, HOSTILE_IN_LATEX, Made, 
 from warehouse import compare
 from warehouse.load import load_run
 from warehouse.suites.own_runs import own_runs
-from warehouse.suites.suite_cells import METRICS
+from warehouse.suites.table import METRICS
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +172,6 @@ def test_an_unfinished_run_says_so_at_its_number_and_one_that_is_not_loaded_how_
     [row, *_] = [line for line in made.reproduce("--table").output.splitlines() if line.startswith("vanilla target")]
     assert "100.0 (" in row
     assert "[1]" in row
-    assert "[1] INCOMPLETE RUN: 50 of 80 samples have not been run." in made.reproduce("--table").output
+    assert "[1] INCOMPLETE RUN: 50 of 80 samples have not been run;" in made.reproduce("--table").output
     [record] = rows_of(made)
     assert (record["demo num_finished"], record["demo num_samples"]) == ("30", "80")

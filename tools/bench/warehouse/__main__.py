@@ -76,7 +76,7 @@ def _measure(folder: Path, size: int) -> dict[str, Any]:
         _log(f"{size} steps: written in {time.monotonic() - started_at:.0f} s")
     measurements: dict[str, Any] = {
         "num_runs": len(run_folders([runs])),
-        "file_bytes": sum(path.stat().st_size for path in runs.glob("*/parts/*.parquet")),
+        "file_bytes": sum(path.stat().st_size for path in runs.glob("*/traces/*.parquet")),
     }
     for name, database in (
         ("bare", "bare.duckdb"), ("load", "warehouse.duckdb"), ("bare_kept", "bare.duckdb"),

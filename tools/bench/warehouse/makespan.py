@@ -24,7 +24,7 @@ from harness.problems.problem import Problem
 from warehouse.options import WarehouseCommand
 
 if TYPE_CHECKING:
-    from jobs.run.shards import Recorded
+    from jobs.run.forecast import Recorded
     from jobs.run.spec import Unit
 
 _SAMPLES = """
@@ -45,7 +45,7 @@ class Lengths:
 
     def history(self) -> dict[str, Recorded]:
         """Return the mean tokens of the even sample indices, by the problem's text."""
-        from jobs.run.shards import Recorded
+        from jobs.run.forecast import Recorded
 
         history: dict[str, Recorded] = {}
         for problem in self.problems:
@@ -65,7 +65,7 @@ class Lengths:
 
 def makespans(lengths: Lengths, shards: int) -> dict[str, float]:
     """Return the relative makespan of each assignment policy."""
-    from jobs.run.shards import assign_to_shards, expected_tokens
+    from jobs.run.forecast import assign_to_shards, expected_tokens
 
     units, actual = lengths.units(), {}
     for name in {unit.problem_id for unit in units}:

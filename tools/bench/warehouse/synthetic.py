@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.problems.problem import Problem, dataset_hash
-from jobs.run import files, trace_files
+from jobs.run import derived, events, files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit
 from warehouse.database import Connection, scratch
@@ -176,7 +176,7 @@ def _write_trace_file(
             "file": str(path),
         },
     )
-    path.write_bytes(files.with_digests(memoryview(path.read_bytes())))
+    events.write_announced(path, path.read_bytes())
 
 
 def _write_grades(run: RunFolder, units: list[Unit]) -> None:
@@ -197,4 +197,4 @@ def _write_grades(run: RunFolder, units: list[Unit]) -> None:
                 "seconds": 0.01,
             }
         )
-    trace_files.write_table(run.grades_dir / "synthetic.parquet", trace_files.GRADES, rows)
+    derived.write(run, "grades", "synthetic", rows)

@@ -38,7 +38,7 @@ COMMENT ON COLUMN estimate.value IS 'Its value; NULL: there are too few data for
 COMMENT ON COLUMN estimate.num IS 'Sum of x over problems, of which it is a part; NULL: a function of all problems';
 COMMENT ON COLUMN estimate.den IS 'Sum of y over problems';
 COMMENT ON COLUMN estimate.unit IS 'Unit of the value';
-COMMENT ON COLUMN estimate.run_factor IS 'Standard deviation of a run''s times in logarithms, which the interval covers; NULL: not known, or not of times [ratio]';
+COMMENT ON COLUMN estimate.run_factor IS 'Standard deviation of a run''s times in logarithms over the repeats, which the interval covers; NULL: too few repeats show it, or not of times [ratio]';
 
 CREATE TABLE interval (
     estimate UBIGINT NOT NULL,
@@ -52,9 +52,20 @@ CREATE TABLE interval (
 );
 COMMENT ON TABLE interval IS '95 % intervals of estimates, by the question that they answer. Key: estimate, question';
 COMMENT ON COLUMN interval.estimate IS 'estimate.id';
-COMMENT ON COLUMN interval.question IS 'like these problems (the problems are a sample), these problems (the run again), these runs (of a speed-up: without what differs from run to run)';
+COMMENT ON COLUMN interval.question IS 'like these problems (the problems are a sample), these problems (the run again)';
 COMMENT ON COLUMN interval.low IS 'Lower end; NULL: there is none';
 COMMENT ON COLUMN interval.high IS 'Upper end; NULL: there is none';
 COMMENT ON COLUMN interval.standard_error IS 'Standard error; of a ratio that of its logarithm; NULL with a single problem';
 COMMENT ON COLUMN interval.p IS 'Unadjusted two-sided p-value of a difference; NULL: nothing is tested';
 COMMENT ON COLUMN interval.method IS 'Method of the interval (warehouse/statistics/README.md), or why there is none';
+
+CREATE TABLE timed_pair (
+    run_id VARCHAR NOT NULL,
+    baseline_run_id VARCHAR NOT NULL,
+    repeats VARCHAR[] NOT NULL,
+    repeats_of_baseline VARCHAR[] NOT NULL
+);
+COMMENT ON TABLE timed_pair IS 'A run and a target alone whose times are compared, with the runs that the estimates of the pair are over. Key: run_id, baseline_run_id';
+COMMENT ON COLUMN timed_pair.baseline_run_id IS 'The run of the target alone';
+COMMENT ON COLUMN timed_pair.repeats IS 'The finished runs of the run''s setting, itself included; a run that is not finished stands alone';
+COMMENT ON COLUMN timed_pair.repeats_of_baseline IS 'Likewise of the target alone';

@@ -43,7 +43,7 @@ CREATE TABLE step_score (
     score DOUBLE,
     missing VARCHAR
 );
-COMMENT ON TABLE step_score IS 'Quality of one step as a process reward model sees it, from scores/ in the run folder. Key: run_id, sample_id, step_index, scorer';
+COMMENT ON TABLE step_score IS 'Quality of one step as a process reward model sees it, from derived/ in the run folder. Key: run_id, sample_id, step_index, scorer';
 COMMENT ON COLUMN step_score.score IS 'From 0 to 1; higher is better. NULL: see missing. A step that ends inside a step of the text is scored with what completes it';
 COMMENT ON COLUMN step_score.missing IS 'Why there is no score, such as a judgment longer than the reward model''s context; NULL: there is one';
 

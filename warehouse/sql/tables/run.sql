@@ -39,6 +39,7 @@ CREATE TABLE run (
     prompts JSON,
     prompt_date VARCHAR,
     preset VARCHAR,
+    night DATE,
     tag VARCHAR,
     limited BOOLEAN NOT NULL,
     is_greedy BOOLEAN NOT NULL,
@@ -78,6 +79,7 @@ COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
 COMMENT ON COLUMN run.prompts IS 'The whole wording of a run with --prompts, by key; NULL: the built-in one';
 COMMENT ON COLUMN run.prompt_date IS 'Day of the first launch (UTC), which chat templates take for today; attempt.engines says which models'' prompts hold it';
 COMMENT ON COLUMN run.preset IS 'Named preset that the run was made from';
+COMMENT ON COLUMN run.night IS 'Date that tag begins with: runs of a night are tagged with its date, its re-runs with a suffix; NULL: of no night';
 COMMENT ON COLUMN run.tag IS 'Sets apart runs that are otherwise the same, a night''s for instance';
 COMMENT ON COLUMN run.is_greedy IS 'True where no model that writes is sampled (temperature 0): every sample of a problem repeats the first, and together they count as one';
 COMMENT ON COLUMN run.limited IS 'True where not every problem of the dataset is run: not a result for the benchmark';

@@ -1,4 +1,4 @@
--- What the target gives each accepted step, from target_logprobs/ in the run folder.
+-- What the target gives each accepted step, from derived/ in the run folder.
 
 CREATE TABLE step_target_logprob (
     run_id VARCHAR NOT NULL,

@@ -1,5 +1,5 @@
--- Speed. Regime latency: one sample at a time (concurrency 1), so the time of a call is its own. Regime throughput: calls
--- share the engines, so only wall time is meaningful. Interrupted samples are excluded from all times.
+-- Speed. Regime latency: one sample at a time (concurrency 1), so the time of a call is its own. Regime load: calls
+-- share the engines, so a sample's time is its latency under load. Interrupted samples are excluded from all times.
 
 CREATE OR REPLACE VIEW run_conditions AS
 WITH node AS (
@@ -8,6 +8,9 @@ WITH node AS (
         -- What a server holds is not known, so it equals that of no other run.
         string_agg(DISTINCT device, ', ' ORDER BY device)
             || CASE WHEN bool_or(contains(device, 'unknown server')) THEN ' of ' || run_id ELSE '' END AS device_kinds,
+        string_agg(DISTINCT hardware ->> '$.cpu', ', ' ORDER BY hardware ->> '$.cpu') AS processors,
+        CASE WHEN count(DISTINCT num_devices) = 1 AND NOT bool_or(coalesce(device = 'cpu' OR contains(device, 'unknown'), true))
+            THEN any_value(num_devices) END AS num_cards,
         list_sort(list(DISTINCT versions::VARCHAR)) AS versions
     FROM attempt GROUP BY run_id
 ), planned AS (
@@ -17,11 +20,24 @@ WITH node AS (
         SELECT run_id, NULL, count(*) FROM sample WHERE attempt_id IS NOT NULL GROUP BY run_id, attempt_id
     ) GROUP BY run_id
 )
-SELECT run_id, CASE WHEN run.concurrency = 1 THEN 'latency' ELSE 'throughput' END AS regime,
+SELECT run_id, CASE WHEN run.concurrency = 1 THEN 'latency' ELSE 'load' END AS regime,
     run.concurrency, node.num_workers, node.devices, node.versions,
-    least(run.concurrency, planned.num_samples) AS samples_in_flight, node.device_kinds
+    least(run.concurrency, planned.num_samples) AS samples_in_flight, node.device_kinds, node.processors, node.num_cards
 FROM run LEFT JOIN node USING (run_id) LEFT JOIN planned USING (run_id);
-COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, samples in flight, workers, devices, package versions. samples_in_flight: at most, on one worker; fewer than concurrency where no worker was given that many. devices: held by the engines of one worker; device_kinds: without their number, which follows from the engines'' widths and from the draft''s placement; with the run''s id where a server runs a model, because its devices are not known to equal any other''s';
+COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, samples in flight, workers, devices, package versions. samples_in_flight: at most, on one worker; fewer than concurrency where no worker was given that many. devices: held by the engines of one worker; device_kinds: without their number, which follows from the engines'' widths and from the draft''s placement; with the run''s id where a server runs a model, because its devices are not known to equal any other''s. num_cards: GPUs of a worker; NULL: none, unknown, or not the same of all workers';
+
+CREATE OR REPLACE VIEW run_repeats AS
+WITH setting AS (
+    SELECT run.run_id, device_kinds IS NOT NULL AND run.run_id NOT IN (
+        SELECT run_id FROM sample WHERE stop_reason IS NULL) AS counts,
+        -- number of a setting
+    FROM (-- rows with conditions
+    ) AS run
+)
+SELECT own.run_id, CASE WHEN own.counts THEN list(other.run_id ORDER BY other.run_id) ELSE [own.run_id] END AS repeats
+FROM setting AS own LEFT JOIN setting AS other ON other.number = own.number AND other.counts
+GROUP BY own.run_id, own.counts;
+COMMENT ON VIEW run_repeats IS 'The finished runs of a run''s setting, itself included: of the same settings, machine and night, with another seed, tag or time. A run that is not finished stands alone';
 
 CREATE OR REPLACE VIEW latency AS
 SELECT run_id, run_conditions.regime, count(*) AS num_samples,
@@ -45,45 +61,64 @@ WITH timed_call AS (
     LEFT JOIN (SELECT run_id, sum(waited_seconds) AS seconds FROM timed_call GROUP BY ALL) AS called USING (run_id)
 )
 SELECT run_id, latency.regime, CASE part WHEN 'draft' THEN 'drafting' ELSE part END AS part,
-    seconds / latency.num_samples AS seconds_per_sample,
-    seconds / nullif(sum(seconds) OVER (PARTITION BY run_id), 0) AS share,
+    seconds / nullif(sum(seconds) OVER (PARTITION BY run_id), 0) AS share, share * latency.mean_seconds AS seconds_per_sample,
     latency.num_samples
 FROM part JOIN latency USING (run_id);
-COMMENT ON VIEW latency_split IS 'Parts of a sample''s wall time: calls by purpose without their queueing, queueing, and overhead (latency minus all calls). Overlapping time counts once: a draft that begins during a verdict (--lookahead) counts from the moment when the sample waits for it, and a discarded draft does not count. The parts sum to the mean latency';
+COMMENT ON VIEW latency_split IS 'Parts of a sample''s wall time: calls by purpose without their queueing, queueing, and overhead (latency minus all calls). Overlapping time counts once: a draft that begins during a verdict (--lookahead) counts from the moment when the sample waits for it, and a discarded draft does not count. share: of the time of all samples; the parts sum to the mean latency';
 
 CREATE OR REPLACE VIEW worker_time AS
 SELECT run_id, attempt_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS wall_seconds
 FROM call_total WHERE is_timed GROUP BY run_id, attempt_id;
 COMMENT ON VIEW worker_time IS 'Time from a worker''s first call to the end of its last';
 
-CREATE OR REPLACE VIEW throughput AS
-WITH called AS (
-    SELECT run_id, model, sum(num_calls)::BIGINT AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
-        sum(end_seconds - queued_seconds) AS call_seconds
-    FROM call_total WHERE is_timed GROUP BY ALL
-), wall AS (
-    SELECT run_id, sum(wall_seconds) AS wall_seconds FROM worker_time GROUP BY ALL
+CREATE OR REPLACE VIEW call_speed AS
+SELECT run_id, model, sum(num_calls)::BIGINT AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
+    sum(end_seconds - queued_seconds) AS call_seconds,
+    CASE WHEN any_value(regime) = 'latency' THEN sum(output_tokens) / nullif(sum(end_seconds - queued_seconds), 0) END
+        AS tokens_per_call_second
+FROM call_total JOIN run_conditions USING (run_id) WHERE is_timed GROUP BY run_id, model;
+COMMENT ON VIEW call_speed IS 'Output tokens per second of a model over its own calls; NULL in regime load, where calls overlap';
+
+CREATE OR REPLACE VIEW samples_under_way AS
+WITH under_way AS (
+    SELECT run_id, attempt_id, epoch(started_at) AS began_at, epoch(started_at) + latency_seconds AS ended_at
+    FROM sample WHERE num_attempts = 1 AND started_at IS NOT NULL AND latency_seconds > 0
+), change AS (
+    SELECT run_id, attempt_id, began_at AS moment, 1 AS step FROM under_way
+    UNION ALL SELECT run_id, attempt_id, ended_at, -1 FROM under_way
+), net AS (
+    SELECT run_id, attempt_id, moment, sum(step) AS step FROM change GROUP BY ALL
+), span AS (
+    SELECT run_id, sum(step) OVER later AS num_samples, lead(moment) OVER later - moment AS seconds
+    FROM net WINDOW later AS (PARTITION BY run_id, attempt_id ORDER BY moment)
 )
-SELECT run_id, run_conditions.regime, model, num_calls, output_tokens, call_seconds, wall_seconds,
-    CASE WHEN run_conditions.regime = 'latency' THEN output_tokens / nullif(call_seconds, 0) END AS tokens_per_call_second,
-    output_tokens / nullif(wall_seconds, 0) AS tokens_per_wall_second
-FROM called JOIN wall USING (run_id) JOIN run_conditions USING (run_id);
-COMMENT ON VIEW throughput IS 'Output tokens per second by model: over its own calls (NULL in regime throughput, where calls overlap) and over the workers'' wall time';
+SELECT run_id, num_samples::BIGINT AS num_samples, exact_sum(seconds) AS seconds
+FROM span WHERE num_samples > 0 AND seconds > 0 GROUP BY ALL;
+COMMENT ON VIEW samples_under_way IS 'For how long a worker had so many samples under way, over all workers of a run. Samples that were resumed are left out';
 
 CREATE OR REPLACE VIEW run_throughput AS
 WITH wall AS (
     SELECT run_id, count(*) AS num_workers, sum(wall_seconds) AS wall_seconds FROM worker_time GROUP BY ALL
 ), token AS (
     SELECT run_id, count(*) AS num_samples, sum(emitted_tokens)::BIGINT AS emitted_tokens,
-        sum(spent_tokens)::BIGINT AS spent_tokens, sum(latency_seconds) AS seconds
+        sum(spent_tokens)::BIGINT AS spent_tokens
     FROM timed_sample GROUP BY ALL
+), seen AS (
+    SELECT run_id, num_samples, sum(num_samples * seconds) OVER upward
+        / sum(num_samples * seconds) OVER (PARTITION BY run_id) AS share
+    FROM samples_under_way WINDOW upward AS (PARTITION BY run_id ORDER BY num_samples)
+), load AS (
+    SELECT run_id, min(num_samples) AS median_samples_in_flight FROM seen WHERE share >= 0.5 GROUP BY run_id
+), rate AS (
+    SELECT run_id, any_value(estimate) FILTER (metric = 'samples_per_second') AS samples_per_second,
+        any_value(estimate) FILTER (metric = 'emitted_tokens_per_second') AS emitted_tokens_per_second
+    FROM counted_estimate WHERE metric IN ('samples_per_second', 'emitted_tokens_per_second') GROUP BY run_id
 )
-SELECT run_id, run_conditions.regime, wall.num_workers, num_samples, emitted_tokens, spent_tokens, wall_seconds,
-    emitted_tokens / nullif(wall_seconds, 0) AS emitted_tokens_per_second,
-    spent_tokens / nullif(wall_seconds, 0) AS spent_tokens_per_second,
-    token.seconds / nullif(wall_seconds, 0) AS mean_samples_in_flight
-FROM wall JOIN token USING (run_id) JOIN run_conditions USING (run_id);
-COMMENT ON VIEW run_throughput IS 'Tokens per second of a worker, averaged over the workers'' wall time (the sum of wall_seconds over workers). mean_samples_in_flight: the samples'' latencies over that wall time, fewer than the concurrency where the KV cache was the limit, and at the end of a run';
+SELECT run_id, run_conditions.regime, wall.num_workers, token.num_samples, emitted_tokens, spent_tokens, wall_seconds,
+    samples_per_second, emitted_tokens_per_second, median_samples_in_flight
+FROM wall JOIN token USING (run_id) JOIN run_conditions USING (run_id) LEFT JOIN load USING (run_id)
+LEFT JOIN rate USING (run_id);
+COMMENT ON VIEW run_throughput IS 'Throughput of a worker: samples and emitted tokens per second while all its slots are full (measures samples_per_second and emitted_tokens_per_second); NULL with fewer than 5 samples per slot, where start and tail are most of the time. wall_seconds: from a worker''s first call to the end of its last, summed over workers, start and tail included. median_samples_in_flight: what a sample sees, the median over the time of all samples: fewer than the concurrency where the KV cache was the limit';
 
 CREATE OR REPLACE VIEW engine_overlap AS
 WITH work AS (

@@ -6,19 +6,7 @@ WITH scored AS (
 )
 SELECT run.run_id, baseline.run_id AS baseline_run_id
 FROM run JOIN scored AS own USING (run_id)
-JOIN run AS baseline ON
-    baseline.method = 'vanilla' AND json_extract_string(baseline.params, '$.model') = 'target'
-    AND NOT (run.method = 'vanilla' AND json_extract_string(run.params, '$.model') = 'target')
-    AND run.temperature = baseline.temperature
-    AND run.top_p = baseline.top_p
-    AND run.token_budget = baseline.token_budget
-    AND split_part(run.prompt_hash, '-', 1) = split_part(baseline.prompt_hash, '-', 1)
-    AND (run.target_fingerprint IS NULL OR ( -- the draft alone has nothing of the target's
-        run.target_sampling IS NOT DISTINCT FROM baseline.target_sampling
-        AND run.target_template IS NOT DISTINCT FROM baseline.target_template
-        AND run.target_thinking_tags IS NOT DISTINCT FROM baseline.target_thinking_tags))
-    AND regexp_extract(coalesce(run.tag, ''), '^\d{4}-\d{2}-\d{2}')
-        = regexp_extract(coalesce(baseline.tag, ''), '^\d{4}-\d{2}-\d{2}')
+JOIN run AS baseline ON -- the target alone, alike for texts
 JOIN scored AS theirs ON theirs.run_id = baseline.run_id AND theirs.target = own.target
 JOIN shared_problems AS shared ON shared.dataset_hash = run.dataset_hash AND shared.num_problems = run.num_problems
     AND shared.other_dataset_hash = baseline.dataset_hash AND shared.num_other_problems = baseline.num_problems;

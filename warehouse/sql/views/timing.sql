@@ -18,9 +18,10 @@ COMMENT ON VIEW latency_at_one IS 'Mean latency of a sample with one sample in f
 CREATE OR REPLACE VIEW speed_up_at_one AS
 SELECT run_id, baseline_run_id, ratio.n, own.num_timed, base.num_timed AS num_timed_of_baseline,
     ratio.estimate AS speed_up, ratio.low_95, ratio.high_95, own.mean_seconds, base.mean_seconds AS baseline_mean_seconds,
-    condition.same_versions, ratio.run_factor, ratio.interval_kind
+    condition.same_versions, ratio.interval_kind, condition.num_cards,
+    condition.num_cards_of_baseline
 FROM comparable_baseline AS condition
 JOIN (FROM counted_estimate WHERE metric = 'speed_up_at_one') AS ratio USING (run_id, baseline_run_id)
 JOIN latency_at_one AS own USING (run_id)
 JOIN latency_at_one AS base ON base.run_id = baseline_run_id;
-COMMENT ON VIEW speed_up_at_one IS 'Mean latency of the target alone divided by that of the run, both with one sample in flight, over the n problems that both timed samples of: published speed-ups are such ratios. Both runs have timing samples. The interval covers the choice of the problems, paired, and of both runs'' timed samples, and what differs from one run to the next where run_factor is known';
+COMMENT ON VIEW speed_up_at_one IS 'Mean latency of the target alone divided by that of the run, both with one sample in flight, over the n problems that both timed samples of: published speed-ups are such ratios. Both runs have timing samples. The interval covers the choice of the problems, paired, and of both runs'' timed samples. It holds within these two runs: what differs from one run to the next is not in it';

@@ -10,10 +10,10 @@ import pytest
 
 from harness.settings.launch_settings import Launch
 from jobs.run.forecast import Forecast
-from warehouse.suites import published_costs, published_suites
-from warehouse.suites.comparability import num_problems
-from warehouse.suites.published_costs import START_SECONDS, Setting, from_published, num_gpus
-from warehouse.suites.published_suites import Planned, Suite
+from warehouse.suites import costs
+from warehouse.suites import published as papers
+from warehouse.suites.costs import START_SECONDS, Setting, from_published, num_gpus
+from warehouse.suites.published import Planned, Suite, num_problems
 
 CONTRADICTIONS = {
     # Tables 1 and 4 have 10.94 s and 33.13 s for what takes 4.5 s and 10.6 s in table 2.
@@ -32,16 +32,15 @@ def every_run() -> tuple[Run, ...]:
 
 
 def _every_run() -> Iterator[Run]:
-    for name in published_suites.names():
-        loaded = published_suites.load(name)
-        for plan in published_suites.planned(loaded):
-            if not plan.row.awaits:
-                launch = published_suites.launch_of(plan.flags)
-                yield loaded, plan, launch, published_costs.setting(loaded, plan, launch)
+    for name in papers.names():
+        loaded = papers.load(name)
+        for plan in papers.planned(loaded):
+            launch = papers.launch_of(plan.flags)
+            yield loaded, plan, launch, costs.setting(loaded, plan, launch)
 
 
 def estimated(launch: Launch, own: Setting) -> Forecast:
-    result = from_published(launch, own, published_costs.everything())
+    result = from_published(launch, own, costs.everything())
     assert result is not None
     return result
 
@@ -55,7 +54,7 @@ def test_suites_that_share_a_run_agree_on_what_it_takes() -> None:
     suites: dict[tuple[Setting, int], set[str]] = defaultdict(set)
     for loaded, _, launch, own in every_run():
         key = (own, num_problems(launch) * launch.samples)
-        if found := from_published(launch, own, published_costs.everything()):
+        if found := from_published(launch, own, costs.everything()):
             hours[key].add(found.gpu_hours)
         suites[key].add(loaded.name)
     assert sum(len(names) > 1 for names in suites.values()) >= 25
@@ -87,7 +86,7 @@ def test_an_estimate_is_within_a_quarter_of_what_the_published_latency_implies()
 
 def answer_seconds(plan: Planned) -> float:
     """Seconds of the answers of SCoT's table 3, at the speed of the target's thought in table 1."""
-    first, third = (published_suites.load(f"scot-table{number}").rows for number in (1, 3))
+    first, third = (papers.load(f"scot-table{number}").rows for number in (1, 3))
     place = [row.label for row in first].index(plan.row.label)
     alone = first[0].values[plan.column]
     return third[place].values[plan.column]["tokens"] * alone["latency"] / alone["target_tokens"]

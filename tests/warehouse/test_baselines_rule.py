@@ -1,0 +1,57 @@
+"""The rule of what makes the target alone a baseline: its SQL, its reasons, and what a comparison calls different."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.warehouse import cells
+from tests.warehouse.comparison.test_manifests import mismatches, ran_on
+from warehouse.baselines import _OF_TIMES, SETTINGS, Setting, unlike
+from warehouse.database import reader, rows, scratch
+
+
+@pytest.mark.parametrize("setting", _OF_TIMES, ids=lambda setting: setting.column)
+def test_the_condition_of_the_views_is_that_of_the_reasons(setting: Setting, tmp_path: Path) -> None:
+    names = sorted({setting.column, "num_cards", "target_fingerprint"})
+    values = ("NULL", "'1'", "'2'")
+    with scratch(tmp_path) as connection:
+        for own, base in product(product(values, repeat=len(names)), repeat=2):
+            sides = [", ".join(map("{} AS {}".format, side, names)) for side in (own, base)]
+            sql = f"SELECT {setting.condition} FROM (SELECT {sides[0]}) AS run, (SELECT {sides[1]}) AS baseline"
+            [(found,)] = connection.execute(sql).fetchall()
+            run, baseline = ({n: None if v == "NULL" else v for n, v in zip(names, side, strict=True)}
+                for side in (own, base))  # fmt: skip
+            assert bool(found) == setting.is_alike(run, baseline), (run, baseline)
+
+
+def test_every_setting_that_times_depend_on_is_the_methods_own_or_compared_with_the_target_alone() -> None:
+    own = {one.column for one in SETTINGS if "latency" in one.matter and one.alone == "free"}
+    assert {name for name in own if "draft" not in name and "reward" not in name} == {"engine_take_turns"}
+
+
+@pytest.mark.parametrize(
+    ("run", "base", "reason"),
+    [
+        ({}, {}, ""),
+        ({"num_devices": 2}, {}, ""),
+        ({"device": "NVIDIA L4"}, {}, "devices"),
+        ({"hardware": {"cpu": "another"}}, {}, "processor"),
+    ],
+)
+def test_views_and_comparisons_agree(run: dict[str, Any], base: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    own, other = ran_on(tmp_path, cells.SPEC, **run), ran_on(tmp_path, cells.VANILLA, **base)
+    found = mismatches(tmp_path, own, other)
+    assert [text.partition(":")[0] for text in found] == ([reason] if reason else [])
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert bool(rows(connection, "FROM comparable_baseline")) is not bool(reason)
+
+
+def test_a_reason_says_what_both_have() -> None:
+    run: dict[str, Any] = {one.column: "same" for one in _OF_TIMES} | {"num_cards": 2, "dataset_hash": "same"}
+    assert unlike(run, {**run, "engine_target_tensor_parallel": 1}) == [], "as many cards"
+    narrower = {**run, "engine_target_tensor_parallel": 1, "num_cards": 1}
+    assert unlike(run, narrower) == ["its baseline has target tensor parallel 1, not same"]

@@ -1,0 +1,355 @@
+"""What the runs of suites take: by recorded runs of the same settings, else by what the papers publish, else unknown.
+
+Several suites may share a run, and one suite may publish its latency, another its token counts. So a value belongs to
+the run that it was measured on, not to the row that prints it. Latencies belong to a setting: what is generated, how
+many samples are in flight and on which machine. Token counts belong to the text alone.
+
+Published latencies are of one sample in flight. The mean latency of a sample alone also comes from all samples in full
+batches and some of them again, one at a time (`--latency-sample`): `Hours` has both ways beside each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+from harness.cli.number_format import hours
+from harness.engines import placement
+from harness.engines.speculation import proposer, tokens_at_a_time
+from harness.methods import build, run_identity, sample_identity
+from harness.settings.launch_settings import Launch
+from harness.sizing.memory import cards_of_worker
+from harness.weights import models
+from jobs import launch_plan
+from jobs.preparation import PreparedLaunch
+from jobs.run.forecast import Forecast
+from warehouse import run_cost
+from warehouse.suites import published
+from warehouse.suites.comparability import run_columns
+from warehouse.suites.own_runs import OwnRun
+from warehouse.suites.published import Planned, Reproduction, Suite, SuiteRun, every_sample_alone, num_samples
+
+START_SECONDS = 240.0
+"""Until the engines of a worker are up: an assumption, as no paper states it."""
+_TOKENS = {
+    "emitted_tokens": "whole",
+    "thinking_tokens": "thought",
+    "answer_tokens": "answer",
+    "target_thinking_tokens": "target",
+}
+_RATIO_NAMES = {
+    "latency_saved": "share saved",
+    "latency_saved_seconds": "seconds saved",
+    "ratio_of_means": "speed-up",
+}
+"""Measures that tie a latency to that of the baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the latency of a sample depends on."""
+
+    text: Hashable
+    """Method, parameters, models, dataset, sampling: what is generated."""
+    speed: Hashable
+    """Samples in flight, token-level speculation, parameters that change the speed alone, and the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A published number, or what follows from published numbers."""
+
+    number: float
+    source: str
+    """Where it is printed, and by which ratio it follows from what is printed there."""
+    includes: str = "sample"
+
+
+_Ratio = tuple[str, float, str, Setting, Setting]
+"""A measure of _RATIO_NAMES, its published value, the suite, the run and its baseline."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """Everything that the suites publish about costs."""
+
+    seconds: defaultdict[Setting, list[Value]] = field(default_factory=lambda: defaultdict(list))
+    """Latency of a sample."""
+    wall_rates: defaultdict[Setting, list[Value]] = field(default_factory=lambda: defaultdict(list))
+    """Emitted tokens of all samples in flight per second."""
+    tokens: defaultdict[tuple[Hashable, str], list[Value]] = field(default_factory=lambda: defaultdict(list))
+    """By text and count: `whole`, `thought`, `answer`, and for SCoT's thoughts `target`."""
+    baselines: dict[Setting, Setting] = field(default_factory=dict)
+    """The run that a suite compares a run with."""
+
+    def count(self, text: Hashable, *names: str) -> Value | None:
+        """Return the mean of the published values of the first of these counts that has any."""
+        return next((mean(values) for name in names if (values := self.tokens.get((text, name)))), None)
+
+    def target_seconds_per_token(self, own: Setting) -> float | None:
+        """Return the time per token of the run's baseline, the target alone, by the length and time of its thought.
+
+        A run that is nobody's is its own baseline. None if one of the two is not published.
+        """
+        base = self.baselines.get(own, own)
+        tokens = self.count(base.text, "thought", "target")
+        seconds = [value for value in self.seconds.get(base, []) if value.includes == "thought"]
+        return mean(seconds).number / tokens.number if seconds and tokens else None
+
+
+def mean(values: Iterable[Value]) -> Value:
+    """Return the mean of the distinct numbers, with all their sources.
+
+    Where the numbers lie more than 25 % from their mean, the source says that the paper contradicts itself.
+    """
+    values = list(values)
+    numbers = sorted({value.number for value in values})
+    average = sum(numbers) / len(numbers)
+    sources = ", ".join(dict.fromkeys(value.source for value in values))
+    if any(abs(number / average - 1) > 0.25 for number in numbers):
+        sources += f"; the paper contradicts itself: {', '.join(f'{number:g}' for number in numbers)}"
+    return Value(average, sources, values[0].includes)
+
+
+@lru_cache(maxsize=1)
+def everything() -> Published:
+    """Return what all suites publish."""
+    found, ratios = Published(), list[_Ratio]()
+    for suite in map(published.load, published.names()):
+        plans = list(published.planned(suite))
+        settings = {(p.row.label, p.column): setting(suite, p, published.launch_of(p.flags)) for p in plans}
+        for plan in plans:
+            # The values stand where the paper prints them; the costs belong to what it must have run.
+            column = suite.columns[plan.column].costs_of or plan.column
+            own = settings[plan.row.label, column]
+            if base := settings.get((plan.row.baseline or "", column)):
+                found.baselines[own] = base
+            for name, number in plan.row.values.get(plan.column, {}).items():
+                _enter(found, suite, plan, own, name, number)
+                measure, other = (
+                    suite.metrics[name].measure,
+                    settings.get((suite.baseline(plan.row, name) or "", column)),
+                )
+                if measure in _RATIO_NAMES and other:
+                    ratios.append((measure, number, suite.name, own, other))
+    _follow(found, ratios)
+    return found
+
+
+def setting(suite: Suite, plan: Planned, launch: Launch) -> Setting:
+    """Return the setting of a suite's run with this launch, which may have other flags than the suite."""
+    params = dict(launch.parameters)
+    alone = launch.method in ("vanilla", "specdecode")
+    roles = ("target",) if launch.method == "specdecode" else build(launch.method, params).roles
+    names = {role: models.resolve(name).name for role in roles if (name := launch.models[role])}
+    identity = {} if alone else sample_identity(launch.method, params)
+    text = (
+        "alone" if alone else launch.method,
+        frozenset(identity.items()),
+        # One model alone is the same in either role. An aligned draft has the name of what it was aligned from.
+        (*(names.values() if alone else sorted(names.items())), plan.row.model_of),
+        (launch.dataset, launch.temperature, launch.top_p, launch.token_budget),
+    )
+    proposing = proposer(launch.method, launch.spec_decode)
+    changed = {name: value for name, value in run_identity(launch.method, params).items() if name not in identity}
+    speed = (
+        launch.concurrency,
+        frozenset({} if alone else changed.items()),
+        (proposing, tokens_at_a_time(proposing, launch.spec_tokens), launch.spec_model, launch.take_turns),
+        (
+            num_gpus(launch),
+            launch.draft.gpus,
+            launch.target.gpus,
+            *(launch.roles[role].tensor_parallel or 1 for role in roles),  # a width that nodes choose counts as 1
+            frozenset(re.findall(r"[AH]\d{2,4}", suite.devices)),
+        ),
+    )
+    return Setting(text, speed)
+
+
+def num_gpus(launch: Launch) -> int:
+    """Return the GPUs of a worker, by the launch's own flags."""
+    if (asked := cards_of_worker(launch.sbatch, launch.workers_per_task)) is not None:
+        return asked.count
+    own = {role: launch.roles[role] for role in build(launch.method, dict(launch.parameters)).roles}
+    widths = {role: settings.tensor_parallel or 1 for role, settings in own.items()}
+    return placement.num_cards({role: settings.gpus for role, settings in own.items()}, widths)
+
+
+def _enter(found: Published, suite: Suite, plan: Planned, own: Setting, name: str, number: float) -> None:
+    metric = suite.metrics[name]
+    includes = plan.row.includes or metric.includes
+    value = Value(number, suite.name, includes)
+    if metric.measure == "latency_seconds":
+        found.seconds[own].append(value)
+    elif metric.measure == "emitted_tokens_per_wall_second":
+        found.wall_rates[own].append(value)
+    elif count := _TOKENS.get(metric.measure):
+        found.tokens[own.text, "thought" if (count, includes) == ("whole", "thought") else count].append(value)
+
+
+def _follow(found: Published, ratios: Sequence[_Ratio]) -> None:
+    """Enter the latencies that follow from others by a published ratio, where none is published itself."""
+    new: dict[Setting, list[Value]] | None = None
+    while new is None or new:
+        new = defaultdict(list)
+        for measure, number, suite, own, base in ratios:
+            for known, other, of_baseline in ((own, base, True), (base, own, False)):
+                if other not in found.seconds and (values := found.seconds.get(known)):
+                    first, told = mean(values), f"by the {_RATIO_NAMES[measure]} of {suite}"
+                    seconds = _other_seconds(measure, number, first.number, of_baseline=of_baseline)
+                    new[other].append(Value(seconds, f"{first.source} {told}", first.includes))
+        for key, values in new.items():
+            found.seconds[key].extend(values)
+
+
+def _other_seconds(measure: str, number: float, seconds: float, *, of_baseline: bool) -> float:
+    """Return the latency of a run's baseline from that of the run, or the run's from the baseline's."""
+    if measure == "latency_saved_seconds":
+        return seconds + number if of_baseline else seconds - number
+    ratio = 1 / (1 - number / 100) if measure == "latency_saved" else number
+    return seconds * ratio if of_baseline else seconds / ratio
+
+
+def from_published(launch: Launch, own: Setting, known: Published) -> Forecast | None:
+    """Estimate from the latency that the papers have of this run; None where they say nothing of it."""
+    seconds = _published_seconds(launch, own, known)
+    if seconds is None:
+        return None
+    number, gpus = num_samples(launch), num_gpus(launch)
+    worker_hours = (START_SECONDS + seconds.number * number / min(launch.concurrency, number)) / 3600
+    return Forecast(worker_hours, worker_hours * max(1, gpus), worker_hours * max(1, gpus), gpus, seconds.source)
+
+
+def _published_seconds(launch: Launch, own: Setting, known: Published) -> Value | None:
+    """Return the latency of a whole sample as the papers have it, None where they say nothing of it."""
+    if values := known.seconds.get(own):
+        latency = mean(values)
+        if latency.includes == "thought":
+            return _with_answer(own, known, latency)
+        return Value(latency.number, f"published: {latency.number:,.4g} s a sample, {latency.source}")
+    tokens = known.count(own.text, "whole", "thought")
+    if tokens is not None and (values := known.wall_rates.get(own)):
+        rate = mean(values)
+        words = f"published: {rate.number:g} tokens/s, {rate.source}; {tokens.number:,.5g} tokens, {tokens.source}"
+        return Value(launch.concurrency * tokens.number / rate.number, words)
+    return None
+
+
+def _with_answer(own: Setting, known: Published, thought: Value) -> Value:
+    """Add the time of the answer to that of the thought where a paper publishes the answer's length.
+
+    The target writes the answer as fast as it writes a thought alone.
+    """
+    words = f"published: {thought.number:,.4g} s of thought, {thought.source}"
+    answer, speed = known.count(own.text, "answer"), known.target_seconds_per_token(own)
+    if answer is None or speed is None:
+        return Value(thought.number, f"{words}; the answer's time is not published and not in it")
+    seconds = answer.number * speed
+    words += f", and {seconds:,.4g} s for an answer of {answer.number:g} tokens, {answer.source}"
+    return Value(thought.number + seconds, words)
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """GPU-hours of runs whose latency of a sample alone is measured, both ways."""
+
+    alone: float = 0.0
+    """With every sample alone."""
+    batches: float = 0.0
+    """All samples in full batches."""
+    timing: float = 0.0
+    """The samples that are timed, one at a time."""
+
+    def __add__(self, other: Hours) -> Hours:
+        """Return the sums."""
+        return Hours(self.alone + other.alone, self.batches + other.batches, self.timing + other.timing)
+
+    @property
+    def with_sample(self) -> float:
+        """Batches and timing together."""
+        return self.batches + self.timing
+
+    def as_asked(self) -> str:
+        """Return in a sentence what runs take that have a latency sample, and what they would take without it."""
+        parts = f"{hours(self.batches)} for the batches and {hours(self.timing)} for the timing"
+        saved = 100 * (1 - self.with_sample / self.alone)
+        return (
+            f"Latency from a sample of samples: {hours(self.with_sample)} GPU-hours ({parts}) instead of "
+            f"{hours(self.alone)} with every sample alone, {abs(saved):.0f} % {'less' if saved >= 0 else 'more'}."
+        )
+
+
+def both_ways_of_own(run: OwnRun, database: Path) -> Hours | None:
+    """Return the GPU-hours of a whole run with its latency sample, and with every sample alone.
+
+    None: it has no latency sample, or the GPU-hours are unknown.
+    """
+    launch, spec = run.prepared.launch, run.prepared.plan.spec
+    if launch.latency_sample is None:
+        return None
+    every, timing = (run_cost.alone(launch, spec, n, database) for n in (run.num_samples, launch.latency_sample))
+    batches = run_cost.forecast(launch, spec, run.num_samples, database)
+    if every is None or timing is None or batches is None:
+        return None
+    return Hours(*(cost.gpu_hours for cost in (every, batches, timing)))
+
+
+def estimated(asked: Reproduction, launch: Launch, plan: Planned) -> Forecast | None:
+    """Estimate a launch of a planned run: from recorded runs of the same kind, else from what the papers publish."""
+    if from_runs := run_cost.from_history(launch, run_columns(launch), num_samples(launch), asked.database):
+        return from_runs
+    return from_published(launch, setting(asked.suite, plan, launch), everything())
+
+
+def both_ways_of(asked: Reproduction, run: SuiteRun) -> Hours | None:
+    """Return what a run takes alone and with the latency sample that it asks for.
+
+    None: it asks for none or is not there for a latency alone, or the GPU-hours of one of the two are unknown.
+    """
+    launch = run.launch
+    if launch is None or launch.latency_sample is None or not _has_latencies(asked.suite):
+        return None
+    every = estimated(asked, every_sample_alone(launch), run.plan)
+    batches = estimated(asked, launch, run.plan)
+    if every is None or batches is None or not every.gpu_hours:
+        return None
+    samples_alone = max(0.0, every.gpu_hours - START_SECONDS / 3600 * num_gpus(launch))
+    share = min(1.0, launch.latency_sample / num_samples(launch))
+    return Hours(every.gpu_hours, batches.gpu_hours, samples_alone * share)
+
+
+def _has_latencies(suite: Suite) -> bool:
+    """Return whether a suite has the latency of a sample, or a ratio of latencies."""
+    return not suite.times.isdisjoint({"latency_seconds", "speed_up", *_RATIO_NAMES})
+
+
+def check_budget(asked: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:
+    """Raise OverBudget where what is left takes more than the limit by the plan's estimates, or has none."""
+    left = {
+        planned.run.path.name: _part_left(asked, run, planned)
+        for run, planned in zip(runs, prepared, strict=True)
+        if planned.is_work_left
+    }
+    launch_plan.check_forecasts(left, asked.max_gpu_hours or 0.0)
+
+
+def _part_left(asked: Reproduction, run: SuiteRun, planned: PreparedLaunch) -> Forecast | None:
+    """Return what is left of a run by the plan's estimates."""
+    cost = estimated(asked, run.launch, run.plan) if run.launch else None
+    if cost is None:
+        return None
+    share = planned.num_left / planned.plan.spec.num_samples
+    timing, to_time = 0.0, planned.launch.latency_sample
+    if to_time and (ways := both_ways_of(asked, run)):
+        timing = ways.timing * planned.num_to_time / to_time
+    return replace(
+        cost,
+        worker_hours=(cost.hours * share + timing) / max(1, cost.num_gpus),
+        low=cost.low * share + timing,
+        high=cost.high * share + timing,
+    )

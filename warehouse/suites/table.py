@@ -1,0 +1,617 @@
+"""A suite's table: rows are methods, columns data sets, and each cell has our numbers, with published ones beside them.
+
+Numbers are measures of the registry; differences and speed-ups of own suites are those of the comparison. On a
+terminal, and as Markdown, LaTeX and CSV. Nothing in a text acts as markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from shlex import quote
+from typing import IO
+
+from harness import prompts
+from harness.cli.messages import counted
+from harness.cli.number_format import MINUS, NOTHING, sides
+from harness.cli.program import typed
+from harness.cli.screen import Column, Line, Page, Screen, Table
+from harness.settings.launch_settings import Launch
+from warehouse.baselines import unlike
+from warehouse.comparison.compared_runs import Run as RunOfComparison
+from warehouse.comparison.compared_runs import read_runs
+from warehouse.comparison.contrasts import Comparison, Settings, compare
+from warehouse.comparison.contrasts import Row as Compared
+from warehouse.comparison.show import warnings
+from warehouse.database import Connection, Record, WarehouseError
+from warehouse.files import one_line
+from warehouse.measured import ESTIMATED, NOT_ESTIMATED, estimated, measure, progress, runs_like
+from warehouse.measures import MEASURES
+from warehouse.options import TableFormat
+from warehouse.statistics.intervals import Interval
+from warehouse.suites import comparability
+from warehouse.suites.comparability import TIMES_ONLY, Timed, run_columns
+from warehouse.suites.own_runs import OwnRun, by_row, recorded_ids
+from warehouse.suites.published import Suite, SuiteRun, num_problems
+from warehouse.summary import RunSummary, summaries
+from warehouse.tables import LATEX_NEEDS, latex, markdown, write_csv
+
+_COLUMN_NUMBERS = 2
+"""Numbers in a row of LaTeX up to which the table fits one column of a two-column paper."""
+_INTERVALS = "In parentheses: 95 % interval over problems."
+_UNFINISHED = f"{NOTHING}: no run yet, or no such number of it."
+_NO_FORCE = " (--force compares anyway)"
+"""What a comparison adds for its own flag."""
+Key = tuple[str, str]
+"""Row and column."""
+_Compares = Callable[[Compared], Interval | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heading:
+    """One number of every cell."""
+
+    label: str
+    measure: str
+    digits: int
+    suffix: str = ""
+    about: str = ""
+    """What the number is, as a sentence under the table."""
+    compared: _Compares | None = None
+    """Reads what a comparison has of it; None: the number is of the run alone."""
+
+    @property
+    def factor(self) -> float:
+        """By what the measure is multiplied where it is shown."""
+        return 100.0 if MEASURES[self.measure].is_percent else 1.0
+
+    def shown(self, value: float, digits: int | None = None) -> str:
+        """Return a value as text, without its suffix."""
+        return f"{value:,.{self.digits if digits is None else digits}f}".replace("-", MINUS)
+
+
+def _own(name: str, measure: str, digits: int, compared: _Compares | None = None) -> tuple[str, Heading]:
+    of, is_difference = MEASURES[measure], name == "difference"
+    unit = "%" if of.is_percent else "" if of.unit in ("tokens", "ratio") else of.unit
+    about = "run minus baseline in percentage points, paired by problem" if is_difference else of.meaning
+    return name, Heading(
+        label=f"{name} ({unit})" if unit else name,
+        measure=measure,
+        digits=digits,
+        suffix="×" if of.is_of_pair else "",
+        about=f"{name}: {about}.",
+        compared=compared,
+    )
+
+
+def _at_one(row: Compared) -> Interval | None:
+    return row.speed.at_one.ratio if row.speed and row.speed.at_one else None
+
+
+METRICS: Mapping[str, Heading] = dict(
+    [
+        _own("pass@1", "graded_pass_at_1", 1),
+        _own("difference", "graded_pass_at_1", 1, lambda row: row.contrast.difference if row.contrast else None),
+        _own("tokens", "emitted_tokens", 0),
+        _own("spent-tokens", "spent_tokens", 0),
+        _own("critical-path-tokens", "critical_path_tokens", 0),
+        _own("latency", "latency_seconds", 2),
+        _own("speed-up", "speed_up", 2, lambda row: row.speed.ratio if row.speed else None),
+        _own("latency-at-one", "latency_at_one", 2),
+        _own("speed-up-at-one", "speed_up_at_one", 2, _at_one),
+        _own("fallback", "fallback_rate", 1),
+    ]
+)
+"""The metrics of own suites by the name that `--metric` takes."""
+DEFAULT_METRICS = ("pass@1", "tokens", "latency", "speed-up")
+AT_ONE = ("latency-at-one", "speed-up-at-one")
+"""Metrics that need timing samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run in the table."""
+
+    run_id: str | None = None
+    """The run's id in the warehouse; None: a published table has no run here yet."""
+    numbers: Mapping[str, Interval | None] = field(default_factory=dict)
+    """Ours by metric, in the unit of the registry; empty if the warehouse lacks the run."""
+    published: Mapping[str, float] = field(default_factory=dict)
+    """What a paper prints, by metric."""
+    cards: Mapping[str, str] = field(default_factory=dict)
+    """The cards of both sides of a speed-up where they differ, and its repeats, by metric."""
+    notes: Sequence[int] = ()
+    """Numbers of the notes on this run, from 1."""
+    comparable: str = ""
+    """Whether ours may be read beside what is published, in a few words."""
+    num_finished: int = 0
+    """Samples that have ended, by the warehouse, or by the run folder where the warehouse lacks the run."""
+    num_samples: int = 0
+    num_ungraded: int | None = None
+    """Samples that have ended and are not graded."""
+
+    @property
+    def marks(self) -> str:
+        """The numbers of its notes, as they stand beside it."""
+        return "".join(f" [{number}]" for number in self.notes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteTable:
+    """The runs of a suite, laid out in rows and columns."""
+
+    name: str
+    head: Sequence[str] = ()
+    """Lines above the table."""
+    rows: Mapping[str, Sequence[str | None]]
+    """The draft and the target of each row."""
+    columns: Mapping[str, str]
+    """The headings by data set, or by column of a published table."""
+    metrics: Mapping[str, Heading]
+    cells: Mapping[Key, Cell]
+    """The cells by row and column. A row may lack a column."""
+    notes: Sequence[str]
+    """What limits the validity of the numbers, or keeps them from being compared."""
+    about: Sequence[str]
+    """How to read the table, in paragraphs."""
+    is_published: bool = False
+    """Whether the cells have published values beside ours."""
+
+
+def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics: Sequence[str]) -> SuiteTable:
+    """Read the table of a suite's runs; what the warehouse lacks has no numbers. Raises WarehouseError."""
+    ids = recorded_ids(connection, runs)
+    found = {summary.run_id: summary for summary in summaries(connection, list(ids.values()))}
+    comparison, lines = _comparison(connection, list(ids.values()))
+    compared = {row.run.run_id: row for row in comparison.rows} if comparison else {}
+    for run_id, summary in found.items():
+        if run_id not in compared and not any(_id(run_id).search(line) for line in lines):
+            lines += [f"{run_id}: {line}" for line in summary.warnings]
+    for run in runs:
+        if run.run_id not in ids and run.finished:
+            command = f"{typed('warehouse.load')} {quote(str(run.prepared.run.path))}"
+            ended = f"{run.finished} of {run.num_samples} samples have ended"
+            lines.append(f"{run.run_id}: {ended}, and the database has none of them: {command}")
+    if set(metrics) & set(AT_ONE):
+        for summary in found.values():
+            if summary.num_timed_at_one:
+                of = f"{summary.num_timed_at_one} of {counted(summary.planned, 'sample')}"
+                lines.append(f"{summary.run_id}: one at a time, from {of}")
+    by_id = {ids.get(run.run_id, run.run_id): run for run in runs}
+    notes, headings = _notes(lines, by_id), {metric: METRICS[metric] for metric in metrics}
+    cells = {}
+    for run_id, run in by_id.items():
+        marks = [number for number, about in enumerate(notes.values(), 1) if run_id in about]
+        cells[run.row, run.dataset] = _own_cell(run, run_id, found.get(run_id), compared, headings, marks)
+    about = [*_baselines(comparison, by_id), *(heading.about for heading in headings.values())]
+    speeds = [row.speed for row in compared.values() if row.speed and row.speed.ratio]
+    if "speed-up" in metrics and any(speed.factor is None for speed in speeds):
+        about.append("Intervals of speed-ups hold within these runs; too few were repeated to know how times vary.")
+    specs = {row: members[0].prepared.plan.spec for row, members in by_row(runs).items()}
+    return SuiteTable(
+        name=name,
+        rows={
+            row: [model.name if model else None for model in (spec.draft, spec.target)] for row, spec in specs.items()
+        },
+        columns=_columns(runs),
+        metrics=headings,
+        cells=cells,
+        notes=list(notes),
+        about=[" ".join(about)],
+    )
+
+
+def _sides(row: Compared, base: RunOfComparison) -> str:
+    runs = row.speed.num_runs if row.speed else (1, 1)
+    return sides((row.run.manifest.num_cards, base.manifest.num_cards), runs)
+
+
+def _own_cell(
+    run: OwnRun,
+    run_id: str,
+    summary: RunSummary | None,
+    compared: Mapping[str, Compared],
+    headings: Mapping[str, Heading],
+    marks: Sequence[int],
+) -> Cell:
+    finished = num_ungraded = run.finished
+    numbers: dict[str, Interval | None] = {}
+    on_cards: dict[str, str] = {}
+    if summary is not None:
+        finished, num_ungraded = summary.planned - summary.num_not_run, summary.num_ungraded
+        row = compared.get(run_id)
+        base = compared.get(row.speed.baseline) if row and row.speed else None
+        told = _sides(row, base.run) if row and base else ""
+        for metric, heading in headings.items():
+            of_run = summary.measures.get(heading.measure)
+            if heading.compared is None:
+                numbers[metric] = of_run.as_interval if of_run else None
+            else:
+                numbers[metric] = heading.compared(row) if row else None
+                on_cards[metric] = told if MEASURES[heading.measure].is_of_pair else ""
+    return Cell(
+        run_id=run_id, numbers=numbers, cards=on_cards, notes=marks, num_finished=finished,
+        num_samples=run.num_samples, num_ungraded=num_ungraded,
+    )  # fmt: skip
+
+
+def _comparison(connection: Connection, run_ids: Sequence[str]) -> tuple[Comparison | None, list[str]]:
+    """Return the comparison of these runs as `warehouse.compare` has it, and what limits its validity.
+
+    None, and why, where they cannot be compared: two runs may have nothing in common yet, and each has its own result.
+    """
+    records = read_runs(connection, run_ids, votes=False) if run_ids else []
+    if sum(not record.is_empty for record in records) < 2:
+        return None, []
+    try:
+        comparison = compare(records, Settings())
+    except WarehouseError as error:
+        return None, [f"NOT COMPARED: {one_line(error)}"]
+    return comparison, list(warnings(comparison))
+
+
+def _notes(lines: Sequence[str], runs: Mapping[str, OwnRun]) -> dict[str, set[str]]:
+    """Return what limits the numbers, with the ids of the runs that it marks.
+
+    A line is about the run that it names first. Where it begins with that, the mark says so, and runs of which the
+    same is said share the note. Other ids become row and column, except where they are part of a path.
+    """
+    notes: dict[str, set[str]] = {}
+    for line in lines:
+        places = {found.start(): run_id for run_id in runs if (found := _id(run_id).search(line))}
+        first = {places[min(places)]} if places else set()
+        note = line.replace(_NO_FORCE, "")
+        for run_id, run in runs.items():
+            note = note.removeprefix(f"{run_id}: ")
+            note = f"{run.row} on {run.dataset}".join(_id(run_id).split(note))
+        notes.setdefault(note, set()).update(first)
+    return notes
+
+
+def _id(run_id: str) -> re.Pattern[str]:
+    """Return what finds a run id that is no part of a path or of another id."""
+    return re.compile(rf"(?<![\w/-]){re.escape(run_id)}(?![\w-])")
+
+
+def _columns(runs: Sequence[OwnRun]) -> dict[str, str]:
+    """Return the heading of each dataset, with its size where all of its runs have the same."""
+    sizes: dict[str, set[str]] = {}
+    for run in runs:
+        spec = run.prepared.plan.spec
+        whole = f" of {spec.dataset_size}" if spec.limited else ""
+        sizes.setdefault(run.dataset, set()).add(f"{spec.num_problems}{whole} × {spec.samples}")
+    return {name: f"{name} ({found.pop()})" if len(found) == 1 else name for name, found in sizes.items()}
+
+
+def _baselines(comparison: Comparison | None, runs: Mapping[str, OwnRun]) -> Iterator[str]:
+    """Yield which row is the baseline, once for all datasets that have the same."""
+    datasets: dict[str, list[str]] = {}
+    for base in comparison.baselines if comparison else ():
+        datasets.setdefault(runs[base.run.run_id].row, []).append(base.run.dataset)
+    for label, names in datasets.items():
+        where = "" if len(datasets) == 1 else f" of {', '.join(names)}"
+        yield f"Baseline{where}: {label}."
+
+
+def recorded_runs(
+    connection: Connection, runs: Sequence[SuiteRun], *, exact_scale: bool, either_way: bool
+) -> dict[Key, Record | None]:
+    """Return the recorded run of each by the label of its row and the key of its column; None: there is none.
+
+    Ratios are within a column, and never between two ways of timing. So a column is read in the way in which most of
+    its samples are finished, and a run that was recorded in the other way alone stands in it without ratios.
+    `exact_scale`: only those of the launch's number of problems and samples. `either_way`: also those of which the
+    latency was measured the other way than that of the launch.
+    """
+    found: dict[Key, Record | None] = {}
+    for column in dict.fromkeys(run.plan.column for run in runs):
+        members = [run for run in runs if run.plan.column == column]
+        planned = [_find(connection, run.launch, exact_scale) for run in members]
+        other = [_find(connection, run.other_way, exact_scale) if either_way else None for run in members]
+        finished, finished_otherwise = (
+            sum(_num_finished(connection, row) for row in found_rows) for found_rows in (planned, other)
+        )
+        if finished < finished_otherwise:
+            planned, other = other, planned
+        for run, row, instead in zip(members, planned, other, strict=True):
+            found[run.key] = row or instead
+    return found
+
+
+def _num_finished(connection: Connection, row: Record | None) -> int:
+    """Return how many samples of a run are finished; none of batches of which no sample was timed alone."""
+    if row is None or (row["concurrency"] != 1 and progress(connection, row["run_id"]) is None):
+        return 0
+    return int(row["num_finished"])
+
+
+def _find(connection: Connection, launch: Launch | None, exact_scale: bool) -> Record | None:
+    if launch is None:
+        return None
+    scale = {"num_problems": num_problems(launch), "samples": launch.samples} if exact_scale else {}
+    return next(iter(runs_like(connection, {**run_columns(launch), **scale})), None)
+
+
+def published_table(
+    connection: Connection,
+    suite: Suite,
+    runs: Sequence[SuiteRun],
+    recorded: Mapping[Key, Record | None],
+    metrics: Sequence[str],
+) -> SuiteTable:
+    """Read the table of a published suite's runs: ours beside what is published, and whether the two compare.
+
+    `recorded`: what `recorded_runs` returns.
+    """
+    columns = {
+        key: column.label for key, column in suite.columns.items() if any(key == run.plan.column for run in runs)
+    }
+    timed = {run.key: _timed(connection, run, row) for run in runs if (row := recorded[run.key])}
+    beside = _Beside(connection, suite, {run.key: run for run in runs}, recorded, timed, metrics)
+    notes: list[str] = []
+    cells = {run.key: beside.cell(run, notes) for column in columns for run in runs if run.plan.column == column}
+    models = [{**suite.defaults, **row.flags} for row in suite.rows]
+    return SuiteTable(
+        name=suite.name,
+        head=(
+            suite.heading,
+            f"Published on {suite.devices}, {suite.engine}. Ours (95 % interval); below it the published value.",
+        ),
+        rows={row.label: [own.get("draft"), own.get("target")] for row, own in zip(suite.rows, models, strict=True)},
+        columns=columns,
+        metrics={
+            name: Heading(label=metric.label, measure=metric.measure, digits=metric.digits)
+            for name, metric in suite.metrics.items()
+            if name in metrics
+        },
+        cells=cells,
+        notes=notes,
+        about=[*_about_timing(suite, sorted({numbers for numbers in timed.values() if numbers})), *about(suite)],
+        is_published=True,
+    )
+
+
+def _timed(connection: Connection, run: SuiteRun, row: Record) -> Timed | None:
+    """Return how many samples of a run were timed, were to be, and are there.
+
+    None where the paper's has several samples in flight, and where the run's times are those of its samples. Those of a
+    run in batches that is to be timed are not, also before the first sample is timed.
+    """
+    if run.paper is None or run.paper.concurrency != 1:
+        return None
+    asked = next((one.latency_sample for one in (run.launch, run.other_way) if one and one.latency_sample), None)
+    found = progress(connection, row["run_id"])
+    if found is None and asked and row["concurrency"] != 1:
+        return 0, asked, row["samples"] * row["num_problems"]
+    return found
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """The runs of a published suite that are recorded, beside what is published."""
+
+    connection: Connection
+    suite: Suite
+    runs: Mapping[Key, SuiteRun]
+    recorded: Mapping[Key, Record | None]
+    timed: Mapping[Key, Timed | None]
+    metrics: Sequence[str]
+
+    def cell(self, run: SuiteRun, notes: list[str]) -> Cell:
+        """Return the run's cell; what it notes joins the notes where it is not among them."""
+        of_metrics = {name: run.plan.published(self.suite, name) for name in self.metrics}
+        published = {name: value for name, value in of_metrics.items() if value is not None}
+        row, paper = self.recorded[run.key], run.paper
+        if row is None or paper is None:
+            return Cell(published=published, comparable=f"awaits {run.awaits}" if run.awaits else "no run yet")
+        reasons = {name: self._why_not(run, paper, row, name) for name in published}
+        told = []
+        if against := list(dict.fromkeys(reason for found in reasons.values() for reason in found)):
+            told.append(f"not comparable, because: {'; '.join(self._with_metrics(one, reasons) for one in against)}")
+        chosen = comparability.choices(self.suite, run.plan, paper, row, self.timed[run.key])
+        if published and chosen:
+            told.append(f"our choice, because the paper does not state it: {', '.join(chosen)}")
+        notes += [note for note in reversed(told) if note not in notes]
+        bases = {name: self._baseline(run, name)[1] for name in self.metrics}
+        own_cards = row["num_cards"]
+        return Cell(
+            run_id=row["run_id"],
+            numbers={name: self._number(run, row, name) for name in self.metrics},
+            published=published,
+            cards={name: sides((own_cards, base["num_cards"])) for name, base in bases.items() if base},
+            notes=[notes.index(note) + 1 for note in told],
+            comparable=self._verdict(against, reasons) if published else f"{NOTHING} (nothing published)",
+            num_finished=row["num_finished"],
+            num_samples=row["num_problems"] * row["samples"],
+        )
+
+    def _baseline(self, run: SuiteRun, metric: str) -> tuple[SuiteRun | None, Record | None]:
+        """Return the run that a metric of a run is a ratio to, and what is recorded of it."""
+        key = (self.suite.baseline(run.plan.row, metric) or "", run.plan.column)
+        return self.runs.get(key), self.recorded.get(key)
+
+    def _number(self, run: SuiteRun, row: Record, metric: str) -> Interval | None:
+        """Return the value of a metric by its stopwatch.
+
+        The times of a run of which samples were timed one at a time are estimated from these.
+        """
+        name, stopwatch = self.suite.measured(run.plan.row, metric)
+        base, base_row = self._baseline(run, metric)
+        of_baseline = self.suite.measured(base.plan.row, metric)[1] if base else None
+        if self.timed[run.key] is not None and name in NOT_ESTIMATED:
+            return None
+        if self.timed[run.key] is not None and name in ESTIMATED:
+            return estimated(self.connection, name, row, base_row, stopwatch, of_baseline)
+        base_id, k = base_row["run_id"] if base_row else None, self.suite.metrics[metric].k
+        return measure(self.connection, name, row["run_id"], base_id, stopwatch, of_baseline, k)
+
+    def _why_not(self, run: SuiteRun, paper: Launch, row: Record, metric: str) -> list[str]:
+        """Return why a number cannot be compared with what is published."""
+        timed = self.timed[run.key]
+        reasons = comparability.why_not(self.suite, run.plan, paper, row, metric, timed)
+        base, base_row = self._baseline(run, metric)
+        if base is None or base.paper is None or base_row is None or base_row == row:
+            return reasons
+        of_base = self.timed[base.key]
+        against = comparability.why_not(self.suite, base.plan, base.paper, base_row, metric, of_base)
+        across = base.paper.concurrency != paper.concurrency or (timed is not None and of_base is not None)
+        return [
+            *reasons,
+            *(f"its baseline: {reason}" for reason in against if reason not in reasons),
+            *unlike(row, base_row, across_concurrencies=across),
+        ]
+
+    def _with_metrics(self, reason: str, reasons: Mapping[str, Sequence[str]]) -> str:
+        """Return the reason, behind the names of the metrics if it does not hold against all that are published."""
+        against = [name for name, found in reasons.items() if reason in found]
+        if len(against) == len(reasons) or reason.startswith(TIMES_ONLY):
+            return reason
+        return f"for {self._labels(against)}: {reason}"
+
+    def _verdict(self, against: Sequence[str], reasons: Mapping[str, Sequence[str]]) -> str:
+        """Return which of the published values ours may be read beside, in the fewest words."""
+        if not against:
+            return "yes, as far as stated"
+        if all(reasons.values()):
+            return "no"
+        if all(reason.startswith(TIMES_ONLY) for reason in against):
+            return "all but the times"
+        return f"all but {self._labels(name for name, found in reasons.items() if found)}"
+
+    def _labels(self, names: Iterable[str]) -> str:
+        return ", ".join(self.suite.metrics[name].label for name in names)
+
+
+def about(suite: Suite) -> Iterator[str]:
+    """Yield what must be known beside the published values."""
+    if suite.no_numbers:
+        yield f"No value is published: {suite.no_numbers}."
+    if suite.only_graphics:
+        yield "The paper shows this as graphics: no value is published but those that its prose states."
+    if suite.unstated:
+        yield f"The paper does not state: {'; '.join(unstated.what for unstated in suite.unstated)}."
+    for covered in ("thought", "answer"):
+        if rows := "; ".join(row.label for row in suite.rows if row.includes == covered):
+            yield f"Published times and tokens are of the {covered} alone, and so are ours: {rows}."
+    if (told := prompts.published().get(suite.paper)) is not None:
+        hashes = ", ".join(f"{piece} {digest}" for piece, digest in told.pieces.items())
+        yield (
+            f"Prompts: {told.source}. A run counts with a file for --prompts that has these hashes, as far as its "
+            f"method uses them: {hashes} (python -m harness.launch --list prompts --prompts FILE prints a file's)."
+        )
+    for line in suite.stated:
+        yield f"Stated: {line}."
+    if any(metric.needs_rewards for metric in suite.metrics.values()):
+        yield "Values of a process reward model need its scores: python -m jobs score RUN --model MODEL."
+
+
+def _about_timing(suite: Suite, timed: Sequence[Timed]) -> Iterator[str]:
+    """Yield which times are estimates from a sample of samples."""
+    if timed and suite.times:
+        in_words = ", ".join(f"{number:,} of {whole:,}" for number, _, whole in timed)
+        labels = [metric.label for metric in suite.metrics.values() if metric.measure in NOT_ESTIMATED]
+        needs = f" {', '.join(labels)}: needs a time of every problem (--every-sample-alone)." if labels else ""
+        yield (
+            f"Times are of one sample in flight, estimated from a sample of samples ({in_words} timed alone in a run); "
+            f"intervals cover the choice of the problems and of the timed samples.{needs}"
+        )
+
+
+def write(table: SuiteTable, out: IO[str], shape: TableFormat, *, has_intervals: bool = True) -> None:
+    """Write a table; CSV has every number in full with its interval, shares of own suites as fractions."""
+    if shape == "csv":
+        write_csv(_values(table), out)
+        return
+    blocks = _blocks(table, "\n" if shape == "table" else "; published ", has_intervals=has_intervals)
+    signs = [_INTERVALS, _UNFINISHED] if has_intervals else [_UNFINISHED]
+    notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
+    if shape == "latex":
+        caption = [*(table.head or [f"{table.name}."]), *table.about, *signs]
+        is_wide = max(len(block.columns) for block in blocks) > _COLUMN_NUMBERS + 1
+        text = latex(blocks, " ".join(caption), table.name, notes=notes, is_wide=is_wide)
+        out.write(f"% {LATEX_NEEDS}\n{text}\n")
+        return
+    below = map(Line, [*notes, *table.about[:-1], " ".join([*table.about[-1:], *signs])])
+    page: Page = [*(Line(line, "bold") for line in table.head), *blocks, *below]
+    if shape == "markdown":
+        out.write(markdown(page))
+    else:
+        Screen(out).show(page)
+
+
+def _blocks(table: SuiteTable, between: str, *, has_intervals: bool) -> list[Table]:
+    """Return all in one block; with published values a block for each column, or for the only row.
+
+    between: what stands between a number of ours and the published one.
+    """
+    labels = [heading.label for heading in table.metrics.values()]
+    by_title: dict[str, list[list[str]]] = {}
+    headers = ["", *labels, "comparable"]
+    if table.is_published:
+        for column, heading in table.columns.items():
+            for row in table.rows:
+                title, label = (row, heading) if len(table.rows) == 1 else (heading, row)
+                cell = table.cells[row, column]
+                numbers = [_number(table, cell, metric, has_intervals) for metric in table.metrics]
+                values = [_published(table, cell, metric) for metric in table.metrics]
+                both = [f"{number}{between}{value}" for number, value in zip(numbers, values, strict=True)]
+                by_title.setdefault(title, []).append([label, *both, f"{cell.comparable}{cell.marks}"])
+    else:
+        headers = ["", *(f"{heading} {label}" for heading in table.columns.values() for label in labels)]
+        for row in table.rows:
+            of_row = [table.cells.get((row, column), Cell()) for column in table.columns]
+            numbers = [
+                _number(table, cell, metric, has_intervals) + ("" if place else cell.marks)
+                for cell in of_row
+                for place, metric in enumerate(table.metrics)
+            ]
+            by_title.setdefault("", []).append([row, *numbers])
+    columns = [Column(name, is_right=bool(place)) for place, name in enumerate(headers)]
+    return [Table(columns, lines, title=title) for title, lines in by_title.items()]
+
+
+def _number(table: SuiteTable, cell: Cell, metric: str, has_interval: bool) -> str:
+    """Return a number of a cell with the cards of both sides and its interval."""
+    number, heading = cell.numbers.get(metric), table.metrics[metric]
+    if number is None:
+        return NOTHING
+    text = heading.shown(heading.factor * number.estimate) + heading.suffix
+    if on_cards := cell.cards.get(metric):
+        text += f" ({on_cards})"
+    if has_interval and number.low is not None and number.high is not None:
+        low, high = (heading.shown(heading.factor * end) for end in (number.low, number.high))
+        text += f" ({low}{' to ' if number.low < 0 else '–'}{high})"
+    return text
+
+
+def _published(table: SuiteTable, cell: Cell, metric: str) -> str:
+    """Return a published value with as many decimals as it is printed with, and no fewer than ours."""
+    value, heading = cell.published.get(metric), table.metrics[metric]
+    if value is None:
+        return NOTHING
+    printed = len(repr(value).rpartition(".")[2]) if "." in repr(value) else 0
+    return heading.shown(value, max(heading.digits, printed))
+
+
+def _values(table: SuiteTable) -> Table:
+    """Return every number in full; with published values beside them in the unit of these."""
+    names = ["row", "draft", "target"]
+    ends = ("", " low_95", " high_95", *([" published"] if table.is_published else []))
+    for column in table.columns:
+        names += [f"{column} {name}" for name in ("run_id", "num_finished", "num_samples", "num_ungraded")]
+        names += [f"{column} {metric}{end}" for metric in table.metrics for end in ends]
+    rows = []
+    for row, models in table.rows.items():
+        values: list[str | float | None] = [row, *models]
+        for column in table.columns:
+            cell = table.cells.get((row, column), Cell())
+            told = (cell.run_id, cell.num_finished, cell.num_samples, cell.num_ungraded)
+            values += told if cell.num_samples else [None] * 4
+            for metric, heading in table.metrics.items():
+                found, factor = cell.numbers.get(metric), heading.factor if table.is_published else 1
+                numbers = (found.estimate, found.low, found.high) if found else (None,) * 3
+                values += [number if number is None else factor * number for number in numbers]
+                values += [cell.published.get(metric)] if table.is_published else []
+        rows.append(values)
+    return Table([Column(name) for name in names], rows)
