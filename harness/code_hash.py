@@ -37,15 +37,14 @@ _LEFT_OUT = (
         "checks", "cli", "papers", "settings", "training",
     )),
     "harness/data",  # weights have fingerprints, and problems a hash of their own
-    *(f"harness/problems/{name}.py" for name in ("benchmarks", "hub", "own_problems", "sources")),
+    *(f"harness/problems/{name}.py" for name in ("benchmarks", "columns", "hub", "own_problems", "sources")),
     *(f"harness/{name}.py" for name in (
         "__init__", "__main__", "api", "code_hash", "doctor", "environment", "installation",
-        "latency", "launch", "plural", "reproduce", "train",
+        "latency", "launch", "reproduce", "train",
     )),
     # What finds and loads a method of a user's own, whose code is hashed beside this one.
     *(f"harness/methods/{name}.py" for name in ("plugins", "references")),
     "harness/sizing/__main__.py",
-    "harness/weights/prompt_trial.py",
     "jobs/work/attempt.py",
     *(f"grading/{name}" for name in ("check.py", "regrade.py")),
 )  # fmt: skip

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import environment, prompt_file
+from harness import environment, prompts
 from harness.checks.finding import Check, Question, Status, proposer_of
+from harness.cli.messages import counted
 from harness.engine import Role
 from harness.engines import registry, speculation
 from harness.engines.served.address import is_address
 from harness.engines.speculation import proposing_roles
 from harness.methods import build
-from harness.plural import counted
 from harness.problems import own_problems
 from harness.settings.declaration import flag
 from harness.settings.launch_settings import Cluster, PartialLaunch
@@ -136,7 +136,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         plan.recorded_settings(launch, role, "vllm" if launch.engine == "auto" else launch.engine)
     roles = _roles(launch)
     sizing.addresses(launch, roles)
-    prompts, sbatch = prompt_file.load(launch.prompts).stored if launch.prompts else None, sbatch_options(launch)
+    wording = prompts.load(launch.prompts).stored if launch.prompts else None
     data_dir = str(launch.data_dir.absolute()) if launch.data_dir else None
     named, dataset = launch.target.adapter, launch.dataset
     if dataset is not None and own_problems.is_own(dataset) and not dataset.startswith(own_problems.HUB):
@@ -148,7 +148,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         spec_model=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
         target=replace(launch.target, adapter=adapter.read(named).path if named else None),
     )
-    return Question(launch, _models(launch, roles, cluster), data_dir, prompts, cluster, sbatch)
+    return Question(launch, _models(launch, roles, cluster), data_dir, wording, cluster, sbatch_options(launch))
 
 
 def _roles(launch: PartialLaunch) -> tuple[Role, ...]:

@@ -60,7 +60,7 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
     _remove_unfit(engine)
     if engine == "gpu":
         _say("installing the harness and vLLM for CUDA: takes minutes, 4 GB to download")
-        _pip([*_INSTALL, "--editable", _project([*extras, "gpu"]), *vllm])
+        _pip([*_INSTALL, "--editable", _project([*extras, "engine"]), *vllm])
     else:
         _install_for_cpu(extras)
 
@@ -197,7 +197,7 @@ def main(arguments: list[str] | None = None) -> None:
     if chosen.driver and chosen.engine == "cpu":
         parser.error("--driver is for --engine gpu: the build for CPUs needs none")
     if not _PYPROJECT.is_file():
-        parser.error("this is not a checkout; instead: pip install 'speculative-reasoning-harness[gpu]'")
+        parser.error("this is not a checkout; instead: pip install 'speculative-reasoning-harness[engine]'")
     try:
         install(chosen.engine or ("gpu" if chosen.driver else _usual_engine()), chosen.extras or ["dev"], chosen.driver)
     except InstallationFailed as failed:

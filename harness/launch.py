@@ -40,17 +40,9 @@ Examples:
 _option = functools.partial(click.option, cls=LaunchOption, group="output")
 
 
-@click.command(
-    cls=LaunchCommand,
-    help_without_arguments=True,
-    prints_outcome=True,
-    epilog=_EXAMPLES,
-)
+@click.command(cls=LaunchCommand, help_without_arguments=True, prints_outcome=True, epilog=_EXAMPLES)
 @_option(
-    "--dry-run",
-    brief="Print what would be done, and exit.",
-    is_flag=True,
-    help="Print what would be done, and exit.",
+    "--dry-run", brief="Print what would be done, and exit.", is_flag=True, help="Print what would be done, and exit."
 )
 @_option(
     "--list",
@@ -160,7 +152,7 @@ def _print_list(what: str) -> None:
         for name in models.BUNDLED:
             click.echo(f"{name:28} bundled toy model, trained only on stories like those of the dataset demo")
         for model in models.MODELS.values():
-            click.echo(f"{model.name:28} {model.hub_id}")
+            click.echo(f"{model.name:28} {model.path_or_hub_id}")
         click.echo("or a Hugging Face id org/name, or a folder")
     elif what == "speculators":
         for speculator in speculation.SPECULATORS.values():
@@ -198,19 +190,19 @@ def _summary_of(method: type[object]) -> str:
 
 def _print_prompts(file: Path | None) -> None:
     """Print the built-in prompt file, or what a file changes, as TOML with the hashes of its pieces as comments."""
-    from harness import prompt_file
+    from harness import prompts
     from harness.prompts import prompt_hash
 
     try:
-        wording = prompt_file.load(file) if file else prompt_file.BUILT_IN
+        wording = prompts.load(file) if file else prompts.BUILT_IN
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    click.echo(f"# changed: {', '.join(wording.changes) or 'nothing'}" if file else prompt_file.built_in_text())
+    click.echo(f"# changed: {', '.join(wording.changes) or 'nothing'}" if file else prompts.built_in_text())
     click.echo(f"# prompt hash: {prompt_hash(wording)}")
-    for piece, digest in prompt_file.piece_hashes(wording).items():
+    for piece, digest in prompts.piece_hashes(wording).items():
         remarks = [
             f"  ({paper}'s{'' if told.pieces[piece] == digest else f' is {told.pieces[piece]}'})"
-            for paper, told in prompt_file.published().items()
+            for paper, told in prompts.published().items()
             if piece in told.pieces
         ]
         click.echo(f"#   {piece:14} {digest}{''.join(remarks)}")

@@ -15,7 +15,7 @@ from harness.engine import Engine, EngineError, RequestRefused, Role
 from harness.methods import Method
 from harness.methods.plugins import failure_in
 from harness.problems.problem import Problem
-from harness.prompt_file import BUILT_IN, Prompts
+from harness.prompts import BUILT_IN, Prompts
 from harness.recording import Model, recording_models
 from harness.trace import Step, Trace
 

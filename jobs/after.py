@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from rich.console import Console
 
 from grading import GraderFailed
+from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.plural import counted
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
 from jobs.finished import target_logprobs

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from harness.cli import permissions
 from harness.cli.command import OneLineErrors, OneLineGroup
-from harness.plural import counted
+from harness.cli.messages import counted
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder

@@ -25,9 +25,9 @@ from typing import Literal
 from rich.console import Console
 
 from grading import GraderFailed
-from harness.checks.storage import ONE_NODE, locks_of_one_node
+from harness.checks.machine import ONE_NODE, locks_of_one_node
+from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.plural import counted
 from jobs import after, launch_plan
 from jobs.finished.target_logprobs import check as check_target
 from jobs.finished.target_logprobs import num_unscored, score_each

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
+from harness.cli.messages import counted
 from harness.cli.number_format import hours
 from harness.engines import placement
-from harness.plural import counted
 from jobs.preparation import PreparedLaunch, distinct
 from jobs.run import sizing
 from jobs.run.forecast import Forecast

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from harness.cli import exit_codes
-from harness.plural import counted
+from harness.cli.messages import counted
 from jobs import after, drive, recovery, suite
 from jobs.drive import LaunchFailed, Look
 from jobs.outcome import NightOutcome

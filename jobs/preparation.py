@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.cli.messages import counted
 from harness.engines import calls, placement
-from harness.plural import counted
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
-from harness.sizing.cards import Option, cards_of_worker
+from harness.sizing.memory import Option, cards_of_worker
 from jobs import after, golds
 from jobs.run import codes, files, launch_checks, sizing
 from jobs.run.endings import num_unfinished

@@ -21,13 +21,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 
+from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.engine import Role, normalized
 from harness.engines import registry
 from harness.methods import build
 from harness.methods.parameters import method_parameters
 from harness.methods.references import resolve
-from harness.plural import counted
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 from harness.settings.launch_settings import Launch, PartialLaunch
 from harness.settings.roles import ModelSettings

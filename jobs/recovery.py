@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.console import Console
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from jobs import after
 from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings, read_state

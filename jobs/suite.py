@@ -43,17 +43,17 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rich.console import Console
 
+from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.cli.toml_file import read_toml
 from harness.methods import defaults
 from harness.methods.parameters import parameter_names
 from harness.methods.references import resolve
-from harness.plural import counted
 from harness.settings import layers
 from harness.settings.declaration import ROLES, settings_of
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import ROLE_SETTINGS, flattened
-from harness.sizing.cards import without_replaced
+from harness.sizing.memory import without_replaced
 from jobs import after, launch_plan, preparation, probe
 from jobs.drive import Schedule, drive
 from jobs.launch_plan import print_plan

@@ -100,10 +100,10 @@ def test_what_every_command_is_made_with_needs_no_other_package_of_the_project()
         "harness.environment",
         "harness.cli.exit_codes",
         "harness.cli.permissions",
-        "harness.plural",
+        "harness.cli.messages",
     }
     assert not GRAPH["harness.cli.exit_codes"]
-    assert not GRAPH["harness.plural"]
+    assert not GRAPH["harness.cli.messages"]
     assert not GRAPH["harness.cli.permissions"]
     assert GRAPH["harness.environment"].keys() == {"harness.gpus"}
     assert not GRAPH["harness.gpus"]

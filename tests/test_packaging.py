@@ -40,12 +40,16 @@ _TRIED = (
     *(f"example {kind}" for kind in ("profile", "suite", "scrontab", "notebook")),
 )
 """Commands of the console, which together read a file of every kind that is not Python."""
+_OF_EXTRAS = ("torch", "vllm", "transformers", "peft", "matplotlib", "ipykernel")
+"""Packages that no command but those of engines and trainings needs: of the extras, and transformers."""
 _PROGRAM = """
-import importlib, json, sys, traceback
+import importlib, importlib.machinery, json, sys, traceback
+modules, lines, missing = json.loads(sys.argv[1])
+finder, find = importlib.machinery.PathFinder, importlib.machinery.PathFinder.find_spec
+finder.find_spec = lambda name, *rest: None if name.split(".")[0] in missing else find(name, *rest)
 from click.testing import CliRunner
 from harness import environment
 from harness.cli import console
-modules, lines = json.loads(sys.argv[1])
 mains = [(importlib.import_module(module).main, ["--help"]) for module in modules]
 mains += [(console.main, [name, "--help"]) for names in console.COMMANDS.values() for name in names]
 mains += [(console.main, words) for words in lines]
@@ -132,6 +136,16 @@ def test_the_wheel_says_what_it_is(built: tuple[set[str], zipfile.ZipFile]) -> N
     assert metadata["Version"] == version
 
 
+def test_without_an_extra_neither_torch_nor_vllm_is_installed(built: tuple[set[str], zipfile.ZipFile]) -> None:
+    [path] = [name for name in built[1].namelist() if name.endswith(".dist-info/METADATA")]
+    required = Parser().parsestr(built[1].read(path).decode()).get_all("Requires-Dist") or []
+    base = {re.split(r"[^\w-]", line)[0] for line in required if "extra ==" not in line}
+    assert base
+    assert base.isdisjoint(set(_OF_EXTRAS) - {"transformers"})
+    extras = {line.rpartition("extra == ")[2].strip("\"'") for line in required if "extra ==" in line}
+    assert {"engine", "train", "figures", "notebook"} <= extras
+
+
 def test_the_archive_of_a_job_has_every_file_of_the_packages_but_the_weights(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / code_archive.take(RunFolder(tmp_path))) as archive:
         names = set(archive.namelist())
@@ -163,7 +177,7 @@ def try_commands(python: Path, folder: Path, setup: list[str]) -> dict[str, Any]
     lines = [line.replace("PLANNED", str(planned)).split() for line in _TRIED]
     script = "\n".join([*setup, '"$0" -c "$1" "$2"'])
     done = subprocess.run(
-        ["bash", "-c", script, python, _PROGRAM, json.dumps([COMMANDS, lines])],
+        ["bash", "-c", script, python, _PROGRAM, json.dumps([COMMANDS, lines, _OF_EXTRAS])],
         cwd=folder,
         env={"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), "HF_HUB_OFFLINE": "1"},
         capture_output=True,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from jobs.arguments import RunName
 from warehouse.options import (
     WarehouseCommand,

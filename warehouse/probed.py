@@ -10,9 +10,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed, span
 from harness.cli.screen import Column, Line, Page, Screen, Table
-from harness.plural import counted
 from jobs.arguments import RunName
 from warehouse.files import WarehouseError
 from warehouse.options import WarehouseCommand, database_option, default_database, format_option, wait_option

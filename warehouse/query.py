@@ -16,8 +16,8 @@ from typing import IO, TYPE_CHECKING, Any, get_args
 
 import click
 
+from harness.cli.messages import counted
 from harness.cli.screen import Column, Screen, Table, printable
-from harness.plural import counted
 from warehouse.files import WarehouseError
 from warehouse.options import (
     QueryFormat,

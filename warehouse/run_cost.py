@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from harness.cli.messages import counted
 from harness.engines import registry
 from harness.methods import build
-from harness.plural import counted
 from harness.settings.launch_settings import Launch
 from jobs.run.forecast import Forecast, Recorded
 from jobs.run.spec import RunSpec

@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 
 from grading.grade import FAILED
+from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, number, percent, sides, span
 from harness.cli.screen import Column, Line, Screen, Table
 from harness.engine import Role
 from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
-from harness.plural import counted
 from harness.trace import VERDICT_KINDS
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, Record, reader, rows

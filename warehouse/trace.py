@@ -14,9 +14,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from harness.cli.messages import counted
 from harness.cli.screen import plain
 from harness.engine import normalized
-from harness.plural import counted
 from jobs.arguments import RunName
 from warehouse.files import WarehouseError
 from warehouse.options import WarehouseCommand, database_option, default_database, wait_option

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from harness.chain.chain_state import ModelContext
 from harness.engine import Engine, Finish, Role, Tokenizer
 from harness.problems.problem import Problem
-from harness.prompt_file import BUILT_IN, Prompts
+from harness.prompts import BUILT_IN, Prompts
 from harness.trace import Step
 from harness.weights.tokenizer import verdict_options
 

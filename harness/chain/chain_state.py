@@ -12,7 +12,7 @@ from harness import prompts
 from harness.chain.chain_ending import WHOLE_REPLY_ROLES, Ending, ending, is_repeat, kept_open
 from harness.engine import Completion, Role, Tokenizer
 from harness.problems.problem import Problem
-from harness.prompt_file import BUILT_IN, Prompts
+from harness.prompts import BUILT_IN, Prompts
 from harness.recording import Model
 from harness.trace import VERDICT_KINDS, Candidate, Decision, Purpose, Step, StepRole, StopReason, Trace, Verdict
 

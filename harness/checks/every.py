@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from harness.checks import inputs, machine, storage
+from harness.checks import machine, models
 from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.engine import Role
 
@@ -26,11 +26,11 @@ def checks(question: Question, additional: dict[str, Group] | None = None) -> li
         "devices": lambda: machine.check_devices(question),
         "driver": lambda: machine.check_driver(question),
         "same environment": lambda: machine.check_same_environment(question),
-        "servers": lambda: inputs.check_servers(question),
+        "servers": lambda: models.check_servers(question),
         "models": lambda: _models(question),
-        "speculation": lambda: inputs.check_speculation(question),
-        "dataset": lambda: inputs.check_dataset(question),
-        "output": lambda: storage.check_storage(question),
+        "speculation": lambda: models.check_speculation(question),
+        "dataset": lambda: models.check_dataset(question),
+        "output": lambda: machine.check_storage(question),
         **(additional or {}),
     }
     if not question.packages_are_here:  # the jobs do not use what is here
@@ -52,11 +52,11 @@ def _outcome(name: str, future: Future[list[Check]], question: Question) -> list
 def _models(question: Question) -> Iterator[Check]:
     folders: dict[Role, Path] = {}
     for role, name in question.named.items():
-        found, folder = inputs.find_model(role, name, question)
+        found, folder = models.find_model(role, name, question)
         yield from found
         if folder is not None:
             folders[role] = folder
     if question.launch.target.adapter is not None:
-        yield inputs.check_adapter(question.launch.target.adapter)
-    yield from inputs.check_sizes(question, folders)
-    yield from inputs.check_tokenizers(folders, question)
+        yield models.check_adapter(question.launch.target.adapter)
+    yield from models.check_sizes(question, folders)
+    yield from models.check_tokenizers(folders, question)

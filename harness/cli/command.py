@@ -15,7 +15,7 @@ import click
 
 from harness import environment
 from harness.cli import exit_codes, permissions
-from harness.plural import did_you_mean
+from harness.cli.messages import did_you_mean
 
 _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory")
 """What the dynamic loader says of a library for which a process has no memory."""
@@ -157,25 +157,12 @@ class OneLineErrors(click.Command):
         if not args and needs_input and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0 if isinstance(self, click.Group) else 2)  # a script with an empty variable must not go on
-        try:
-            rest = super().parse_args(ctx, args)
-            self._check_numbers(ctx)
-            return rest
-        except click.BadParameter as error:
-            raise _in_plain_words(error) from error
-        except click.BadOptionUsage as error:
-            chosen = [p.type for p in self.params if error.option_name in p.opts and isinstance(p.type, click.Choice)]
-            if not chosen or not error.message.endswith("requires an argument."):
-                raise
-            text = f"{error.message.removesuffix('.')}: {', '.join(map(str, chosen[0].choices))}"
-            raise click.BadOptionUsage(error.option_name, text, ctx) from error
-
-    def _check_numbers(self, ctx: click.Context) -> None:
-        """Raise BadParameter for an option that is "nan", which click takes for a number within every range."""
+        rest = super().parse_args(ctx, args)
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name or "")
-            if isinstance(value, float) and math.isnan(value):
+            if isinstance(value, float) and math.isnan(value):  # which click takes for a number within every range
                 raise click.BadParameter("'nan' is not a number", ctx, parameter)
+        return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by heading; those without one come last, under Options."""
@@ -233,23 +220,3 @@ def _printing(name: str, explained: str, text: Callable[[click.Context], str]) -
 def _whole_help(context: click.Context) -> str:
     context.meta[_LISTS_ALL] = True
     return context.get_help()
-
-
-def _in_plain_words(error: click.BadParameter) -> click.BadParameter:
-    """Return the error of a number's option with what is valid for it, and that of a choice with what is like it.
-
-    click says "is not a valid integer range".
-    """
-    kind = None if error.param is None else error.param.type
-    value, is_not, _ = error.message.rpartition(" is not ")
-    if isinstance(kind, click.Choice):
-        value = error.message.partition(" is not one of ")[0].strip("'")
-        text = error.message.removesuffix(".") + did_you_mean(value, map(str, kind.choices))
-    elif isinstance(kind, click.types.IntParamType | click.types.FloatParamType) and is_not:
-        number = "a whole number" if isinstance(kind, click.types.IntParamType) else "a number"
-        if isinstance(kind, click.IntRange | click.FloatRange):
-            number += f" in the range {kind._describe_range()}"
-        text = f"{value} is not {number}"
-    else:
-        return error
-    return click.BadParameter(text, error.ctx, error.param, error.param_hint)

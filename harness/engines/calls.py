@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import replace
 from typing import Literal, TypeVar
 
+from harness.cli.messages import counted
 from harness.engine import (
     Choice,
     Engine,
@@ -33,7 +34,6 @@ from harness.engine import (
     Tokenizer,
     VerdictUnavailable,
 )
-from harness.plural import counted
 
 _T = TypeVar("_T")
 

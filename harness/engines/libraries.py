@@ -204,9 +204,6 @@ def _tokenizer_fault(folder: Path) -> str | None:
     has_code = isinstance(auto_map, dict) and bool(auto_map.get("AutoTokenizer"))
     if has_code and known and isinstance(name, str) and name.removesuffix("Fast") not in known | {_FAST}:
         return _needs_code(file.name, name)
-    is_old = (folder / "tokenizer.model").is_file() and not (folder / "tokenizer.json").is_file()
-    if is_old and not any(map(find_spec, ("sentencepiece", "tiktoken"))):
-        return "has tokenizer.model alone: pip install sentencepiece, which reads it, or add the model's tokenizer.json"
     return None
 
 

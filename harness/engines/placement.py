@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 from harness import gpus
+from harness.cli.messages import counted
 from harness.engine import Role
-from harness.plural import counted
 
 Placement = Mapping[Role, tuple[int, ...] | None]
 """Numbers of each engine's cards; None: any of the worker's."""

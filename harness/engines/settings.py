@@ -14,7 +14,7 @@ from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
 from harness.settings.roles import ModelSettings
-from harness.sizing.engine_memory import BATCHED_TOKENS
+from harness.sizing.memory import BATCHED_TOKENS
 from harness.weights.adapter import Adapter
 from harness.weights.templates import NO_CONVENTIONS, Conventions
 

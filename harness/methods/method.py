@@ -30,8 +30,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.chain import Chain
 from harness.engine import Role, Tokenizer
 from harness.problems.problem import Problem
-from harness.prompt_file import BUILT_IN, Prompts
-from harness.prompts import opening, problem_text
+from harness.prompts import BUILT_IN, Prompts, opening, problem_text
 from harness.recording import Model
 from harness.settings.declaration import Parameter as Parameter
 from harness.settings.declaration import flag as flag

@@ -83,14 +83,14 @@ registered: dict[str, PlugIn] = {}
 
 
 def register(plugin: PlugIn) -> None:
-    """Make a plug-in available under its name. Raises ValueError where the name is that of another one.
+    """Make a plug-in available under its name. Raises BadMethod where the name is that of another one.
 
     The same method in an edited version takes the place of the earlier one.
     """
     other = registered.get(plugin.name)
     if other is not None and other.code_hash != plugin.code_hash and other.origin != plugin.origin:
-        raise ValueError(
-            f"--method {plugin.reference}: the name {plugin.name!r} is also that of {other.reference} from "
+        raise BadMethod(
+            f"the name {plugin.name!r} is also that of {other.reference} from "
             f'{other.origin}; give one of them another: name = "..." in its class'
         )
     registered[plugin.name] = plugin
@@ -141,10 +141,6 @@ def from_file(path: Path) -> Source:
     """Import a file. Raises BadMethod."""
     try:
         content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise BadMethod("no such file") from error
-    except IsADirectoryError as error:
-        raise BadMethod("is a folder; name a file as FILE.py:CLASS, or a package as PACKAGE.MODULE:CLASS") from error
     except OSError as error:
         raise BadMethod(f"cannot be read: {error.strerror}") from error
     name = _MODULE + "".join(c if c.isalnum() else "_" for c in path.stem)

@@ -14,10 +14,11 @@ import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from harness.cli.messages import did_you_mean
 from harness.code_hash import digest_of
 from harness.methods import METHODS, plugins
 from harness.methods.method import Parameter, check_name, fields_of, name_of, problem_of
@@ -32,22 +33,12 @@ from harness.methods.plugins import (
     from_module,
     hash_of,
 )
-from harness.plural import did_you_mean
 
 GROUP = "speculative_harness.methods"
 """The entry-point group by which an installed distribution offers methods."""
 FORMS = "FILE.py:CLASS, PACKAGE.MODULE:CLASS"
 """How a method that is not installed is named, for messages."""
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-
-
-class UnknownMethod(BadMethod):
-    """There is no method of this name."""
-
-    def __init__(self, reference: str, names: Sequence[str]) -> None:
-        hint = did_you_mean(reference, names)
-        super().__init__(f"--method {reference}: unknown; valid: {', '.join(names)}, or {FORMS}{hint}")
-        self.reference, self.names = reference, tuple(names)
 
 
 def resolve(reference: str) -> str:
@@ -59,8 +50,6 @@ def resolve(reference: str) -> str:
         return reference
     try:
         return _resolved(reference)
-    except UnknownMethod:
-        raise
     except BadMethod as error:
         raise BadMethod(f"--method {reference}: {error}") from error
 
@@ -140,7 +129,7 @@ def _by_name(name: str) -> str:
     if name.endswith(".py"):
         raise BadMethod(f"names no class; write {name}:CLASS")
     valid = [*METHODS, *sorted({entry.name for entry in entry_points(group=GROUP)} - METHODS.keys())]
-    raise UnknownMethod(name, valid)
+    raise BadMethod(f"unknown; valid: {', '.join(valid)}, or {FORMS}{did_you_mean(name, valid)}")
 
 
 def _load_entry(entry: EntryPoint) -> PlugIn:
@@ -148,8 +137,6 @@ def _load_entry(entry: EntryPoint) -> PlugIn:
     if entry.name in METHODS:
         raise BadMethod(f"{entry.name} is the name of a built-in method, so that of {_distribution(entry)} is not used")
     module, _, class_name = entry.value.partition(":")
-    if not class_name.isidentifier():
-        raise BadMethod(f"{_distribution(entry)} offers {entry.value!r}, which is not of the form PACKAGE.MODULE:CLASS")
     return _plugin(from_module(module), class_name, entry.value, entry.name, _distribution(entry))
 
 
@@ -187,10 +174,7 @@ def _registered(plugin: PlugIn) -> str:
     before = plugins.registered.get(plugin.name)
     if before is not None and before.type is plugin.type and before.digests != plugin.digests:
         raise BadMethod(f"{plugin.origin} was edited after this process had imported it; start the command again")
-    try:
-        plugins.register(plugin)
-    except ValueError as error:
-        raise BadMethod(str(error).partition(": ")[2]) from error
+    plugins.register(plugin)
     return plugin.name
 
 

@@ -14,8 +14,7 @@ from harness.chain.step_candidates import as_candidates, mark_accepted, offered_
 from harness.engine import Completion, Role, Tokenizer
 from harness.methods.method import Method, Text, check_range, parameter
 from harness.problems.problem import Problem
-from harness.prompt_file import Prompts
-from harness.prompts import THINK_END, chain_choice_question
+from harness.prompts import THINK_END, Prompts, chain_choice_question
 from harness.recording import Model
 from harness.trace import Candidate
 

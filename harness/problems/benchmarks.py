@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
-import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,11 +22,17 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from typing import Any
 
 from harness.problems import hub
+from harness.problems.columns import (
+    Fields,
+    answer_parts,
+    as_integer,
+    behind_hashes,
+    boxes,
+    shuffled_choices,
+)
 from harness.problems.hub import Row
 from harness.problems.problem import Kind, Problem
 
@@ -46,14 +50,6 @@ _ANY_BOX = frozenset({"e42e4259255b85bb", "a7cf9617c20c7514", "29421c88ce2a48cf"
 def gsm8k_record(row: Row) -> Record:
     """Convert a row, whose answer is a solution."""
     return {"problem": row["question"], "answer": behind_hashes(row["answer"])}
-
-
-def behind_hashes(solution: str) -> str:
-    """Return the answer that follows `####`, without thousands separators. Raises ValueError."""
-    _, mark, answer = solution.rpartition("####")
-    if not mark or not answer.strip():
-        raise ValueError("no answer behind #### in the solution")
-    return answer.strip().replace(",", "")
 
 
 def math_record(row: Row) -> Record:
@@ -118,14 +114,6 @@ def integer_answer_record(row: Row) -> Record:
     }
 
 
-def as_integer(text: str) -> str:
-    """Return the digits of an integer, of 027, 27.0 and $27$ alike. Raises ValueError."""
-    number = float(text.strip("$ ").removesuffix("^\\circ").replace(",", ""))
-    if not number.is_integer() or abs(number) > 1e15:
-        raise ValueError(f"the answer {text[:60]!r} is not an integer")
-    return str(int(number))
-
-
 def gpqa_record(row: Row) -> Record:
     """Convert a row with the right option first, as in the source; the loader shuffles the options."""
     columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
@@ -135,35 +123,6 @@ def gpqa_record(row: Row) -> Record:
         "answer": "A",
         "subject": row.get("High-level domain"),
     }
-
-
-def boxes(text: str) -> list[str]:
-    """Return the contents of all `\\boxed{…}` and `\\fbox{…}`, braces matched; of `\\boxed 2`, the text up to `$`."""
-    contents = []
-    for match in re.finditer(r"\\(?:boxed|fbox)\s*(\{)?", text):
-        rest = text[match.end() :]
-        if not match[1]:
-            contents.append(re.split(r"[$\n]", rest, maxsplit=1)[0].strip())
-            continue
-        depth = 1
-        for place, character in enumerate(rest):
-            depth += (character == "{") - (character == "}")
-            if depth == 0:
-                contents.append(rest[:place].strip())
-                break
-    return contents
-
-
-def answer_parts(answer: str) -> list[str]:
-    """Split a text of several answers at commas outside brackets, and remove dollar signs."""
-    parts, depth = [""], 0
-    for character in answer:
-        depth = max(0, depth + (character in "([{") - (character in ")]}"))
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.replace("$", "").strip() for part in parts]
 
 
 SELECTIONS = resources.files("harness") / "data" / "selections"
@@ -242,7 +201,6 @@ def _places(token: str, places: Mapping[str, int]) -> Iterator[int]:
 
 DATA_DIR_VARIABLE = "HARNESS_DATA_DIR"
 BUNDLED = resources.files("harness") / "data"
-LETTERS = "ABCDEFGHIJ"
 SCOT_PROGRAM = "gsm8k-scot"
 
 
@@ -413,101 +371,13 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> l
     return _checked(benchmark, problems, benchmark.hub_count or benchmark.count, f"{benchmark.hub_id} on the hub")
 
 
-MAX_PROBLEM_CHARACTERS = 1_000_000
-
-
-def printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("holds a control character")
-    return text
-
-
-def _clean(text: str) -> str:
-    if re.search("[\0\ud800-\udfff]", text):
-        raise ValueError("has a NUL character or half of a surrogate pair")
-    return text
-
-
-def _filled(text: str) -> str:
-    if not text.strip():
-        raise ValueError("is empty")
-    return text
-
-
-def _number_as_text(value: object) -> object:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return str(value) if is_number else value
-
-
-def _as_list(value: object) -> object:
-    """Return a list of texts as it stands in CSV, as JSON, and in ARC and its like on the hub, beside its labels."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise ValueError("is not a list in JSON") from error
-    return value["text"] if isinstance(value, dict) and "text" in value else value
-
-
-_Text = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_clean)]
-_Label = Annotated[_Text, Field(min_length=1, max_length=200), AfterValidator(printable)]
-_Texts = Annotated[
-    tuple[Annotated[_Text, AfterValidator(_filled), AfterValidator(str.strip)], ...], BeforeValidator(_as_list)
-]
-
-
-class Fields(BaseModel):
-    """What a row says of a problem; `harness.problems.problem.Problem` says what each field is."""
-
-    problem: Annotated[str, Field(max_length=MAX_PROBLEM_CHARACTERS), AfterValidator(_clean), AfterValidator(_filled)]
-    answer: _Text
-    id: _Label | None = None
-    choices: _Texts = ()
-    answers: _Texts = ()
-    alternatives: _Texts = ()
-    level: _Label | None = None
-    subject: _Label | None = None
-    family: _Label | None = None
-    unit: _Label | None = None
-    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-
-    @classmethod
-    def read(cls, row: Row) -> Fields:
-        """Return the fields of a row; an empty one says nothing. Raises ValueError with one line."""
-        try:
-            return cls.model_validate({n: v for n, v in row.items() if n in REQUIRED or v not in (None, "")})
-        except ValidationError as error:
-            first = error.errors()[0]
-            place, reason = first["loc"][0], first["msg"].removeprefix("Value error, ")
-            raise ValueError(f"{place}: {reason}") from error
-
-
-REQUIRED = ("problem", "answer")
-
-
 def to_problem(benchmark: Benchmark, index: int, record: Row, seed: int) -> Problem:
     """Return a record as a Problem. Raises ValueError for an invalid one."""
     said = Fields.read(record)
     identity, answer, choices = said.id or f"{benchmark.name}/{index}", said.answer, said.choices
     if benchmark.kind == "choice":
         choices, answer = shuffled_choices(choices, answer, f"{seed}/{identity}")
-    read = {"id": identity, "text": said.problem, "answer": answer, "choices": choices}
-    return Problem(dataset=benchmark.name, kind=benchmark.kind, **{**said.model_dump(exclude={"problem"}), **read})
-
-
-def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tuple[str, ...], str]:
-    """Return the options in an order that depends only on `key` and their texts, and the right one's letter.
-
-    They are sorted first, so that the order in a source (the hub has the right one first) has no influence.
-    """
-    if not 2 <= len(choices) <= len(LETTERS):
-        raise ValueError(f"{len(choices)} choices")
-    right = LETTERS.find(answer) if len(answer) == 1 else -1
-    if not 0 <= right < len(choices):
-        raise ValueError(f"the answer {answer!r} is not one of the letters {LETTERS[: len(choices)]}")
-    order = sorted(range(len(choices)), key=lambda i: choices[i])
-    random.Random(key).shuffle(order)
-    return tuple(choices[i] for i in order), LETTERS[order.index(right)]
+    return said.as_problem(benchmark.name, benchmark.kind, identity, answer, choices)
 
 
 def _part(benchmark: Benchmark, whole: Loaded) -> Loaded:

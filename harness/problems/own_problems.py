@@ -19,28 +19,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.cli.toml_file import read_toml
 from harness.problems import benchmarks, hub
-from harness.problems.benchmarks import (
-    DATASETS,
-    LETTERS,
+from harness.problems.benchmarks import DATASETS, BadDataset, DatasetNotFound, text_hash
+from harness.problems.columns import (
+    FIELDS,
     MAX_PROBLEM_CHARACTERS,
-    BadDataset,
-    DatasetNotFound,
+    REQUIRED,
+    AnswerRule,
     Fields,
+    gold,
+    letter,
+    printable,
     shuffled_choices,
-    text_hash,
 )
 from harness.problems.hub import Row
 from harness.problems.problem import Dataset, DatasetOrigin, Kind, Problem, dataset_hash
 
 MAX_FILE_BYTES = 1 << 30
-MAX_ANSWER_CHARACTERS = 2_000
-"""What the grader reads of an answer (grading.bounds)."""
 Rows = Iterator[tuple[str, Row]]
 """Each row with its place in words, such as `line 3`."""
 
@@ -115,9 +115,6 @@ _READERS: Mapping[str, Callable[[Path], Rows]] = {".jsonl": benchmarks.json_line
 SUFFIXES = tuple(_READERS)
 
 
-AnswerRule = Literal["text", "integer", "boxed", "hashes", "index-from-0", "index-from-1"]
-"""How the gold answer stands in its column: as a text or a number; as an integer, of which 027 and 27.0 are 27; in the
-last `\\boxed` of a solution; behind `####` at the end of a solution; or as the index of the right option."""
 HUB = "hf:"
 VALID = f"a file ({', '.join((*SUFFIXES, '.toml'))}) or {HUB}ORG/NAME[:CONFIG][@REVISION]"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
@@ -150,7 +147,7 @@ class OwnDataset(BaseModel):
     split: str | None = None
     name: str = ""
     """The dataset of the run: a short name that is also part of run ids."""
-    title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(benchmarks.printable)] | None = None
+    title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable)] | None = None
     kind: Kind | None = None
     """None: a row with choices is of kind `choice`, any other of kind `math`."""
     answer_rule: AnswerRule = "text"
@@ -259,7 +256,6 @@ def _checked(own: OwnDataset) -> OwnDataset:
     return own
 
 
-FIELDS = tuple(Fields.model_fields)
 _MOST_COLUMNS_SHOWN = 20
 _OTHER_NAME = "question"
 """The name that many datasets have for the field `problem`."""
@@ -295,7 +291,7 @@ def load(own: OwnDataset, seed: int = 0) -> Dataset:
     if own.count is not None and len(problems) != own.count:
         raise BadDataset(f"{where}: {len(problems)} problems, but count = {own.count}")
     origin = DatasetOrigin(source, dataset_hash(problems), own.title, own.columns, own.answer_rule, own.shuffle)
-    return Dataset(own.name, problems, source, len(problems), origin, (*notices, *found, *_notices(own, problems)))
+    return Dataset(own.name, problems, source, len(problems), origin, (*notices, *found))
 
 
 def _with_found_column(own: OwnDataset, row: Row) -> tuple[OwnDataset, tuple[str, ...]]:
@@ -306,13 +302,6 @@ def _with_found_column(own: OwnDataset, row: Row) -> tuple[OwnDataset, tuple[str
         return own, ()
     note = f"{own.name}: the text of the problem is in the column {_OTHER_NAME} (--columns problem=COLUMN for another)"
     return own.model_copy(update={"columns": {**own.columns, "problem": _OTHER_NAME}}), (note,)
-
-
-def _notices(own: OwnDataset, problems: Sequence[Problem]) -> list[str]:
-    letters = {problem.answer for problem in problems if problem.kind == "choice"}
-    if own.shuffle or len(letters) != 1 or len(problems) < len(LETTERS):
-        return []
-    return [f"ALWAYS OPTION {letters.pop()}: no other option of {own.name} is right; say shuffle = true in a TOML file"]
 
 
 def _read_hub(source: HubSource) -> tuple[Rows, str, tuple[str, ...]]:
@@ -335,19 +324,21 @@ def _problem(own: OwnDataset, row: Row, index: int, seed: int) -> Problem:
     said = Fields.read(values)
     is_choice = own.kind == "choice" or (own.kind is None and bool(said.choices))
     identity, choices = said.id or f"row/{index}", said.choices if is_choice else ()
-    answer = _answer(own, said.answer.strip(), choices)
-    if is_choice and own.shuffle:
-        choices, answer = shuffled_choices(choices, answer, f"{seed}/{identity}")
-    read = {"id": identity, "text": said.problem, "answer": answer, "choices": choices}
-    kind: Kind = "choice" if is_choice else "math"
-    return Problem(dataset=own.name, kind=kind, **{**said.model_dump(exclude={"problem"}), **read})
+    answer = gold(own.answer_rule, said.answer.strip())
+    if is_choice:
+        answer = letter(own.answer_rule, answer, choices)
+        if own.shuffle:
+            choices, answer = shuffled_choices(choices, answer, f"{seed}/{identity}")
+    elif own.answer_rule.startswith("index"):
+        raise ValueError(f"answer_rule {own.answer_rule}, but the row has no choices")
+    return said.as_problem(own.name, "choice" if is_choice else "math", identity, answer, choices)
 
 
 def _value(own: OwnDataset, row: Row, name: str) -> Any:
     """Return what a row says for a field; None where it says nothing."""
     column = own.columns.get(name, name)
     several = [column] if isinstance(column, str) else column
-    is_needed = name in benchmarks.REQUIRED or name in own.columns
+    is_needed = name in REQUIRED or name in own.columns
     for each in several if is_needed else ():
         if each not in row:
             names = [str(key) for key in row]
@@ -355,42 +346,3 @@ def _value(own: OwnDataset, row: Row, name: str) -> Any:
             [close] = difflib.get_close_matches(each, names, n=1) or ["COLUMN"]
             raise ValueError(f"no field {each!r}; it has {has}; map it: --columns {name}={close}")
     return row.get(column) if isinstance(column, str) else [row[each] for each in several]
-
-
-def _answer(own: OwnDataset, answer: str, choices: Sequence[str]) -> str:
-    """Return the gold answer by the dataset's rule: for choices the letter of the right option."""
-    if not answer:
-        raise ValueError("the answer is empty")
-    if own.answer_rule == "hashes":
-        answer = benchmarks.behind_hashes(answer)
-    elif own.answer_rule == "boxed":
-        answer = next((box for box in reversed(benchmarks.boxes(answer)) if box), "")
-        if not answer:
-            raise ValueError("no \\boxed in the solution")
-    elif own.answer_rule == "integer":
-        answer = benchmarks.as_integer(answer)
-    if len(answer) > MAX_ANSWER_CHARACTERS:
-        rules = "; answer_rule in a TOML file reads solutions: hashes or boxed" if own.answer_rule == "text" else ""
-        raise ValueError(f"the answer has {len(answer):,} characters; at most {MAX_ANSWER_CHARACTERS:,}{rules}")
-    if choices or own.kind == "choice":
-        return _letter(own, answer, choices)
-    if own.answer_rule.startswith("index"):
-        raise ValueError(f"answer_rule {own.answer_rule}, but the row has no choices")
-    return answer
-
-
-def _letter(own: OwnDataset, answer: str, choices: Sequence[str]) -> str:
-    """Return the letter of the right option, which the answer names by letter, index or text."""
-    letters = LETTERS[: len(choices)]
-    if not 2 <= len(choices) <= len(LETTERS) or len(set(choices)) != len(choices):
-        raise ValueError(f"{len(choices)} choices; there must be 2 to {len(LETTERS)}, all different")
-    if own.answer_rule.startswith("index"):
-        names = [str(index + int(own.answer_rule[-1])) for index in range(len(choices))]
-        named = {index for index, name in enumerate(names) if name == answer}
-    else:
-        named = {i for i, choice in enumerate(choices) if answer in (letters[i], choice)}
-    if len(named) != 1:
-        problem = "could be several options" if named else "is no option"
-        rules = "; answer_rule in a TOML file may be index-from-0 or index-from-1" if answer.isdigit() else ""
-        raise ValueError(f"the answer {answer[:60]!r} {problem}: give the letter ({letters}) or the text{rules}")
-    return letters[named.pop()]

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from harness.plural import did_you_mean
+from harness.cli.messages import did_you_mean
 from harness.problems import benchmarks, own_problems
 from harness.problems.benchmarks import BadDataset
 from harness.problems.problem import Dataset as Dataset
@@ -58,11 +58,7 @@ def is_run(dataset: str) -> bool:
 
 
 def load(
-    dataset: str,
-    data_dir: Path | None = None,
-    seed: int = 0,
-    split: str | None = None,
-    columns: Sequence[str] = (),
+    dataset: str, data_dir: Path | None = None, seed: int = 0, split: str | None = None, columns: Sequence[str] = ()
 ) -> Dataset:
     """Return the problems that these flags name; `seed` decides the order of options that are shuffled.
 
@@ -78,7 +74,12 @@ def load(
 
 def _load_run(path: Path) -> Dataset:
     """Return the problems in the folder of a `spec.json`. Raises BadDataset with one line."""
-    spec = _read_spec(path)
+    try:
+        spec = _Spec.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise BadDataset(f"{path}: cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        raise BadDataset(f"{path}: not the specification of a run") from error
     rows = own_problems.read_rows(path.parent / PROBLEMS)
     try:
         problems = _PROBLEMS.validate_python([row for _, row in rows])
@@ -88,15 +89,6 @@ def _load_run(path: Path) -> Dataset:
         raise BadDataset(f"{path.parent / PROBLEMS}: not the problems that the run was made with")
     source, is_training = f"run {path.resolve().parent}", _trains(spec.dataset)
     return Dataset(spec.dataset, problems, source, spec.dataset_size, spec.dataset_origin, is_training=is_training)
-
-
-def _read_spec(path: Path) -> _Spec:
-    try:
-        return _Spec.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise BadDataset(f"{path}: cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        raise BadDataset(f"{path}: not the specification of a run") from error
 
 
 def _trains(name: str) -> bool:

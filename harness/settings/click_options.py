@@ -166,10 +166,7 @@ def _offered(_: click.Context, parameter: click.Parameter, incomplete: str) -> l
     from harness.problems.benchmarks import DATASETS
     from harness.weights import models
 
-    names: dict[str | None, Iterable[str]] = {
-        "method": (*METHODS, *plugins.registered),
-        "dataset": DATASETS,
-    }
+    names: dict[str | None, Iterable[str]] = {"method": (*METHODS, *plugins.registered), "dataset": DATASETS}
     offered = sorted(names.get(parameter.name, (*models.BUNDLED, *models.MODELS)))
     found = [CompletionItem(name) for name in offered if name.startswith(incomplete)]
     return [*found, CompletionItem(incomplete, type="file")]

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from harness.cli.messages import did_you_mean
 from harness.engine import Role
-from harness.plural import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, ValidationError

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from annotated_types import Ge, Gt, Le, MinLen
 
+from harness.cli.messages import counted, did_you_mean
 from harness.engine import Role
 from harness.engines import placement
 from harness.engines.registry import AUTO, CHOICES
-from harness.plural import counted, did_you_mean
 from harness.settings.declaration import (
     ROLES,
     BadLaunch,

@@ -13,8 +13,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from harness.cli.messages import did_you_mean
 from harness.cli.toml_file import read_toml
-from harness.plural import did_you_mean
 from harness.settings.declaration import BadLaunch, flag, from_toml, in_one_line, settings_of, validated
 from harness.settings.launch_settings import SBATCH_NAMES, Launch, PartialLaunch, own_parameters
 from harness.settings.roles import DOTTED_NAMES, ROLE_SETTINGS, flattened, nested, role_flag, spelled
@@ -42,7 +42,7 @@ def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) 
     """
     from harness.methods.parameters import parameter_names
     from harness.methods.references import resolve
-    from harness.sizing.cards import without_replaced
+    from harness.sizing.memory import without_replaced
 
     try:
         own = flattened(flags)

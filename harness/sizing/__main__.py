@@ -29,12 +29,13 @@ from harness.sizing.card_plan import (
     RunSizing,
     assumed_models,
     check_flags,
-    check_plannable,
+    check_known,
+    demands,
     describe_cards,
     planned,
     short_contexts,
 )
-from harness.sizing.cards import Card, parse_cards
+from harness.sizing.memory import Card, parse_cards
 from harness.weights import models
 
 _TYPES = ("L40S", "A100-40", "A100-80", "H100-80")
@@ -109,7 +110,8 @@ def main(
             parse_cards(f"{count}x{name}") for name in _TYPES for count in _COUNTS
         ]
         sizing = _sizing(prompt_tokens=_tokens_of_prompt(prompt_tokens, dataset, split, columns), **options)
-        check_plannable(sizing)
+        for demand in demands(sizing):
+            check_known(demand)
         check_flags(sizing, None)
     except (ValueError, models.ModelUnavailable, benchmarks.DatasetNotFound, benchmarks.BadDataset) as error:
         raise click.UsageError(str(error)) from error

@@ -19,6 +19,7 @@ from functools import partial
 from itertools import product
 from typing import Any, Self, TypeVar
 
+from harness.cli.messages import counted
 from harness.engine import Role
 from harness.engines import placement, registry
 from harness.engines.placement import MOST_BYTES_ON_ONE_CORE
@@ -26,10 +27,8 @@ from harness.engines.settings import most_requests
 from harness.environment import accelerator
 from harness.methods import Method
 from harness.methods.method import context_to_open
-from harness.plural import counted
 from harness.settings.roles import ModelSettings
-from harness.sizing.cards import Card, cards_here, known_card
-from harness.sizing.engine_memory import GIB, EngineMemory, ModelShape, engine_memory, shape_of
+from harness.sizing.memory import GIB, Card, EngineMemory, ModelShape, cards_here, engine_memory, known_card, shape_of
 
 BLOCK_TOKENS = 16
 """vLLM's block on a GPU; one block of a cache holds nothing (its pool keeps a null block)."""
@@ -132,12 +131,6 @@ class Plan:
     def kv_tokens(self) -> int:
         """Tokens that every cache holds."""
         return min(engine.kv_tokens for engine in self.engines.values())
-
-
-def fits(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
-    """Return the plan; None where the engines do not fit."""
-    best = largest(cards, demands)
-    return None if best is None or lacking(demands, best) else best
 
 
 def check_known(demand: Demand) -> None:
@@ -341,8 +334,9 @@ def describe_cards(cards: Sequence[Card]) -> str:
 def next_larger(cards: Sequence[Card], demands: Sequence[Demand], more_than: int = 0) -> str | None:
     """Return the smallest choice of more or larger cards that holds more samples than so many; None without any."""
     for count, larger in _larger(cards):
-        chosen = fits([larger] * count, [replace(d, share=None, cards=None) for d in demands])
-        if chosen is not None and chosen.num_samples > more_than:
+        free = [replace(d, share=None, cards=None) for d in demands]
+        chosen = largest([larger] * count, free)
+        if chosen is not None and not lacking(free, chosen) and chosen.num_samples > more_than:
             return f"{count} × {larger.name} would hold {counted(chosen.num_samples, 'sample')} at once"
     return None
 
@@ -528,12 +522,6 @@ def short_contexts(sizing: RunSizing) -> Iterator[str]:
 def demands(sizing: RunSizing) -> list[Demand]:
     """Return what every engine has to hold. Raises NotPlannable where nothing is known of a model."""
     return [_demand(sizing, role) for role in sizing.roles]
-
-
-def check_plannable(sizing: RunSizing) -> None:
-    """Raise NotPlannable where a model's size cannot be calculated."""
-    for demand in demands(sizing):
-        check_known(demand)
 
 
 def _demand(sizing: RunSizing, role: Role) -> Demand:

@@ -25,8 +25,7 @@ import orjson
 from harness.engine import Tokenizer
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
-from harness.prompt_file import BUILT_IN, Prompts
-from harness.prompts import THINK_END, chain_choice_question, opening
+from harness.prompts import BUILT_IN, THINK_END, Prompts, chain_choice_question, opening
 from harness.weights.tokenizer import HFTokenizer
 
 if TYPE_CHECKING:

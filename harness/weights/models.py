@@ -15,15 +15,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from filelock import FileLock
 
+from harness.cli.messages import did_you_mean
 from harness.engine import Role
-from harness.plural import did_you_mean
 
 SMOLLM = "smollm2-135m"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -109,15 +109,6 @@ PAIR_FOLDER = "HARNESS_BUNDLED_MODELS"
 """Environment variable: where the bundled models lie, for code that runs without them, as a Slurm job's does."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownModel:
-    """A model that has a short name here."""
-
-    name: str
-    hub_id: str
-    revision: str | None
-
-
 _AT_THE_HUB: Mapping[str, tuple[str, str | None]] = {
     "r1-distill-qwen-1.5b": ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "ad9f0ae0864d7fbcd1cd905e3c6c5b069cc8b562"),
     "r1-distill-qwen-32b": ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "711ad2ea6aa40cfca18895e8aca02ab92df1a746"),
@@ -130,7 +121,6 @@ _AT_THE_HUB: Mapping[str, tuple[str, str | None]] = {
     # Never read from the hub: the weights are those of the package, 4-bit, see `smollm_folder`.
     SMOLLM: ("HuggingFaceTB/SmolLM2-135M-Instruct", None),
 }
-MODELS: dict[str, KnownModel] = {name: KnownModel(name, *place) for name, place in _AT_THE_HUB.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +141,10 @@ class ModelRef:
         return self.fingerprint or f"{self.path_or_hub_id}@{self.revision or 'unpinned'}"
 
 
+MODELS: dict[str, ModelRef] = {name: ModelRef(name, *place, None) for name, place in _AT_THE_HUB.items()}
+"""Models that have a short name here."""
+
+
 def resolve(name: str, revision: str | None = None) -> ModelRef:
     """Resolve a short name, a folder with config.json, or a hub id (`org/name`, `org/name@revision`).
 
@@ -163,7 +157,7 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
         folder = smollm_folder()
         return ModelRef(SMOLLM, str(folder), None, folder_fingerprint(folder))
     if pinned_model := MODELS.get(name.lower()):
-        return ModelRef(pinned_model.name, pinned_model.hub_id, revision or pinned_model.revision, None)
+        return replace(pinned_model, revision=revision or pinned_model.revision)
     if (local := folder_named(name)) is not None:
         if not (local / "config.json").is_file():
             raise ValueError(f"the folder {name} has no config.json, so it is not a model in Hugging Face format")

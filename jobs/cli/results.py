@@ -8,8 +8,8 @@ from shlex import quote
 
 import click
 
+from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.plural import counted
 from jobs.arguments import RUN, RunCommand, RunPath, run_folder
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.plural import counted
 from jobs.arguments import ACCEPT_CODE_CHANGE, RUN, RunCommand, check_shard, run_folder
 
 if TYPE_CHECKING:

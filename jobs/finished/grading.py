@@ -19,8 +19,8 @@ from grading import Gold, GraderFailed, Submission, Ungraded, grade_many, grader
 from grading import grade as grade_one
 from grading.grader_pool import GradeOne
 from harness import environment
+from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.plural import counted
 from harness.problems.problem import Problem
 from harness.prompts import THINK_END
 from harness.trace import StopReason

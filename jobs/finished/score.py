@@ -16,10 +16,10 @@ from typing import cast
 
 from harness.chain import chain_scores
 from harness.chain.chain_scores import Form, RewardModel, Written
+from harness.cli.messages import counted
 from harness.engine import RequestRefused, Role, Tokenizer, VerdictUnavailable
 from harness.engines.registry import open_engines
 from harness.engines.settings import pair_settings
-from harness.plural import counted
 from harness.sizing.card_plan import ModelFiles, RunSizing, chosen_here
 from harness.weights.models import ModelRef
 from harness.weights.tokenizer import HFTokenizer

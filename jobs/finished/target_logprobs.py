@@ -13,12 +13,12 @@ from itertools import chain
 from pathlib import Path
 from shlex import quote
 
+from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.engine import Engine, EngineDied, Role, Tokenizer
 from harness.engines.pool import EnginePool
 from harness.engines.settings import cpu_kv_bytes
 from harness.methods import build
-from harness.plural import counted
 from harness.prompts import prompt_hash
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import derived

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from harness.training.training_examples import Draft, Drafts, TargetChain
 from jobs.run import endings, trace_files
 from jobs.run.folder import RunFolder

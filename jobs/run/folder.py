@@ -28,9 +28,9 @@ import pyarrow as pa
 from filelock import Timeout
 from pydantic import TypeAdapter, ValidationError
 
-from harness.checks.storage import is_shared
+from harness.checks.machine import is_shared
 from harness.cli import permissions
-from harness.plural import counted
+from harness.cli.messages import counted
 from harness.problems.problem import Problem
 from jobs.run import events, trace_files
 from jobs.run.files import FileDamaged, Lock, RunDamaged, WrongFormat, check_format, files_in, is_held, write_atomically

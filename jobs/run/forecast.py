@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from harness.problems.problem import Problem
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from harness.checks.inputs import WORKERS_MAY, findings
+from harness.checks import models as model_checks
+from harness.checks.models import WORKERS_MAY, findings, loaded_tokenizer
+from harness.cli.messages import counted
 from harness.engine import Role
 from harness.engines import placement
 from harness.engines.scripted import ByteTokenizer
@@ -18,14 +20,12 @@ from harness.engines.speculation import proposing_roles
 from harness.methods import build
 from harness.methods import defaults as method_defaults
 from harness.methods.method import Text, flag, needs, required_context_tokens
-from harness.plural import counted
 from harness.problems import hub
 from harness.problems.problem import Problem
-from harness.prompt_file import demo_prompts
+from harness.prompts import demo_prompts
 from harness.settings.launch_settings import PartialLaunch
 from harness.settings.roles import flat_role_name, role_flag
-from harness.sizing.engine_memory import shape_of
-from harness.weights import prompt_trial
+from harness.sizing.memory import shape_of
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
@@ -173,7 +173,7 @@ def _is_asked(launch: PartialLaunch, text: Text) -> bool:
 def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer | None:
     """Return a model's tokenizer; None where it cannot be loaded here: the doctor and the workers say why."""
     folder = local_folder(model)
-    return None if folder is None else prompt_trial.loaded(str(folder), None, spec.conventions(role))
+    return None if folder is None else loaded_tokenizer(str(folder), None, spec.conventions(role))
 
 
 def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
@@ -190,7 +190,7 @@ def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
             continue
         own = f"--{role} {model.name}"
         try:
-            prompt_trial.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
+            model_checks.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
         except BadTemplate as error:
             raise ValueError(f"{own}: {error}") from error
         except ValueError as error:
@@ -270,7 +270,7 @@ def check_hub_ids(spec: RunSpec) -> Iterator[str]:
 
     Raises ValueError where it says that it has no such model.
     """
-    pinned = {known.hub_id for known in MODELS.values()}
+    pinned = {known.path_or_hub_id for known in MODELS.values()}
     named = [*spec.models.items(), ("spec-model", spec.speculator)]
     for name, model in named if spec.engine.can.runs_models else ():
         if model is None or model.server is not None or model.path in pinned or "/" not in model.path:

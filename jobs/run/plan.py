@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import environment, gpus, prompt_file
+from harness import environment, gpus, prompts
 from harness.engine import Role
 from harness.engines import libraries, placement, registry, speculation
 from harness.engines.served.address import ServerAddress
@@ -26,8 +26,7 @@ from harness.methods import build
 from harness.methods.references import source_of
 from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem, dataset_hash
-from harness.prompt_file import Prompts
-from harness.prompts import equivalence_question, reward_question
+from harness.prompts import Prompts, equivalence_question, reward_question
 from harness.settings.declaration import ROLES
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.settings.roles import SAMPLING, ModelSettings, role_flag
@@ -70,7 +69,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     `is_own_python`: whether the jobs have a Python of their own, so that the packages of this one decide nothing.
     Raises ValueError, ModelUnavailable, DatasetNotFound and BadDataset, each with one line.
     """
-    wording = prompt_file.load(launch.prompts) if launch.prompts else prompt_file.BUILT_IN
+    wording = prompts.load(launch.prompts) if launch.prompts else prompts.BUILT_IN
     dataset = sources.load(launch.dataset, launch.data_dir, launch.seed, launch.split, launch.columns)
     problems = benchmarks.select(dataset.problems, launch.limit, launch.problems)
     method = build(launch.method, dict(launch.parameters))

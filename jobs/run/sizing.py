@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
 from harness.engines import registry
 from harness.engines.libraries import UNPLANNED
@@ -20,7 +21,6 @@ from harness.engines.served.address import ServedModel, ServerAddress, is_addres
 from harness.environment import accelerator
 from harness.methods import Method, build
 from harness.methods.method import required_context_tokens
-from harness.plural import counted
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.settings.roles import role_flag
@@ -36,7 +36,7 @@ from harness.sizing.card_plan import (
     plan_lines,
     planned,
 )
-from harness.sizing.cards import GPU_MEMORY, Option, cards_here, cards_of_worker
+from harness.sizing.memory import GPU_MEMORY, Option, cards_here, cards_of_worker
 from harness.weights import adapter
 from harness.weights.models import folder_named
 from jobs.run.folder import RunFolder
@@ -197,7 +197,7 @@ def check_launch_engine(kind: str, *, on_slurm: bool) -> None:
         profile = "name another python in the profile, " if on_slurm else ""
         raise ValueError(
             f"--engine {kind}: {missing}: install vLLM there (python -m harness.installation, or pip install "
-            f"'speculative-reasoning-harness[gpu]'), {profile}or choose --engine scripted, which runs no model"
+            f"'speculative-reasoning-harness[engine]'), {profile}or choose --engine scripted, which runs no model"
         )
 
 

@@ -25,8 +25,7 @@ from harness.methods import build, run_identity, sample_identity
 from harness.methods.method import Parameter
 from harness.methods.plugins import MethodSource
 from harness.problems.problem import DatasetOrigin, Problem
-from harness.prompt_file import BUILT_IN, Prompts
-from harness.prompts import prompt_hash
+from harness.prompts import BUILT_IN, Prompts, prompt_hash
 from harness.settings.roles import DataType, ModelSettings
 from harness.weights.templates import Conventions
 from jobs.run.files import FORMAT, check_format

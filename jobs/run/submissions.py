@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.sizing.cards import num_tasks
+from harness.sizing.memory import num_tasks
 from jobs.run.files import records_of
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task

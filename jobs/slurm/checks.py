@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.checks.finding import Check, Question, failure, ok, warning
-from harness.sizing.cards import Option
+from harness.sizing.memory import Option
 from jobs.slurm import client, profiles
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")

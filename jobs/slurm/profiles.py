@@ -25,9 +25,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from harness.cli.messages import did_you_mean
 from harness.cli.toml_file import read_toml
-from harness.plural import did_you_mean
-from harness.sizing.cards import GPU_MEMORY, Option, cards_of_job, without_replaced
+from harness.sizing.memory import GPU_MEMORY, Option, cards_of_job, without_replaced
 from jobs.slurm import python_command
 
 FINALIZE = "finalize"

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
-from harness.sizing.cards import Option
+from harness.sizing.memory import Option
 
 KEY = "python"
 """The key of a profile."""

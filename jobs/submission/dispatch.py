@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any, TypeVar
 
+from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.methods import build
-from harness.plural import counted
-from harness.sizing.cards import Option, num_tasks
+from harness.sizing.memory import Option, num_tasks
 from jobs import after
 from jobs.run import codes, submissions
 from jobs.run.endings import by_shard, read_endings

@@ -21,7 +21,7 @@ import orjson
 from filelock import FileLock
 
 from harness import environment
-from harness.checks import every, storage
+from harness.checks import every, machine
 from harness.checks.finding import Check, Question, failure, ok
 from jobs.run import codes
 from jobs.run.files import write_atomically
@@ -103,7 +103,7 @@ def check_here(folder: str) -> None:
 
 
 def _check_lock(folder: Path) -> Check:
-    outcome = storage.try_lock(folder / "held.lock")
+    outcome = machine.try_lock(folder / "held.lock")
     if outcome == "held":
         return ok("locks across nodes", "a lock held on the login node keeps this node out")
     return failure(

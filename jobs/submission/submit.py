@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.settings.launch_settings import Cluster
-from harness.sizing.cards import Option
+from harness.sizing.memory import Option
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission

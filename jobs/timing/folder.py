@@ -20,7 +20,7 @@ from pathlib import Path
 
 from filelock import Timeout
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from jobs.run import derived, trace_files
 from jobs.run.files import Lock
 from jobs.run.folder import RunFolder

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from jobs.run.folder import RunFolder
 from jobs.submission.here import Job
 from jobs.watch.progress import Follower

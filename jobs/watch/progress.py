@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
+from harness.cli.messages import counted
 from harness.engines import processes
-from harness.plural import counted
 from jobs.run import trace_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from harness.cli.messages import counted
 from harness.cli.number_format import duration
 from harness.cli.screen import Column, Line, Screen, Table
-from harness.plural import counted
 from jobs.watch import failures
 from jobs.watch.progress import Progress, starting_in_words
 from jobs.watch.status import RunStatus, ShardStatus

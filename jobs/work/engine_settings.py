@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from harness import environment
+from harness.checks.models import check_prompts, loaded_tokenizer
 from harness.engine import Role
 from harness.engines import libraries
 from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine
@@ -18,7 +19,7 @@ from harness.engines.speculation import DraftSampling, Proposer, Speculation, un
 from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.sizing.card_plan import Chosen, DoesNotFit, RunSizing, asked_for, chosen_here, small_models
-from harness.weights import adapter, prompt_trial
+from harness.weights import adapter
 from jobs.run.folder import RunFolder
 from jobs.run.sizing import (
     check_worker_engine,
@@ -55,11 +56,11 @@ def _check_prompts(spec: RunSpec, role: Role, model: ModelSpec) -> None:
     """Raise ValueError as a launch does: it may not have had the model's files, or they have changed since."""
     if not spec.engine.can.runs_models and model.server is None:
         return
-    tokenizer = prompt_trial.loaded(model.path, model.revision, spec.conventions(role))
+    tokenizer = loaded_tokenizer(model.path, model.revision, spec.conventions(role))
     if tokenizer is None:  # its engine says why
         return
     try:
-        prompt_trial.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
+        check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
     except ValueError as error:
         raise ValueError(f"{role} {model.name}: {error}") from error
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from filelock import Timeout
 
 from harness import environment
+from harness.cli.messages import counted
 from harness.engine import Engine, Role
 from harness.engines.calls import taking_turns
 from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine
 from harness.engines.settings import cpu_kv_bytes
 from harness.methods import Method, build
-from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run import codes, submissions
 from jobs.run import endings as run_state

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from harness.chain.chain_scores import ReadChain, StepLikelihood, read_chain, step_likelihoods
+from harness.cli.messages import counted
 from harness.engine import Engine, RequestRefused, Role, Tokenizer, VerdictUnavailable
-from harness.plural import counted
 from harness.trace import Step
 from jobs.run import derived, trace_files
 from jobs.run.derived import OtherTarget, Scorer, scorer_of

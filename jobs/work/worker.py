@@ -31,9 +31,9 @@ import psutil
 
 from harness import gpus
 from harness.cli.exit_codes import OUT_OF_TIME, OUT_OF_TIME_AT_ONCE
+from harness.cli.messages import counted
 from harness.engines.pool import EnginePool, in_engine_order
 from harness.engines.settings import cpu_kv_bytes
-from harness.plural import counted
 from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.files import RunDamaged

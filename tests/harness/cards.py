@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.sizing.cards import cards_here
+from harness.sizing.memory import cards_here
 
 _NVIDIA_SMI = """#!{python} -ISE
 import json, sys

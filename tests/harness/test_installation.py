@@ -38,8 +38,8 @@ def _wheel(folder):
     name = "project-1.0-py3-none-any.whl"
     with zipfile.ZipFile(folder + "/" + name, "w") as wheel:
         wheel.writestr("project-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: project\\nVersion: 1.0\\n"
-                       "Provides-Extra: dev\\nProvides-Extra: gpu\\nRequires-Dist: tool; extra == 'dev'\\n"
-                       "Requires-Dist: vllm; extra == 'gpu'\\n")
+                       "Provides-Extra: dev\\nProvides-Extra: engine\\nRequires-Dist: tool; extra == 'dev'\\n"
+                       "Requires-Dist: vllm; extra == 'engine'\\n")
         wheel.writestr("project-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\n")
         wheel.writestr("project-1.0.dist-info/RECORD", "")
     return name
@@ -180,7 +180,7 @@ def test_a_driver_decides_about_the_build(
 
 def test_the_table_of_builds_covers_what_the_project_admits() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    [requirement] = project["optional-dependencies"]["gpu"]
+    [requirement] = project["optional-dependencies"]["engine"]
     admitted = Requirement(requirement).specifier
     assert all(admitted.contains(build.vllm) for build in gpus.vllm_builds())
     assert not admitted.contains("0.33.0"), "its driver is not in the table"

@@ -12,18 +12,18 @@ from harness.engines.scripted import ByteTokenizer
 from harness.launch import main
 from harness.methods.method import required_context_tokens
 from harness.problems.problem import Problem
-from harness.prompt_file import (
+from harness.prompts import (
     BUILT_IN,
     Piece,
     Published,
     load,
     parse,
     piece_hashes,
+    prompt_hash,
     published,
     render,
     unlike,
 )
-from harness.prompts import prompt_hash
 
 PLAIN, THINKING = ByteTokenizer(), ByteTokenizer(thinks=True)
 PROBLEM = Problem("demo/0", "demo", "What is 2 + 3?", "5")

@@ -15,7 +15,7 @@ from harness.methods import defaults
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.settings.roles import ModelSettings
-from harness.sizing.cards import Option
+from harness.sizing.memory import Option
 from jobs import suite
 from jobs.drive import drive
 from jobs.finished.grading import finished_samples

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness.checks.inputs import check_tokenizers
+from harness.checks.models import check_tokenizers
 from harness.cli import exit_codes
 from harness.launch import main
 from harness.methods import build

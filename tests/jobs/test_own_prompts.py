@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from harness import prompts
 from harness.launch import main
-from harness.prompt_file import BUILT_IN, load
+from harness.prompts import BUILT_IN, load
 from harness.settings.launch_settings import Launch
 from jobs.run import trace_files
 from jobs.run.endings import compact, read_state

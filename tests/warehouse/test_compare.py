@@ -17,8 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from scipy import stats
 
-from harness.prompt_file import parse
-from harness.prompts import prompt_hash
+from harness.prompts import parse, prompt_hash
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells
 from tests.warehouse.test_display import Terminal

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from harness import prompts
-from harness.prompt_file import BUILT_IN, StepChoice, demo_prompts
-from harness.prompts import THINK_BRIDGE, THINK_END, Question
+from harness.prompts import BUILT_IN, THINK_BRIDGE, THINK_END, Question, StepChoice, demo_prompts
 from harness.weights.tokenizer import HFTokenizer
 from tools.demo_pair.misreadings import misreading
 from tools.demo_pair.mistakes import Mistakes, corrupted_step

@@ -18,7 +18,7 @@ from harness.methods import Method
 from harness.methods.speccot import SpecCoT
 from harness.methods.specreason import SpecReason
 from harness.methods.vanilla import Vanilla
-from harness.prompt_file import BUILT_IN, Prompts, demo_prompts
+from harness.prompts import BUILT_IN, Prompts, demo_prompts
 from harness.sample import run_sample
 from harness.trace import Trace
 from harness.weights.tokenizer import HFTokenizer

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from transformers import LlamaForCausalLM
 
 from harness import prompts
-from harness.prompt_file import demo_prompts
+from harness.prompts import demo_prompts
 from harness.weights import models
 from tools.demo_pair import evaluation, network, rollouts, splits, vocabulary
 from tools.demo_pair.batches import Batches

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness import prompt_file
+from harness import prompts
 from harness.engine import Role
 from harness.engines import placement
 from warehouse.baselines import SETTINGS, is_target_alone
@@ -141,7 +141,7 @@ def _manifest(row: Record) -> Manifest:
 
 def wording(row: Record) -> str:
     """Return the hash of a run's prompts, without how candidates are shown, and the texts that are not built in."""
-    changed = list(prompt_file.of_stored(str(row["prompts"])).changes) if row["prompts"] else []
+    changed = list(prompts.of_stored(str(row["prompts"])).changes) if row["prompts"] else []
     more = f" and {len(changed) - _MAX_KEYS} more" if len(changed) > _MAX_KEYS else ""
     own = f" (own {', '.join(changed[:_MAX_KEYS])}{more})" if changed else ""
     return str(row["prompt_hash"]).partition("-")[0] + own

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from math import ceil, sqrt
 from typing import IO, Any
 
+from harness.cli.messages import counted
 from harness.cli.number_format import fixed, signed
 from harness.cli.screen import Column, Line, Screen, Table
-from harness.plural import counted
 from warehouse.comparison.compared_runs import Baseline, Run, choose, read_runs
 from warehouse.comparison.contrasts import pilot
 from warehouse.comparison.outcomes import Pair, paired, resolve

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 
+from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, percent, sides, signed, span
 from harness.cli.screen import Column, Table
-from harness.plural import counted
 from warehouse.comparison.compared_runs import Run
 from warehouse.comparison.contrasts import Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.manifests import Difference

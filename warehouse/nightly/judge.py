@@ -15,7 +15,7 @@ from datetime import date
 import numpy as np
 
 from harness.cli import exit_codes
-from harness.plural import counted
+from harness.cli.messages import counted
 from warehouse.measures import MEASURES, Measure
 from warehouse.nightly.cells import CellNight, Past, Reference, Said, Verdict, changes
 from warehouse.statistics.night import FEWEST, Look, Series, Spread, Value, looks

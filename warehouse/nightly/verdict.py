@@ -10,9 +10,9 @@ from datetime import date
 from pathlib import Path
 from typing import IO
 
+from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed
 from harness.cli.screen import Column, Line, Page, Screen, Table, printable
-from harness.plural import counted
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
 from warehouse.nightly.history import kept_nights, read_nights, recorded
 from warehouse.nightly.judge import (

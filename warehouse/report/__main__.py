@@ -10,7 +10,7 @@ from typing import get_args
 
 import click
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from jobs.arguments import RunName
 from warehouse.options import (
     ReportFormat,

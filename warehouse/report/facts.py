@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.plural import counted
+from harness.cli.messages import counted
 from warehouse.database import Connection, Record, rows
 from warehouse.run_cost import Cost, costs
 from warehouse.summary import RunSummary, labels, summaries

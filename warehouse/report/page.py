@@ -15,8 +15,8 @@ from typing import Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from harness.cli.messages import counted
 from harness.cli.screen import Line, printable
-from harness.plural import counted
 from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.outcomes import resolve

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import prompt_file
+from harness import prompts
 from harness.engine import Role
 from harness.engines import placement, speculation
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
@@ -231,7 +231,7 @@ def run_columns(launch: Launch) -> Record:
         "engine_spec_sampling": draft_sampling(proposing, launch.spec_sampling),
         "speculator_name": speculation.resolve(launch.spec_model).name if launch.spec_model else None,
         "engine_take_turns": launch.take_turns,
-        "prompts": prompt_file.load(launch.prompts).stored if launch.prompts else None,
+        "prompts": prompts.load(launch.prompts).stored if launch.prompts else None,
         "selection_fingerprint": adapter_path and adapter.fingerprint(Path(adapter_path)),
     }
 
@@ -261,13 +261,13 @@ def conditions(suite: Suite, paper: Launch, run: Record) -> list[Condition]:
 
 def _prompts(suite: Suite, paper: Launch, run: Record) -> Condition:
     """The wording of a run of ours beside the published one; only the pieces that the method uses count."""
-    wording = prompt_file.of_stored(run["prompts"])
+    wording = prompts.of_stored(run["prompts"])
     ours = "of a file" if wording.changes else "of this harness"
-    published = prompt_file.published().get(suite.paper)
+    published = prompts.published().get(suite.paper)
     if published is None:
         return Condition("prompts", ours, "own wording (the paper publishes none)")
     kind = benchmarks.DATASETS[paper.dataset].kind
-    pieces = ", ".join(prompt_file.unlike(wording, suite.paper, paper.method, kind))
+    pieces = ", ".join(prompts.unlike(wording, suite.paper, paper.method, kind))
     difference = f"own wording ({pieces}; the paper's: {published.source})" if pieces else None
     return Condition("prompts", ours, difference)
 

@@ -22,7 +22,7 @@ from harness.engines import placement
 from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.methods import build, run_identity, sample_identity
 from harness.settings.launch_settings import Launch
-from harness.sizing.cards import cards_of_worker
+from harness.sizing.memory import cards_of_worker
 from harness.weights import models
 from jobs import launch_plan
 from jobs.preparation import PreparedLaunch

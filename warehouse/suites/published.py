@@ -21,10 +21,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from harness.cli.messages import did_you_mean
 from harness.cli.toml_file import parse_toml
 from harness.methods import defaults
 from harness.methods.parameters import parameter_names
-from harness.plural import did_you_mean
 from harness.problems import benchmarks
 from harness.settings import layers
 from harness.settings.launch_settings import Launch

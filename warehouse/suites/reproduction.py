@@ -10,9 +10,9 @@ from shlex import quote
 
 from rich.console import Console
 
+from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.cli.screen import Column, Screen, Table, printable
-from harness.plural import counted
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
 from jobs import launch_plan, probe

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import IO
 
-from harness import prompt_file
+from harness import prompts
+from harness.cli.messages import counted
 from harness.cli.number_format import MINUS, NOTHING, sides
 from harness.cli.program import typed
 from harness.cli.screen import Column, Line, Page, Screen, Table
-from harness.plural import counted
 from harness.settings.launch_settings import Launch
 from warehouse.baselines import unlike
 from warehouse.comparison.compared_runs import Run as RunOfComparison
@@ -494,7 +494,7 @@ def about(suite: Suite) -> Iterator[str]:
     for covered in ("thought", "answer"):
         if rows := "; ".join(row.label for row in suite.rows if row.includes == covered):
             yield f"Published times and tokens are of the {covered} alone, and so are ours: {rows}."
-    if (told := prompt_file.published().get(suite.paper)) is not None:
+    if (told := prompts.published().get(suite.paper)) is not None:
         hashes = ", ".join(f"{piece} {digest}" for piece, digest in told.pieces.items())
         yield (
             f"Prompts: {told.source}. A run counts with a file for --prompts that has these hashes, as far as its "

@@ -21,7 +21,7 @@ from harness.chain.chain_scores import (
 from harness.engine import Finish, Role, Tokenizer
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.problems.problem import Problem
-from harness.prompt_file import BUILT_IN
+from harness.prompts import BUILT_IN
 from harness.trace import Step, StepRole
 
 PROBLEM = Problem("toy/0", "toy", "1 + 1?", "2")

@@ -15,8 +15,7 @@ from harness.engine import Completion, Role, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.methods import METHODS
 from harness.methods.method import Method, required_context_tokens
-from harness.prompt_file import parse
-from harness.prompts import prompt_hash, reward_question, step_choice_question
+from harness.prompts import parse, prompt_hash, reward_question, step_choice_question
 from harness.recording import Model
 from harness.sample import run_sample
 from harness.trace import Decision, Trace

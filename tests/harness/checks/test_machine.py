@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.checks import every, machine, storage
+from harness.checks import every, machine
 from harness.checks.finding import Check, Status
 from jobs.slurm.checks import check_slurm
 from tests.harness.cards import card, put_nvidia_smi
@@ -19,7 +19,7 @@ from tests.harness.checks.question import ROOT, asked, problem_texts, worst_stat
 
 
 def storage_checks(output: Path) -> list[Check]:
-    return list(storage.check_storage(asked(output=str(output))))
+    return list(machine.check_storage(asked(output=str(output))))
 
 
 def test_a_good_output_folder_is_ok_and_left_as_it_was(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_umask_that_keeps_a_group_out_of_its_own_folder_is_named(
     before = os.umask(umask)
     try:
         checks = storage_checks(tmp_path)
-        of_launch = storage.keeps_group_out(tmp_path / "runs" / "not-yet")
+        of_launch = machine.keeps_group_out(tmp_path / "runs" / "not-yet")
     finally:
         os.umask(before)
     found = [check.text for check in checks if check.subject == "sharing"]
@@ -62,11 +62,11 @@ int fsync(int file) { %s }
 _CHECK = """
 import json, sys
 from dataclasses import asdict
-from harness.checks import storage
+from harness.checks import machine
 from harness.checks.finding import Question
 from harness.settings.launch_settings import PartialLaunch
 launch = PartialLaunch.from_flags({"output": sys.argv[1]})
-print(json.dumps([asdict(check) for check in storage.check_storage(Question(launch))]))
+print(json.dumps([asdict(check) for check in machine.check_storage(Question(launch))]))
 """
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.checks.finding import Check, Question
-from harness.checks.inputs import check_sizes
+from harness.checks.models import check_sizes
 from tests.harness.cards import card, put_nvidia_smi
 from tests.harness.checks.question import asked, problem_texts, worst_status
 

@@ -99,13 +99,13 @@ def test_what_is_no_method_is_one_line_that_says_what_is_valid(case: str, tmp_pa
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("nowhere.py:Confident", "no such file"),
+        ("nowhere.py:Confident", "cannot be read: No such file or directory"),
         ("confident.py", r"names no class; write confident\.py:CLASS"),
         ("confident.py:", "names no class behind the colon"),
         ("a folder:X", r"names neither a file that ends in \.py nor a module"),
         ("no_such_module:X", "No module named 'no_such_module'"),
         ("harness.no_such:X", r"No module named 'harness\.no_such'"),
-        ("./:Confident", "is a folder"),
+        ("./:Confident", "cannot be read: Is a directory"),
         ("sys:exit", "sys is not a file of Python"),
         ("json:loads", "loads is not a method; a method is a @dataclass"),
         ("confidnet", "unknown; valid: vanilla, .*scot, .*or FILE.py:CLASS"),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.problems import benchmarks, hub
+from harness.problems import benchmarks, columns, hub
 from harness.problems.benchmarks import (
     DATASETS,
     BadDataset,
@@ -26,7 +26,6 @@ from harness.problems.benchmarks import (
     load_recorded,
     read_file,
     select,
-    shuffled_choices,
 )
 from harness.problems.problem import Problem
 from tests.shared import SHARED, shared_rows
@@ -374,7 +373,7 @@ def test_hub_columns_become_records(convert: Any, row: dict[str, Any], expected:
     ],
 )
 def test_boxes_are_matched_with_their_braces(text: str, contents: list[str]) -> None:
-    assert benchmarks.boxes(text) == contents
+    assert columns.boxes(text) == contents
 
 
 def test_math_answers_from_solutions_equal_the_checked_file() -> None:
@@ -426,4 +425,4 @@ def test_a_local_gpqa_file_gives_the_same_problems_as_the_hub(tmp_path: Path) ->
 )
 def test_an_answer_that_names_no_option_is_refused(choices: tuple[str, ...], answer: str) -> None:
     with pytest.raises(ValueError, match=r"choices|is not one of the letters"):
-        shuffled_choices(choices, answer, "key")
+        columns.shuffled_choices(choices, answer, "key")

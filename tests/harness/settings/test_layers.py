@@ -27,14 +27,6 @@ def test_a_bare_flag_that_is_false_is_omitted() -> None:
     assert arguments({"dry_run": False}) == []
 
 
-def test_an_option_with_choices_that_has_no_value_says_which_there_are() -> None:
-    done = CliRunner().invoke(main, ["--list"])
-    assert done.exit_code == 2
-    choices = "methods, datasets, models, presets, prompts, speculators"
-    assert done.output == f"error: Option '--list' requires an argument: {choices}\n"
-    assert CliRunner().invoke(main, ["--tag"]).output == "error: Option '--tag' requires an argument.\n"
-
-
 def test_the_list_of_methods_is_aligned() -> None:
     lines = CliRunner().invoke(main, ["--list", "methods"]).output.splitlines()
     assert len(lines) > 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.sizing.card_plan import Demand
-from harness.sizing.engine_memory import ModelShape, read_shape
+from harness.sizing.memory import ModelShape, read_shape
 
 R1_1_5B = {
     "model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 1536, "num_attention_heads": 12,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,11 +23,11 @@ from harness.sizing.card_plan import (
     Plan,
     RunSizing,
     choose,
-    fits,
+    lacking,
+    largest,
     small_models,
 )
-from harness.sizing.cards import Card, card, known_card, parse_cards
-from harness.sizing.engine_memory import GIB
+from harness.sizing.memory import GIB, Card, card, known_card, parse_cards
 from harness.weights.models import pair_folder
 from tests.harness.sizing.shapes import LLAMA_3_8B, QWEN3_1_7B, QWEN3_8B, QWQ_32B, R1_1_5B, R1_7B, demand
 
@@ -43,6 +44,12 @@ def demands(configs: list[dict[str, Any]], tokens: int) -> list[Demand]:
         demand(f"engine{i}", config, context_tokens=tokens, sample_tokens=tokens + 100 * i, num_samples=10**9)
         for i, config in enumerate(configs)
     ]
+
+
+def fits(cards: Sequence[Card], wanted: Sequence[Demand]) -> Plan | None:
+    """Return the plan; None where the engines do not fit."""
+    best = largest(cards, wanted)
+    return None if best is None or lacking(wanted, best) else best
 
 
 def taken_bytes(plan: Plan, position: int) -> float:

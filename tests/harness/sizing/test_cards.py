@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from harness.sizing.cards import (
+from harness.sizing.memory import (
     Options,
     card,
     cards_of_job,

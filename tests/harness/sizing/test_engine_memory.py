@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.sizing.engine_memory import read_shape, shape_of
+from harness.sizing.memory import read_shape, shape_of
 from tests.harness.sizing.shapes import LLAMA_3_8B, QWEN3_1_7B, QWEN3_8B, QWQ_32B, R1_1_5B, R1_7B, shape
 
 GIB = 1 << 30

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.prompt_file import parse
-from harness.prompts import chain_choice_question, opening
+from harness.prompts import chain_choice_question, opening, parse
 from harness.training import training_examples
 from harness.training.training_examples import Draft, Drafts, TargetChain
 from harness.weights.tokenizer import HFTokenizer

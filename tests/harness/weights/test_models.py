@@ -32,9 +32,13 @@ def test_a_short_name_is_a_hub_id_with_a_pinned_commit(name: str) -> None:
     pinned_model = MODELS[name]
     assert pinned_model.revision is not None
     assert len(pinned_model.revision) == 40
-    assert resolve(name) == resolve(name.upper()) == ModelRef(name, pinned_model.hub_id, pinned_model.revision, None)
+    assert (
+        resolve(name)
+        == resolve(name.upper())
+        == ModelRef(name, pinned_model.path_or_hub_id, pinned_model.revision, None)
+    )
     assert resolve(name, "main").revision == "main"
-    assert resolve(pinned_model.hub_id).revision == pinned_model.revision
+    assert resolve(pinned_model.path_or_hub_id).revision == pinned_model.revision
 
 
 def test_a_hub_id_may_carry_a_revision() -> None:

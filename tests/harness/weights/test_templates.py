@@ -11,8 +11,7 @@ from harness import prompts
 from harness.chain.chain_state import ModelContext
 from harness.engines.served import discovery
 from harness.problems.problem import Problem
-from harness.prompt_file import BUILT_IN, Prompts
-from harness.prompts import THINK_END, opening, score_question
+from harness.prompts import BUILT_IN, THINK_END, Prompts, opening, score_question
 from harness.recording import Model
 from harness.weights import models, templates
 from harness.weights.templates import BadTemplate, Conventions, has_chat_template, variables_of

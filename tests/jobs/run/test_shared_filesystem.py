@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.checks import storage
+from harness.checks import machine
 from jobs.run import files
 from jobs.run.endings import compact, read_state
 from jobs.run.files import is_there, read_records
@@ -191,7 +191,7 @@ def test_locks_that_hold_on_one_node_only_are_a_warning(
         SimpleNamespace(mountpoint=str(tmp_path), fstype=kind, opts=f"rw,relatime,{options}"),
     ]
     monkeypatch.setattr("psutil.disk_partitions", lambda **_: table)
-    assert storage.locks_of_one_node(tmp_path) == option
-    assert storage.is_shared(tmp_path) == (mount.split()[0] != "ext4")
-    [check] = [c for c in storage.check_storage(asked(output=str(tmp_path))) if c.subject == "file locking"]
+    assert machine.locks_of_one_node(tmp_path) == option
+    assert machine.is_shared(tmp_path) == (mount.split()[0] != "ext4")
+    [check] = [c for c in machine.check_storage(asked(output=str(tmp_path))) if c.subject == "file locking"]
     assert (check.status, option in check.text) == ("warning" if option else "ok", True)

@@ -18,7 +18,7 @@ from harness.methods import build
 from harness.problems import benchmarks
 from harness.settings.roles import ModelSettings
 from harness.sizing.card_plan import DoesNotFit
-from harness.sizing.cards import cards_here
+from harness.sizing.memory import cards_here
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec
 from jobs.work.engine_settings import engine_settings
 from tests.harness.cards import card, put_nvidia_smi

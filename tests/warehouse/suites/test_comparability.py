@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness import prompt_file
+from harness import prompts
 from harness.engines import placement
 from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.problems import benchmarks
-from harness.prompt_file import parse
+from harness.prompts import parse
 from harness.settings.launch_settings import Launch
 from harness.training.tuning import Manifest, write_manifest
 from harness.weights import models
@@ -291,11 +291,11 @@ def test_a_run_in_our_own_words_is_not_comparable_until_its_file_has_the_papers_
     table, plan, launch = next(known for known in planned(name) if known[1].row.label == row)
     metric = next(iter(table.metrics))
     ours = faithful(table, launch)
-    source = prompt_file.published()[table.paper].source
+    source = prompts.published()[table.paper].source
     assert f"own wording ({pieces}; the paper's: {source})" in why_not(table, plan, launch, ours, metric)
     wording = parse("[instruction.thinking]\nmath = 'Go.'\n[score]\nquestion = 'Right?'", "own.toml")
-    expected = prompt_file.published()[table.paper].model_copy(update={"pieces": prompt_file.piece_hashes(wording)})
-    monkeypatch.setattr(prompt_file, "published", lambda: {table.paper: expected})
+    expected = prompts.published()[table.paper].model_copy(update={"pieces": prompts.piece_hashes(wording)})
+    monkeypatch.setattr(prompts, "published", lambda: {table.paper: expected})
     theirs = faithful(table, launch, prompts=wording.stored)
     for finished, is_own in ((theirs, False), (ours, True)):
         found = why_not(table, plan, launch, finished, metric)
@@ -306,7 +306,7 @@ def test_a_paper_that_published_no_prompts_leaves_them_open() -> None:
     for name in papers.names():
         table = papers.load(name)
         is_open = any("prompts" in unstated.covers for unstated in table.unstated)
-        assert is_open == (table.paper not in prompt_file.published()), name
+        assert is_open == (table.paper not in prompts.published()), name
     wording = parse("[step_choice]\nblank = 'nothing'", "own.toml")
     assert reasons(run(prompts=wording.stored)) == []
     assert "prompts of a file" in choices(TABLE, PLAN, PAPER, run(prompts=wording.stored))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from harness import environment
-from harness.checks import inputs
+from harness.checks import models as checks_of
 from harness.checks.finding import Check
-from harness.checks.inputs import check_servers, check_tokenizers
+from harness.checks.models import check_servers, check_tokenizers
 from harness.doctor import question_of
 from harness.engines import speculation as settings
 from harness.settings.launch_settings import PartialLaunch
@@ -102,10 +102,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_model_folder_is_a_failure_that_names_what_is_missing(tmp_path: Path, damage: str) -> None:
     folder = write_model(tmp_path / "model")
-    assert worst_status(inputs.find_model("target", str(folder), QUESTION)[0]) == "ok"
+    assert worst_status(checks_of.find_model("target", str(folder), QUESTION)[0]) == "ok"
     harm, text = DAMAGES[damage]
     harm(folder)
-    checks, _ = inputs.find_model("target", str(folder), QUESTION)
+    checks, _ = checks_of.find_model("target", str(folder), QUESTION)
     assert worst_status(checks) == "failure"
     assert text in problem_texts(checks)
 
@@ -114,7 +114,7 @@ def test_a_configuration_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     names = ["\x1b[2J" + "X" * 10_000 + "ForMaskedLM"]
     (folder / "config.json").write_text(json.dumps({"model_type": "x", "architectures": names}))
-    [check], _ = inputs.find_model("target", str(folder), QUESTION)
+    [check], _ = checks_of.find_model("target", str(folder), QUESTION)
     assert check.status == "failure"
     assert check.text.isprintable()
     assert len(check.text) < 1000
@@ -184,14 +184,14 @@ def test_good_tokenizers_are_ok_and_a_different_vocabulary_is_reported(tmp_path:
 
 
 def test_the_bundled_dataset_has_its_recorded_hash() -> None:
-    [check] = inputs.check_dataset(asked(dataset="demo"))
+    [check] = checks_of.check_dataset(asked(dataset="demo"))
     assert check.status == "ok"
     assert "40 problems" in check.text
 
 
 def test_a_wrong_count_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "demo.jsonl").write_bytes(b"".join(DEMO.read_bytes().splitlines(keepends=True)[:-1]))
-    [check] = inputs.check_dataset(asked(dataset="demo", data_dir=str(tmp_path)))
+    [check] = checks_of.check_dataset(asked(dataset="demo", data_dir=str(tmp_path)))
     assert check.status == "failure"
     assert "39 problems, demo should have 40" in check.text
 
@@ -200,15 +200,15 @@ def test_a_changed_answer_is_a_warning_with_both_hashes(tmp_path: Path) -> None:
     first, *others = DEMO.read_bytes().splitlines(keepends=True)
     record = {**json.loads(first), "answer": "-1"}
     (tmp_path / "demo.jsonl").write_bytes(json.dumps(record).encode() + b"\n" + b"".join(others))
-    [check] = inputs.check_dataset(asked(dataset="demo", data_dir=str(tmp_path)))
+    [check] = checks_of.check_dataset(asked(dataset="demo", data_dir=str(tmp_path)))
     assert check.status == "warning"
-    assert f"not {inputs.KNOWN_HASHES['demo']}" in check.text
+    assert f"not {checks_of.KNOWN_HASHES['demo']}" in check.text
 
 
 def test_a_dataset_that_is_nowhere_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    [check] = inputs.check_dataset(asked(dataset="aime25", data_dir=str(tmp_path)))
+    [check] = checks_of.check_dataset(asked(dataset="aime25", data_dir=str(tmp_path)))
     assert check.status == "failure"
     assert "--data-dir" in check.text
 
@@ -255,7 +255,7 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def _checks(target: str, **changes: Any) -> list[Check]:
     question = asked(models={"target": target}, spec_decode="eagle3", **{"temperature": 0, **changes})
-    return list(inputs.check_speculation(question))
+    return list(checks_of.check_speculation(question))
 
 
 def test_a_head_with_its_weights_is_ok(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,4 +277,4 @@ def test_missing_weights_and_another_target_are_named(
 def test_suffix_without_its_package_is_a_failure(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_spec", lambda name: None)
     question = asked(models={"target": target}, spec_decode="suffix")
-    assert "pip install arctic-inference" in problem_texts(list(inputs.check_speculation(question)))
+    assert "pip install arctic-inference" in problem_texts(list(checks_of.check_speculation(question)))

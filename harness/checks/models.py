@@ -7,24 +7,26 @@ weights for it; a dataset has the expected number of problems and the expected h
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from harness import environment, gpus
+from harness import environment, gpus, prompts
 from harness.checks.finding import Check, Question, failure, ok, warning
+from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
 from harness.engines import libraries, registry, speculation
 from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import Proposer, draft_sampling, greedy_drafts_notice, unsupported_reason
 from harness.environment import accelerator
-from harness.methods import Method
+from harness.methods import Method, build
 from harness.methods.method import required_context_tokens
-from harness.plural import counted
 from harness.problems import benchmarks, hub, sources
-from harness.problems.problem import dataset_hash
-from harness.prompt_file import of_stored
+from harness.problems.problem import Problem, dataset_hash
+from harness.prompts import Prompts, of_stored
 from harness.sizing.card_plan import (
     DoesNotFit,
     ModelFiles,
@@ -38,9 +40,10 @@ from harness.sizing.card_plan import (
     room_line,
     short_contexts,
 )
-from harness.sizing.cards import GPU_MEMORY, Card, cards_here, cards_of_worker
+from harness.sizing.memory import GPU_MEMORY, Card, cards_here, cards_of_worker
 from harness.weights import adapter, models
 from harness.weights.templates import BadTemplate, Conventions
+from harness.weights.tokenizer import HFTokenizer
 
 _ANOTHER_LOADER = frozenset({"load_format", "config_format", "hf_overrides"})
 """Arguments of vLLM's engine that have it read other files than these, or read them otherwise."""
@@ -178,9 +181,6 @@ def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterat
 
 def _check_tokenizer(role: Role, folder: Path, question: Question) -> tuple[Check, str]:
     """Return the check of a tokenizer, and its fingerprint. Raises whatever it raises."""
-    from harness.weights.prompt_trial import check_prompts
-    from harness.weights.tokenizer import HFTokenizer
-
     own, launch = question.models[role], question.launch
     tokenizer = HFTokenizer(str(folder), None, Conventions.of(own.template, own.thinking_tags))
     options = check_prompts(tokenizer, role, launch.method, dict(launch.parameters), of_stored(question.prompts))
@@ -396,3 +396,52 @@ def _prompt_tokens(question: Question) -> int:
     except (benchmarks.DatasetNotFound, ValueError, OSError):
         return _PROMPT_TOKENS  # the check of the dataset says why
     return required_context_tokens(problems, 0, 0, of_stored(question.prompts))
+
+
+_TRIED = Problem("demo/0", "demo", "1 + 1?", "2")
+
+
+def loaded_tokenizer(path: str, revision: str | None, asked: Conventions) -> HFTokenizer | None:
+    """Return a model's tokenizer; None where it cannot be loaded, which the doctor and the engines explain."""
+    with contextlib.suppress(Exception):  # the library raises bare Exceptions
+        return HFTokenizer(path, revision, asked)
+    return None
+
+
+def check_prompts(
+    tokenizer: HFTokenizer, role: Role, method: str | None, params: Mapping[str, Any], wording: Prompts
+) -> list[str]:
+    """Build what a method, or with None any method, sends a model, and return the options of its verdicts.
+
+    Raises BadTemplate where that is not what the chat template means, and ValueError where an option is not a single
+    token.
+    """
+    built = build(method, dict(params)) if method is not None else None
+    if built is not None and role not in built.roles:  # it proposes tokens, and reads what the target does
+        return []
+    prompts.opening(tokenizer, _TRIED, wording)
+    asks_equivalence = built is None or built.asks_equivalence
+    judge = "reward" if params.get("judge") == "reward" else "target"
+    questions = []
+    if role == "reward" and not (built is not None and asks_equivalence):
+        questions.append(prompts.reward_question(tokenizer, wording))
+    if role == judge and asks_equivalence:
+        questions.append(prompts.equivalence_question(tokenizer, "1", "2", wording))
+    if role == "target":
+        questions += _questions_about_candidates(tokenizer, method, params, wording)
+    return sorted({label for question in questions for label in question.labels})
+
+
+def _questions_about_candidates(
+    tokenizer: HFTokenizer, method: str | None, params: Mapping[str, Any], wording: Prompts
+) -> Iterator[prompts.Question]:
+    candidates, form = [str(i) for i in range(int(params.get("drafts", 5)))], params.get("verdict", "joint")
+    if method in {None, "specreason"}:
+        yield prompts.score_question(tokenizer, wording)
+    if method is None or (method == "speccot" and form == "joint"):
+        yield prompts.step_choice_question(tokenizer, candidates, wording)
+    if method is None or (method == "speccot" and form == "separate"):
+        yield prompts.short_score_question(tokenizer, wording)
+    if method in {None, "scot"}:
+        reject = bool(params.get("error_correction", True))
+        yield prompts.chain_choice_question(tokenizer, _TRIED, candidates, wording, may_reject=reject)

@@ -1,0 +1,196 @@
+"""How the columns of a row become a problem: its fields with their limits, and the rules for golds and options.
+
+A row is data from anywhere: every text is bounded and checked, and what is wrong is one line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+
+from harness.problems.hub import Row
+from harness.problems.problem import Kind, Problem
+
+LETTERS = "ABCDEFGHIJ"
+MAX_ANSWER_CHARACTERS = 2_000
+"""What the grader reads of an answer (grading.bounds)."""
+AnswerRule = Literal["text", "integer", "boxed", "hashes", "index-from-0", "index-from-1"]
+"""How the gold answer stands in its column: as a text or a number; as an integer, of which 027 and 27.0 are 27; in the
+last `\\boxed` of a solution; behind `####` at the end of a solution; or as the index of the right option."""
+MAX_PROBLEM_CHARACTERS = 1_000_000
+
+
+def printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("holds a control character")
+    return text
+
+
+def _clean(text: str) -> str:
+    if re.search("[\0\ud800-\udfff]", text):
+        raise ValueError("has a NUL character or half of a surrogate pair")
+    return text
+
+
+def _filled(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
+
+
+def _number_as_text(value: object) -> object:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return str(value) if is_number else value
+
+
+def _as_list(value: object) -> object:
+    """Return a list of texts as it stands in CSV, as JSON, and in ARC and its like on the hub, beside its labels."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError("is not a list in JSON") from error
+    return value["text"] if isinstance(value, dict) and "text" in value else value
+
+
+_Text = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_clean)]
+_Label = Annotated[_Text, Field(min_length=1, max_length=200), AfterValidator(printable)]
+_Texts = Annotated[
+    tuple[Annotated[_Text, AfterValidator(_filled), AfterValidator(str.strip)], ...], BeforeValidator(_as_list)
+]
+
+
+class Fields(BaseModel):
+    """What a row says of a problem; `harness.problems.problem.Problem` says what each field is."""
+
+    problem: Annotated[str, Field(max_length=MAX_PROBLEM_CHARACTERS), AfterValidator(_clean), AfterValidator(_filled)]
+    answer: _Text
+    id: _Label | None = None
+    choices: _Texts = ()
+    answers: _Texts = ()
+    alternatives: _Texts = ()
+    level: _Label | None = None
+    subject: _Label | None = None
+    family: _Label | None = None
+    unit: _Label | None = None
+    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+    @classmethod
+    def read(cls, row: Row) -> Fields:
+        """Return the fields of a row; an empty one says nothing. Raises ValueError with one line."""
+        try:
+            return cls.model_validate({n: v for n, v in row.items() if n in REQUIRED or v not in (None, "")})
+        except ValidationError as error:
+            first = error.errors()[0]
+            place, reason = first["loc"][0], first["msg"].removeprefix("Value error, ")
+            raise ValueError(f"{place}: {reason}") from error
+
+    def as_problem(self, dataset: str, kind: Kind, identity: str, answer: str, choices: Sequence[str]) -> Problem:
+        """Return the problem of these fields, with its gold answer and its options in order."""
+        read = {"id": identity, "text": self.problem, "answer": answer, "choices": tuple(choices)}
+        return Problem(dataset=dataset, kind=kind, **{**self.model_dump(exclude={"problem"}), **read})
+
+
+REQUIRED = ("problem", "answer")
+FIELDS = tuple(Fields.model_fields)
+
+
+def gold(rule: AnswerRule, answer: str) -> str:
+    """Return the gold answer as it stands in its column, by a rule. Raises ValueError."""
+    if not answer:
+        raise ValueError("the answer is empty")
+    if rule == "hashes":
+        answer = behind_hashes(answer)
+    elif rule == "boxed":
+        answer = next((box for box in reversed(boxes(answer)) if box), "")
+        if not answer:
+            raise ValueError("no \\boxed in the solution")
+    elif rule == "integer":
+        answer = as_integer(answer)
+    if len(answer) > MAX_ANSWER_CHARACTERS:
+        rules = "; answer_rule in a TOML file reads solutions: hashes or boxed" if rule == "text" else ""
+        raise ValueError(f"the answer has {len(answer):,} characters; at most {MAX_ANSWER_CHARACTERS:,}{rules}")
+    return answer
+
+
+def behind_hashes(solution: str) -> str:
+    """Return the answer that follows `####`, without thousands separators. Raises ValueError."""
+    _, mark, answer = solution.rpartition("####")
+    if not mark or not answer.strip():
+        raise ValueError("no answer behind #### in the solution")
+    return answer.strip().replace(",", "")
+
+
+def as_integer(text: str) -> str:
+    """Return the digits of an integer, of 027, 27.0 and $27$ alike. Raises ValueError."""
+    number = float(text.strip("$ ").removesuffix("^\\circ").replace(",", ""))
+    if not number.is_integer() or abs(number) > 1e15:
+        raise ValueError(f"the answer {text[:60]!r} is not an integer")
+    return str(int(number))
+
+
+def boxes(text: str) -> list[str]:
+    """Return the contents of all `\\boxed{…}` and `\\fbox{…}`, braces matched; of `\\boxed 2`, the text up to `$`."""
+    contents = []
+    for match in re.finditer(r"\\(?:boxed|fbox)\s*(\{)?", text):
+        rest = text[match.end() :]
+        if not match[1]:
+            contents.append(re.split(r"[$\n]", rest, maxsplit=1)[0].strip())
+            continue
+        depth = 1
+        for place, character in enumerate(rest):
+            depth += (character == "{") - (character == "}")
+            if depth == 0:
+                contents.append(rest[:place].strip())
+                break
+    return contents
+
+
+def answer_parts(answer: str) -> list[str]:
+    """Split a text of several answers at commas outside brackets, and remove dollar signs."""
+    parts, depth = [""], 0
+    for character in answer:
+        depth = max(0, depth + (character in "([{") - (character in ")]}"))
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.replace("$", "").strip() for part in parts]
+
+
+def letter(rule: AnswerRule, answer: str, choices: Sequence[str]) -> str:
+    """Return the letter of the right option, which the answer names by letter, index or text."""
+    letters = LETTERS[: len(choices)]
+    if not 2 <= len(choices) <= len(LETTERS) or len(set(choices)) != len(choices):
+        raise ValueError(f"{len(choices)} choices; there must be 2 to {len(LETTERS)}, all different")
+    if rule.startswith("index"):
+        names = [str(index + int(rule[-1])) for index in range(len(choices))]
+        named = {index for index, name in enumerate(names) if name == answer}
+    else:
+        named = {i for i, choice in enumerate(choices) if answer in (letters[i], choice)}
+    if len(named) != 1:
+        problem = "could be several options" if named else "is no option"
+        rules = "; answer_rule in a TOML file may be index-from-0 or index-from-1" if answer.isdigit() else ""
+        raise ValueError(f"the answer {answer[:60]!r} {problem}: give the letter ({letters}) or the text{rules}")
+    return letters[named.pop()]
+
+
+def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tuple[str, ...], str]:
+    """Return the options in an order that depends only on `key` and their texts, and the right one's letter.
+
+    They are sorted first, so that the order in a source (the hub has the right one first) has no influence.
+    """
+    if not 2 <= len(choices) <= len(LETTERS):
+        raise ValueError(f"{len(choices)} choices")
+    right = LETTERS.find(answer) if len(answer) == 1 else -1
+    if not 0 <= right < len(choices):
+        raise ValueError(f"the answer {answer!r} is not one of the letters {LETTERS[: len(choices)]}")
+    order = sorted(range(len(choices)), key=lambda i: choices[i])
+    random.Random(key).shuffle(order)
+    return tuple(choices[i] for i in order), LETTERS[order.index(right)]
