@@ -26,16 +26,16 @@ def rate(
     """Return Σx/Σy over problems, as papers define a rate over decisions, with its interval; x, y (n,).
 
     The standard error is the delete-one-problem (family) jackknife. Where x is a part of y it is Wilson's interval with
-    the effective number of observations, else (is_part false) Student's t. There is none where the largest problem
-    (family) holds more than LARGEST_SHARE of y: it would be that of a few problems. Problems without any y are left
-    out; without any at all the estimate is not a number.
+    the effective number of observations, and there is none where the largest problem (family) holds more than
+    LARGEST_SHARE of y: it would be that of a few problems. Else (is_part false) it is Student's t. Problems without any
+    y are left out; without any at all the estimate is not a number.
     """
     kept = y > 0
     if not np.any(kept):
         return Interval(float("nan"), None, None, None, "none: no problem")
     own = None if family is None else [name for name, is_kept in zip(family, kept, strict=True) if is_kept]
     found = clustered(x[kept], y[kept], own)
-    if found.largest > LARGEST_SHARE:
+    if is_part and found.largest > LARGEST_SHARE:
         subject = "family" if found.has_families else "problem"
         return found.without_interval(f"none: one {subject} holds {100 * found.largest:.0f} %")
     return found.score(level) if is_part else found.student(level)
