@@ -120,8 +120,7 @@ def load(run: RunFolder) -> None:
 
 def short_names(runs: Sequence[RunSpec]) -> list[str]:
     """Return a short name for each run, by which it can be told from the others."""
-    from warehouse.suites.own_runs import row_labels
-    from warehouse.summary import told_apart
+    from warehouse.summary import row_labels, told_apart
 
     return told_apart(runs, row_labels(runs, [None] * len(runs)), lambda spec: spec.dataset)
 

@@ -54,13 +54,7 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
     """Print what was loaded and what was left out; return the exit code."""
     from harness.cli.screen import printable
     from warehouse.database import WarehouseError
-    from warehouse.loading.replacement import (
-        RunForbidden,
-        describe,
-        describe_copies,
-        describe_journals,
-        describe_skipped,
-    )
+    from warehouse.loading.runs import RunForbidden, describe, describe_copies, describe_journals, describe_skipped
 
     is_complete, is_all_forbidden = True, True
     for folder, outcome in outcomes:

@@ -151,7 +151,7 @@ def grader_option() -> Option:
     return click.option(
         "--grader",
         metavar="VERSION",
-        help="Count this grader version's grades: its name, first word or beginning (view grader_versions).  "
+        help="Count this grader version's grades: its name, first word or beginning (table grade_total).  "
         "[default: each run's newest]",
     )
 

@@ -1,4 +1,4 @@
-"""What samples of a launch are likely to take, before they are run.
+"""What samples of a launch are likely to take, before they are run, and what runs took of devices.
 
 The first of these that there is: finished runs of the same settings in the warehouse; what the run itself has used so
 far, or for a run of a published suite what the papers print (warehouse.suites.published_costs).
@@ -13,7 +13,7 @@ timing samples of runs in batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +226,50 @@ def _best(groups: Mapping[object, dict[str, Recorded]], num_problems: int) -> di
         if len(group) >= _COVERED * num_problems:
             return group
     return max(groups.values(), key=len, default={})
+
+
+# An attempt is recorded once its engines are up: work is from there on. Runs of a suite share starts: each counts for
+# the first attempt that used it, of those in the database, so that none is counted twice or lost.
+_COST = """
+WITH use AS (
+    SELECT attempt_id, run_id, started_at, json_extract_string(engines, '$.' || role || '.engine_start') AS start_id,
+        TRY_CAST(json_extract_string(engines, '$.' || role || '.engine_start_seconds') AS DOUBLE) AS seconds
+    FROM attempt, (VALUES ('draft'), ('target'), ('reward')) AS used(role)
+), startup AS (
+    SELECT run_id, attempt_id, sum(CASE WHEN place = 1 THEN seconds ELSE 0 END) AS seconds FROM (
+        SELECT *, row_number() OVER (PARTITION BY start_id ORDER BY started_at, run_id, attempt_id) AS place
+        FROM use WHERE start_id IS NOT NULL
+    ) GROUP BY ALL
+), ended AS (
+    SELECT sample.attempt_id,
+        max(call.submitted_at + to_microseconds((call.end_seconds * 1e6)::BIGINT)) AS ended_at
+    FROM call JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id GROUP BY ALL
+)
+SELECT device, count(*) AS num_attempts, sum(num_devices * work_seconds) / 3600 AS work_hours,
+    sum(num_devices * start_seconds) / 3600 AS start_hours
+FROM (
+    SELECT attempt.device, attempt.num_devices,
+        greatest(0, epoch(ended.ended_at - attempt.started_at)) AS work_seconds,
+        coalesce(startup.seconds,
+            TRY_CAST(json_extract_string(attempt.engines, '$.startup_seconds') AS DOUBLE), 0) AS start_seconds
+    FROM attempt JOIN ended USING (attempt_id) LEFT JOIN startup USING (run_id, attempt_id)
+    WHERE run_id = $run_id AND device IS NOT NULL AND started_at IS NOT NULL
+) GROUP BY device ORDER BY device
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Time for which a run held devices of one kind."""
+
+    device: str
+    num_attempts: int
+    work_hours: float
+    """From the starts of its attempts to the ends of their last calls."""
+    start_hours: float
+    """Until the engines were up. Of a start that runs share all is the first one's."""
+
+
+def costs(connection: Connection, run_id: str) -> list[Cost]:
+    """Return what a run took of each kind of device; empty where its attempts have no times."""
+    return [Cost(**row) for row in rows(connection, _COST, {"run_id": run_id})]

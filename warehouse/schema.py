@@ -108,7 +108,7 @@ _SAID = frozenset({"UTC", "nats", "from 0", "from 1", "0 to 1", "0 to 9", "1 to 
 _NUMBERS = re.compile(r"^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|FLOAT|DOUBLE|DECIMAL|TIMESTAMP)")
 COLUMNS = """
 SELECT table_name, column_name, data_type, comment, table_name IN (SELECT view_name FROM duckdb_views()) AS is_view
-FROM duckdb_columns() WHERE NOT internal AND database_name = current_database()
+FROM duckdb_columns() WHERE NOT internal AND database_name = current_database() ORDER BY column_index
 """
 """Query for the columns of a database, in the order of the fields of `Column`."""
 

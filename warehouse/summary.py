@@ -519,6 +519,43 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _models_of(spec: RunSpec) -> str:
+    named = " → ".join(model.name for model in (spec.draft, spec.target) if model)
+    return f"{named} with {spec.reward.name}" if spec.reward else named
+
+
+_MORE: tuple[Callable[[RunSpec], str], ...] = (
+    lambda spec: f"with {spec.engine.spec_decode}" if spec.engine.spec_decode else "",
+    lambda spec: f"with {spec.selection.name}" if spec.selection else "",
+    lambda spec: f"(prompts {spec.prompt_hash[:8]})",
+    lambda spec: f"(temperature {spec.temperature:g})",
+    lambda spec: f"(top-p {spec.top_p:g})",
+    lambda spec: f"(budget {spec.token_budget})",
+    lambda spec: f"({spec.concurrency} in flight)",
+    lambda spec: "(taking turns)" if spec.engine.take_turns else "",
+    lambda spec: f"({spec.samples} samples)",
+    lambda spec: f"({spec.num_problems} problems)",
+    lambda spec: f"(tag {spec.tag})" if spec.tag else "",
+    lambda spec: spec.digest,
+)
+"""What names a row only where two runs on one dataset would otherwise be in the same cell: a budget may differ from
+dataset to dataset within a row."""
+
+
+def row_labels(specs: Sequence[RunSpec], named: Sequence[str | None]) -> list[str]:
+    """Return the name of each run's row; runs of one dataset have different ones.
+
+    named: what the suite's file calls the row. Otherwise it is the method. Hyper-parameters and models follow where
+    runs of one such name differ in them, and further settings where that is not enough.
+    """
+    labels = [name or method_of(spec) for spec, name in zip(specs, named, strict=True)]
+    for aspect in (differing_parameters(specs, labels), _models_of):
+        labels = told_apart(specs, labels, aspect)
+    for aspect in _MORE:
+        labels = told_apart(specs, labels, aspect, within=lambda spec: spec.dataset)
+    return labels
+
+
 def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
     """Print the warnings and the table of each run."""
     screen = Screen(console or Console(), is_fitted=True)

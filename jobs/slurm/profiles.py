@@ -98,7 +98,8 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
     if throttle := _THROTTLE.fullmatch(str(options.get("array", ""))):
         options["array-parallelism"] = throttle[1]
         del options["array"]
-    for key in options.keys() - _KEYS:
+    of_finalizer = {key.replace("_", "-") for key in options.get(FINALIZE, {})}
+    for key in sorted((options.keys() | of_finalizer) - _KEYS):
         if hint := did_you_mean(key, _KEYS):  # others are for sbatch to judge, which has more with every release
             raise ValueError(f"--slurm {key}: no option of sbatch{hint}")
     submitit_parameters(options)  # raises on a wrong value before anything is planned

@@ -28,7 +28,7 @@ NOT_RECORDED = {
     "schema_version",
     "run_code",  # which code worked on a run
     "stopwatch", "measure",  # texts
-    "run_stopwatch", "problem_stopwatch", "sample_stopwatch", "serial_seconds", "batch_seconds",  # the papers' clocks
+    "run_stopwatch", "problem_stopwatch",  # the papers' clocks
 }  # fmt: skip
 _OWN_QUERIES = {  # without the time that grading took
     name: f"SELECT * EXCLUDE (seconds) FROM {name}" for name in ("grade", "second_grade")

@@ -13,9 +13,11 @@ from harness.trace import Trace
 from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.made_up_databases import MADE_UP, Made
+from warehouse import load
 from warehouse.database import Connection, reader, rows
 from warehouse.load import load_run, load_runs
 
+PAGE = (Path(load.__file__).parent / "QUESTIONS.md").read_text(encoding="utf-8")
 LATENCIES = [20.0, 30.0, 40.0, 24.0, 30.0, 36.0]
 
 
@@ -77,6 +79,12 @@ class Ask:
     def __call__(self, view: str, run: RunFolder, order: str = "ALL") -> list[dict[str, Any]]:
         sql = f"SELECT * EXCLUDE (run_id) FROM {view} WHERE run_id = $run_id ORDER BY {order}"
         return rows(self.connection, sql, {"run_id": run.path.name})
+
+    def question(self, heading: str, run: RunFolder) -> list[dict[str, Any]]:
+        """Return what the page of questions answers to one of them; its numbers are rounded."""
+        [section] = [text for text in PAGE.split("\n## ") if text.startswith(heading)]
+        sql = section.partition("```sql\n")[2].partition(";\n```")[0]
+        return self(f"({sql})", run)
 
 
 @pytest.fixture

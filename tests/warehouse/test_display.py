@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli.number_format import NOTHING, fixed, number, p_value, percent, signed, span
 from harness.cli.screen import Cell, Column, Screen, Table
-from warehouse.answer import print_rows, rounded
+from warehouse.query import print_rows, rounded
 from warehouse.report.facts import Estimate
 from warehouse.tables import latex_text, markdown, markdown_text, write_csv
 

@@ -153,15 +153,3 @@ def test_of_two_files_with_a_sample_the_first_counts(tmp_path: Path) -> None:
     assert row["estimate"] == pytest.approx(by_problem(own_nats).mean())
     [(count,)] = [tuple(row.values()) for row in select(tmp_path, "SELECT count(*) FROM step_target_logprob")]
     assert count == sum(len(trace.steps) for trace in traces)
-
-
-def test_absurd_steps_have_an_address_and_a_threshold_of_choice(tmp_path: Path) -> None:
-    made(tmp_path, runs.SPEC, lambda number: 14.0 if number == 1 else 0.5)
-    found = select(tmp_path, "FROM absurd_step ORDER BY step_index")
-    assert [(row["problem_id"], row["sample_index"], row["step_index"]) for row in found] == [
-        ("toy/1", 0, place) for place in range(3)
-    ]
-    assert {row["nats_per_token"] for row in found} == {14.0}
-    with reader(tmp_path / "w.duckdb") as connection:
-        connection.execute("SET VARIABLE absurd_nats = 15")
-        assert rows(connection, "FROM absurd_step") == []

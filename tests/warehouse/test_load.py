@@ -25,7 +25,7 @@ from warehouse.comparison.outcomes import families, paired, read_outcomes
 from warehouse.database import reader, rows, writer
 from warehouse.load import RunUnreadable, load_run, main
 from warehouse.loading.convert import Row, utc
-from warehouse.loading.replacement import LoadReport
+from warehouse.loading.runs import LoadReport
 from warehouse.loading.staging import stage_rows
 
 

@@ -97,15 +97,6 @@ def test_every_field_of_the_specification_is_a_column(loaded: Loaded) -> None:
     assert {f.name for f in fields(ModelSpec)} - {*SAMPLING, *found_with_the_model} == held - {"sampling"}
 
 
-def test_the_t_quantile_is_that_of_the_tables(loaded: Loaded) -> None:
-    published = {1: 12.7062, 2: 4.3027, 9: 2.2622, 10: 2.2281, 11: 2.2010, 15: 2.1314, 30: 2.0423, 120: 1.9799}
-    with reader(loaded.database) as connection:
-        for degrees, quantile in published.items():
-            [(value,)] = connection.execute("SELECT t_quantile(?)", [degrees]).fetchall()
-            assert value == pytest.approx(quantile, abs=6e-5)
-        assert connection.execute("SELECT t_quantile(0)").fetchall() == [(None,)]
-
-
 def test_a_missing_warehouse_is_not_made_by_reading(tmp_path: Path) -> None:
     with pytest.raises(WarehouseMissing, match="no warehouse"), reader(tmp_path / "none.duckdb"):
         pass

@@ -28,13 +28,13 @@ def test_a_loader_killed_in_the_middle_leaves_the_old_state(folder: RunFolder, d
     code = """
 import os, pathlib, sys
 import warehouse.load as load
-from warehouse.loading import replacement
+from warehouse.loading import runs as loading
 from jobs.run.folder import RunFolder
-whole = replacement.replace_run
+whole = loading.replace_run
 def killed(connection, run_id):
     whole(connection, run_id)
     os._exit(9)
-replacement.replace_run = killed
+loading.replace_run = killed
 load.load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]))
 """
     killed = subprocess.run([sys.executable, "-c", code, str(folder.path), str(database)], check=False)

@@ -64,8 +64,8 @@ Change = tuple[str, float]
 """What changes in one cell from a night on: the measure, and by how much, as it is compared."""
 CHANGES: Mapping[str, Change] = {
     "−3 points at k 16": ("pass_at_1", -0.03),
-    "+10 points of fallback": ("fallback_rate", 0.1),
-    "−20 % speed-up": ("speed_up", float(np.log(0.8))),
+    "fallback +10": ("fallback_rate", 0.1),
+    "speed-up −20 %": ("speed_up", float(np.log(0.8))),
 }
 
 

@@ -21,13 +21,11 @@ WITH attempts AS (
         'hostname': hostname, 'git_commit': git_commit, 'code_hash': code_hash, 'versions': versions,
         'engines': engines})) AS attempts
     FROM attempt GROUP BY run_id
-), grader AS (
-    SELECT run_id, any_value(grader_version) AS grader_version FROM grader_versions WHERE counts GROUP BY run_id
 )
 SELECT run.* EXCLUDE (folder, created_at, loaded_at, spec_id, num_problems, limited), grader_version, attempts,
     samples_in_flight, num_cards
 FROM run JOIN (SELECT run_id, samples_in_flight, num_cards FROM run_conditions) USING (run_id)
-LEFT JOIN attempts USING (run_id) LEFT JOIN grader USING (run_id)
+JOIN counted_version USING (run_id) LEFT JOIN attempts USING (run_id)
 WHERE run_id IN (SELECT unnest($run_ids))
 """
 

@@ -19,7 +19,7 @@ from warehouse.comparison.compared_runs import Baseline, Run, choose, read_runs
 from warehouse.comparison.contrasts import pilot
 from warehouse.comparison.outcomes import Pair, paired, resolve
 from warehouse.database import Connection, WarehouseError, rows
-from warehouse.report.facts import costs
+from warehouse.run_cost import costs
 from warehouse.statistics import planning
 from warehouse.statistics.intervals import Families
 from warehouse.statistics.planning import (

@@ -98,7 +98,7 @@ def _verdict(contrast: Contrast) -> str:
     return {True: "yes", False: "not shown", None: NOTHING}[contrast.is_non_inferior]
 
 
-def _speed_cells(speed: SpeedRatio | None, run: Run | None = None, base: Run | None = None) -> list[str]:
+def speed_cells(speed: SpeedRatio | None, run: Run | None = None, base: Run | None = None) -> list[str]:
     """Return the speed-up with the cards of both sides where they differ and the repeats, and its interval."""
     if speed is None:
         return [NOTHING, NOTHING]
@@ -185,7 +185,7 @@ def _speeds(comparison: Comparison) -> Table:
             per_card = _per_card_second(row, base)
             share, rate = _speculation(summary)
             by_problem = summary.value("mean_fallback_rate") if summary.num_decisions else None
-            speed = _speed_cells(row.speed, row.run, base)
+            speed = speed_cells(row.speed, row.run, base)
             cell = f"{fixed(per_card, 2)}×" if per_card else NOTHING
             found.append([short, *speed, cell, rate, percent(by_problem), share])
     return Table(_columns(names), found, title="Speed and fallback")
@@ -214,7 +214,7 @@ def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> T
     found = []
     for short, row in _named(comparison):
         difference, ends, on_these, _, _, verdict, _ = contrast_cells(row.contrast, digits=1)
-        speed, ends_of_speed = _speed_cells(row.speed, row.run, _base(row, comparison))
+        speed, ends_of_speed = speed_cells(row.speed, row.run, _base(row, comparison))
         found.append(
             [
                 short,
@@ -246,7 +246,7 @@ def paper_table(comparison: Comparison) -> Table:
             _metric(row),
             f"{fixed(row.result.estimate, 1, 100)} ± {fixed(row.result.standard_error, 1, 100)}",
             _with(*contrast_cells(row.contrast, 1)[:2]),
-            _speed_cells(row.speed, row.run, _base(row, comparison))[0],
+            speed_cells(row.speed, row.run, _base(row, comparison))[0],
             *(share.removesuffix(" %") for share in reversed(_speculation(row.run.summary))),
         ]
         for row in comparison.rows
@@ -666,7 +666,7 @@ def setting(run: RunSummary) -> str:
 def _regime_speed(row: Row | None, has_interval: bool) -> str:
     if row is not None and row.speed is None:
         return "baseline"
-    speed, interval = _speed_cells(row.speed if row else None)
+    speed, interval = speed_cells(row.speed if row else None)
     return _with(speed, interval if has_interval else NOTHING)
 
 

@@ -11,9 +11,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
+from jobs.run.endings import num_only_in_journals
+from jobs.run.files import RunDamaged
 from jobs.run.folder import RunFolder
+from jobs.run.folder import RunForbidden as PlanForbidden
+from jobs.run.spec import RunSpec
 from warehouse.database import (
     WAIT_SECONDS,
     Connection,
@@ -21,23 +27,114 @@ from warehouse.database import (
     WarehouseMissing,
     reader,
     rebuilder,
+    rows,
+    run_tables,
+    transaction,
     writer,
 )
 from warehouse.estimates import bring_up_to_date
-from warehouse.loading.convert import LoadedFile
-from warehouse.loading.replacement import LoadReport, RunUnreadable, check_folder, describe, load_into, report_on
-from warehouse.loading.staging import UNREADABLE, Staged, fingerprints
+from warehouse.files import one_line
+from warehouse.loading import convert
+from warehouse.loading.convert import LoadedFile, SkippedFile
+from warehouse.loading.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
+from warehouse.schema import FILLING, sql_of
 
-__all__ = [
-    "Outcome",
-    "RunUnreadable",
-    "describe",
-    "files_of",
-    "load_into",
-    "load_run",
-    "load_runs",
-    "rebuild",
-]
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What loading one run did, and what the warehouse holds of it now."""
+
+    run_id: str
+    unchanged: bool
+    """Whether every file was already loaded with this content, so that nothing was written."""
+    num_samples: int
+    """Planned samples: problems × samples."""
+    num_finished: int
+    num_graded: int
+    num_steps: int
+    num_candidates: int
+    num_calls: int
+    num_duplicates: int
+    """Records left out because another record of the same sample counts, failed ones excepted."""
+    num_unplanned: int
+    """Finished samples left out because they are not in the plan."""
+    skipped: tuple[SkippedFile, ...]
+    seconds: float
+    former_names: tuple[str, ...] = ()
+    """Names under which the run was loaded before its folder was renamed; their rows are replaced."""
+    copies: tuple[str, ...] = ()
+    """Names of other runs in the database with the same specification and attempts: copies of the folder."""
+
+
+_COUNTS = """
+SELECT count(*) AS num_samples, count(*) FILTER (finished) AS num_finished, count(*) FILTER (graded) AS num_graded,
+    (SELECT count(*) FROM step WHERE run_id = $run_id) AS num_steps,
+    (SELECT count(*) FROM candidate WHERE run_id = $run_id) AS num_candidates,
+    (SELECT count(*) FROM call WHERE run_id = $run_id) AS num_calls
+FROM sample_grade WHERE run_id = $run_id
+"""
+
+
+def report_on(connection: Connection, run_id: str, staged: Staged, started: float, *, unchanged: bool) -> LoadReport:
+    """Return the report on a run after `staged` was loaded. `started`: of time.perf_counter."""
+    [counts] = rows(connection, _COUNTS, {"run_id": run_id})
+    return LoadReport(
+        run_id=run_id,
+        unchanged=unchanged,
+        **counts,
+        num_duplicates=staged.num_duplicates,
+        num_unplanned=staged.num_unplanned,
+        skipped=staged.skipped,
+        seconds=time.perf_counter() - started,
+        former_names=staged.former_names,
+        copies=staged.copies,
+    )
+
+
+def describe(report: LoadReport) -> str:
+    """Return one line that describes a load."""
+    if report.unchanged:
+        return f"{report.run_id}: unchanged, {report.num_finished} of {report.num_samples} samples finished"
+    remarks = [
+        f"{number} {remark}"
+        for number, remark in (
+            (report.num_finished - report.num_graded, "not graded"),
+            (report.num_duplicates, "duplicates left out"),
+            (report.num_unplanned, "not in the plan and left out"),
+        )
+        if number
+    ]
+    return (
+        f"{report.run_id}: {report.num_finished} of {report.num_samples} samples finished, {report.num_steps} steps, "
+        f"{report.num_candidates} candidates, {report.num_calls} calls in {report.seconds:.1f} s"
+        + "".join(f"; {remark}" for remark in remarks)
+        + "".join(f"; it was loaded as {name} before it was renamed" for name in report.former_names)
+    )
+
+
+def describe_copies(report: LoadReport) -> str:
+    """Return one line of warning about copies of a run, or an empty text where there is none."""
+    if not report.copies:
+        return ""
+    names = ", ".join(report.copies)
+    return f"WARNING: {report.run_id} is a copy of {names}: the database holds the same samples as several runs"
+
+
+def describe_journals(folder: RunFolder) -> str:
+    """Return one line about finished samples that loading does not see yet, or an empty text where there are none."""
+    try:
+        number = num_only_in_journals(folder)
+    except (RunDamaged, OSError):
+        return ""  # what cannot be read is named elsewhere
+    are = f"{number} more {'is' if number == 1 else 'are'}"
+    return f"  {are} finished in journals:  python -m jobs finalize {quote(str(folder.path))}" if number > 0 else ""
+
+
+def describe_skipped(run_id: str, file: SkippedFile) -> str:
+    """Return one line of warning about a file that was left out."""
+    return f"WARNING: {run_id}: {file.name} cannot be read and is LEFT OUT: {file.reason}"
+
+
 _PUBLISH_SECONDS = 60.0
 """Readers see a loaded run after at most this time and the time of one more run."""
 Outcome = LoadReport | WarehouseError
@@ -139,3 +236,93 @@ def _loaded_files(connection: Connection, run_id: str) -> list[LoadedFile]:
     columns = ", ".join(LoadedFile.__dataclass_fields__)
     sql = f"SELECT {columns} FROM loaded_file WHERE run_id = ?"
     return [LoadedFile(*row) for row in connection.execute(sql, [run_id]).fetchall()]
+
+
+_SAME_SPECIFICATION = """
+SELECT run_id, folder,
+    coalesce((SELECT list(attempt_id) FROM attempt WHERE attempt.run_id = run.run_id), []) AS attempts
+FROM run WHERE spec_id = $spec_id AND run_id <> $run_id ORDER BY run_id
+"""
+
+
+class RunUnreadable(WarehouseError):
+    """A run's plan cannot be read, or its rows do not fit the tables; the message is one line."""
+
+
+class RunForbidden(RunUnreadable):
+    """The user may not read a file of the run."""
+
+
+def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
+    """Replace what an open warehouse holds of a run by the run's files. Raises RunUnreadable."""
+    started = time.perf_counter()
+    check_folder(connection, folder)
+    try:
+        files, plan = fingerprints(folder), read_plan(folder)
+        try:
+            staged = _replace(connection, folder, plan, files, read_each=False)
+        except UNREADABLE:  # perhaps one trace file is damaged: read them one by one
+            staged = _replace(connection, folder, plan, files, read_each=True)
+    except (PermissionError, PlanForbidden) as error:
+        raise RunForbidden(f"{folder.path} cannot be loaded: {one_line(error)}") from error
+    except UNREADABLE as error:
+        raise RunUnreadable(f"{folder.path} cannot be loaded: {one_line(error)}") from error
+    return report_on(connection, folder.path.name, staged, started, unchanged=False)
+
+
+def check_folder(connection: Connection, folder: RunFolder) -> None:
+    """Raise RunUnreadable where a run of this name was loaded from another folder that still exists."""
+    for row in rows(connection, "SELECT folder FROM run WHERE run_id = $run_id", {"run_id": folder.path.name}):
+        other = RunFolder(Path(str(row["folder"])))
+        if other.path != folder.path.resolve() and other.exists():
+            raise RunUnreadable(f"{folder.path} has the name of a run that is loaded from another folder: {other.path}")
+
+
+def _replace(
+    connection: Connection, folder: RunFolder, plan: Plan, files: list[LoadedFile], *, read_each: bool
+) -> Staged:
+    run_id, now = folder.path.name, convert.utc(time.time())
+    staged = stage(connection, folder, plan, files, convert.run_row(folder, plan.spec, now), read_each=read_each)
+    former, copies = _namesakes(connection, folder, plan.spec)
+    staged.former_names, staged.copies = tuple(former), tuple(copies)
+    file_rows = [convert.file_row(run_id, file, now) for file in staged.files]
+    stage_rows(connection, "loaded_file", file_rows)
+    with transaction(connection):
+        for name in former:
+            _delete_run(connection, name)
+        replace_run(connection, run_id)
+    return staged
+
+
+def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tuple[list[str], list[str]]:
+    """Return the runs of the database that are this one under another name: former names, and copies that exist.
+
+    They have the same specification and an attempt in common or, where either has none, nothing finished that could be
+    lost.
+    """
+    attempts = {path.stem for path in folder.trace_files()}
+    former, copies = [], []
+    for row in rows(connection, _SAME_SPECIFICATION, {"spec_id": spec.run_id, "run_id": folder.path.name}):
+        name, other, loaded = str(row["run_id"]), RunFolder(Path(str(row["folder"]))), row["attempts"]
+        assert isinstance(loaded, list)
+        is_same_folder = other.path == folder.path.resolve()  # its row is of another name, so it was renamed
+        if is_same_folder or not other.exists():
+            if not loaded or not attempts.isdisjoint(loaded):
+                former.append(name)
+        elif not attempts.isdisjoint(loaded):
+            copies.append(name)
+    return former, copies
+
+
+def replace_run(connection: Connection, run_id: str) -> None:
+    """Replace what the warehouse holds of a run by the staged run, in the caller's transaction."""
+    _delete_run(connection, run_id)
+    connection.execute("SET VARIABLE loading_run = $run_id", {"run_id": run_id})
+    for name in FILLING:
+        connection.execute(sql_of(name))
+
+
+def _delete_run(connection: Connection, run_id: str) -> None:
+    for table in run_tables(connection):
+        connection.execute(f"DELETE FROM {table} WHERE run_id = $run_id", {"run_id": run_id})
+    connection.execute("DELETE FROM estimate WHERE baseline_run_id = $run_id", {"run_id": run_id})

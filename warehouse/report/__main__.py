@@ -51,12 +51,6 @@ _BY_ENDING: dict[str, ReportFormat] = {".html": "html", ".htm": "html", ".md": "
 )
 @baseline_option("Baseline of the differences.  [default: as warehouse.compare chooses]")
 @margin_option('A run is "not worse" if it is shown to lose fewer percentage points than this.')
-@click.option(
-    "--absurd-nats",
-    type=click.FloatRange(min=0, min_open=True),
-    help="List accepted steps with a token of so many nats or more under the target (jobs target-logprobs).  "
-    "[default: 12, a probability of 6 in a million]",
-)
 @grader_option()
 @wait_option()
 def main(
@@ -69,7 +63,6 @@ def main(
     figures_folder: Path | None,
     baseline: str | None,
     margin_points: float,
-    absurd_nats: float | None,
     grader: str | None,
     wait_seconds: float,
 ) -> None:
@@ -94,7 +87,6 @@ def main(
         settings=Settings(margin=margin_points / 100),
         baseline=baseline,
         grader=grader,
-        absurd_nats=absurd_nats,
         wait_seconds=wait_seconds,
     )
     if output is not None:

@@ -1,15 +1,152 @@
-"""The page's charts as SVG: stacked bars, dots with intervals, and scatters."""
+"""The page's charts as SVG: stacked bars, dots with intervals, and scatters. Every text and attribute is escaped."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from warehouse.report import svg
+from harness.cli.number_format import MINUS
 from warehouse.report.facts import Estimate
+
+Attribute = str | float | int
+WIDTH = 1040
+"""Width of a chart in its own units; the page scales it."""
+SHAPES = ("circle", "square", "diamond", "triangle")
+"""Shapes of marks; 32 runs have different marks."""
+_GLYPH = 6.9
+"""Mean width of a letter of a label, slightly too large."""
+
+
+class Chart(Protocol):
+    """The data of a chart."""
+
+    @property
+    def description(self) -> str:
+        """What the chart shows, for assistive technology."""
+
+    def draw(self) -> Markup:
+        """Return the drawing."""
+
+
+def tag(name: str, *children: Markup | str, **attributes: Attribute) -> Markup:
+    """Return an element. In attribute names `_` becomes `-`, and a trailing `_` is dropped (`class_`)."""
+    attribute_text = Markup("").join(
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _plain(value)) for key, value in attributes.items()
+    )
+    inner = Markup("").join(escape(child) for child in children)
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), attribute_text, inner)
+
+
+def chart(height: float, description: str, *children: Markup) -> Markup:
+    """Return a complete drawing; assistive technology reads the description instead."""
+    box = f"0 0 {WIDTH:g} {height:g}"
+    return tag("svg", *children, viewBox=box, role="img", aria_label=description, class_="chart")
+
+
+def text(x: float, y: float, content: str, class_: str = "tick", **attributes: Attribute) -> Markup:
+    """Return a text element."""
+    return tag("text", content, x=x, y=y, class_=class_, **attributes)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
+    """Return a straight line."""
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def text_width(content: str) -> float:
+    """Return about how wide a label is."""
+    return _GLYPH * len(content)
+
+
+def label_width(labels: Iterable[str]) -> float:
+    """Return the width of the row labels to the left of an axis."""
+    return min(420.0, 30 + 7.4 * max(map(len, labels), default=0))
+
+
+def series(index: int) -> str:
+    """Return the style class for the color of the run at this index in the report; eight colors, repeated."""
+    return f"series-{index % 8}"
+
+
+def shape(index: int) -> str:
+    """Return the shape of the mark that distinguishes series without color; runs of one color differ in it."""
+    return SHAPES[(index + index // 8) % len(SHAPES)]
+
+
+def mark(x: float, y: float, index: int, size: float = 5.5, *, is_hollow: bool = False) -> Markup:
+    """Return the mark of a run, centered at a point; a hollow one is its outline."""
+    class_ = f"mark {series(index)}{' hollow' if is_hollow else ''}"
+    if shape(index) == "circle":
+        return tag("circle", cx=x, cy=y, r=size, class_=class_)
+    corners = {
+        "square": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+        "diamond": [(0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)],
+        "triangle": [(0, -1.2), (1.15, 0.9), (-1.15, 0.9)],
+    }[shape(index)]
+    points = " ".join(f"{x + size * dx:.1f},{y + size * dy:.1f}" for dx, dy in corners)
+    return tag("polygon", points=points, class_=class_)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Linear map from values to coordinates of the drawing."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Return the coordinate of a value; values outside the scale are clipped to its ends."""
+        inside = min(max(value, self.low), self.high)
+        return self.start + (inside - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        """Return about `count` round values, spaced by 1, 2 or 5 times a power of ten."""
+        step = _round_step((self.high - self.low) / max(count, 1))
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [i * step for i in range(first, last + 1)]
+
+
+def padded_scale(
+    values: Sequence[float], start: float, end: float, *, low: float = -math.inf, high: float = math.inf
+) -> Scale:
+    """Return a scale over values with some margin around them, within limits."""
+    bottom, top = min(values), max(values)
+    room = 0.08 * (top - bottom) or 0.1 * abs(top) or 1.0
+    return Scale(max(low, bottom - room), min(high, top + room), start, end)
+
+
+def vertical_grid(scale: Scale, bottom: float, top: float = 4) -> Markup:
+    """Return lines at the ticks of a horizontal scale, with the numbers below."""
+    ticks = scale.ticks(6)
+    lines = [line(scale(t), top, scale(t), bottom, "grid") for t in ticks]
+    return Markup("").join([*lines, *(text(scale(t), bottom + 17, short(t), "tick middle") for t in ticks)])
+
+
+def scale_from_zero(values: Sequence[float], start: float, end: float) -> Scale:
+    """Return a scale from zero to slightly above the highest value."""
+    return Scale(0.0, 1.05 * max(values, default=0.0) or 1.0, start, end)
+
+
+def short(value: float) -> str:
+    """Return a number for an axis, without insignificant digits."""
+    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}").replace("-", MINUS)
+
+
+def _round_step(rough: float) -> float:
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= rough * 0.999)
+
+
+def _plain(value: Attribute) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
 
 _BAR_ROW = 28
 _BAR = 21
@@ -51,41 +188,41 @@ class StackedBars:
 
     def draw(self) -> Markup:
         """Return the drawing."""
-        left, right, top = svg.label_width(bar.label for bar in self.bars), svg.WIDTH - 110, 26
+        left, right, top = label_width(bar.label for bar in self.bars), WIDTH - 110, 26
         gaps = [12 if bar.opens_group and i else 0 for i, bar in enumerate(self.bars)]
         bottom = top + 8 + _BAR_ROW * len(self.bars) + sum(gaps)
-        scale = svg.scale_from_zero([bar.total for bar in self.bars], left, right)
-        parts = [self._legend(left), svg.vertical_grid(scale, bottom, top)]
-        parts.append(svg.text((left + right) / 2, bottom + 36, self.axis, "axis middle"))
+        scale = scale_from_zero([bar.total for bar in self.bars], left, right)
+        parts = [self._legend(left), vertical_grid(scale, bottom, top)]
+        parts.append(text((left + right) / 2, bottom + 36, self.axis, "axis middle"))
         y = top + 6.0
         for bar, gap in zip(self.bars, gaps, strict=True):
             y += gap
-            parts.append(svg.text(left - 14, y + 15, bar.label, "label end"))
+            parts.append(text(left - 14, y + 15, bar.label, "label end"))
             parts.append(self._bar(bar, scale, y))
             y += _BAR_ROW
-        return svg.chart(bottom + 42, self.description, *parts)
+        return chart(bottom + 42, self.description, *parts)
 
-    def _bar(self, bar: Bar, scale: svg.Scale, y: float) -> Markup:
+    def _bar(self, bar: Bar, scale: Scale, y: float) -> Markup:
         done, parts = 0.0, []
         for kind in self.kinds:
             amount = max(0.0, bar.parts.get(kind, 0.0))
             width, share = scale(done + amount) - scale(done), 100 * amount / (bar.total or 1.0)
             if width > 0:
                 title = f"{bar.label}, {self.names[kind]}: {amount:.4g} {self.unit} ({share:.1f} % of the bar)"
-                inside = svg.text(scale(done) + width / 2, y + 15, f"{share:.0f} %", "inside middle")
-                rectangle = svg.tag(
+                inside = text(scale(done) + width / 2, y + 15, f"{share:.0f} %", "inside middle")
+                rectangle = tag(
                     "rect", x=scale(done), y=y, width=max(width - 0.8, 0.4), height=_BAR, class_=f"part part-{kind}"
                 )
-                parts.append(svg.tag("g", svg.tag("title", title), rectangle, inside if width > 36 else Markup("")))
+                parts.append(tag("g", tag("title", title), rectangle, inside if width > 36 else Markup("")))
             done += amount
-        return Markup("").join([*parts, svg.text(scale(bar.total) + 8, y + 15, bar.value_text, "value")])
+        return Markup("").join([*parts, text(scale(bar.total) + 8, y + 15, bar.value_text, "value")])
 
     def _legend(self, x: float) -> Markup:
         parts = []
         for kind in self.kinds:
-            parts.append(svg.tag("rect", x=x, y=4, width=12, height=12, class_=f"part part-{kind}"))
-            parts.append(svg.text(x + 17, 14, self.names[kind], "tick"))
-            x += 31 + svg.text_width(self.names[kind])
+            parts.append(tag("rect", x=x, y=4, width=12, height=12, class_=f"part part-{kind}"))
+            parts.append(text(x + 17, 14, self.names[kind], "tick"))
+            x += 31 + text_width(self.names[kind])
         return Markup("").join(parts)
 
 
@@ -102,17 +239,8 @@ class Dot:
     x: Estimate
     value_text: str
     """The value with its interval, as printed."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """A run on two axes."""
-
-    label: str
-    index: int
-    x: Estimate
-    y: Estimate
-    value_text: str
+    y: Estimate | None = None
+    """The value on the vertical axis of a scatter."""
 
 
 class Reference(NamedTuple):
@@ -135,29 +263,29 @@ class Dots:
     """Largest value that the axis can reach."""
     references: Sequence[Reference] = ()
 
-    def scale(self, start: float, end: float) -> svg.Scale:
+    def scale(self, start: float, end: float) -> Scale:
         """Return the scale of the axis."""
         ends = [*_ends(dot.x for dot in self.rows), *(reference.value for reference in self.references)]
-        return svg.padded_scale(ends, start, end, low=self.low, high=self.high)
+        return padded_scale(ends, start, end, low=self.low, high=self.high)
 
     def draw(self) -> Markup:
         """Return the drawing."""
-        height, left = _ROW * len(self.rows) + 48, svg.label_width(dot.label for dot in self.rows)
-        scale, bottom = self.scale(left, svg.WIDTH - 200), height - 40
-        parts = [svg.vertical_grid(scale, bottom)]
+        height, left = _ROW * len(self.rows) + 48, label_width(dot.label for dot in self.rows)
+        scale, bottom = self.scale(left, WIDTH - 200), height - 40
+        parts = [vertical_grid(scale, bottom)]
         for reference in self.references:
             x = scale(reference.value)
-            parts.append(svg.line(x, 4, x, bottom, "reference dashed" if reference.is_dashed else "reference"))
-        parts.append(svg.text((scale.start + scale.end) / 2, height - 4, self.axis, "axis middle"))
+            parts.append(line(x, 4, x, bottom, "reference dashed" if reference.is_dashed else "reference"))
+        parts.append(text((scale.start + scale.end) / 2, height - 4, self.axis, "axis middle"))
         for row, dot in enumerate(self.rows):
             y = _ROW * (row + 0.5) + 4
-            parts.append(svg.text(left - 14, y + 4, dot.label, "label end"))
-            parts.append(svg.text(svg.WIDTH - 186, y + 4, dot.value_text, "value"))
+            parts.append(text(left - 14, y + 4, dot.label, "label end"))
+            parts.append(text(WIDTH - 186, y + 4, dot.value_text, "value"))
             if dot.x.low is not None and dot.x.high is not None:
                 parts.append(_whisker(scale(dot.x.low), y, scale(dot.x.high), y, dot.index))
-            title = svg.tag("title", f"{dot.label}: {dot.value_text}")
-            parts.append(svg.tag("g", title, svg.mark(scale(dot.x.value), y, dot.index)))
-        return svg.chart(height, self.description, *parts)
+            title = tag("title", f"{dot.label}: {dot.value_text}")
+            parts.append(tag("g", title, mark(scale(dot.x.value), y, dot.index)))
+        return chart(height, self.description, *parts)
 
 
 @dataclass(frozen=True)
@@ -167,32 +295,33 @@ class Scatter:
     It needs a key of the runs.
     """
 
-    points: Sequence[Point]
+    points: Sequence[Dot]
     x_axis: str
     y_axis: str
     description: str
 
     def draw(self) -> Markup:
         """Return the drawing."""
-        left, right, top, bottom = 64, svg.WIDTH - 24, 12, 326
-        y_scale = svg.padded_scale(_ends(p.y for p in self.points), bottom, top, low=0.0, high=100.0)
-        x_scale = svg.scale_from_zero(_ends(p.x for p in self.points), left, right)
+        left, right, top, bottom = 64, WIDTH - 24, 12, 326
+        y_scale = padded_scale(_ends(p.y for p in self.points if p.y), bottom, top, low=0.0, high=100.0)
+        x_scale = scale_from_zero(_ends(p.x for p in self.points), left, right)
         parts = [
-            svg.vertical_grid(x_scale, bottom, top),
-            *(svg.line(left, y_scale(t), right, y_scale(t), "grid") for t in y_scale.ticks()),
-            *(svg.text(left - 8, y_scale(t) + 4, svg.short(t), "tick end") for t in y_scale.ticks()),
-            svg.text((left + right) / 2, 372, self.x_axis, "axis middle"),
-            svg.text(0, 0, self.y_axis, "axis middle", transform=f"translate(12 {(top + bottom) / 2:g}) rotate(-90)"),
+            vertical_grid(x_scale, bottom, top),
+            *(line(left, y_scale(t), right, y_scale(t), "grid") for t in y_scale.ticks()),
+            *(text(left - 8, y_scale(t) + 4, short(t), "tick end") for t in y_scale.ticks()),
+            text((left + right) / 2, 372, self.x_axis, "axis middle"),
+            text(0, 0, self.y_axis, "axis middle", transform=f"translate(12 {(top + bottom) / 2:g}) rotate(-90)"),
         ]
         for p in self.points:
+            assert p.y is not None
             x, y = x_scale(p.x.value), y_scale(p.y.value)
             if p.x.low is not None and p.x.high is not None:
                 parts.append(_whisker(x_scale(p.x.low), y, x_scale(p.x.high), y, p.index))
             if p.y.low is not None and p.y.high is not None:
                 parts.append(_whisker(x, y_scale(p.y.high), x, y_scale(p.y.low), p.index))
-            title = svg.tag("title", f"{p.label}: {p.value_text}")
-            parts.append(svg.tag("g", title, svg.mark(x, y, p.index, 7)))
-        return svg.chart(380, self.description, *parts)
+            title = tag("title", f"{p.label}: {p.value_text}")
+            parts.append(tag("g", title, mark(x, y, p.index, 7)))
+        return chart(380, self.description, *parts)
 
 
 def _ends(estimates: Iterable[Estimate]) -> list[float]:
@@ -204,4 +333,4 @@ def _whisker(x1: float, y1: float, x2: float, y2: float, index: int) -> Markup:
     """Draw the line of an interval with its two ends."""
     dx, dy = (0, 4) if y1 == y2 else (4, 0)
     ends = ((x1, y1, x2, y2), (x1 - dx, y1 - dy, x1 + dx, y1 + dy), (x2 - dx, y2 - dy, x2 + dx, y2 + dy))
-    return Markup("").join(svg.line(*place, f"whisker {svg.series(index)}") for place in ends)
+    return Markup("").join(line(*place, f"whisker {series(index)}") for place in ends)

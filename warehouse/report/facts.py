@@ -1,57 +1,27 @@
 """The data of a report, read from the views: a `RunFacts` per run.
 
-Numbers with intervals are measures of the summary, over problems (one problem is one observation); the statements of
-`queries`, which the page shows, read the same rows.
+Numbers with intervals are rows of `estimate`, over problems (one problem is one observation).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from harness.plural import counted
 from warehouse.database import Connection, Record, rows
+from warehouse.run_cost import Cost, costs
 from warehouse.summary import RunSummary, labels, summaries
 
 _P95 = "SELECT p95_seconds FROM latency WHERE run_id = $run_id"
-# An attempt is recorded once its engines are up: work is from there on. Runs of a suite share starts: each counts for
-# the first attempt that used it, of those in the database, so that none is counted twice or lost.
-_COST = """
-WITH use AS (
-    SELECT attempt_id, run_id, started_at, json_extract_string(engines, '$.' || role || '.engine_start') AS start_id,
-        TRY_CAST(json_extract_string(engines, '$.' || role || '.engine_start_seconds') AS DOUBLE) AS seconds
-    FROM attempt, (VALUES ('draft'), ('target'), ('reward')) AS used(role)
-), startup AS (
-    SELECT run_id, attempt_id, sum(CASE WHEN place = 1 THEN seconds ELSE 0 END) AS seconds FROM (
-        SELECT *, row_number() OVER (PARTITION BY start_id ORDER BY started_at, run_id, attempt_id) AS place
-        FROM use WHERE start_id IS NOT NULL
-    ) GROUP BY ALL
-), ended AS (
-    SELECT sample.attempt_id,
-        max(call.submitted_at + to_microseconds((call.end_seconds * 1e6)::BIGINT)) AS ended_at
-    FROM call JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id GROUP BY ALL
-)
-SELECT device, count(*) AS num_attempts, sum(num_devices * work_seconds) / 3600 AS work_hours,
-    sum(num_devices * start_seconds) / 3600 AS start_hours
-FROM (
-    SELECT attempt.device, attempt.num_devices,
-        greatest(0, epoch(ended.ended_at - attempt.started_at)) AS work_seconds,
-        coalesce(startup.seconds,
-            TRY_CAST(json_extract_string(attempt.engines, '$.startup_seconds') AS DOUBLE), 0) AS start_seconds
-    FROM attempt JOIN ended USING (attempt_id) LEFT JOIN startup USING (run_id, attempt_id)
-    WHERE run_id = $run_id AND device IS NOT NULL AND started_at IS NOT NULL
-) GROUP BY device ORDER BY device
-"""
 _CONDITIONS = """
-SELECT run.* EXCLUDE (params, folder), run_conditions.devices, run_conditions.device_kinds, run_conditions.num_workers,
-    run_conditions.versions, run_conditions.regime,
-    (SELECT string_agg(DISTINCT git_commit[:10], ', ' ORDER BY git_commit[:10]) FROM attempt
-        WHERE attempt.run_id = $run_id) AS git_commits,
-    (SELECT string_agg(code_hash, ', ' ORDER BY code_hash) FROM run_code
-        WHERE run_code.run_id = $run_id) AS code_hashes,
-    (SELECT count(DISTINCT hostname) FROM attempt WHERE attempt.run_id = $run_id) AS num_nodes
-FROM run JOIN run_conditions USING (run_id) WHERE run.run_id = $run_id
+SELECT created_at, loaded_at, dataset_title, devices, device_kinds
+FROM run JOIN run_conditions USING (run_id) WHERE run_id = $run_id
+"""
+_PAIRS = """
+SELECT baseline_run_id, metric, n, estimate, low_95, high_95 FROM counted_estimate
+WHERE run_id = $run_id AND baseline_run_id IS NOT NULL ORDER BY ALL
 """
 _PROBLEMS = "SELECT problem_id, content_hash FROM problem WHERE run_id = $run_id ORDER BY problem_index"
 
@@ -73,18 +43,6 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """Time for which a run held devices of one kind."""
-
-    device: str
-    num_attempts: int
-    work_hours: float
-    """From the starts of its attempts to the ends of their last calls."""
-    start_hours: float
-    """Until the engines were up. Of a start that runs share all is the first one's."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunFacts:
     """Data of one run. Shares are fractions, times are in seconds."""
 
@@ -92,13 +50,15 @@ class RunFacts:
     """Short name, unique in the report."""
     summary: RunSummary
     conditions: Record
-    """The run's specification and environment, by column name."""
+    """When it was created and loaded, its dataset's title and its devices, by column name."""
     p95_seconds: float | None
     costs: Sequence[Cost]
     place: int = 0
     """Index of the run in the report."""
     problems: frozenset[tuple[str, str]] = frozenset()
     """Id and content hash of the planned problems."""
+    pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
+    """Measures against runs of the target alone, by the id of that run and the measure."""
 
     def estimate(self, measure: str) -> Estimate | None:
         """Return a measure of the run; None where it has no data."""
@@ -124,11 +84,6 @@ def report_facts(connection: Connection, run_ids: Sequence[str]) -> list[RunFact
     return [_facts(connection, summary, label, place) for place, (summary, label) in enumerate(named)]
 
 
-def costs(connection: Connection, run_id: str) -> list[Cost]:
-    """Return what a run took of each kind of device; empty where its attempts have no times."""
-    return [Cost(**row) for row in rows(connection, _COST, {"run_id": run_id})]
-
-
 def _facts(connection: Connection, summary: RunSummary, label: str, place: int) -> RunFacts:
     run_id = summary.run_id
 
@@ -145,6 +100,10 @@ def _facts(connection: Connection, summary: RunSummary, label: str, place: int) 
         costs=costs(connection, run_id),
         place=place,
         problems=frozenset((row["problem_id"], row["content_hash"]) for row in select(_PROBLEMS)),
+        pairs={
+            (row["baseline_run_id"], row["metric"]): Estimate(row["estimate"], row["n"], row["low_95"], row["high_95"])
+            for row in select(_PAIRS)
+        },
     )
 
 

@@ -18,16 +18,13 @@ from markupsafe import Markup
 from harness.cli.screen import Line, printable
 from harness.plural import counted
 from warehouse.comparison.contrasts import Settings
+from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.outcomes import resolve
 from warehouse.database import WAIT_SECONDS, Connection, reader_for_grader
 from warehouse.options import ReportFormat
-from warehouse.report import svg
-from warehouse.report.differences import read_differences
-from warehouse.report.distance import read_distances
+from warehouse.report.charts import Chart, mark, tag
 from warehouse.report.facts import RunFacts, dataset_titles, report_facts
-from warehouse.report.figures import sections
-from warehouse.report.run_tables import RunTable, Section, report_warnings
-from warehouse.report.svg import Chart
+from warehouse.report.sections import RunTable, Section, read_comparisons, report_warnings, sections
 from warehouse.report.traces import Chunks, index, pack, pack_traces, read_samples, viewing_order
 from warehouse.tables import LATEX_NEEDS, latex, latex_text, markdown, markdown_text
 
@@ -62,26 +59,23 @@ def make_report(
     settings: Settings | None = None,
     baseline: str | None = None,
     grader: str | None = None,
-    absurd_nats: float | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> Report:
     """Make a report on runs of a database.
 
     runs: run ids, prefixes of run ids, or paths of run folders. max_megabytes: size limit of the HTML page, which
     leaves out traces that do not fit. settings, baseline: of the differences between runs, as for `compare_runs`.
-    absurd_nats: from how many nats of a token on a step is absurd to the target; None: as the database has it. Raises
-    WarehouseError and DatabaseError.
+    Raises WarehouseError and DatabaseError.
     """
     with reader_for_grader(database, grader, wait_seconds) as connection:
         run_ids = list(dict.fromkeys(resolve(connection, run) for run in runs))
         facts = report_facts(connection, run_ids)
         title = title or f"Speculative reasoning on {', '.join(dataset_titles(facts))}"
         baseline_id = resolve(connection, baseline) if baseline else None
-        compared = read_differences(connection, run_ids, settings or Settings(), baseline_id)
-        distances = read_distances(connection, run_ids, absurd_nats)
-        contents = sections(facts, compared, distances)
+        compared = read_comparisons(connection, run_ids, settings or Settings(), baseline_id)
+        contents = sections(facts, compared, read_manifests(connection, run_ids))
         charts = {figure.name: figure.chart for section in contents for figure in section.figures}
-        warnings = [*report_warnings(facts), *(line for section in contents for line in section.warnings)]
+        warnings = report_warnings(facts)
         if output_format != "html":
             tables = [table for section in contents for table in section.tables]
             return Report(document(title, warnings, tables, output_format), f"{len(tables)} tables", charts)
@@ -183,7 +177,7 @@ def _policy(scripts: Iterable[str]) -> str:
 
 
 def _swatch(place: int) -> Markup:
-    return svg.tag("svg", svg.mark(8, 8, place, 5.5), viewBox="0 0 16 16", class_="swatch-mark", aria_hidden="true")
+    return tag("svg", mark(8, 8, place, 5.5), viewBox="0 0 16 16", class_="swatch-mark", aria_hidden="true")
 
 
 def _styles() -> str:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli.screen import printable
 from warehouse.database import WarehouseError
-from warehouse.report import svg
-from warehouse.report.charts import Dots, Scatter, StackedBars
+from warehouse.report.charts import Chart, Dots, Scatter, StackedBars, shape
 from warehouse.report.facts import Estimate
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def check_installed() -> None:
         raise WarehouseError(f"figures in files need matplotlib: {remedy}") from error
 
 
-def write_charts(charts: Mapping[str, svg.Chart], folder: Path) -> list[Path]:
+def write_charts(charts: Mapping[str, Chart], folder: Path) -> list[Path]:
     """Write each chart as an SVG and a PDF into a folder, which is made, and return the files.
 
     charts: by file name without ending; a file of that name is replaced. Raises WarehouseError without matplotlib, and
@@ -96,7 +95,7 @@ def write_charts(charts: Mapping[str, svg.Chart], folder: Path) -> list[Path]:
     return files
 
 
-def _draw(chart: svg.Chart, figure: Figure) -> None:
+def _draw(chart: Chart, figure: Figure) -> None:
     axes = figure.subplots()
     if isinstance(chart, Dots):
         _dots(chart, figure, axes)
@@ -125,6 +124,7 @@ def _dots(chart: Dots, figure: Figure, axes: Axes) -> None:
 
 def _scatter(chart: Scatter, figure: Figure, axes: Axes) -> None:
     for p in chart.points:
+        assert p.y is not None
         errors = {"xerr": _error(p.x), "yerr": _error(p.y)}
         axes.errorbar(p.x.value, p.y.value, **errors, label=_label(p.label), capsize=2, **_look(p.index))
     axes.set_xlim(left=0)
@@ -172,8 +172,8 @@ def _legend(figure: Figure, axes: Axes, labels: Sequence[str]) -> None:
 
 
 def _look(index: int) -> dict[str, str]:
-    """Return color and mark of a run, as `svg.mark` draws it."""
-    return {"color": _colors()[f"s{index % 8}"], "marker": _MARKERS[svg.shape(index)]}
+    """Return color and mark of a run, as `charts.mark` draws it."""
+    return {"color": _colors()[f"s{index % 8}"], "marker": _MARKERS[shape(index)]}
 
 
 def _label(text: str) -> str:

@@ -9,14 +9,12 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from harness.engine import normalized
 from warehouse.database import Connection, rows
 from warehouse.report.facts import RunFacts
 
@@ -29,16 +27,32 @@ _SAMPLE = f"""
 SELECT sample.run_id, sample.sample_id, draft_prompt, target_prompt, error, num_attempts, seed, extracted, rule, detail
 FROM sample JOIN sample_grade USING (run_id, sample_id) SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id)
 """
-_STEP = f"SELECT step.* FROM step SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id) ORDER BY step_index"
+_STEP = f"""
+SELECT run_id, sample_id, author, role, num_tokens, finish, elapsed_seconds, text,
+    CASE WHEN decision_kind IS NOT NULL THEN {{
+        'kind': decision_kind, 'value': round(if_finite(decision_value), 4),
+        'threshold': round(if_finite(decision_threshold), 4), 'accepts_below': decision_accepts_below,
+        'accepted': decision_accepted}} END AS decision,
+    CASE WHEN verdict_kind IS NOT NULL THEN {{
+        'kind': verdict_kind, 'question': verdict_question, 'options': verdict_options,
+        'probabilities': list_transform(probabilities(verdict_logprobs), lambda p: round(if_finite(p), 4)),
+        'decision': verdict_decision, 'mass': round(if_finite(verdict_mass), 4),
+        'score': round(if_finite(verdict_score), 4), 'accepted': verdict_accepted}} END AS verdict
+FROM step SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id) ORDER BY step_index
+"""
 _CANDIDATE = f"""
-SELECT candidate.* FROM candidate SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id)
-ORDER BY step_index, candidate_index
+SELECT run_id, sample_id, step_index, num_tokens, finish, option, accepted, text,
+    round(if_finite(mean_logprob), 4) AS mean_logprob
+FROM candidate SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id) ORDER BY step_index, candidate_index
 """
 _CALL = f"""
-SELECT call.* EXCLUDE (submitted_at),
-    epoch(submitted_at - min(submitted_at) OVER (PARTITION BY run_id, sample_id)) AS at
+SELECT run_id, sample_id, step_index, purpose, model, n, prompt_tokens, cached_tokens, output_tokens,
+    round(epoch(submitted_at - min(submitted_at) OVER (PARTITION BY run_id, sample_id)), 3) AS at,
+    round(queued_seconds, 3) AS queued, round(first_token_seconds, 3) AS first_token, round(end_seconds, 3) AS ended,
+    in_flight
 FROM call SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id) ORDER BY call_index
 """
+"""Calls in the order of `CALL` in viewer/trace.js."""
 
 Key = tuple[str, str]
 """Run id and sample id."""
@@ -121,72 +135,23 @@ def _grouped(units: Iterator[list[Placed]]) -> Iterator[list[Placed]]:
 
 
 def _read(connection: Connection, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-    batch: dict[str, object] = {"run_ids": [run for run, _ in keys], "sample_ids": [sample for _, sample in keys]}
-    traces: dict[Key, dict[str, Any]] = {}
-    samples: list[dict[str, Any]] = rows(connection, _SAMPLE, batch)
-    for row in samples:
-        key = (row.pop("run_id"), row.pop("sample_id"))
-        texts = {name: cut(value) if isinstance(value, str) else value for name, value in row.items()}
-        traces[key] = texts | {"steps": [], "calls": []}
-    for row in rows(connection, _STEP, batch):
-        traces[_key(row)]["steps"].append(_step(row))
-    for row in rows(connection, _CANDIDATE, batch):
-        traces[_key(row)]["steps"][row["step_index"]]["candidates"].append(_candidate(row))
-    for row in rows(connection, _CALL, batch):
-        traces[_key(row)]["calls"].append(_call(row))
+    def selected(sql: str) -> Iterator[tuple[Key, dict[str, Any]]]:
+        batch = {"run_ids": [run for run, _ in keys], "sample_ids": [sample for _, sample in keys]}
+        for row in rows(connection, sql, batch):
+            yield (row.pop("run_id"), row.pop("sample_id")), row
+
+    traces = {key: _cut(row) | {"steps": [], "calls": []} for key, row in selected(_SAMPLE)}
+    for key, row in selected(_STEP):
+        traces[key]["steps"].append(_cut(row) | {"verdict": row["verdict"] and _cut(row["verdict"]), "candidates": []})
+    for key, row in selected(_CANDIDATE):
+        traces[key]["steps"][row.pop("step_index")]["candidates"].append(_cut(row))
+    for key, row in selected(_CALL):
+        traces[key]["calls"].append(list(row.values()))
     return traces
 
 
-def _key(row: dict[str, Any]) -> Key:
-    return row["run_id"], row["sample_id"]
-
-
-def _step(row: dict[str, Any]) -> dict[str, Any]:
-    step = {name: row[name] for name in ("author", "role", "num_tokens", "finish", "elapsed_seconds")}
-    step |= {"text": cut(row["text"]), "candidates": []}
-    if row["decision_kind"] is not None:
-        step["decision"] = {
-            "kind": row["decision_kind"],
-            "value": _rounded(row["decision_value"]),
-            "threshold": _rounded(row["decision_threshold"]),
-            "accepts_below": row["decision_accepts_below"],
-            "accepted": row["decision_accepted"],
-        }
-    if row["verdict_kind"] is not None:
-        step["verdict"] = {
-            "kind": row["verdict_kind"],
-            "question": cut(row["verdict_question"]),
-            "options": row["verdict_options"],
-            "probabilities": _probabilities(row["verdict_logprobs"]),
-            "decision": row["verdict_decision"],
-            "mass": _rounded(row["verdict_mass"]),
-            "score": _rounded(row["verdict_score"]),
-            "accepted": row["verdict_accepted"],
-        }
-    return step
-
-
-def _candidate(row: dict[str, Any]) -> dict[str, Any]:
-    candidate = {name: row[name] for name in ("num_tokens", "finish", "option", "accepted")}
-    return candidate | {"text": cut(row["text"]), "mean_logprob": _rounded(row["mean_logprob"])}
-
-
-def _call(row: dict[str, Any]) -> list[Any]:
-    """Return a call as a list in the order of `CALL` in viewer/trace.js."""
-    names = ("step_index", "purpose", "model", "n", "prompt_tokens", "cached_tokens", "output_tokens")
-    times = ("at", "queued_seconds", "first_token_seconds", "end_seconds")
-    return [*(row[n] for n in names), *(_rounded(row[n], 3) for n in times), row["in_flight"]]
-
-
-def _probabilities(logprobs: list[float] | None) -> list[float | None]:
-    defined = [x for x in logprobs or () if x is not None and not math.isnan(x)]
-    if logprobs is None or len(defined) < len(logprobs) or not any(map(math.isfinite, defined)):
-        return [None] * len(logprobs or ())
-    return [round(p, 4) for p in normalized(logprobs)]
-
-
-def _rounded(value: float | None, digits: int = 4) -> float | None:
-    return None if value is None or not math.isfinite(value) else round(value, digits)
+def _cut(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: cut(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 MAX_TEXT = 50_000
@@ -197,21 +162,15 @@ SELECT problem_id, content_hash, level, subject, text, answer, choices
 FROM problem WHERE run_id = $run_id ORDER BY problem_index
 """
 _SAMPLES = """
-WITH stepped AS (
-    SELECT sample_id, count(*) AS num_steps, count(decision_kind) AS num_decisions,
-        count(*) FILTER (decision_kind IS NOT NULL AND NOT decision_accepted) AS num_rejected,
-        sum(num_tokens)::BIGINT AS emitted_tokens
-    FROM step WHERE run_id = $run_id GROUP BY sample_id
-), spent AS (
-    SELECT sample_id, sum(output_tokens)::BIGINT AS spent_tokens FROM call WHERE run_id = $run_id GROUP BY sample_id
+WITH decided AS (
+    SELECT sample_id, count(*) AS num_decisions, count(*) FILTER (NOT accepted) AS num_rejected
+    FROM decision WHERE run_id = $run_id GROUP BY sample_id
 )
-SELECT grade.problem_id, grade.sample_index, grade.sample_id, grade.verdict, grade.graded, grade.stop_reason,
-    sample.latency_seconds, coalesce(num_steps, 0) AS num_steps, coalesce(num_decisions, 0) AS num_decisions,
+SELECT problem_id, sample_index, sample_id, verdict, graded, stop_reason, round(latency_seconds, 2) AS latency_seconds,
+    coalesce(num_steps, 0) AS num_steps, coalesce(num_decisions, 0) AS num_decisions,
     coalesce(num_rejected, 0) AS num_rejected, coalesce(emitted_tokens, 0) AS emitted_tokens,
     coalesce(spent_tokens, 0) AS spent_tokens
-FROM sample_grade AS grade JOIN sample USING (run_id, sample_id)
-LEFT JOIN stepped ON stepped.sample_id = sample.sample_id LEFT JOIN spent ON spent.sample_id = sample.sample_id
-WHERE grade.run_id = $run_id ORDER BY grade.problem_id, grade.sample_index
+FROM wide_sample LEFT JOIN decided USING (sample_id) WHERE run_id = $run_id
 """
 
 
@@ -257,23 +216,14 @@ def viewing_order(samples: Samples) -> list[tuple[int, int]]:
 
 def index(samples: Samples, chunks: dict[tuple[int, int, int], int]) -> dict[str, Any]:
     """Return the data that the viewer loads first. chunks: (run, problem, sample index) → the chunk with its trace."""
-    columns = (
-        "problem",
-        "sample_index",
-        "verdict",
-        "graded",
-        "stop_reason",
-        "num_steps",
-        "num_decisions",
-        "num_rejected",
-    )
-    names = (*columns, "emitted_tokens", "spent_tokens", "latency_seconds", "chunk")
+    names = (
+        "problem", "sample_index", "verdict", "graded", "stop_reason", "num_steps", "num_decisions", "num_rejected",
+        "emitted_tokens", "spent_tokens", "latency_seconds", "chunk",
+    )  # fmt: skip
     columns_by_run = []
     for place, run in enumerate(samples.runs):
         for sample in run:
             sample["chunk"] = chunks.get((place, sample["problem"], sample["sample_index"]), -1)
-            seconds = sample["latency_seconds"]
-            sample["latency_seconds"] = None if seconds is None else round(seconds, 2)
         columns_by_run.append({name: [sample[name] for sample in run] for name in names})
     problems = [
         {k: p[k] for k in ("problem_id", "level", "subject", "text", "answer", "choices")} for p in samples.problems

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +15,7 @@ from jobs.timing import folder as timings
 from warehouse.database import Connection, Record, rows
 from warehouse.loading.convert import spec_columns
 from warehouse.model_columns import JSON_COLUMNS, MODEL_COLUMNS, model_columns
-from warehouse.summary import differing_parameters, method_of, told_apart
+from warehouse.summary import row_labels
 
 State = Literal["done", "partly done", "missing"]
 
@@ -94,46 +94,6 @@ def by_row(runs: Sequence[OwnRun]) -> dict[str, list[OwnRun]]:
 def _finished(prepared: PreparedLaunch) -> int:
     run = prepared.run
     return sum(by_shard(run, read_endings(run, whole=False)).finished) if run.exists() else 0
-
-
-_Aspect = Callable[[RunSpec], str]
-
-
-def _models(spec: RunSpec) -> str:
-    named = " → ".join(model.name for model in (spec.draft, spec.target) if model)
-    return f"{named} with {spec.reward.name}" if spec.reward else named
-
-
-_MORE: tuple[_Aspect, ...] = (
-    lambda spec: f"with {spec.engine.spec_decode}" if spec.engine.spec_decode else "",
-    lambda spec: f"with {spec.selection.name}" if spec.selection else "",
-    lambda spec: f"(prompts {spec.prompt_hash[:8]})",
-    lambda spec: f"(temperature {spec.temperature:g})",
-    lambda spec: f"(top-p {spec.top_p:g})",
-    lambda spec: f"(budget {spec.token_budget})",
-    lambda spec: f"({spec.concurrency} in flight)",
-    lambda spec: "(taking turns)" if spec.engine.take_turns else "",
-    lambda spec: f"({spec.samples} samples)",
-    lambda spec: f"({spec.num_problems} problems)",
-    lambda spec: f"(tag {spec.tag})" if spec.tag else "",
-    lambda spec: spec.digest,
-)
-"""What names a row only where two runs on one dataset would otherwise be in the same cell: a budget may differ from
-dataset to dataset within a row."""
-
-
-def row_labels(specs: Sequence[RunSpec], named: Sequence[str | None]) -> list[str]:
-    """Return the name of each run's row; runs of one dataset have different ones.
-
-    named: what the suite's file calls the row. Otherwise it is the method. Hyper-parameters and models follow where
-    runs of one such name differ in them, and further settings where that is not enough.
-    """
-    labels = [name or method_of(spec) for spec, name in zip(specs, named, strict=True)]
-    for aspect in (differing_parameters(specs, labels), _models):
-        labels = told_apart(specs, labels, aspect)
-    for aspect in _MORE:
-        labels = told_apart(specs, labels, aspect, within=lambda spec: spec.dataset)
-    return labels
 
 
 _HELD = "SELECT run_id, spec_id FROM run WHERE spec_id IN (SELECT unnest($ids)) ORDER BY created_at, run_id"

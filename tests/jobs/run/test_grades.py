@@ -125,7 +125,7 @@ def test_the_newest_is_the_one_that_graded_last_even_in_a_copied_folder(run: Run
     assert [f.version for f in grade_files(run)] == ["0 older", grader_version()]
     load_run(run, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:
-        sql = "SELECT grader_version FROM grader_versions WHERE counts"
+        sql = "SELECT grader_version FROM counted_version"
         assert connection.execute(sql).fetchall() == [(grader_version(),)]
 
 

@@ -29,7 +29,7 @@ from tests.harness.conftest import save_tiny_model
 from warehouse.database import reader, rows
 from warehouse.report.charts import StackedBars
 from warehouse.report.facts import report_facts
-from warehouse.report.figures import _tokens
+from warehouse.report.sections import tokens
 from warehouse.summary import lines, summaries
 
 REWARD = ModelSpec(model="r", path="/models/r", revision=None, fingerprint="f" * 16)
@@ -81,7 +81,7 @@ def test_a_run_with_a_reward_model_is_launched_recorded_and_counted_by_model(tmp
         [row] = rows(connection, "SELECT reward_name, engine_reward_tensor_parallel FROM run")
         kinds = rows(connection, "SELECT DISTINCT kind FROM refusals")
     assert ("reward model", "scripted") in lines(result)
-    [figure] = _tokens(facts)
+    [figure] = tokens(facts)
     chart = figure.chart
     assert isinstance(chart, StackedBars)
     assert "reward" in chart.kinds

@@ -156,6 +156,7 @@ def test_a_profile_brings_its_table_finalize_and_a_wrong_value_in_it_is_named(tm
     assert profiles.sbatch_options(str(path), [], {})["finalize"] == {"cpus_per_task": 2}
     for text, message in (
         ('[finalize]\ntime = "soon"', r"\[finalize\] --time soon"),
+        ('[finalize]\npartitoin = "cpu"', r"did you mean 'partition'"),
         ('[finalize]\njob_name = "mine"', r"\[finalize\] .*job-name=mine: the harness names its jobs"),
     ):
         path.write_text(text)

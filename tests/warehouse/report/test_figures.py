@@ -21,24 +21,21 @@ from tests.warehouse.conftest import Loaded
 from tests.warehouse.report.conftest import report
 from warehouse import compare, query
 from warehouse.comparison.contrasts import Settings
+from warehouse.comparison.manifests import read_manifests
 from warehouse.database import reader
 from warehouse.load import load_run
 from warehouse.report.charts import Dots, Scatter, StackedBars
-from warehouse.report.differences import read_differences
-from warehouse.report.distance import read_distances
 from warehouse.report.facts import report_facts
-from warehouse.report.figures import sections
 from warehouse.report.paper_charts import write_charts
-from warehouse.report.run_tables import Figure
+from warehouse.report.sections import Figure, read_comparisons, sections
 
 Written = Callable[..., Path]
 
 
 def figures_of(database: Path, *run_ids: str) -> dict[str, Figure]:
     with reader(database) as connection:
-        compared = read_differences(connection, run_ids, Settings())
-        distances = read_distances(connection, run_ids)
-        found = sections(report_facts(connection, run_ids), compared, distances)
+        compared = read_comparisons(connection, run_ids, Settings())
+        found = sections(report_facts(connection, run_ids), compared, read_manifests(connection, run_ids))
         return {figure.name: figure for section in found for figure in section.figures}
 
 
@@ -55,16 +52,20 @@ def test_differences_in_the_report_are_those_of_compare(flipped: tuple[Path, lis
     )
     [row] = [row for row in json.loads(compared.stdout)["rows"] if row["difference"] is not None]
     page = written(database, *run_ids, "--margin", "5").read_text()
-    [table] = re.findall(r'<table class="differences.*?</table>', page, re.DOTALL)
-    cells = [html.unescape(cell).strip() for cell in re.findall(r"<td>(.*?)</td>", table)]
-    difference, interval, p = cells[2], cells[3], cells[4]
+    [table] = re.findall(r'<table class="results.*?</table>', page, re.DOTALL)
+    columns = re.findall(r'<th scope="col">(.*?)</th>', table)
+    [cells] = [
+        [html.unescape(cell).strip() for cell in re.findall(r"<t[hd].*?>(.*?)</t[hd]>", line, re.DOTALL)]
+        for line in re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+        if "speccot" in line
+    ]
+    place = columns.index("difference")
+    difference, interval = cells[place : place + 2]
     assert difference.replace("−", "-") == f"{100 * row['difference']:+.2f}"
     low, high = (f"{100 * row[key]:.1f}" for key in ("difference_low_95", "difference_high_95"))
     assert interval.replace("−", "-") == f"{low} to {high}"
-    assert float(p) == pytest.approx(row["p"], abs=5e-4)
-    assert cells[1] == str(row["num_common_problems"])
-    assert "the interval lies above −5 points" in page
-    assert table.count("not shown") + table.count("n too small") == 1
+    assert "Dashed: the margin, −5 points" in page
+    assert table.count("not shown") == 1
 
 
 def test_a_run_over_other_problems_is_compared_with_nothing_and_hides_no_other_difference(
@@ -85,8 +86,8 @@ def test_a_run_over_other_problems_is_compared_with_nothing_and_hides_no_other_d
         load_run(folder, database)
         run_ids.append(folder.path.name)
     page = written(database, *run_ids).read_text()
-    [table] = re.findall(r'<table class="differences.*?</table>', page, re.DOTALL)
-    assert table.count('scope="row"') == 1
+    [table] = re.findall(r'<table class="results.*?</table>', page, re.DOTALL)
+    assert table.count("baseline</td>") == 1
     assert "fewer than two runs are left to compare" in page or "at least two" in page
 
 
@@ -95,23 +96,32 @@ def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None
     figures = figures_of(loaded.database, *ids)
     assert list(figures) == ["accuracy", "differences", "trade-off", "fallback", "tokens"]
 
-    def shown(name: str, column: str, factor: float = 1.0) -> dict[str, Any]:
+    def shown(name: str, metric: str, column: str = "estimate", factor: float = 1.0) -> dict[str, Any]:
         answers = asked(loaded.database, figures[name].sql)
-        return {row["run_id"]: pytest.approx(factor * row[column]) for row in answers if row[column] is not None}
+        found = {row["run_id"]: row[column] for row in answers if row["metric"] == metric}
+        return {run: value if value is None else pytest.approx(factor * value) for run, value in found.items()}
 
-    for name, column in (("accuracy", "graded_pass_at_1"), ("fallback", "value")):
+    for name, metric in (("accuracy", "graded_pass_at_1"), ("fallback", "fallback_rate")):
         chart = figures[name].chart
         assert isinstance(chart, Dots)
-        assert {ids[dot.index]: dot.x.value for dot in chart.rows} == shown(name, column, 100)
-        ends = {"accuracy": "graded_low_95", "fallback": "low"}[name]
-        assert {ids[dot.index]: dot.x.low for dot in chart.rows} == shown(name, ends, 100)
+        assert {ids[dot.index]: dot.x.value for dot in chart.rows} == shown(name, metric, factor=100)
+        assert {ids[dot.index]: dot.x.low for dot in chart.rows} == shown(name, metric, "low_95", 100)
     scatter, bars = figures["trade-off"].chart, figures["tokens"].chart
     assert isinstance(scatter, Scatter)
-    assert {ids[p.index]: p.x.value for p in scatter.points} == shown("trade-off", "mean_seconds")
-    assert {ids[p.index]: p.y.value for p in scatter.points} == shown("trade-off", "graded_pass_at_1", 100)
+    assert {ids[p.index]: p.x.value for p in scatter.points} == shown("trade-off", "latency_seconds")
+    assert {ids[p.index]: p.y and p.y.value for p in scatter.points} == shown(
+        "trade-off", "graded_pass_at_1", factor=100
+    )
     assert isinstance(bars, StackedBars)
     answers = asked(loaded.database, figures["tokens"].sql)
-    emitted = [sum(row["emitted_tokens_per_sample"] for row in answers if row["run_id"] == run) for run in ids]
+    emitted = [
+        sum(
+            row["estimate"]
+            for row in answers
+            if (row["run_id"], row["metric"]) == (run, "emitted_tokens") and row["role"]
+        )
+        for run in ids
+    ]
     assert [bar.total for bar in bars.bars if "emitted" in bar.label] == pytest.approx(emitted)
 
 

@@ -25,7 +25,7 @@ COMMENT ON TABLE estimate IS 'Every number of a run, or of a run and its baselin
 COMMENT ON COLUMN estimate.id IS 'Hash of the key, by which intervals refer to it';
 COMMENT ON COLUMN estimate.baseline_run_id IS 'The run of the target alone that it is compared with; NULL: the estimate is of the run alone';
 COMMENT ON COLUMN estimate.grader_version IS 'Whose grades they are; NULL: nobody''s, or no grade counts in this measure';
-COMMENT ON COLUMN estimate.measure IS 'Its name; the view measure says what each is';
+COMMENT ON COLUMN estimate.measure IS 'Its name; the table measure says what each is';
 COMMENT ON COLUMN estimate.role IS 'The model that it is of; NULL: all together';
 COMMENT ON COLUMN estimate.k IS 'Samples that the measure takes of a problem; NULL: it has none';
 COMMENT ON COLUMN estimate.group_kind IS 'level, for acceptance_rate step (index from 0), for judge_auroc kind (of decision), for a probe third (of the chain, 1 to 3) or threshold; NULL: the whole run';

@@ -7,16 +7,10 @@ SELECT run.run_id, CASE WHEN getvariable('grader_version') IS NULL
 FROM run LEFT JOIN (FROM grade_total WHERE grader_version IS NOT NULL) AS version USING (run_id) GROUP BY run.run_id;
 COMMENT ON VIEW counted_version IS 'The grader version whose grades of a run count in every other view: the newest, or the one that warehouse.query --grader names; NULL: none';
 
-CREATE OR REPLACE VIEW grader_versions AS
-SELECT run_id, grade_total.grader_version, num_grades, num_correct,
-    grade_total.grader_version IS NOT DISTINCT FROM counted.grader_version AS counts
-FROM grade_total JOIN counted_version AS counted USING (run_id) WHERE grade_total.grader_version IS NOT NULL;
-COMMENT ON VIEW grader_versions IS 'The grader versions that graded a run, and which of them counts in every other view';
-
 CREATE OR REPLACE VIEW sample_grade AS
 SELECT graded_sample.* FROM graded_sample JOIN counted_version AS counted
     ON graded_sample.run_id = counted.run_id AND graded_sample.grader_version IS NOT DISTINCT FROM counted.grader_version;
-COMMENT ON VIEW sample_grade IS 'The verdict on every planned sample by the grader version that counts (see grader_versions). A finished sample without a grade by that version is not_run with graded = false';
+COMMENT ON VIEW sample_grade IS 'The verdict on every planned sample by the grader version that counts (see counted_version). A finished sample without a grade by that version is not_run with graded = false';
 
 CREATE OR REPLACE VIEW verdict_counts AS
 WITH kind AS (
@@ -52,7 +46,7 @@ FROM estimate JOIN measure ON measure.name = measure JOIN counted_version AS cou
     AND (NOT is_graded OR estimate.grader_version IS NOT DISTINCT FROM counted.grader_version)
 JOIN (FROM interval WHERE question = 'like these problems') AS own ON own.estimate = id
 LEFT JOIN (FROM interval WHERE question = 'these problems') AS again ON again.estimate = id;
-COMMENT ON VIEW counted_estimate IS 'Every number of a run with its 95 % interval over problems, where grades matter by the grader version that counts (see grader_versions). rerun_standard_error: over re-runs of the same problems';
+COMMENT ON VIEW counted_estimate IS 'Every number of a run with its 95 % interval over problems, where grades matter by the grader version that counts (see counted_version). rerun_standard_error: over re-runs of the same problems';
 
 CREATE OR REPLACE VIEW pass_at_1 AS
 WITH version AS (

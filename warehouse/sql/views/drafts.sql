@@ -37,18 +37,6 @@ SELECT run_id, class,
 FROM sample_selection GROUP BY run_id, class;
 COMMENT ON VIEW draft_selection_accuracy IS 'Accuracy of SCoT''s selection by class (section 4.4): it is right to select a correct draft if one was offered (class 1), and to reject all drafts otherwise (class 2). accuracy_of_any_draft: accuracy of a random draft. Needs grades of the drafts (python -m warehouse.candidates RUN). Chains that were cut off were not offered and do not count; neither do samples that failed';
 
-CREATE OR REPLACE VIEW draft_length AS
-WITH drafted AS (
-    SELECT run_id, sample_id, count(*) AS num_drafts, sum(num_tokens) AS num_tokens, max(num_tokens) AS longest,
-        count(*) FILTER (candidate.finish = 'length') AS num_cut_off
-    FROM candidate JOIN run USING (run_id) WHERE method = 'scot' GROUP BY run_id, sample_id
-)
-SELECT run_id, count(*) AS num_samples, sum(num_drafts)::BIGINT AS num_drafts,
-    sum(num_tokens) / sum(num_drafts) AS mean_tokens, avg(longest) AS mean_longest_tokens,
-    sum(num_cut_off) / sum(num_drafts) AS share_cut_off
-FROM drafted GROUP BY run_id;
-COMMENT ON VIEW draft_length IS 'Tokens of SCoT''s drafts, which are whole chains of thought, and of the longest draft of each sample; compare runs before and after alignment (table 2). share_cut_off: share of drafts that the token limit ended, which makes the mean too low';
-
 CREATE OR REPLACE VIEW step_quality AS
 WITH step_drafts AS (
     SELECT run_id, scorer, sample_id, step_index, count(score) AS num_candidates, sum(score) AS total,

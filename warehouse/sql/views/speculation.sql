@@ -2,13 +2,14 @@
 
 CREATE OR REPLACE VIEW fallback_rate AS
 WITH rate AS (
-    SELECT run_id, estimate, low_95, high_95 FROM counted_estimate WHERE metric = 'fallback_rate'
+    SELECT estimate.run_id, value, low, high FROM estimate
+    JOIN interval ON interval.estimate = id AND question = 'like these problems' WHERE measure = 'fallback_rate'
 )
 SELECT run_id, sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
-    sum(num_refused)::BIGINT AS num_refused, any_value(rate.estimate) AS fallback_rate,
+    sum(num_refused)::BIGINT AS num_refused, any_value(rate.value) AS fallback_rate,
     coalesce(sum(num_steps - num_decisions) FILTER (role = 'rethink'), 0)::BIGINT AS num_refused_unasked,
     sum(option_mass) / nullif(sum(num_verdicts), 0) AS mean_option_mass,
-    any_value(rate.low_95) AS low_95, any_value(rate.high_95) AS high_95
+    any_value(rate.low) AS low_95, any_value(rate.high) AS high_95
 FROM step_total LEFT JOIN rate USING (run_id) GROUP BY run_id;
 COMMENT ON VIEW fallback_rate IS 'Share of the decisions, by verdicts or otherwise, that rejected all candidates, with its 95 % interval over problems. num_verdicts: steps with a verdict. num_refused_unasked: SCoT''s rethinking without a verdict, because no draft chain was complete; not included in the rate. Kinds of decisions: decision_kinds';
 
@@ -20,40 +21,9 @@ COMMENT ON VIEW decision IS 'How each step came to be taken or its candidates to
 
 CREATE OR REPLACE VIEW acceptance_by_position AS
 SELECT run_id, group_value::INTEGER AS step_index, den::BIGINT AS num_decisions, num::BIGINT AS num_accepted,
-    estimate AS acceptance_rate, low_95, high_95
-FROM counted_estimate WHERE metric = 'acceptance_rate';
+    value AS acceptance_rate
+FROM estimate WHERE measure = 'acceptance_rate';
 COMMENT ON VIEW acceptance_by_position IS 'Share of decisions that accepted a candidate, by step index; only longer chains have later steps';
-
-CREATE OR REPLACE VIEW steps_by_author AS
-WITH author AS (
-    SELECT run_id, author, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
-        coalesce(sum(num_steps) FILTER (role <> 'answer'), 0)::BIGINT AS num_reasoning_steps
-    FROM step_total GROUP BY run_id, author
-), finished AS (
-    SELECT run_id, count(*) AS num_samples FROM sample WHERE stop_reason IS NOT NULL GROUP BY run_id
-)
-SELECT run_id, author, num_samples, num_steps, num_steps / num_samples AS steps_per_sample,
-    num_steps / sum(num_steps) OVER same_run AS share,
-    num_reasoning_steps / nullif(sum(num_reasoning_steps) OVER same_run, 0) AS reasoning_share,
-    num_tokens / num_steps AS tokens_per_step
-FROM author JOIN finished USING (run_id)
-WINDOW same_run AS (PARTITION BY run_id);
-COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by author (SpecReason, section 5.2: ratio of steps by the small model), per finished sample. reasoning_share excludes final answers, and no other role: guidance (SpecCoT) counts as a step of the target';
-
-CREATE OR REPLACE VIEW reflective_words AS
-WITH total AS (
-    SELECT run_id, author, role, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
-        [sum(num_wait), sum(num_but), sum(num_hmm)]::BIGINT[] AS occurrences
-    FROM step_total GROUP BY run_id, author, role
-), word AS (
-    SELECT run_id, author, role, num_steps, num_tokens, unnest(['wait', 'but', 'hmm']) AS word,
-        unnest(occurrences) AS occurrences
-    FROM total
-)
-SELECT run_id, author, role, word, occurrences, num_steps, num_tokens, occurrences / num_steps AS per_step,
-    1000 * occurrences / nullif(num_tokens, 0) AS per_thousand_tokens
-FROM word;
-COMMENT ON VIEW reflective_words IS 'How often "wait", "but" and "hmm" occur in the accepted chains, by author and role (SpecCoT, appendix A.1). For a coarser rate, sum occurrences and num_tokens';
 
 CREATE OR REPLACE VIEW token_speculation_setting AS
 WITH token AS (

@@ -66,11 +66,6 @@ SELECT run_id, latency.regime, CASE part WHEN 'draft' THEN 'drafting' ELSE part 
 FROM part JOIN latency USING (run_id);
 COMMENT ON VIEW latency_split IS 'Parts of a sample''s wall time: calls by purpose without their queueing, queueing, and overhead (latency minus all calls). Overlapping time counts once: a draft that begins during a verdict (--lookahead) counts from the moment when the sample waits for it, and a discarded draft does not count. share: of the time of all samples; the parts sum to the mean latency';
 
-CREATE OR REPLACE VIEW worker_time AS
-SELECT run_id, attempt_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS wall_seconds
-FROM call_total WHERE is_timed GROUP BY run_id, attempt_id;
-COMMENT ON VIEW worker_time IS 'Time from a worker''s first call to the end of its last';
-
 CREATE OR REPLACE VIEW call_speed AS
 SELECT run_id, model, sum(num_calls)::BIGINT AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
     sum(end_seconds - queued_seconds) AS call_seconds,
@@ -97,8 +92,11 @@ FROM span WHERE num_samples > 0 AND seconds > 0 GROUP BY ALL;
 COMMENT ON VIEW samples_under_way IS 'For how long a worker had so many samples under way, over all workers of a run. Samples that were resumed are left out';
 
 CREATE OR REPLACE VIEW run_throughput AS
-WITH wall AS (
-    SELECT run_id, count(*) AS num_workers, sum(wall_seconds) AS wall_seconds FROM worker_time GROUP BY ALL
+WITH worker AS (
+    SELECT run_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS wall_seconds
+    FROM call_total WHERE is_timed GROUP BY run_id, attempt_id
+), wall AS (
+    SELECT run_id, count(*) AS num_workers, sum(wall_seconds) AS wall_seconds FROM worker GROUP BY ALL
 ), token AS (
     SELECT run_id, count(*) AS num_samples, sum(emitted_tokens)::BIGINT AS emitted_tokens,
         sum(spent_tokens)::BIGINT AS spent_tokens

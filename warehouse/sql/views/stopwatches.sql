@@ -42,82 +42,63 @@ SELECT * FROM (VALUES
 ) AS definition(place, stopwatch, title, unit, is_rate, definition, source, leaves_out);
 COMMENT ON VIEW stopwatch IS 'Definitions of latency, one per published program: unit, source (program, commit, file and line, or the author''s statement) and what each leaves out. is_rate: higher is faster';
 
-CREATE OR REPLACE VIEW sample_stopwatch AS
+CREATE OR REPLACE VIEW problem_stopwatch AS
 WITH answer AS (
     SELECT run_id, sample_id, sum(seconds) AS seconds FROM sample_answer GROUP BY ALL
-), prompt AS (
-    SELECT run_id, sample_id, prompt_tokens FROM call WHERE call_index = 0
-)
-SELECT timed.run_id, timed.sample_id, timed.problem_id, latency_seconds AS measured, modelled_seconds AS specreason,
-    greatest(latency_seconds - coalesce(answer.seconds, 0), 0) AS scot,
-    timed.emitted_tokens,
-    timed.emitted_tokens / nullif(latency_seconds, 0) AS lookahead,
-    latency_seconds / nullif(timed.emitted_tokens
-        + CASE WHEN run.method IN ('vanilla', 'specdecode') THEN 0 ELSE prompt.prompt_tokens END, 0) AS splitreason
-FROM timed_sample AS timed
-JOIN run USING (run_id)
-LEFT JOIN modelled_latency AS modelled USING (run_id, sample_id)
-LEFT JOIN answer USING (run_id, sample_id)
-LEFT JOIN prompt USING (run_id, sample_id);
-COMMENT ON VIEW sample_stopwatch IS 'Every timed sample by the definitions that value a single sample; the view stopwatch says what each is. Samples that are unfinished, failed or resumed have no row';
-
-CREATE OR REPLACE VIEW serial_seconds AS
-WITH last_attempt AS (
-    SELECT run_id, sample.shard, max_by(attempt_id, attempt.started_at) AS attempt_id
-    FROM sample JOIN attempt USING (run_id, attempt_id) GROUP BY ALL
-), whole AS (
-    SELECT run_id FROM sample GROUP BY run_id HAVING bool_and(stop_reason IS NOT NULL)
-)
-SELECT sample.run_id, problem_id, count(*) AS num_samples,
-    count(*) FILTER (sample.attempt_id <> last_attempt.attempt_id) AS num_earlier,
-    sum(CASE WHEN sample.attempt_id <> last_attempt.attempt_id THEN 0 ELSE latency_seconds END) AS seconds
-FROM sample SEMI JOIN whole USING (run_id)
-LEFT JOIN last_attempt ON (last_attempt.run_id, last_attempt.shard) = (sample.run_id, sample.shard)
-GROUP BY ALL;
-COMMENT ON VIEW serial_seconds IS 'Time of all samples of a problem one after the other, failed ones included, as GlimpRouter''s program adds it up: the num_earlier samples that an earlier attempt at their shard finished add 0 s, as they would to a program that finds their results in a file. Work on one sample is counted over all its attempts. Runs with unfinished samples have no row, because the program prints its times at the end';
-
-CREATE OR REPLACE VIEW batch_seconds AS
-WITH planned AS (
-    SELECT run_id, count(*) AS num_samples, count(*) FILTER (stop_reason IS NULL) AS num_unfinished,
-        count(*) FILTER (num_attempts > 1) AS num_resumed
-    FROM sample GROUP BY run_id
-), clock AS (
-    SELECT run_id, attempt_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS seconds
-    FROM call_total GROUP BY run_id, attempt_id
-), total AS (
-    SELECT run_id, count(*) AS num_workers, sum(seconds) AS seconds FROM clock GROUP BY run_id
-)
-SELECT run_id, num_samples, num_unfinished, num_resumed, num_workers,
-    CASE WHEN num_unfinished = 0 AND num_resumed = 0 THEN seconds END AS seconds
-FROM planned JOIN total USING (run_id);
-COMMENT ON VIEW batch_seconds IS 'One clock for the whole set, as RSD''s program has it: from a worker''s first request to the end of its last, summed over num_workers, failed samples included. A pause between two workers does not count. NULL where a sample is unfinished or was resumed: then no clock ran over the whole set';
-
-CREATE OR REPLACE VIEW problem_stopwatch AS
-WITH value AS (
+), sample_value AS (
+    SELECT timed.run_id, timed.problem_id, latency_seconds AS measured, modelled_seconds AS specreason,
+        greatest(latency_seconds - coalesce(answer.seconds, 0), 0) AS scot, timed.emitted_tokens,
+        timed.emitted_tokens / nullif(latency_seconds, 0) AS lookahead,
+        latency_seconds / nullif(timed.emitted_tokens
+            + CASE WHEN run.method IN ('vanilla', 'specdecode') THEN 0 ELSE call.prompt_tokens END, 0) AS splitreason
+    FROM timed_sample AS timed JOIN run USING (run_id)
+    LEFT JOIN modelled_latency AS modelled USING (run_id, sample_id)
+    LEFT JOIN answer USING (run_id, sample_id)
+    LEFT JOIN (FROM call WHERE call_index = 0) AS call USING (run_id, sample_id)
+), value AS (
     SELECT run_id, problem_id, count(*) AS num_samples,
         avg(measured) AS measured, sum(measured) AS seconds, sum(emitted_tokens) AS tokens,
         CASE WHEN count(specreason) = count(*) THEN avg(specreason) END AS specreason,
         avg(scot) AS scot, avg(lookahead) AS lookahead, avg(splitreason) AS splitreason,
         CASE WHEN count(*) >= 3 THEN (sum(measured) - min(measured) - max(measured)) / (count(*) - 2)
             ELSE avg(measured) END AS relaygen
-    FROM sample_stopwatch GROUP BY run_id, problem_id
+    FROM sample_value GROUP BY run_id, problem_id
+), last_attempt AS (
+    SELECT run_id, sample.shard, max_by(attempt_id, attempt.started_at) AS attempt_id
+    FROM sample JOIN attempt USING (run_id, attempt_id) GROUP BY ALL
+), whole AS (
+    SELECT run_id FROM sample GROUP BY run_id HAVING bool_and(stop_reason IS NOT NULL)
+), serial AS ( -- what an earlier attempt at the shard finished adds 0 s, as to a program that finds it in a file
+    SELECT sample.run_id, problem_id, count(*) AS num_samples,
+        sum(CASE WHEN sample.attempt_id <> last_attempt.attempt_id THEN 0 ELSE latency_seconds END) AS seconds
+    FROM sample SEMI JOIN whole USING (run_id)
+    LEFT JOIN last_attempt ON (last_attempt.run_id, last_attempt.shard) = (sample.run_id, sample.shard)
+    GROUP BY ALL
 ), problem_value AS (
     SELECT run_id, problem_id, num_samples, stopwatch, x, 1.0 AS y
     FROM value UNPIVOT (x FOR stopwatch IN (measured, specreason, scot, relaygen, lookahead, splitreason))
     UNION ALL
     SELECT run_id, problem_id, num_samples, 'speculative_thinking', tokens, seconds FROM value WHERE seconds > 0
     UNION ALL
-    SELECT run_id, problem_id, num_samples, 'glimprouter', seconds, 1.0 FROM serial_seconds
+    SELECT run_id, problem_id, num_samples, 'glimprouter', seconds, 1.0 FROM serial
 )
 SELECT run_id, stopwatch, problem_id, num_samples, x, y, x / y AS value FROM problem_value;
 COMMENT ON VIEW problem_stopwatch IS 'Every problem of a run by the definitions of latency that can be paired by problem; a run''s value is sum(x) / sum(y). The view stopwatch says what each is; RSD''s has one value for a run and none for a problem';
 
 CREATE OR REPLACE VIEW run_stopwatch AS
-WITH value AS (
+WITH clock AS ( -- of runs without unfinished and resumed samples: otherwise no clock ran over the whole set
+    SELECT run_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS seconds
+    FROM call_total SEMI JOIN (
+        SELECT run_id FROM sample GROUP BY run_id
+        HAVING bool_and(stop_reason IS NOT NULL) AND NOT bool_or(coalesce(num_attempts > 1, false))
+    ) AS whole USING (run_id)
+    GROUP BY run_id, attempt_id
+), value AS (
     SELECT run_id, stopwatch, count(*) AS n, sum(num_samples)::BIGINT AS num_samples, sum(x) / sum(y) AS value
     FROM problem_stopwatch GROUP BY run_id, stopwatch
     UNION ALL
-    SELECT run_id, 'rsd', NULL, num_samples, seconds FROM batch_seconds WHERE seconds IS NOT NULL
+    SELECT run_id, 'rsd', NULL, any_value(num_problems * samples), sum(seconds)
+    FROM clock JOIN run USING (run_id) GROUP BY run_id
 )
 SELECT run_id, stopwatch, n, num_samples, value, stopwatch.unit, stopwatch.is_rate, run_conditions.regime
 FROM value JOIN stopwatch USING (stopwatch) JOIN run_conditions USING (run_id);

@@ -29,32 +29,3 @@ FROM own JOIN run USING (run_id) LEFT JOIN pair USING (run_id)
 LEFT JOIN speed ON speed.run_id = own.run_id AND speed.baseline_run_id = pair.baseline_run_id
 LEFT JOIN pass_at_1 AS accuracy USING (run_id);
 COMMENT ON VIEW distance_from_target IS 'How surprised the target is by the text that a run accepted, beside speed-up and accuracy: nats_per_token is the mean over problems of the mean over their samples of a chain''s negative log-probability per token; distance is that minus the same of the target''s own chains (baseline_run_id), paired by problem. About 0: as probable to the target as what it writes itself, as token-level speculation is by construction; above 0: text that it would rather not write. A difference of cross-entropies, which is the divergence per token only where both texts vary equally; below 0: text that is more probable to it than its own samples (warehouse/statistics/README.md). Needs python -m jobs target-logprobs; a run without a scored baseline has no distance';
-
-CREATE OR REPLACE VIEW target_nats_by_role AS
-SELECT run_id, author, role, count(*) AS num_steps, sum(scored.num_tokens)::BIGINT AS num_tokens,
-    exact_sum(-logprob) / nullif(sum(scored.num_tokens), 0) AS nats_per_token, min(lowest_logprob) AS lowest_logprob
-FROM step_target_logprob AS scored JOIN step USING (run_id, sample_id, step_index)
-WHERE logprob IS NOT NULL GROUP BY run_id, author, role;
-COMMENT ON VIEW target_nats_by_role IS 'Negative log-probability per token under the target by author and role of the steps, over all their tokens: what the draft contributed against what the target wrote itself in the same chains';
-
-CREATE OR REPLACE VIEW scored_step AS
-SELECT run_id, sample.problem_id, sample.sample_index, step_index, step.author, step.role, scored.num_tokens,
-    -scored.logprob / scored.num_tokens AS nats_per_token, -lowest_logprob AS most_nats, step.text, sample_id
-FROM step_target_logprob AS scored JOIN step USING (run_id, sample_id, step_index)
-JOIN sample USING (run_id, sample_id)
-WHERE scored.num_tokens > 0 AND scored.logprob IS NOT NULL;
-COMMENT ON VIEW scored_step IS 'Accepted steps with what the target gives them, given all before: nats per token, and those of the least probable token. Address of a trace: python -m warehouse.trace RUN_ID PROBLEM_ID SAMPLE_INDEX. Key: run_id, sample_id, step_index';
-
-CREATE OR REPLACE MACRO absurd_nats() AS coalesce(getvariable('absurd_nats')::DOUBLE, 12);
-COMMENT ON MACRO absurd_nats IS 'Nats of a token from which on a step is absurd: the variable of this name (SET VARIABLE absurd_nats = …), else 12, a probability of 6 in a million';
-
-CREATE OR REPLACE VIEW absurd_step AS
-FROM scored_step WHERE most_nats >= absurd_nats();
-COMMENT ON VIEW absurd_step IS 'Accepted steps with a token that the target finds absurd: absurd_nats() nats or more, by default 12, a probability of 6 in a million. One such token counts however long the step is, so that whole chains and short steps are told alike';
-
-CREATE OR REPLACE VIEW absurdity AS
-SELECT run_id, count(*) AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
-    count(*) FILTER (most_nats >= absurd_nats()) AS num_absurd_steps,
-    1000 * num_absurd_steps / sum(num_tokens) AS absurd_steps_per_thousand_tokens, max(most_nats) AS most_nats
-FROM scored_step GROUP BY run_id;
-COMMENT ON VIEW absurdity IS 'Absurd steps of a run (see absurd_step) among those that are scored. Chains of the target itself may have some, too: compare with those of the run by the target alone';

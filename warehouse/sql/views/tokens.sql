@@ -3,8 +3,8 @@
 CREATE OR REPLACE VIEW token_split AS
 WITH own AS (
     SELECT run_id, role AS model, any_value(den)::BIGINT AS num_samples,
-        map_from_entries(list((metric, num))) AS total, map_from_entries(list((metric, estimate))) AS per_sample
-    FROM counted_estimate WHERE role IS NOT NULL GROUP BY run_id, role
+        map_from_entries(list((measure, num))) AS total, map_from_entries(list((measure, value))) AS per_sample
+    FROM estimate WHERE role IS NOT NULL GROUP BY run_id, role
 )
 SELECT run_id, model, num_samples, total['emitted_tokens']::BIGINT AS emitted_tokens,
     total['spent_tokens']::BIGINT AS spent_tokens, total['critical_path_tokens']::BIGINT AS critical_path_tokens,
@@ -16,13 +16,3 @@ SELECT run_id, model, num_samples, total['emitted_tokens']::BIGINT AS emitted_to
 FROM own
 WINDOW same_run AS (PARTITION BY run_id);
 COMMENT ON VIEW token_split IS 'Emitted, spent and critical-path tokens by model: totals, per finished sample, and share of the run';
-
-CREATE OR REPLACE VIEW answer_length AS
-WITH answer AS (
-    SELECT run_id, sample_id, sum(num_tokens) AS num_tokens, bool_or(is_estimated) AS is_estimated
-    FROM sample_answer GROUP BY run_id, sample_id
-)
-SELECT run_id, count(*) AS num_answers, avg(num_tokens) AS mean_tokens, median(num_tokens) AS median_tokens,
-    count(*) FILTER (is_estimated) AS num_estimated
-FROM answer GROUP BY run_id;
-COMMENT ON VIEW answer_length IS 'Tokens of the final answer, after </think> or as a separate step (SCoT, table 3), over the samples that have an answer. num_estimated: if thought and answer share a step and the run did not record the id of </think>, the answer''s tokens are estimated by its share of the characters';
