@@ -611,7 +611,7 @@ def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> Tab
     A setting is a method with its parameters, models and sampling on one dataset.
     """
     settings, largest = _settings(found), _largest(found)
-    short = labels([replace(row.run.summary, concurrency=0) for row in largest])
+    short = labels([row.run.summary.model_copy(update={"concurrency": 0}) for row in largest])
     table = [
         [
             name,
