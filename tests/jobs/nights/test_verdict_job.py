@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,7 @@ class Cluster:
         options = {"partition": "gpu", "gpus-per-node": 2, "dependency": "singleton", "mail-type": "FAIL", "time": 30}
         self.verdicts = VerdictJobs(folder, NAME, record, options, ())
 
-    def submit_call(
-        self, folder: Path, name: str, parameters: dict[str, Any], function: Callable[..., None], *arguments: Any
-    ) -> str:
+    def submit_alone(self, folder: Path, name: str, parameters: dict[str, Any], *task: str) -> str:
         self.parameters.append(parameters)
         job = str(51 + len(self.jobs))
         self.jobs[job] = parameters.get("dependency")
@@ -42,7 +39,7 @@ class Cluster:
 def cluster(tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     slurm.prints(squeue="", scancel="")
     submitted = Cluster(tmp_path)
-    monkeypatch.setattr(submit, "submit_call", submitted.submit_call)
+    monkeypatch.setattr(submit, "submit_alone", submitted.submit_alone)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     return submitted
 
@@ -55,8 +52,8 @@ def test_the_job_is_light_and_a_second_one_takes_its_place(cluster: Cluster) -> 
     assert cluster.verdicts.behind(["7", "9"]) == ("51", "")
     assert cluster.jobs == {"51": "afterany:7:9", "52": "afternotok:51"}
     first, second = cluster.parameters
-    assert "gpus_per_node" not in first
-    assert first["additional_parameters"] == {"requeue": True, "mail-type": "FAIL"}, "no dependency but its own"
+    passed = {"requeue": True, "mail-type": "FAIL", "partition": "gpu", "mem": "4G"}
+    assert first["additional_parameters"] == passed, "no GPUs, and no dependency but its own"
     assert first["time"] == 60, "the least: it may have to grade"
     assert second["additional_parameters"]["kill-on-invalid-dep"] == "yes"
 
@@ -126,8 +123,8 @@ def test_where_no_second_job_is_taken_the_verdict_goes_on(
     def one_only(*arguments: Any) -> str:
         if cluster.jobs:
             raise client.SlurmRejected("QOSMaxSubmitJobPerUserLimit")
-        return cluster.submit_call(*arguments)
+        return cluster.submit_alone(*arguments)
 
-    monkeypatch.setattr(submit, "submit_call", one_only)
+    monkeypatch.setattr(submit, "submit_alone", one_only)
     assert cluster.verdicts.behind(["7"])[0] == "51"
     assert "no job takes the place of verdict job 51 if it dies: QOSMaxSubmit" in capsys.readouterr().out
