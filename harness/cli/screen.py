@@ -220,7 +220,7 @@ class Screen:
             self._console.print(line, soft_wrap=True)
 
     def _blocks(self, table: Table, texts: Sequence[Sequence[str]]) -> None:
-        names = [printable(name).strip() for name in table.names]
+        names = [printable(name, "\n").replace("\n", " ").strip() for name in table.names]
         margin = max(map(cell_len, names)) + _GAP
         for row in texts:
             self._console.print()

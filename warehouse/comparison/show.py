@@ -98,17 +98,21 @@ def _verdict(contrast: Contrast) -> str:
     return {True: "yes", False: "not shown", None: NOTHING}[contrast.is_non_inferior]
 
 
-def speed_cells(speed: SpeedRatio | None, run: Run | None = None, base: Run | None = None) -> list[str]:
-    """Return the speed-up with the cards of both sides where they differ and the repeats, and its interval."""
+def speed_cells(speed: SpeedRatio | None, of: str = "") -> list[str]:
+    """Return the speed-up and its interval; of: what both sides are (see `_sides`)."""
     if speed is None:
         return [NOTHING, NOTHING]
     if speed.ratio is None:
         return ["refused" if speed.unlike else "not timed", NOTHING]
-    mark = "!" if speed.unlike else ""
-    of_cards = (run.manifest.num_cards, base.manifest.num_cards) if run and base else (None, None)
-    if told := sides(of_cards, speed.num_runs):
-        mark += f" ({told})"
+    mark = ("!" if speed.unlike else "") + (f" ({of})" if of else "")
     return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2)]
+
+
+def sides_of(row: Row, base: Run | None) -> str:
+    """Return the cards of both sides of a speed-up where they differ, and how many runs repeat each."""
+    if row.speed is None or row.speed.ratio is None or base is None:
+        return ""
+    return sides((row.run.manifest.num_cards, base.manifest.num_cards), row.speed.num_runs)
 
 
 def complete_tables(comparison: Comparison) -> list[Table]:
@@ -185,7 +189,7 @@ def _speeds(comparison: Comparison) -> Table:
             per_card = _per_card_second(row, base)
             share, rate = _speculation(summary)
             by_problem = summary.value("mean_fallback_rate") if summary.num_decisions else None
-            speed = speed_cells(row.speed, row.run, base)
+            speed = speed_cells(row.speed, sides_of(row, base))
             cell = f"{fixed(per_card, 2)}×" if per_card else NOTHING
             found.append([short, *speed, cell, rate, percent(by_problem), share])
     return Table(_columns(names), found, title="Speed and fallback")
@@ -214,7 +218,7 @@ def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> T
     found = []
     for short, row in _named(comparison):
         difference, ends, on_these, _, _, verdict, _ = contrast_cells(row.contrast, digits=1)
-        speed, ends_of_speed = speed_cells(row.speed, row.run, _base(row, comparison))
+        speed, ends_of_speed = speed_cells(row.speed)
         found.append(
             [
                 short,
@@ -246,7 +250,7 @@ def paper_table(comparison: Comparison) -> Table:
             _metric(row),
             f"{fixed(row.result.estimate, 1, 100)} ± {fixed(row.result.standard_error, 1, 100)}",
             _with(*contrast_cells(row.contrast, 1)[:2]),
-            speed_cells(row.speed, row.run, _base(row, comparison))[0],
+            speed_cells(row.speed, sides_of(row, _base(row, comparison)))[0],
             *(share.removesuffix(" %") for share in reversed(_speculation(row.run.summary))),
         ]
         for row in comparison.rows
@@ -405,7 +409,9 @@ def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
     speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
     if speeds:
         covers = "covers the run factor" if any(speed.factor for speed in speeds) else "holds within these runs"
-        yield f"Speed-up: geometric mean over problems{f'; its interval {covers}' if has_interval else ''}."
+        told = [f"{short} {of}" for short, row in _named(comparison) if (of := sides_of(row, _base(row, comparison)))]
+        said = ["geometric mean over problems", *([f"its interval {covers}"] if has_interval else []), *told]
+        yield f"Speed-up: {'; '.join(said)}."
 
 
 def _needed_lines(comparison: Comparison) -> Iterator[str]:

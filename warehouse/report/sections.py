@@ -357,7 +357,7 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
     def of_speed(place: int) -> Callable[[RunFacts], Cell]:
         def read(run: RunFacts) -> Cell:
             row, base = rows.get(run.summary.run_id, (None, None))
-            return show.speed_cells(row.speed, row.run, base)[place] if row else NOTHING
+            return show.speed_cells(row.speed, show.sides_of(row, base))[place] if row else NOTHING
 
         return read
 
