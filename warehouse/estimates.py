@@ -5,7 +5,6 @@ warehouse/measures.py says (`of_problems`), the others by the functions here. A 
 `comparison.outcomes` says: it is finished and graded; an error needs no grade, unless that version has other samples of
 the run left to grade. Speed-ups are of settings, over all their finished repeats (pairs.py): the rows of a pair are
 made again when a run of either is loaded.
-cover the run factor, because the factor changes with every run that is repeated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What samples of a launch are likely to take, before they are run, and what runs took of devices.
 
 The first of these that there is: finished runs of the same settings in the warehouse; what the run itself has used so
-far, or for a run of a published suite what the papers print (warehouse.suites.published_costs).
+far, or for a run of a published suite what the papers print (warehouse.suites.costs).
 
 The range of a mean over several runs goes from the cheapest of them to the dearest. Of a single run it is the 95 %
 interval of its mean over problems; a busy machine may take twice as long.

@@ -1,1 +1,1 @@
-"""What happens to a run after its workers: grading, conclusion, scores, comparisons, training data."""
+"""What happens to a run after its workers: grading, scores, comparisons, tracking, training data."""

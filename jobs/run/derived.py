@@ -1,4 +1,4 @@
-"""What is derived of a run: `derived/KIND-VERSION.parquet` in its folder, with one header, written and read here alone.
+"""What is derived of a run: `derived/KIND-VERSION.parquet` in its folder, with one header.
 
     grades-VERSION              the verdict on each sample, by a version of the grader
     candidate_grades-VERSION    the same of candidates that are whole chains

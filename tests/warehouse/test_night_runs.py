@@ -329,6 +329,14 @@ def test_a_recorded_past_is_judged_night_by_night(tmp_path: Path) -> None:
     assert total == "3 of 15 judged nights differ from the nights before; 7 had fewer than 7 nights before"
 
 
+def test_a_measure_of_ones_own_may_end(tmp_path: Path) -> None:
+    lines = [
+        f"2026-02-{day:02},a,{name},0.6,100" for day in range(1, 12) for name in ("accuracy", "own")[: 1 + (day < 10)]
+    ]
+    code, said = replayed(tmp_path / "past.csv", "\n".join(["night,cell,measure,value,n", *lines]))
+    assert (code, said.split()[:2]) == (0, ["0", "of"])
+
+
 def test_the_documented_past_is_judged_as_documented(tmp_path: Path) -> None:
     documented = re.search(
         r"( {4}night,cell.*?\n)\n", Path("warehouse/README.md").read_text(encoding="utf-8"), re.DOTALL

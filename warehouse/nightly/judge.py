@@ -295,12 +295,17 @@ def _new_conditions(night: CellNight, past: Past, found: Sequence[MetricVerdict]
     return [("PASS", f"environment changed: {one}{compared}") for one in changes(before.environment, night.environment)]
 
 
+def _title(name: str) -> str:
+    """Return the heading of a measure; a recorded past has names of its own, and so may nights of another version."""
+    return MEASURES[name].title if name in MEASURES else name
+
+
 def _not_compared(night: CellNight, last: CellNight, found: Sequence[MetricVerdict]) -> list[Said]:
     """Return which measures the night before had and tonight lacks, or which are not compared, and why."""
     changed = changes({**last.environment, **last.times}, {**night.environment, **night.times})
-    absent = [MEASURES[name].title for name in last.values if name not in night.values]
+    absent = [_title(name) for name in last.values if name not in night.values]
     compared = {metric.measure.name for metric in found}
-    later = [MEASURES[name].title for name in night.values if name not in compared]
+    later = [_title(name) for name in night.values if name not in compared]
     if absent and not changed:
         return [("WARN", f"no {', '.join(absent)} tonight, which the night before had: look at {night.first.run_id}")]
     return (

@@ -1,4 +1,4 @@
-"""The verdict on one night of a warehouse, and how it is written: as a table, JSON, Markdown or JUnit XML."""
+"""How the verdict on a night is written: as a table, JSON, Markdown or JUnit XML."""
 
 from __future__ import annotations
 

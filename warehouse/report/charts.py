@@ -77,9 +77,9 @@ def shape(index: int) -> str:
     return SHAPES[(index + index // 8) % len(SHAPES)]
 
 
-def mark(x: float, y: float, index: int, size: float = 5.5, *, is_hollow: bool = False) -> Markup:
-    """Return the mark of a run, centered at a point; a hollow one is its outline."""
-    class_ = f"mark {series(index)}{' hollow' if is_hollow else ''}"
+def mark(x: float, y: float, index: int, size: float = 5.5) -> Markup:
+    """Return the mark of a run, centered at a point."""
+    class_ = f"mark {series(index)}"
     if shape(index) == "circle":
         return tag("circle", cx=x, cy=y, r=size, class_=class_)
     corners = {
