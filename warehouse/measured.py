@@ -115,7 +115,7 @@ def _of_latencies(
     if pair is None:
         return None
     if name == "latency_saved_seconds":
-        own, base = (np.exp(np.log(np.stack(repeats)).mean(axis=0)) for repeats in (pair.own, pair.base))
+        own, base = (np.stack(repeats).mean(axis=0) for repeats in (pair.own, pair.base))
         return mean_t(base - own, pair.family)
     return pair.ratio.geometric_mean if name == "speed_up" else _saved(name, pair.ratio.of_means)
 

@@ -644,7 +644,7 @@ def _accuracy(run: RunSummary) -> list[tuple[str, str]]:
         return [(name, f"{NOTHING} (no sample is finished and graded)")]
     shown = f"{100 * result.value:.2f} %"
     if result.standard_error is None or result.low_95 is None or result.high_95 is None:
-        shown += " (one problem: no standard error)"
+        shown += f" (no interval: {(result.interval or NOTHING).removeprefix('none: ')})"
     else:
         shown += (
             f" ± {100 * result.standard_error:.2f} standard error over problems, "

@@ -81,7 +81,8 @@ def test_a_copy_that_lacks_a_third_does_not_differ(
     assert (row["num_common_samples"], row["num_missing_samples"]) == (24, 12)
     assert row["difference_low_95"] < 0 < row["difference_high_95"]
     assert (row["is_unfinished"], row["p_non_inferior"], row["is_non_inferior"]) == (True, None, None)
-    assert row["speed_up"] == pytest.approx(1, abs=1e-12)
+    # Of the finished repeats of the complete run one has failed samples, which have no time.
+    assert row["speed_up"] == pytest.approx(1, abs=0.02)
 
 
 def test_a_complete_copy_is_non_inferior(warehouse: tuple[Path, dict[str, str]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -35,8 +35,8 @@ class Run:
     """Votes by problem id; None if no majority vote is computed."""
     dataset: str
     """The dataset whose runs this one is compared with."""
-    times: Sequence[Times] = ()
-    """The times of its setting: of each finished run that repeats it, itself included."""
+    times: Mapping[str, Times] = field(default_factory=dict)
+    """The times of its setting: of each finished run that repeats it, itself included, by run id."""
     timed: TimedRun | None = None
     """Its timing samples; None where it has none."""
 
@@ -171,7 +171,7 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> l
                 outcomes,
                 read_votes(connection, run_id) if votes else None,
                 same or summary.dataset,
-                [times[name] for name in repeats[run_id]],
+                {name: times[name] for name in repeats[run_id]},
                 latency_at_one.read(connection, run_id),
             )
         )

@@ -337,9 +337,14 @@ def pilot(run: Run, base: Run, pair: Pair) -> tuple[Pilot, Families]:
 
 
 def _speed(run: Run, base: Run, settings: Settings) -> SpeedRatio:
-    """Return the ratio of the times of two settings, over all finished repeats of both, as the view `speed_up` does."""
+    """Return the ratio of the times of two settings, over all finished repeats of both, as the view `speed_up` does.
+
+    Two repeats of one setting are compared with each other alone.
+    """
     mismatches = latency_mismatches(run.manifest, base.manifest)
-    found = timed_pair(run.times, base.times)
+    is_same_setting = base.run_id in run.times
+    sides = [[one.times[one.run_id]] if is_same_setting else [*one.times.values()] for one in (run, base)]
+    found = timed_pair(*sides)
     n, is_refused = found.n if found else 0, bool(mismatches) and not settings.is_latency_forced
     if found is None or is_refused:
         return SpeedRatio(base.run_id, n, None, mismatches, None)

@@ -266,10 +266,13 @@ def paper_caption(comparison: Comparison) -> str:
     """Return how to read the table of a paper."""
     short = names(comparison)
     bases = ", ".join(dict.fromkeys(short[base.run.run_id] for base in comparison.baselines))
+    summaries = [row.run.summary for row in comparison.rows]
+    sizes = dict.fromkeys(f"{one.dataset}: {one.n} problems × {one.k} samples" for one in summaries)
+    loads = ", ".join(f"{number:,}" for number in sorted({one.concurrency for one in summaries}))
     return (
-        f"± standard error over problems. Difference from {bases} in percentage points, paired by problem, with 95 % "
-        "interval. Speed-up: geometric mean over problems. Fallback: decisions that rejected every draft. Draft's "
-        "share: of the emitted tokens."
+        f"{'; '.join(sizes)}. ± standard error over problems. Difference from {bases} in percentage points, paired by "
+        f"problem, with 95 % interval. Speed-up: of latency with {loads} in flight, geometric mean over problems. "
+        "Fallback: decisions that rejected every draft. Draft's share: of the emitted tokens."
     )
 
 
@@ -464,14 +467,14 @@ def contrast_legend(comparison: Comparison) -> Iterator[str]:
     if not contrasts:
         return
     margin = f"{100 * comparison.settings.margin:g} points"
-    kinds = sorted({contrast.difference.kind for contrast in contrasts})
+    kinds = sorted({contrast.like_these.kind for contrast in contrasts})
     yield (
         "Difference: run minus baseline in percentage points, paired by problem. 95 %: on problems like these "
         f"({', '.join(kinds)}). On these: if these very problems are run again. p: that the difference is 0, of the "
         f"95 % interval. p (Holm): adjusted for {counted(len(contrasts), 'test')}; worse: below 0.05."
     )
     if any(contrast.is_same_subject for contrast in contrasts):
-        yield "Runs of one method are asked whether it changed on these problems: interval and p are those."
+        yield "Runs of one method: 95 % and p are of these very problems, where the answers to one of them vary."
     yield (
         f"Not worse: above −{margin} even if single problems may be lost entirely (worst case), which samples of them "
         "need not show. Problems needed: as many like these show it of an equally accurate method with a power of "

@@ -14,6 +14,7 @@ from scipy import optimize, special
 from warehouse.statistics.intervals import Counts, Families, Floats, Interval, clustered, rerun_standard_error
 
 ON_THESE = "on these problems"
+_LEAST_SPREAD = 1e-12
 
 
 def paired(a: Floats, b: Floats, family: Families | None = None, level: float = 0.95) -> Interval:
@@ -30,6 +31,8 @@ def paired(a: Floats, b: Floats, family: Families | None = None, level: float = 
     if found.why_none is None and (is_yes_or_no or not np.any(differences)):
         gained, lost = int(np.sum(differences > 0)), int(np.sum(differences < 0))
         return replace(tango(gained, lost, found.num_clusters, level), families=found.families)
+    if found.why_none is None and found.error < _LEAST_SPREAD:
+        return found.without_interval("none: equal differences")
     return found.student(level)
 
 

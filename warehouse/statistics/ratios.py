@@ -20,6 +20,8 @@ from warehouse.statistics.intervals import Families, Floats, Interval, clustered
 from warehouse.statistics.run_factor import RunFactor, between_runs, run_factor
 
 RESAMPLES = 9_999
+FEWEST_RESAMPLED = 5
+"""Problems, or families, below which Student's t serves."""
 OUTLYING_RATIO = 5.0
 """How far above or below the value an unseen problem may lie: it loops in one run and not in the other."""
 _CELLS_AT_ONCE = 4_000_000
@@ -49,9 +51,9 @@ def ratio(
     """Return the times of the setting `first` divided by those of `second`, with intervals.
 
     first, second: an array (n,) for each finished repeat of the setting, of the mean time of each of the same n
-    problems; repeats are averaged in logarithms. The intervals over problems are the symmetric bootstrap-t over
-    families. The run factor is that of these repeats (`run_factor`): with fewer than three repeats of a setting, or two
-    of both, there is none. Raises ValueError if a time is not positive.
+    problems. Repeats are averaged, for the geometric mean in logarithms. The intervals over problems are the symmetric
+    bootstrap-t over families. The run factor is that of these repeats (`run_factor`): with fewer than three repeats of
+    a setting, or two of both, there is none. Raises ValueError if a time is not positive.
     """
     if any(np.any(times <= 0) for times in (*first, *second)):
         raise ValueError("a ratio of times needs positive times")
@@ -61,11 +63,11 @@ def ratio(
     geometric = bootstrap_t(own - other, np.ones(len(own)), family, level, resamples)
     low, high = (None if end is None else float(np.exp(end)) for end in (geometric.low, geometric.high))
     geometric = replace(geometric, estimate=float(np.exp(geometric.estimate)), low=low, high=high)
-    of_means = bootstrap_t(np.exp(own), np.exp(other), family, level, resamples, is_log=True)
-    ratios = np.exp(own - other)
+    own_mean, other_mean = (np.stack(times).mean(axis=0) for times in (first, second))
+    of_means = bootstrap_t(own_mean, other_mean, family, level, resamples, is_log=True)
     return SettingRatio(
-        between_runs(_possible(geometric, ratios), factor, level, repeats),
-        between_runs(_possible(of_means, ratios), factor, level, repeats),
+        between_runs(_possible(geometric, np.exp(own - other)), factor, level, repeats),
+        between_runs(_possible(of_means, own_mean / other_mean), factor, level, repeats),
         factor,
     )
 
@@ -73,11 +75,16 @@ def ratio(
 def mean_time(
     repeats: Sequence[Floats], family: Families | None = None, level: float = 0.95, resamples: int = RESAMPLES
 ) -> Interval:
-    """Return the mean over problems of a setting's times with its interval; arguments as for `ratio`."""
-    logs = np.log(np.stack(repeats))
-    times = np.exp(logs.mean(axis=0))
+    """Return the mean over problems of a setting's times with its interval; arguments as for `ratio`.
+
+    The interval is made on logarithms; the standard error is that of the mean, without the run factor.
+    """
+    every = np.stack(repeats)
+    times = every.mean(axis=0)
     found = bootstrap_t(times, np.ones(len(times)), family, level, resamples, is_log=True)
-    return between_runs(_possible(found, times), run_factor([logs]), level, (len(repeats),))
+    wide = between_runs(_possible(found, times), run_factor([np.log(every)]), level, (len(repeats),))
+    error = None if found.standard_error is None else found.standard_error * found.estimate
+    return replace(wide, standard_error=error)
 
 
 def _possible(found: Interval, ratios: Floats) -> Interval:
@@ -86,7 +93,7 @@ def _possible(found: Interval, ratios: Floats) -> Interval:
     A few problems that take far longer than all others have resamples without them, and the interval of the bootstrap
     then ends anywhere.
     """
-    if found.low is None or found.high is None:
+    if found.low is None or found.high is None or len(ratios) < FEWEST_RESAMPLED:
         return found
     lowest, highest = found.estimate / OUTLYING_RATIO, found.estimate * OUTLYING_RATIO
     low, high = max(found.low, min(lowest, ratios.min())), min(found.high, max(highest, ratios.max()))
@@ -117,7 +124,7 @@ def bootstrap_t(
     reason = found.why_none or (None if error > _LEAST_SPREAD else "none: no spread between problems")
     if reason:
         return replace(found.without_interval(reason), standard_error=error if len(x) > 1 else None)
-    if len(x) >= 5:
+    if len(x) >= FEWEST_RESAMPLED:
         values, errors = _resampled(_moments(x, y), is_log, resamples, seed)
         has_spread = errors > _LEAST_SPREAD
         quantile = float(np.quantile(np.abs(values - value)[has_spread] / errors[has_spread], level))

@@ -29,6 +29,7 @@ from warehouse.files import one_line
 from warehouse.measured import ESTIMATED, NOT_ESTIMATED, estimated, measure, progress, runs_like
 from warehouse.measures import MEASURES
 from warehouse.options import TableFormat
+from warehouse.pairs import repeats_of
 from warehouse.statistics.intervals import Interval
 from warehouse.suites import comparability
 from warehouse.suites.comparability import TIMES_ONLY, Timed, run_columns
@@ -348,7 +349,8 @@ def published_table(
         key: column.label for key, column in suite.columns.items() if any(key == run.plan.column for run in runs)
     }
     timed = {run.key: _timed(connection, run, row) for run in runs if (row := recorded[run.key])}
-    beside = _Beside(connection, suite, {run.key: run for run in runs}, recorded, timed, metrics)
+    repeats = repeats_of(connection, [row["run_id"] for row in recorded.values() if row])
+    beside = _Beside(connection, suite, {run.key: run for run in runs}, recorded, timed, repeats, metrics)
     notes: list[str] = []
     cells = {run.key: beside.cell(run, notes) for column in columns for run in runs if run.plan.column == column}
     models = [{**suite.defaults, **row.flags} for row in suite.rows]
@@ -396,6 +398,8 @@ class _Beside:
     runs: Mapping[Key, SuiteRun]
     recorded: Mapping[Key, Record | None]
     timed: Mapping[Key, Timed | None]
+    repeats: Mapping[str, Sequence[str]]
+    """The finished runs of the setting of each run, by run id."""
     metrics: Sequence[str]
 
     def cell(self, run: SuiteRun, notes: list[str]) -> Cell:
@@ -414,17 +418,22 @@ class _Beside:
             told.append(f"our choice, because the paper does not state it: {', '.join(chosen)}")
         notes += [note for note in reversed(told) if note not in notes]
         bases = {name: self._baseline(run, name)[1] for name in self.metrics}
-        own_cards = row["num_cards"]
         return Cell(
             run_id=row["run_id"],
             numbers={name: self._number(run, row, name) for name in self.metrics},
             published=published,
-            cards={name: sides((own_cards, base["num_cards"])) for name, base in bases.items() if base},
+            cards={name: self._sides(run, row, base) for name, base in bases.items() if base},
             notes=[notes.index(note) + 1 for note in told],
             comparable=self._verdict(against, reasons) if published else f"{NOTHING} (nothing published)",
             num_finished=row["num_finished"],
             num_samples=row["num_problems"] * row["samples"],
         )
+
+    def _sides(self, run: SuiteRun, row: Record, base: Record) -> str:
+        """Return the cards of both sides of a ratio, and how many runs repeat each; timing samples are of one run."""
+        cards, ids = (row["num_cards"], base["num_cards"]), (row["run_id"], base["run_id"])
+        is_of_one = self.timed[run.key] is not None
+        return sides(cards) if is_of_one else sides(cards, (len(self.repeats[ids[0]]), len(self.repeats[ids[1]])))
 
     def _baseline(self, run: SuiteRun, metric: str) -> tuple[SuiteRun | None, Record | None]:
         """Return the run that a metric of a run is a ratio to, and what is recorded of it."""

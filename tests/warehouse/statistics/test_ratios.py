@@ -96,11 +96,13 @@ def test_a_ratio_of_single_runs_is_that_of_their_means_and_geometric_means() -> 
     assert found.of_means.kind == "bootstrap-t"
 
 
-def test_repeats_are_averaged_in_logarithms_and_three_show_the_run_factor() -> None:
+def test_repeats_are_averaged_and_three_show_the_run_factor() -> None:
     first, second = _times(3)
     found = ratio(first, second)
-    own, other = (np.exp(np.mean(np.log(runs), axis=0)) for runs in (first, second))
-    assert found.of_means.estimate == pytest.approx(own.mean() / other.mean())
+    logs = [np.mean(np.log(runs)) for runs in (first, second)]
+    assert found.geometric_mean.estimate == pytest.approx(np.exp(logs[0] - logs[1]))
+    own, other = (np.mean(runs, axis=0) for runs in (first, second))
+    assert found.of_means.estimate == pytest.approx(own.mean() / other.mean()), "five runs as one of five samples"
     assert found.factor is not None
     means = np.array([[np.log(run).mean() for run in runs] for runs in (first, second)])
     assert found.factor.standard_deviation == pytest.approx((means.var(axis=1, ddof=1).mean()) ** 0.5)
