@@ -80,6 +80,8 @@ def main(
         launch = PartialLaunch.from_flags(merged_flags(flags))
         if engines:
             sys.exit(not _check_engines(launch, flags, only, time_limit, as_json=as_json))
+        if only:
+            raise ValueError("--only chooses checks of --engines, which is not given")
         _check_used(launch, flags)
         question = question_of(launch, on_node=on_node)
     except ValueError as error:

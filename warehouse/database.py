@@ -215,7 +215,7 @@ def _connect(database: Path, wait_seconds: float) -> Connection:
             raise busy(database, wait_seconds, _holder(error)) from error
         check_readable(database)
         raise WarehouseError(
-            f"{database} cannot be opened: {one_line(error)}; if it is damaged, delete it, and "
+            f"{database} cannot be opened: {one_line(error)}; if it is a damaged warehouse, delete it, and "
             f"python -m warehouse.load RUNS_DIR --database {quote(str(database))} makes it anew"
         ) from error
 

@@ -43,6 +43,8 @@ NAME = "events.jsonl"
 _PARQUET = b"PAR1"
 _TAIL_BYTES = 8
 """The footer's length in four bytes, and PAR1."""
+_FIELDS: Mapping[str, tuple[str, type]] = {"retries": ("samples", list), "timing": ("samples", int)}
+"""Field of the kinds whose readers have no model of them, and its type."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,13 @@ def append(folder: Path, event: str, fields: Mapping[str, Any]) -> None:
 def of_kind(folder: Path, event: str) -> list[Mapping[str, Any]]:
     """Return the events of a kind, in order; none where the folder is no run's. Raises FileDamaged and OSError."""
     try:
-        return [record for record in _read(folder).records if record["event"] == event]
+        found = [record for record in _read(folder).records if record["event"] == event]
     except FileNotFoundError:
         return []
+    name, kind = _FIELDS.get(event, ("event", str))
+    if any(not isinstance(record.get(name), kind) for record in found):
+        raise FileDamaged(f"{folder / NAME} is damaged: an event {event} has no {name}")
+    return found
 
 
 def run_id(folder: Path) -> str:

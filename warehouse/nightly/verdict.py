@@ -96,7 +96,8 @@ def _page(verdict: NightVerdict) -> Page:
             yield Line(f"{name}: {reason}", is_item=True)
     for cell in verdict.to_confirm:
         yield Line(f"run again with another seed: {cell.run_id} ({cell.cell})", is_item=True)
-    yield Table(_POWER, powers(verdict))
+    if found := powers(verdict):
+        yield Table(_POWER, found)
 
 
 def _row(cell: CellVerdict, name: str) -> list[str]:

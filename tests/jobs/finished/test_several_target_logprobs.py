@@ -61,7 +61,7 @@ def test_all_runs_of_a_suite_are_scored_and_loaded_and_the_draft_alone_by_the_ot
         found = rows(connection, "SELECT run_id, distance FROM distance_from_target")
     assert {row["run_id"] for row in found} == {run.path.name for run in runs}
     assert sum(row["distance"] is not None for row in found) == 2, "all but the target alone"
-    assert 'id="distance"' in (tmp_path / "runs" / "scored.html").read_text(encoding="utf-8")
+    assert "distance in nats" in (tmp_path / "runs" / "scored.html").read_text(encoding="utf-8")
     assert "--target-of" not in printed, "nothing is left to be asked for by hand"
 
 

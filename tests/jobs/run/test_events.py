@@ -12,7 +12,7 @@ from jobs.__main__ import main as jobs
 from jobs.finished.grading import finish
 from jobs.run import derived, events, trace_files
 from jobs.run.endings import by_shard, compact, read_endings
-from jobs.run.files import FileDamaged
+from jobs.run.files import FileDamaged, RunDamaged
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
@@ -118,3 +118,11 @@ def test_a_folder_of_the_format_before_is_refused_in_one_line(tmp_path: Path) ->
         assert told.exit_code in {1, 2}
         assert "has format 1, and this version of the harness reads format 2 alone" in told.stderr.splitlines()[-1]
         assert "Traceback" not in told.output
+
+
+@pytest.mark.parametrize("event", ["retries", "timing"])
+def test_an_event_without_its_field_is_named(tmp_path: Path, event: str) -> None:
+    run = plan(tmp_path)
+    run.append(event)
+    with pytest.raises(RunDamaged, match=f"an event {event} has no samples"):
+        run.events(event)
