@@ -243,9 +243,10 @@ def keep(run: RunFolder, plugin: PlugIn | None) -> None:
 def _from_folder(run: RunFolder, spec: RunSpec, code_hash: str) -> PlugIn:
     assert spec.method_source is not None
     path, remedy = _archive(run, code_hash), f"launch it with --method {spec.method_source.reference}"
-    try:
-        content, owner = path.read_bytes(), path.stat().st_uid
-    except FileNotFoundError as error:
+    try:  # one look: what a link or a pipe names may be another file at the next
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            content, owner = file.read(), os.fstat(file.fileno()).st_uid
+    except OSError as error:
         raise BadMethod(f"{run.path.name} has no code of its method {spec.method} ({path.name}): {remedy}") from error
     if owner != os.geteuid() and code_hash not in os.environ.get(_TRUSTED, "").split():
         raise BadMethod(f"{path} is somebody else's code of the method {spec.method}, which is not run: {remedy}")

@@ -18,7 +18,7 @@ from harness.engines import processes
 from harness.weights import models
 from jobs.slurm import client
 from jobs.slurm.python_command import PythonCommand
-from jobs.submission.code_archive import CODE, SHA256, sha256
+from jobs.submission.code_archive import CODE, SHA256, digest_of
 
 _VISIBLE_SECONDS = 60
 """How long a node waits for the archive, which a shared filesystem may show it some seconds late."""
@@ -62,9 +62,8 @@ def _code(archive: Path, at_end: str) -> list[str]:
     A preview has no archive yet, and an ellipsis for its digest.
     """
     path, commit = shlex.quote(str(archive)), environment.git_commit()
-    digest = sha256(archive) if archive.exists() else "…"
     return [
-        f'export {CODE}=$(mktemp "${{TMPDIR:-/tmp}}/harness-XXXXXXXX.zip") {SHA256}={digest}',
+        f'export {CODE}=$(mktemp "${{TMPDIR:-/tmp}}/harness-XXXXXXXX.zip") {SHA256}={digest_of(archive)}',
         f"trap '{at_end}' EXIT",
         "trap : TERM  # a job that is canceled ends after its tasks, which import to the last",
         f"harness_archive={path}",

@@ -41,6 +41,10 @@ class CodeEdited(ValueError):
     """The code was edited while it was being submitted; nothing was submitted."""
 
 
+_DIGESTS: dict[str, str] = {}
+"""Of the archives that this process has taken, by name: jobs check theirs, not that of what lies there later."""
+
+
 def take(run: RunFolder) -> str:
     """Archive the packages that this process runs; returns the archive's name in the run folder.
 
@@ -53,7 +57,13 @@ def take(run: RunFolder) -> str:
     path = run.path / f"code-{digest[:12]}.zip"
     if not path.exists() or sha256(path) != digest:
         write_atomically(path, content)
+    _DIGESTS[path.name] = digest
     return path.name
+
+
+def digest_of(archive: Path) -> str:
+    """Return the SHA-256 of an archive that this process has taken; an ellipsis for one of a preview."""
+    return _DIGESTS.get(archive.name, "…")
 
 
 def sha256(archive: Path) -> str:
