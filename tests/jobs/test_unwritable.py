@@ -83,7 +83,7 @@ def test_finalize_on_a_full_disk_is_one_line_that_names_the_file(
     fill_the_disk(monkeypatch)
     result = CliRunner().invoke(jobs, ["finalize", str(run.path)])
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
-    assert result.stderr.startswith(f"error: {run.path / 'grades'}")
+    assert result.stderr.startswith(f"error: {run.path / 'derived' / 'grades-'}")
     assert "No space left on device (is the disk full, or a quota?). Nothing finished is lost" in result.stderr
 
 
