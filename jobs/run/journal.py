@@ -286,7 +286,7 @@ class JournalWriter:
 
     def _append(self, event: dict[str, Any]) -> None:
         if self._failure is not None:  # nothing may be written after a torn line
-            raise OSError(f"{self.path}: an earlier write failed: {self._failure}")
+            raise OSError(f"an earlier write failed: {self._failure}")
         line = with_checksum(orjson.dumps(event), self._owner)
         try:
             written = os.write(self._handle, line)
