@@ -19,11 +19,10 @@ from harness.cli.program import typed
 from harness.cli.screen import Column, Line, Page, Screen, Table
 from harness.settings.launch_settings import Launch
 from warehouse.baselines import unlike
-from warehouse.comparison.compared_runs import Run as RunOfComparison
 from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.contrasts import Row as Compared
-from warehouse.comparison.show import warnings
+from warehouse.comparison.show import sides_of, warnings
 from warehouse.database import Connection, Record, WarehouseError
 from warehouse.files import one_line
 from warehouse.measured import ESTIMATED, NOT_ESTIMATED, estimated, measure, progress, runs_like
@@ -203,11 +202,6 @@ def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics
     )
 
 
-def _sides(row: Compared, base: RunOfComparison) -> str:
-    runs = row.speed.num_runs if row.speed else (1, 1)
-    return sides((row.run.manifest.num_cards, base.manifest.num_cards), runs)
-
-
 def _own_cell(
     run: OwnRun,
     run_id: str,
@@ -223,7 +217,7 @@ def _own_cell(
         finished, num_ungraded = summary.planned - summary.num_not_run, summary.num_ungraded
         row = compared.get(run_id)
         base = compared.get(row.speed.baseline) if row and row.speed else None
-        told = _sides(row, base.run) if row and base else ""
+        told = sides_of(row, base.run if base else None) if row else ""
         for metric, heading in headings.items():
             of_run = summary.measures.get(heading.measure)
             if heading.compared is None:
