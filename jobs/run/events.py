@@ -43,7 +43,11 @@ NAME = "events.jsonl"
 _PARQUET = b"PAR1"
 _TAIL_BYTES = 8
 """The footer's length in four bytes, and PAR1."""
-_FIELDS: Mapping[str, tuple[str, type]] = {"retries": ("samples", list), "timing": ("samples", int)}
+_FIELDS: Mapping[str, tuple[str, type]] = {
+    "file": ("file", str),
+    "retries": ("samples", list),
+    "timing": ("samples", int),
+}
 """Field of the kinds whose readers have no model of them, and its type."""
 
 
@@ -71,13 +75,9 @@ def append(folder: Path, event: str, fields: Mapping[str, Any]) -> None:
 def of_kind(folder: Path, event: str) -> list[Mapping[str, Any]]:
     """Return the events of a kind, in order; none where the folder is no run's. Raises FileDamaged and OSError."""
     try:
-        found = [record for record in _read(folder).records if record["event"] == event]
+        return [record for record in _read(folder).records if record["event"] == event]
     except FileNotFoundError:
         return []
-    name, kind = _FIELDS.get(event, ("event", str))
-    if any(not isinstance(record.get(name), kind) for record in found):
-        raise FileDamaged(f"{folder / NAME} is damaged: an event {event} has no {name}")
-    return found
 
 
 def run_id(folder: Path) -> str:
@@ -168,7 +168,10 @@ def _parsed(path: Path, *_: int) -> _Events:
     records = [record for record in read_records(path, run_id(path.parent)) if "event" in record]
     digests: dict[str, set[str]] = {}
     for record in records:
+        name, kind = _FIELDS.get(str(record["event"]), ("event", str))
+        if not isinstance(record.get(name), kind):
+            raise FileDamaged(f"{path} is damaged: an event {record['event']} has no {name}")
         if record["event"] == "file":
             found = digests.setdefault(record["file"], set())
-            found.update(record[kind] for kind in ("sha256", "footer_sha256") if kind in record)
+            found.update(str(record[digest]) for digest in ("sha256", "footer_sha256") if digest in record)
     return _Events(tuple(records), {name: frozenset(found) for name, found in digests.items()})

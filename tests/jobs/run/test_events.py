@@ -120,9 +120,9 @@ def test_a_folder_of_the_format_before_is_refused_in_one_line(tmp_path: Path) ->
         assert "Traceback" not in told.output
 
 
-@pytest.mark.parametrize("event", ["retries", "timing"])
-def test_an_event_without_its_field_is_named(tmp_path: Path, event: str) -> None:
+@pytest.mark.parametrize(("event", "field"), [("retries", "samples"), ("timing", "samples"), ("file", "file")])
+def test_an_event_without_its_field_is_named(tmp_path: Path, event: str, field: str) -> None:
     run = plan(tmp_path)
     run.append(event)
-    with pytest.raises(RunDamaged, match=f"an event {event} has no samples"):
+    with pytest.raises(RunDamaged, match=f"an event {event} has no {field}"):
         run.events(event)
