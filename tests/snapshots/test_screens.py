@@ -77,9 +77,10 @@ def _steady(printed: str, corpus: Corpus) -> str:
     """Return what a command printed without what the machine, the day and the code decide."""
     known = printed.replace(f"{corpus.where}/", "")
     for changing, steady in (
-        (r"\b(?=[0-9a-f]*[a-f])[0-9a-f]{10,64}\b", "HASH"),
+        (r"\b(?=[0-9a-f]*[a-f])[0-9a-f]{10,64}(-dirty)?\b", "HASH"),
         (r"\S+\.py:\d+", "FILE.py:LINE"),
         (r"[\w-]+=\d+\.[\d.]+", "PACKAGE=VERSION"),
+        (r"\b\d+\.\d+\.\d+(\+\w+)?(?!\S)", "VERSION"),
         (r"in \d+\.\d s\b", "in 0.0 s"),
         (r"(?m)^.*\d+ samples · .*\n", ""),  # progress, which a thread of its own prints
         (r"started \S+ \S+ UTC", "started DATE TIME UTC"),
