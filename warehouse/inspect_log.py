@@ -17,7 +17,7 @@ from typing import Any, get_args
 from harness.engine import Role
 from warehouse.comparison.outcomes import read_outcomes
 from warehouse.database import Connection, WarehouseError, rows
-from warehouse.model_columns import column_of
+from warehouse.sql.model_columns import column_of
 from warehouse.statistics.intervals import Interval, mean
 
 Row = dict[str, Any]

@@ -20,7 +20,7 @@ from scipy import stats
 from harness.prompts import parse, prompt_hash
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells
-from tests.warehouse.test_display import Terminal
+from tests.warehouse.report.test_display import Terminal
 from warehouse.compare import main
 from warehouse.comparison.contrasts import compare_runs
 from warehouse.comparison.written import write

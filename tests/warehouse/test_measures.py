@@ -15,8 +15,8 @@ from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from warehouse.database import Connection, reader, rows
 from warehouse.load import load_run
-from warehouse.measured import measure, runs_like
 from warehouse.measures import MEASURES, geometric, mean
+from warehouse.suites.measured import measure, runs_like
 
 SPEC = replace(runs.SPEC, engine=EngineSpec("vllm"))
 VANILLA = replace(runs.VANILLA, engine=EngineSpec("vllm"))

@@ -31,7 +31,7 @@ from warehouse.measures import MEASURES
 from warehouse.nightly.__main__ import main
 from warehouse.nightly.cells import CellNight
 from warehouse.nightly.history import keep_nights, kept_nights, read_nights, read_values
-from warehouse.summary import summary
+from warehouse.report.summary import summary
 
 DAY = 86_400.0
 CALM = [3, 4, 4, 4, 2, 3, 4, 4, 4, 3, 4, 3]

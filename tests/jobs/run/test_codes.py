@@ -22,7 +22,7 @@ from warehouse.comparison import show
 from warehouse.comparison.contrasts import compare_runs
 from warehouse.database import reader
 from warehouse.load import load_run
-from warehouse.summary import summary
+from warehouse.report.summary import summary
 
 
 def attempts(run: RunFolder) -> list[dict[str, object]]:

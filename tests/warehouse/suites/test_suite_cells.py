@@ -18,8 +18,8 @@ from jobs.run.spec import EngineSpec, RunSpec, Unit
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
-from warehouse.measured import measure
 from warehouse.suites import published as papers
+from warehouse.suites.measured import measure
 
 SAMPLES = 10
 VLLM = EngineSpec("vllm")
