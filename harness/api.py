@@ -141,7 +141,7 @@ def results(
     """
     import pandas
 
-    from warehouse.frames import data_frame
+    from warehouse.export import data_frame
     from warehouse.options import default_database
 
     with _warehouse_errors_in_one_line():
