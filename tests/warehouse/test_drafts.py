@@ -16,7 +16,7 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
 from warehouse.candidates import grade_candidates
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.suites.measured import measure, runs_like
 
 SCOT = replace(runs.SPEC, method="scot", params={"drafts": 2})

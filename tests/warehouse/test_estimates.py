@@ -14,7 +14,7 @@ from tests.warehouse import cells, runs
 from tests.warehouse.made_up_databases import HALF, MADE_UP, Made, one_problem
 from warehouse import database as databases
 from warehouse.database import WarehouseOutdated, reader, rows
-from warehouse.load import load_run, load_runs, rebuild
+from warehouse.loading.runs import load_run, load_runs, rebuild
 from warehouse.sql import schema
 
 STORED = """

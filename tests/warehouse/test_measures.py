@@ -14,7 +14,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from warehouse.database import Connection, reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.measures import MEASURES, geometric, mean
 from warehouse.suites.measured import measure, runs_like
 

@@ -25,8 +25,8 @@ from tests.warehouse import cells, runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import reader, rows
 from warehouse.estimates import of_problems
-from warehouse.load import load_run, load_runs
 from warehouse.load import main as load
+from warehouse.loading.runs import load_run, load_runs
 from warehouse.measures import MEASURES
 from warehouse.nightly.__main__ import main
 from warehouse.nightly.cells import CellNight

@@ -16,7 +16,7 @@ from tests.warehouse import cells
 from tests.warehouse.made_up_databases import HALF, MADE_UP, Made
 from warehouse import compare, query
 from warehouse.database import Connection, reader, rows
-from warehouse.load import load_runs
+from warehouse.loading.runs import load_runs
 from warehouse.nightly.history import read_nights, read_values
 from warehouse.report.facts import report_facts
 from warehouse.report.page import make_report

@@ -13,7 +13,7 @@ from harness.problems.problem import dataset_hash
 from tests.warehouse import cells, runs
 from tests.warehouse.test_compare import compare, load, records
 from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.nightly.history import read_values
 from warehouse.report.__main__ import main as report
 from warehouse.report.facts import over_the_same_problems, report_facts

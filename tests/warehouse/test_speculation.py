@@ -17,7 +17,7 @@ from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.report.summary import summaries
 
 

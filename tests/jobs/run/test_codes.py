@@ -21,7 +21,7 @@ from tests.jobs.runs import finished_ids, plan, planned_ids
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import compare_runs
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.report.summary import summary
 
 

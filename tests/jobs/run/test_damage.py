@@ -21,7 +21,7 @@ from jobs.run.folder import RunFolder, problems_content
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 
 @pytest.fixture

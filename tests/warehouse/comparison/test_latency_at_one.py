@@ -25,7 +25,7 @@ from warehouse.comparison.contrasts import Settings, compare_runs
 from warehouse.comparison.latency_at_one import TimedCall, TimedSample, fit, read_samples
 from warehouse.comparison.show import at_one_lines, record
 from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.warehouse import cells
 from warehouse.database import Connection, reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.sql.baselines import unlike
 from warehouse.suites.measured import measure
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.report.summary import UnknownRun, render, summary
 from warehouse.statistics.intervals import mean
 

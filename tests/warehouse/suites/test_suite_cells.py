@@ -17,7 +17,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, RunSpec, Unit
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.suites import published as papers
 from warehouse.suites.measured import measure
 
