@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from warehouse.statistics.intervals import Families, Floats, Interval, clustered
+from warehouse.statistics.intervals import TAIL, Families, Floats, Interval, clustered
 
 LARGEST_SHARE = 0.1
 """Share of all decisions above which a single problem, or family, decides a rate, which then has no interval."""
@@ -20,9 +20,7 @@ _ROUNDING = 1e-12
 """Sums of shares that are 1 may be off by so much."""
 
 
-def rate(
-    x: Floats, y: Floats, family: Families | None = None, level: float = 0.95, *, is_part: bool = True
-) -> Interval:
+def rate(x: Floats, y: Floats, family: Families | None = None, *, is_part: bool = True) -> Interval:
     """Return Σx/Σy over problems, as papers define a rate over decisions, with its interval; x, y (n,).
 
     The standard error is the delete-one-problem (family) jackknife. Where x is a part of y it is Wilson's interval with
@@ -38,7 +36,7 @@ def rate(
     if is_part and found.largest > LARGEST_SHARE:
         subject = "family" if found.has_families else "problem"
         return found.without_interval(f"none: one {subject} holds {100 * found.largest:.0f} %")
-    return found.score(level) if is_part else found.student(level)
+    return found.score() if is_part else found.student()
 
 
 def auroc(
@@ -46,7 +44,6 @@ def auroc(
     is_right: NDArray[np.bool_],
     sample: NDArray[np.int64],
     problem: NDArray[np.int64],
-    level: float = 0.95,
 ) -> Interval:
     """Return the probability that a decision of a right sample has a higher rating than one of a wrong one.
 
@@ -72,7 +69,7 @@ def auroc(
     left = (of_right.sum() - of_right - of_wrong + of_both) / ((len(right) - num_right) * (len(wrong) - num_wrong))
     squares = (left - area) ** 2
     degrees = float(squares.sum() ** 2 / (squares**2).sum()) if squares.any() else 0.0
-    return on_logit(area, float(np.sqrt((n - 1) / n * squares.sum())), degrees, level)
+    return on_logit(area, float(np.sqrt((n - 1) / n * squares.sum())), degrees)
 
 
 def _below(ratings: Floats, others: Floats) -> Floats:
@@ -82,7 +79,7 @@ def _below(ratings: Floats, others: Floats) -> Floats:
     return np.asarray(below / 2)
 
 
-def on_logit(estimate: float, standard_error: float, degrees: float, level: float = 0.95) -> Interval:
+def on_logit(estimate: float, standard_error: float, degrees: float) -> Interval:
     """Return Student's t interval of a probability on its logit, such as that of an area under a ROC curve.
 
     degrees: of freedom of the standard error. Without spread, without degrees of freedom, and at 0 and 1, where a logit
@@ -91,7 +88,7 @@ def on_logit(estimate: float, standard_error: float, degrees: float, level: floa
     if not (_ROUNDING < estimate < 1 - _ROUNDING and standard_error > _ROUNDING and degrees >= 1):
         error = standard_error if standard_error >= 0 else None
         return Interval(estimate, None, None, error, "none: no spread between problems")
-    half = float(special.stdtrit(degrees, (1 + level) / 2)) * standard_error / (estimate * (1 - estimate))
+    half = float(special.stdtrit(degrees, TAIL)) * standard_error / (estimate * (1 - estimate))
     low, high = (float(special.expit(special.logit(estimate) + side * half)) for side in (-1, 1))
     return Interval(estimate, low, high, standard_error, "t on the logit", int(degrees))
 
@@ -111,7 +108,7 @@ def correlation(sums: Floats, level: float = 0.95) -> Interval | None:
     if n < 2 or not np.all(np.isfinite(parts)):
         return Interval(float(estimate), None, None, None, "none: it depends on single problems")
     error = float(np.sqrt((n - 1) * parts.var()))
-    half = float(special.stdtrit(n - 1, (1 + level) / 2)) * error
+    half = float(special.stdtrit(n - 1, TAIL)) * error
     low, high = max(-1.0, float(estimate) - half), min(1.0, float(estimate) + half)
     return Interval(float(estimate), low, high, error, "jackknife over problems", n - 1)
 

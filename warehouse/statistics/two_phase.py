@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from warehouse.statistics.intervals import Floats, Interval
+from warehouse.statistics.intervals import TAIL, Floats, Interval
 from warehouse.statistics.ratios import RESAMPLES, bootstrap_t
 
 Numbers = NDArray[np.int64]
@@ -132,16 +132,14 @@ def _merged(strata: Numbers, of_timed: Numbers) -> tuple[Numbers, Numbers]:
     return merged[strata], merged[of_timed]
 
 
-def mean_interval(mean: TwoPhaseMean, level: float = 0.95, resamples: int = RESAMPLES) -> Interval:
+def mean_interval(mean: TwoPhaseMean, resamples: int = RESAMPLES) -> Interval:
     """Return the mean with its interval, which covers the choice of the problems and that of the timed samples."""
     ones = np.ones(len(mean.values))
     constant = TwoPhaseMean(1.0, ones, ones, 0.0, mean.degrees, mean.num_samples, mean.num_timed)
-    return two_phase_ratio(mean, constant, level, resamples)
+    return two_phase_ratio(mean, constant, resamples)
 
 
-def two_phase_ratio(
-    first: TwoPhaseMean, second: TwoPhaseMean, level: float = 0.95, resamples: int = RESAMPLES
-) -> Interval:
+def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = RESAMPLES) -> Interval:
     """Return the first mean divided by the second with its interval; both over the same problems in the same order.
 
     Everything is computed on logarithms, paired by problem. The half-width has two parts, which are added as squares
@@ -161,14 +159,14 @@ def two_phase_ratio(
     if max(total, of_timed) < _LEAST_VARIANCE:
         return Interval(ratio, None, None, total**0.5, "none: no spread between problems")
     of_problems = max(total - of_timed, 0.0)
-    quantile = _quantile(first.smooth, second.smooth, level, resamples)
-    half = float(np.hypot(quantile * of_problems**0.5, _half_width(parts, level)))
+    quantile = _quantile(first.smooth, second.smooth, resamples)
+    half = float(np.hypot(quantile * of_problems**0.5, _half_width(parts)))
     log = float(np.log(ratio))
     ends = float(np.exp(log - half)), float(np.exp(log + half))
     return Interval(ratio, *ends, (of_timed + of_problems) ** 0.5, "two-phase")
 
 
-def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean, level: float = 0.95) -> Interval:
+def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean) -> Interval:
     """Return the first mean less the second with its interval; both over the same problems in the same order.
 
     The half-width has two parts, which are added as squares as in `two_phase_ratio`, each with Student's t: the choice
@@ -182,7 +180,7 @@ def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean, level: float
     parts = [(mean.timed_variance, mean.degrees) for mean in (first, second) if mean.timed_variance]
     of_timed = sum(variance for variance, _ in parts)
     of_problems = max(float(np.var(first.values - second.values, ddof=1)) / n - of_timed, 0.0)
-    half = float(np.hypot(special.stdtrit(n - 1, (1 + level) / 2) * of_problems**0.5, _half_width(parts, level)))
+    half = float(np.hypot(special.stdtrit(n - 1, TAIL) * of_problems**0.5, _half_width(parts)))
     return Interval(estimate, estimate - half, estimate + half, (of_timed + of_problems) ** 0.5, "two-phase")
 
 
@@ -195,11 +193,11 @@ def _why_none(first: TwoPhaseMean, second: TwoPhaseMean) -> str:
     return "none: too few timed samples" if is_too_few else ""
 
 
-def _half_width(parts: Sequence[tuple[float, int]], level: float) -> float:
+def _half_width(parts: Sequence[tuple[float, int]]) -> float:
     """Return the half-width that is due to the choice of the timed samples: variances with their degrees of freedom."""
     if not parts:
         return 0.0
-    return float(special.stdtrit(_degrees(parts), (1 + level) / 2) * sum(variance for variance, _ in parts) ** 0.5)
+    return float(special.stdtrit(_degrees(parts), TAIL) * sum(variance for variance, _ in parts) ** 0.5)
 
 
 def _degrees(parts: Sequence[tuple[float, int]]) -> float:
@@ -208,10 +206,10 @@ def _degrees(parts: Sequence[tuple[float, int]]) -> float:
     return total**2 / sum(variance**2 / degrees for variance, degrees in parts)
 
 
-def _quantile(first: Floats, second: Floats, level: float, resamples: int) -> float:
+def _quantile(first: Floats, second: Floats, resamples: int) -> float:
     """Return how many standard errors the interval over problems reaches; t where the bootstrap has none."""
     if min(first.min(), second.min()) > 0:  # a poor model's prediction of a problem may be negative
-        found = bootstrap_t(first, second, level=level, resamples=resamples, is_log=True)
+        found = bootstrap_t(first, second, resamples=resamples, is_log=True)
         if found.high is not None and np.isfinite(found.high) and found.standard_error:
             return float(np.log(found.high / found.estimate)) / found.standard_error
-    return float(special.stdtrit(len(first) - 1, (1 + level) / 2))
+    return float(special.stdtrit(len(first) - 1, TAIL))
