@@ -71,7 +71,7 @@ class Clustered:
     def why_none(self) -> str | None:
         """Why there is no interval; None where there is one."""
         if self.has_families and self.num_clusters < FEWEST_FAMILIES:
-            return f"none: {self.num_clusters} families, fewer than {FEWEST_FAMILIES}"
+            return too_few(self.num_clusters)
         return "none: one problem" if self.num_clusters < 2 else None
 
     def without_interval(self, reason: str) -> Interval:
@@ -104,6 +104,11 @@ class Clustered:
         low, high = wilson(p, most / square if most else number, float(special.stdtrit(self.degrees, TAIL)))
         kind = f"Wilson, {'clustered' if self.has_families else 'effective number'}"
         return Interval(self.estimate, low, high, self.error, kind, self.degrees, None, self.families)
+
+
+def too_few(families: int) -> str:
+    """Return that so few families have no interval, as the kind of one."""
+    return f"none: {families} families, fewer than {FEWEST_FAMILIES}"
 
 
 def family_numbers(family: Families | None) -> Counts | None:
