@@ -23,7 +23,7 @@ from tools.chaos.disturbed_run import DisturbedRun, make_shared
 Strike = Callable[[DisturbedRun, random.Random], bool]
 _STOP_SECONDS = (0.2, 3.0)
 _FULL_SECONDS = (0.2, 2.0)
-_COMMAND_SECONDS = (0.3, 4.0)
+_COMMAND_SECONDS = (0.3, 6.0)
 _GRADER_SECONDS = (0.0, 0.3)
 _VERDICT_SECONDS = 20.0
 _CLOCK_SECONDS = 7200
