@@ -206,11 +206,11 @@ def command_beside(folder: Path) -> tuple[str, ...]:
 
 def _kill_verdict_job(disturbed: DisturbedRun, dice: random.Random) -> bool:
     """Kill the job that judges a night on Slurm, which is launched where none is at work."""
-    folder = beside(disturbed.folder.parent, "slurm-night")
+    folder = beside(disturbed.folder.parent, "slurm-night", disturbed.users)
     record = folder / "runs" / "nights" / f"{NIGHT}.jsonl"
     if record.exists() and '"concluded"' in record.read_text():
         (folder / ENDED).touch()
-        folder = beside(disturbed.folder.parent, "slurm-night")
+        folder = beside(disturbed.folder.parent, "slurm-night", disturbed.users)
     if not client.queue([f"chaos.{NIGHT}.verdict"]):
         disturbed.wait(disturbed.start(*command_beside(folder)))
     return _kill_job({f"chaos.{NIGHT}.verdict"}, _VERDICT_SECONDS)
