@@ -154,7 +154,7 @@ def table(events: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> str:
     missed = Counter(event["kind"] for event in events if event.get("struck") is False)
     rounds = {(event.get("loop"), event["round"]): event for event in events if "round" in event}
     lines = ["| kind | kills | nothing to kill | rounds | of these lost or doubled samples |", "|---|---|---|---|---|"]
-    for kind in kinds:
+    for kind in (kind for kind in kinds if kind in strikes | missed):
         hit = {(event.get("loop"), event["of_round"]) for event in events if event.get("kind") == kind}
         bad = sum(bool(rounds[number].get("lost") or rounds[number].get("doubled")) for number in hit & rounds.keys())
         lines.append(f"| {kind} | {strikes[kind]} | {missed[kind]} | {len(hit)} | {bad} |")
@@ -248,11 +248,10 @@ def main(
 
 def _side_by_side(folder: Path, loops: int, kills: int, seed: int) -> int:
     """Run the command in several folders at once, and print one table of them; returns its exit code."""
-    own = [argument for argument in sys.argv[2:] if not argument.startswith("--loops")]
     commands = []
     for number in range(loops):
-        share = ["--kills", str(-(-kills // loops)), "--seed", str(seed * 100 + number)]
-        command = [sys.executable, "-m", "tools.chaos", str(folder / f"loop-{number}"), *own, *share]
+        share = ["--loops", "1", "--kills", str(-(-kills // loops)), "--seed", str(seed * 100 + number)]
+        command = [sys.executable, "-m", "tools.chaos", str(folder / f"loop-{number}"), *sys.argv[2:], *share]
         commands.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
     code = max(command.wait() for command in commands)
     events: list[dict[str, Any]] = []
