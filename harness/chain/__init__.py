@@ -7,7 +7,7 @@ repetition and completion are checked, so that these mean the same for every met
 
 from __future__ import annotations
 
-from harness.chain.chain_state import Limits, Proposal, Stop
+from harness.chain.chain import Limits, Proposal, Stop
 from harness.chain.judgements import Questions
 from harness.chain.proposals import Proposals
 from harness.chain.step_candidates import as_candidates

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness import prompts
-from harness.chain.chain_state import ChainState
+from harness.chain.chain import ChainState
 from harness.chain.step_candidates import offered_texts
 from harness.engine import Choice, Completion
 from harness.recording import Model

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from harness.chain.chain_ending import is_cut, is_repeat, joined, whole_completion
-from harness.chain.chain_state import ChainState, Proposal, Stop, mixed_seed
+from harness.chain.chain import ChainState, Proposal, Stop, mixed_seed
 from harness.engine import Completion, Role, Sampling
 from harness.recording import Model
 from harness.trace import Candidate, Decision, Purpose, Step, StepRole, Verdict
