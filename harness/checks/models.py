@@ -64,13 +64,6 @@ def find_model(role: Role, name: str, question: Question) -> Found:
     if Path(name).is_absolute():
         return [failure(role, f"{name} is not on this machine: put it on a filesystem that the nodes share")], None
     try:
-        if name.lower() == models.SMOLLM:
-            made = models.smollm_made()
-            if (made / "config.json").is_file():
-                return _checked(role, models.SMOLLM, made, question)
-            models.gguf_file()
-            text = f"{models.SMOLLM} will be converted at the first launch, which takes half a minute"
-            return [warning(role, text)], None
         if name.lower() in models.BUNDLED:
             return _checked(role, name.lower(), models.pair_folder(name.lower()), question)
     except models.ModelUnavailable as unavailable:
@@ -382,7 +375,7 @@ def _sizing(question: Question, method: Method, folders: Mapping[Role, Path]) ->
 
 def _files(name: str, folder: Path | None) -> ModelFiles:
     """Return where a model's files are, or would be; nothing is downloaded or converted."""
-    if folder is not None or Path(name).is_absolute() or name.lower() == models.SMOLLM:
+    if folder is not None or Path(name).is_absolute():
         return ModelFiles(name, str(folder or name))
     reference = models.resolve(name)
     return ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
