@@ -245,6 +245,23 @@ def _cached_commit(hub_id: str, reference: str = "main") -> str | None:
     return file.read_text().strip() or None if file.is_file() else None
 
 
+def config_at_hand(reference: ModelRef) -> Mapping[str, Any] | None:
+    """Return the config.json of a folder or of the hub's cache; None where it is not on this machine.
+
+    Raises ValueError where the file is no configuration.
+    """
+    folder = files_at_hand(reference.path_or_hub_id, reference.revision)
+    if folder is None or not (path := folder / "config.json").is_file():
+        return None
+    return read_config(path)
+
+
+def architectures(config: Mapping[str, Any]) -> Iterator[str]:
+    """Return the classes that a configuration names for the model."""
+    names = config.get("architectures")
+    yield from (name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))
+
+
 _SAFETENSORS, _BIN = "model.safetensors.index.json", "pytorch_model.bin.index.json"
 _OF_A_TRAINER = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
 _HEADER_LIMIT = 100 << 20
@@ -295,6 +312,29 @@ def folder_problems(folder: Path, *, to_download: bool = False) -> Iterator[str]
         yield problem
     weights = weight_files(folder)
     yield from weights.damaged if to_download else weights.problems
+
+
+_WRITE_NOTHING = (
+    "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice",
+    "ForNextSentencePrediction", "ForImageClassification", "RewardModel", "EncoderModel", "BertModel", "RobertaModel",
+    "CLIPModel",
+)  # fmt: skip
+"""How the names of architectures end that rate, classify or encode text, in every version of the libraries."""
+
+
+def writes_nothing(folder: Path) -> str | None:
+    """Return why no engine could write with the model in a folder; None where one may.
+
+    Raises ValueError where its config.json is no configuration.
+    """
+    config = read_config(folder / "config.json")
+    names = list(architectures(config))
+    kind = ", ".join(names) or str(config.get("model_type"))
+    if config.get("is_encoder_decoder") is True:
+        return f"config.json: {kind} is an encoder with a decoder: give a causal language model"
+    if names and all(name.endswith(_WRITE_NOTHING) for name in names):
+        return f"config.json: {kind} writes no text: give a causal language model"
+    return None
 
 
 def tokenizer_problem(folder: Path) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,3 +135,31 @@ def test_a_file_is_no_model_and_no_hub_id(name: str, tmp_path: Path, monkeypatch
     with pytest.raises(ValueError, match=f"^{name} is a file; valid: the folder with a model's config.json") as error:
         resolve(name)
     assert ("llama-server" in str(error.value)) is name.endswith(".gguf")
+
+
+def of(architecture: str, model_type: str, **more: Any) -> dict[str, Any]:
+    return {"architectures": [architecture], "model_type": model_type, **more}
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (of("BertForMaskedLM", "bert"), "BertForMaskedLM writes no text"),
+        (of("XLMRobertaModel", "xlm-roberta"), "writes no text"),
+        (of("CLIPModel", "clip"), "writes no text"),
+        (of("Qwen2ForProcessRewardModel", "qwen2", auto_map={"AutoModel": "x.X"}), "writes no text"),
+        (of("LlamaForSequenceClassification", "llama"), "writes no text"),
+        (of("T5ForConditionalGeneration", "t5", is_encoder_decoder=True), "is an encoder with a decoder"),
+        (of("WhisperForConditionalGeneration", "whisper", is_encoder_decoder=True), "is an encoder with a decoder"),
+        (of("Qwen2ForCausalLM", "qwen2", is_encoder_decoder=False), None),
+        (of("Gemma3ForConditionalGeneration", "gemma3"), None),
+        (of("XForCausalLM", "x", auto_map={"AutoModelForCausalLM": "x.X"}), None),
+        ({"model_type": "llama"}, None),
+    ],
+)
+def test_what_writes_no_text_is_known_from_its_name_alone(
+    tmp_path: Path, config: dict[str, Any], reason: str | None
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = models.writes_nothing(tmp_path)
+    assert (found is None) if reason is None else (found is not None and reason in found)
