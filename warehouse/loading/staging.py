@@ -272,7 +272,7 @@ def _stage_traces(connection: Connection, folder: RunFolder, traces: Sequence[Lo
 
 
 def _stage_derived(connection: Connection, kind: str, run_id: str, path: Path, load_order: int) -> int:
-    """Copy a derived file into the staged table of its kind, whose name is in the singular; returns the number of rows."""
+    """Copy a derived file into the staged table of its kind, whose name is in the singular; returns its rows."""
     columns = ", ".join(_CHECKED_VERDICT if name == "verdict" else name for name in SCHEMAS[kind].names)
     parameters = {"file": glob.escape(str(path)), "run_id": run_id, "load_order": load_order}
     [(num_rows,)] = connection.execute(
