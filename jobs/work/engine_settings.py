@@ -21,7 +21,7 @@ from harness.sizing.card_plan import Chosen, DoesNotFit, RunSizing, asked_for, c
 from harness.weights import adapter
 from jobs.run.folder import RunFolder
 from jobs.run.sizing import (
-    check_worker_engine,
+    check_engine,
     recorded_servers,
     served_models,
     sizing_of,
@@ -38,7 +38,8 @@ def engine_needs(
     `kv_bytes`: see `pair_settings`. Raises ValueError where this node cannot start them, or would send another prompt
     than a model's chat template means.
     """
-    check_worker_engine(spec.engine.kind)
+    remedy = "install it there, name another python in the profile, or launch with another --engine"
+    check_engine(spec.engine.kind, f"the run needs the engine {spec.engine.kind}, and", remedy)
     servers = dict(served_models(spec, recorded_servers(run)))
     settings = engine_settings(spec, method, problems, kv_bytes, servers)
     needs = []
@@ -98,7 +99,8 @@ def engine_settings(
         kv_bytes=kv_bytes,
         small=small_models(sizing),
     )
-    settings |= {role: _on_a_server(model, sizing.context_tokens) for role, model in served.items()}
+    for role, model in served.items():
+        settings[role] = EngineSettings(kind="served", max_context=sizing.context_tokens, server=model)
     has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs
     return {
         role: replace(
@@ -123,10 +125,6 @@ def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
     given = spec.settings[role].engine
     check_arguments(role, given)
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
-
-
-def _on_a_server(model: ServedModel, context_tokens: int) -> EngineSettings:
-    return EngineSettings(kind="served", max_context=context_tokens, server=model)
 
 
 def _speculation(spec: RunSpec) -> Speculation | None:

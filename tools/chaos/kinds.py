@@ -23,8 +23,12 @@ from tools.chaos.disturbed_run import DisturbedRun, make_shared
 Strike = Callable[[DisturbedRun, random.Random], bool]
 _STOP_SECONDS = (0.2, 3.0)
 _FULL_SECONDS = (0.2, 2.0)
-_COMMAND_SECONDS = (0.3, 6.0)
+_COMMAND_SECONDS = (0.3, 5.0)
+"""Processor time of a command before it is killed: a busy machine only begins with it in the same time of a clock."""
+_LONGEST_SECONDS = 30.0
+"""Time after which it is killed all the same, because it waits."""
 _GRADER_SECONDS = (0.0, 0.3)
+_JOB_SECONDS = (0.3, 6.0)
 _VERDICT_SECONDS = 20.0
 _CLOCK_SECONDS = 7200
 LOCAL_CLUSTER = Path(__file__).resolve().parents[2] / "slurm" / "local-cluster"
@@ -121,9 +125,13 @@ def _kill_command(*command: str) -> Strike:
 
 def _kill_after(started: subprocess.Popen[bytes], dice: random.Random) -> bool:
     """Kill a command after a while; returns whether it had ended by itself."""
-    has_ended = False
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        has_ended = started.wait(dice.uniform(*_COMMAND_SECONDS)) >= 0
+    processor_seconds, deadline = dice.uniform(*_COMMAND_SECONDS), time.monotonic() + _LONGEST_SECONDS
+    while started.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(psutil.Error):
+            if sum(psutil.Process(started.pid).cpu_times()) > processor_seconds:
+                break
+        time.sleep(0.05)
+    has_ended = started.poll() is not None
     with contextlib.suppress(ProcessLookupError):
         os.killpg(started.pid, signal.SIGKILL)
     started.wait()
@@ -266,7 +274,7 @@ def _kill_finalizer_job(disturbed: DisturbedRun, dice: random.Random) -> bool:
     if disturbed.run is None:
         return False
     names = {submissions.finalizer_name(submission.name) for submission in submissions.read(disturbed.run)}
-    return _kill_job(names, dice.uniform(*_COMMAND_SECONDS))
+    return _kill_job(names, dice.uniform(*_JOB_SECONDS))
 
 
 def _local_cluster(*arguments: str) -> None:

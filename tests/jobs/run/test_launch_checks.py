@@ -24,6 +24,7 @@ from jobs.drive import create
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, prepare
 from jobs.run.plan import check_contexts
+from jobs.run.sizing import ServedRole
 
 BUDGET = 512
 
@@ -137,12 +138,9 @@ def test_the_context_of_a_server_counts_as_that_of_a_model(context: int | None, 
     launch = prepared(method="vanilla", draft=None)
     assert launch.plan.spec.target is not None
     served = replace(launch.plan.spec.target, model="served", server="vllm")
-    found = check_contexts(
-        launch.launch,
-        replace(launch.plan.spec, target=served),
-        launch.plan.problems,
-        {} if context is None else {"target": context},
-    )
+    of_target = {} if context is None else {"target": ServedRole(served, "http://host:1/v1", [], context)}
+    spec = replace(launch.plan.spec, target=served)
+    found = check_contexts(launch.launch, replace(launch.plan, spec=spec, served=of_target))
     if ends == "refused":
         with pytest.raises(ValueError, match="--token-budget 512: the context of the target served is 500 tokens"):
             list(found)
