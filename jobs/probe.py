@@ -33,7 +33,7 @@ from harness.settings.launch_settings import Launch, PartialLaunch
 from harness.settings.roles import ModelSettings
 from jobs import after, launch_plan
 from jobs.preparation import PreparedLaunch, prepare, sbatch_options
-from jobs.run import codes, derived, sizing, trace_files
+from jobs.run import codes, derived, sizing, trace_files, trust
 from jobs.run.endings import finished_records, num_unfinished
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.plan import RunPlan
@@ -286,6 +286,7 @@ def plan(
     servers: dict[Role, str] = {
         role: address for role, address in sizing.recorded_servers(source).items() if role == "target"
     }
+    trust.require(source, trust.servers(servers))
     planned = RunPlan(own, problems, [*_notices(source, points, population)], servers)
     sbatch, cluster = sbatch_options(launch), resolve_cluster(launch.cluster)
     sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
