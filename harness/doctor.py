@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _MARKS: Mapping[Status, str] = {
     "ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failure": "[bold red]FAILURE[/]"
 }  # fmt: skip
-_WIDTH_OF_A_FILE = 160
 _COMMON = {"method", "dataset", "draft", "target", "config", "profile"}
 _EXAMPLES = """\b
 Examples:
@@ -201,8 +200,6 @@ def _print(here: list[Check], node: NodeAnswer | None) -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_A_FILE
     table = Table("check", socket.gethostname(), *([node.hostname] if node else ()), show_lines=node is not None)
     columns = [here, *([node.checks] if node else ())]
     every_check = [check for column in columns for check in column]
