@@ -204,7 +204,7 @@ class PartialLaunch:
         str | None,
         Flag(
             "engine",
-            "The weights that propose tokens: for eagle3 a head trained for the target (--list speculators), for draft "
+            "The weights that propose tokens: for eagle3 a head trained for the target, for draft "
             "another model than the run's, for mtp layers that are not in the target's own files.",
         ),
     ] = None

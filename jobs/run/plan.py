@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,7 +90,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)), servers)
     specs = {role: replace(model, **told.get(role, {})) for role, model in resolved.specs.items()}
     draft, target, reward = (specs.get(role) for role in ROLES)
-    speculator = _model(launch.spec_model, speculation.resolve) if launch.spec_model else None
+    speculator = _model(launch.spec_model) if launch.spec_model else None
     if selection is not None and target is not None:
         _check_trained_for(selection, target)
     check_reward_model(reward, wording, asks_equivalence=method.asks_equivalence)
@@ -201,9 +201,9 @@ def _models(
     return _Models(specs, notices, addresses, contexts)
 
 
-def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -> ModelSpec:
-    """Return what a run keeps of a model; `resolve` finds it by name, as `models.resolve` does unless given."""
-    reference = (resolve or models.resolve)(name)
+def _model(name: str) -> ModelSpec:
+    """Return what a run keeps of a model."""
+    reference = models.resolve(name)
     path = reference.path_or_hub_id
     trained_on = data_hash(Path(path), reference.identity) if reference.fingerprint else None
     return ModelSpec(
