@@ -21,8 +21,8 @@ from tests.jobs.runs import finished_ids, plan, planned_ids
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import compare_runs
 from warehouse.database import reader
-from warehouse.load import load_run
-from warehouse.summary import summary
+from warehouse.loading.runs import load_run
+from warehouse.report.summary import summary
 
 
 def attempts(run: RunFolder) -> list[dict[str, object]]:
