@@ -7,7 +7,7 @@ exists already is not checked again: its settings are what it was begun with.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -101,7 +101,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)), servers)
     specs = {role: replace(model, **told.get(role, {})) for role, model in resolved.specs.items()}
     draft, target, reward = (specs.get(role) for role in ROLES)
-    speculator = _model(launch.spec_model, speculation.resolve) if launch.spec_model else None
+    speculator = _model(launch.spec_model) if launch.spec_model else None
     if selection is not None and target is not None:
         _check_trained_for(selection, target)
     notices = [
@@ -211,9 +211,9 @@ def _models(
     return _Models(specs, notices, addresses, contexts)
 
 
-def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -> ModelSpec:
-    """Return what a run keeps of a model; `resolve` finds it by name, as `models.resolve` does unless given."""
-    reference = (resolve or models.resolve)(name)
+def _model(name: str) -> ModelSpec:
+    """Return what a run keeps of a model."""
+    reference = models.resolve(name)
     path = reference.path_or_hub_id
     trained_on = data_hash(Path(path), reference.identity) if reference.fingerprint else None
     return ModelSpec(
