@@ -20,7 +20,7 @@ from harness.cli.screen import Line, printable
 from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.outcomes import resolve
-from warehouse.database import WAIT_SECONDS, Connection, reader_for_grader
+from warehouse.database import WAIT_SECONDS, Connection, reader
 from warehouse.options import ReportFormat
 from warehouse.report.charts import Chart, mark, tag
 from warehouse.report.facts import RunFacts, dataset_titles, report_facts
@@ -67,7 +67,7 @@ def make_report(
     leaves out traces that do not fit. settings, baseline: of the differences between runs, as for `compare_runs`.
     Raises WarehouseError and DatabaseError.
     """
-    with reader_for_grader(database, grader, wait_seconds) as connection:
+    with reader(database, wait_seconds, grader) as connection:
         run_ids = list(dict.fromkeys(resolve(connection, run) for run in runs))
         facts = report_facts(connection, run_ids)
         title = title or f"Speculative reasoning on {', '.join(dataset_titles(facts))}"
