@@ -14,7 +14,7 @@ from typing import Any
 from warehouse.measures import MEASURES
 from warehouse.sql import baselines, model_columns
 
-ESTIMATES_VERSION = 9
+ESTIMATES_VERSION = 10
 """Of the methods behind the rows of `estimate`, a part of the format of databases. Whoever changes what is stored
 raises it; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")
