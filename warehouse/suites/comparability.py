@@ -266,7 +266,7 @@ def _prompts(suite: Suite, paper: Launch, run: Record) -> Condition:
     published = prompts.published().get(suite.paper)
     if published is None:
         return Condition("prompts", ours, "own wording (the paper publishes none)")
-    kind = benchmarks.DATASETS[paper.dataset].kind
+    kind = benchmarks.DATASETS[paper.dataset].kind or "math"
     pieces = ", ".join(prompts.unlike(wording, suite.paper, paper.method, kind))
     difference = f"own wording ({pieces}; the paper's: {published.source})" if pieces else None
     return Condition("prompts", ours, difference)
