@@ -7,7 +7,7 @@ exists already is not checked again: its settings are what it was begun with.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -93,7 +93,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     models_of_run, model_notices = _models(launch, cluster, used, served)
     specs = {role: replace(model, **told.get(role, {})) for role, model in models_of_run.items()}
     draft, target, reward = (specs.get(role) for role in ROLES)
-    speculator = _model(launch.spec_model, speculation.resolve) if launch.spec_model else None
+    speculator = _model(launch.spec_model) if launch.spec_model else None
     if selection is not None and target is not None:
         _check_trained_for(selection, target)
     notices = [
@@ -104,7 +104,8 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     ]
     if any(launch.roles[role].engine for role in roles) and not declared_arguments():
         notices.append(
-            "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft.engine and --target.engine."
+            "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft.engine and "
+            "--target.engine."
         )
     if dataset.is_training:
         notices.append(f"TRAINING DATA: {dataset.name} is not a benchmark; no number of this run is a result.")
@@ -198,9 +199,9 @@ def _models(
     return specs, [*filter(None, [chosen.notice]), *(notice for one in served.values() for notice in one.notices)]
 
 
-def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -> ModelSpec:
-    """Return what a run keeps of a model; `resolve` finds it by name, as `models.resolve` does unless given."""
-    reference = (resolve or models.resolve)(name)
+def _model(name: str) -> ModelSpec:
+    """Return what a run keeps of a model."""
+    reference = models.resolve(name)
     path = reference.path_or_hub_id
     trained_on = data_hash(Path(path), reference.identity) if reference.fingerprint else None
     return ModelSpec(

@@ -60,6 +60,11 @@ _UNITS = """
 CREATE OR REPLACE TEMP TABLE staged_unit AS
 SELECT $run_id AS run_id, sample_id, problem_id, sample_index, shard FROM planned_unit
 """
+_NUM_LEFT = "SELECT count(*) FROM staged_unit ANTI JOIN staged_trace USING (sample_id)"
+"""Planned samples without a record; none: whatever a removed file held has ended elsewhere."""
+_GONE = ""
+"""The digest of a file that is not there."""
+_WHY_GONE = "the run had this file, and it was removed or is a link to nothing"
 _RANKED_RECORDS = f"""
 CREATE OR REPLACE TEMP TABLE ranked_record AS
 SELECT filename, file_row_number, stop_reason = '{FAILED}' AS failed,
@@ -123,12 +128,14 @@ class Staged:
 def fingerprints(folder: RunFolder) -> list[LoadedFile]:
     """Return the fingerprint of every file of a run that the warehouse reads, sorted by name.
 
-    Their load order is the order in which they were written.
+    Their load order is the order in which they were written. Trace files that somebody removed are among them.
     """
     plan = [folder.spec_path, folder.problems_path, folder.plan_path]
-    times = {path: path.stat().st_mtime for path in (*plan, *folder.trace_files(), *timings.of(folder).trace_files())}
+    found = [*plan, *folder.trace_files(), *timings.of(folder).trace_files()]
+    gone = [path for path in found if path.is_symlink() and not path.exists()] + folder.lost_trace_files()
+    times = {path: path.stat().st_mtime for path in found if path not in gone}
     times |= {path: written_at(path) for kind in SCHEMAS for path in folder.derived(kind)}
-    files: list[LoadedFile] = []
+    files = [LoadedFile(path.relative_to(folder.path).as_posix(), 0, _GONE, 0) for path in gone]
     for order, path in enumerate(sorted(times, key=lambda p: (times[p], p.name)), start=1):
         with path.open("rb") as content:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
@@ -152,9 +159,12 @@ def stage(
     run_id = folder.path.name
     _create_tables(connection)
     staged, traces, timing = Staged(), [], StagedTimings(plan.units)
+    gone = [file for file in files if file.sha256 == _GONE]
     for file in files:
         path = folder.path / file.name
         kind = path.name.partition("-")[0]
+        if file in gone:
+            continue
         try:
             events.check_digest(path, file.sha256)
             if path.parent == folder.trace_files_dir:
@@ -173,6 +183,9 @@ def stage(
     connection.register("planned_unit", plan.units)
     connection.execute(_UNITS, {"run_id": run_id})
     attempts = (_stage_each if read_each else _stage_together)(connection, folder, traces, staged)
+    if gone:
+        [(num_left,)] = connection.execute(_NUM_LEFT).fetchall()
+        staged.files += [replace(file, error=_WHY_GONE if num_left else None) for file in gone]
     staged.files.sort(key=lambda file: file.name)
     stage_rows(connection, "run", [run | convert.chosen_widths(run, attempts)])
     stage_rows(connection, "attempt", attempts)
