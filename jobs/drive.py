@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 from time import sleep
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
@@ -43,11 +43,13 @@ from jobs.submission import dispatch
 from jobs.submission.dispatch import Request, dispatch_together
 from jobs.submission.here import InProcessJob, Job, start_workers
 from jobs.timing import folder as timings
-from jobs.watch.failures import IN_PROCESS_LOG, explained, first_traceback
-from jobs.watch.follow import follow, follow_several
-from jobs.watch.status import RunStatus, Watch
+from jobs.watch.failures import IN_PROCESS_LOG, explained, traceback_in
+from jobs.watch.follow import follow
 from jobs.work.run_part import RunPart
 from jobs.work.worker import InProcessWorker
+
+if TYPE_CHECKING:
+    from jobs.watch.status import RunStatus
 
 Schedule = Iterable[Sequence[PreparedLaunch]]
 """The rounds of launches, each asked for when the one before has ended or, on Slurm, was submitted."""
@@ -245,10 +247,7 @@ class _Round:
         most = max(len(left) for _, left in parts)
         workers = [[(run, [left[number]]) for run, left in parts if number < len(left)] for number in range(most)]
         jobs = start_workers(runs[0], workers) if workers else []  # another launch may have finished them
-        if self.lines.is_several:
-            follow_several(runs, jobs, self.console)
-        else:
-            follow(runs[0], jobs, self.console)
+        follow(runs, jobs, self.console)
         reasons = _reasons(runs[0], jobs)
         for prepared in launches:
             self._end(prepared, jobs, reasons)
@@ -264,7 +263,7 @@ class _Round:
             for part in in_order:
                 run, among = part.run, self.lines.next(part.run)
                 jobs = [InProcessJob(worker.run, (part,), run.logs_dir / "jobs" / IN_PROCESS_LOG)]
-                follow(run, jobs, self.console, elsewhere=False, among=among)
+                follow([run], jobs, self.console, elsewhere=False, among=among)
                 num_failures = len(self.failures)
                 self._end(by_path[run.path], jobs, _reasons(run, jobs), among)
                 if len(self.failures) > num_failures and part is not in_order[-1]:
@@ -295,9 +294,9 @@ def _request(prepared: PreparedLaunch) -> Request:
 
 
 def _reasons(logged_in: RunFolder, jobs: Sequence[Job]) -> dict[str, str]:
-    """Return why workers failed, each in words, with its first traceback."""
+    """Return why workers failed, each in words, with its traceback."""
     failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
-    return {explained(logged_in, error, job.log): first_traceback(str(error)) for job, error in failed}
+    return {explained(logged_in, error, job.log): traceback_in(str(error)) for job, error in failed}
 
 
 def _print_what_is_left(run: RunFolder, console: Console) -> bool:
@@ -439,6 +438,8 @@ def until_ended(look: Callable[[], Look]) -> None:
 
 
 def _statuses_at_the_end(runs: Sequence[RunFolder], console: Console) -> list[RunStatus]:
+    from jobs.watch.status import Watch  # not in a launch here
+
     watch, shown = Watch(runs), ""
     statuses: list[RunStatus] = []
 

@@ -30,22 +30,21 @@ def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
 
     from rich.console import Console
 
-    from jobs import outcome
-    from jobs.watch import status_screen
-    from jobs.watch.status import Watch
+    from harness.cli.screen import Screen
+    from jobs.watch.status import Watch, page
 
     folders, console = _run_folders(runs), Console(highlight=False)
     watch = Watch(folders)
     while True:
         statuses = watch.read()
         if as_json:
-            records = [outcome.of_status(*pair) for pair in zip(statuses, folders, strict=True)]
+            records = [found.record(run) for found, run in zip(statuses, folders, strict=True)]
             click.echo(json.dumps(records, indent=None if follow else 2, allow_nan=False))
-        for number, run_status in enumerate(() if as_json else statuses):
+        for number, found in enumerate(() if as_json else statuses):
             if number:
                 console.print()
-            status_screen.print_status(run_status, console)
-        if not (follow and any(run_status.may_progress for run_status in statuses)):
+            Screen(console).show(page(found))
+        if not (follow and any(found.may_progress for found in statuses)):
             return
         time.sleep(FOLLOW_SECONDS)
 
@@ -63,15 +62,16 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
 
     from rich.console import Console
 
+    from harness.cli.screen import Screen
     from jobs.run.folder import PLACES, RunFolder, run_paths
-    from jobs.watch import listing
+    from jobs.watch.status import listed, table_of
 
     chosen = folder or next(place for place in PLACES if place.is_dir())
-    runs = listing.listed(RunFolder(path) for path in run_paths(f"{chosen}/"))
+    runs = listed(RunFolder(path) for path in run_paths(f"{chosen}/"))
     if as_json:
         click.echo(json.dumps([asdict(run) for run in runs], indent=2))
     elif runs:
-        listing.print_runs(runs, Console(highlight=False))
+        Screen(Console(highlight=False)).table(table_of(runs))
     else:
         click.echo(f"no run in {chosen.resolve() if chosen == Path() else chosen}")
 
@@ -98,36 +98,29 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
 
     Of workers on this machine it prints the logs of all that failed, because shards have no workers of their own there.
     """
-    from jobs.watch.failures import error_in, local_logs, log_path
+    from rich.console import Console
+
+    from harness.cli.screen import Screen
+    from jobs.watch.failures import local_logs, log_path, reason_in
     from jobs.watch.status import status as read_status
 
-    folder = run_folder(run)
+    folder, screen = run_folder(run), Screen(Console(highlight=False), is_whole=True)
     if shard is not None:
         check_shard(folder, shard)
-    run_status = read_status(folder)
-    chosen = [s for s in run_status.shards if (s.state == "stopped" if shard is None else s.shard == shard)]
+    found = read_status(folder)
+    chosen = [one for one in found.shards if (one.state == "stopped" if shard is None else one.shard == shard)]
     if not chosen:
-        state = "Every sample is finished" if run_status.is_finished else "No shard has stopped"
-        click.echo(f"{state}; name a shard to see its log.")
-    if chosen and not any(shard_status.task for shard_status in chosen):
-        of_workers_here = local_logs(folder)
-        for log in of_workers_here:
-            text = log.read_text("utf-8", "replace")
-            _print_end("worker on this machine", log, text, lines, error_in(text))
-        if of_workers_here:
-            return
-    for shard_status in chosen:
-        path = log_path(folder, shard_status.task) if shard_status.task else None
-        if path is not None and path.exists():
-            text = path.read_text("utf-8", "replace")
-            _print_end(f"shard {shard_status.shard}", path, text, lines, shard_status.last_error)
-        else:
-            click.echo(f"No log of a worker of shard {shard_status.shard}; all logs are in {folder.logs_dir}.")
-
-
-def _print_end(whose: str, log: Path, text: str, lines: int, error: str) -> None:
-    """Print the end of a log, and after it why the worker stopped, with the log's path."""
-    click.echo(f"== {whose}: {log}")
-    click.echo("\n".join(text.splitlines()[-lines:]))
-    if error:
-        click.echo(f"== {whose}: {error}\n== log: {log}")
+        state = "Every sample is finished" if found.is_finished else "No shard has stopped"
+        screen.say(f"{state}; name a shard to see its log.")
+    of_tasks = [(f"shard {one.shard}", log_path(folder, one.task), one.last_error) for one in chosen if one.task]
+    of_workers_here = [("worker on this machine", path, "") for path in (local_logs(folder) if chosen else ())]
+    shown = [whose for whose in of_tasks or of_workers_here if whose[1].exists()]
+    for whose, path, why in shown:
+        text = path.read_text("utf-8", "replace")
+        reason = why or reason_in(text)
+        ending = [f"== {whose}: {reason}", f"== log: {path}"] if reason else []
+        for line in (f"== {whose}: {path}", *text.splitlines()[-lines:], *ending):
+            screen.say(line)
+    if chosen and not shown:
+        numbers = ", ".join(str(one.shard) for one in chosen)
+        screen.say(f"No log of a worker of shard {numbers}; all logs are in {folder.logs_dir}.")

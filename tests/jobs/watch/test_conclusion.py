@@ -41,6 +41,8 @@ def finished(tmp_path: Path) -> RunFolder:
 @pytest.fixture
 def on_slurm(finished: RunFolder) -> RunFolder:
     submissions.record(finished, Submission(0, "run.0", [[0]], 0.0))
+    for job_id in ("5", "6"):
+        submissions.record_job(finished, job_id)
     log = finished.logs_dir / "jobs" / "6_0_log.out"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(f"{BEGINS} on n1 at 2026-11-23 12:52:14+00:00\n")
