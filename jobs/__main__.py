@@ -18,6 +18,7 @@ for _command in (
     watch.status,
     watch.list_runs,
     watch.logs,
+    results.show,
     workers.cancel,
     workers.resume,
     workers.retry_failed,

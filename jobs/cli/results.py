@@ -12,14 +12,28 @@ from harness.cli.messages import counted
 from harness.cli.program import typed
 from jobs.arguments import RUN, RunCommand, RunPath, run_folder
 
+_DATABASE = click.option(
+    "--database", type=click.Path(path_type=Path), help="Database of the run.  [default: beside the run folder]"
+)
+
+
+@click.command(cls=RunCommand, short_help="Print all numbers of a run.")
+@RUN
+@_DATABASE
+def show(run: Path, database: Path | None) -> None:
+    """Print all numbers of a run that was graded and loaded, from the warehouse; of a probe, what it found."""
+    from rich.console import Console
+
+    from jobs import after
+    from jobs.outcome import launch_errors_in_one_line
+
+    with launch_errors_in_one_line():
+        after.show(run_folder(run), Console(highlight=False), database)
+
 
 @click.command(cls=RunCommand, short_help="Grade, load and print the result.")
 @RUN
-@click.option(
-    "--database",
-    type=click.Path(path_type=Path),
-    help="Database to load the run into.  [default: beside the run folder]",
-)
+@_DATABASE
 def finalize(run: Path, database: Path | None) -> None:
     """Compact journals, grade, load the warehouse and print the result."""
     from jobs import after

@@ -108,7 +108,7 @@ def test_a_run_prints_its_result_and_run_again_does_nothing(tmp_path: Path) -> N
     assert first.returncode == 0, first.stdout + first.stderr
     assert "LIMITED RUN" in first.stdout
     assert "pass@1" in first.stdout
-    assert "python -m warehouse.query" in first.stdout
+    assert "python -m jobs show" in first.stdout
     again = launch(*command, cwd=tmp_path)
     assert again.returncode == 0
     assert "All 10 samples are already finished." in again.stdout
