@@ -26,10 +26,8 @@ from harness.cli.program import typed
 from harness.cli.screen import Column, Line, Screen, Table
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
-from jobs.finished import target_logprobs
 from jobs.finished.grading import finish
-from jobs.run import submissions, trace_files
-from jobs.run.derived import written_at
+from jobs.run import derived, submissions, trace_files
 from jobs.run.endings import Endings, by_shard, num_unfinished, wait_for_endings
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
@@ -178,8 +176,11 @@ def report(
             ungraded = error
     with _warehouse_errors():
         _load_and_print(run, database, console, wait_seconds, among)
-    if says_unscored and (missing := target_logprobs.notice(run)):
-        console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
+    if says_unscored and derived.are_logprobs_asked(run):
+        from jobs.finished import scoring  # with engines
+
+        if missing := scoring.notice(run):
+            console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
     write_results(run, database)
     if among is None:
         _print_next([run], database, console)
@@ -286,7 +287,7 @@ def _num_ungraded(run: RunFolder, endings: Endings) -> int:
     tables = {path: table for path in run.derived("grades") if (table := _grades(path)) is not None}
     if not tables:
         return len(planned)
-    table = tables[max(tables, key=written_at)]
+    table = tables[max(tables, key=derived.written_at)]
     has_no_answer = pc.fill_null(pc.equal(table["verdict"], "error"), fill_value=False)
     is_stale = pc.and_(has_no_answer, pc.invert(pc.is_in(table["sample_id"], value_set=endings.failed)))
     graded = table["sample_id"].filter(pc.invert(is_stale)).combine_chunks()

@@ -29,8 +29,6 @@ from harness.checks.machine import ONE_NODE, locks_of_one_node
 from harness.cli.messages import counted
 from harness.cli.program import typed
 from jobs import after, launch_plan
-from jobs.finished.target_logprobs import check as check_target
-from jobs.finished.target_logprobs import num_unscored, score_each
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, distinct
 from jobs.run import codes, derived, endings, forecast, sizing
@@ -372,18 +370,21 @@ def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None
     Where one cannot be scored the others are, and are loaded. Raises LaunchFailed, which names those that were not,
     each with its reason, and after.WarehouseFailed.
     """
+    waiting = list(filter(_is_read_later, launches))
+    if not waiting:
+        return
+    from jobs.finished import scoring  # with engines
+
     reasons: dict[str, str] = {}
     asked: list[tuple[RunFolder, RunSpec]] = []
-    for prepared in launches:
-        if not _is_read_later(prepared):
-            continue
+    for prepared in waiting:
         try:
-            if num_unscored(prepared.run):
-                asked += [(prepared.run, spec) for spec in check_target([prepared.run], prepared.target_of)]
+            if scoring.num_unscored(prepared.run):
+                asked += [(prepared.run, spec) for spec in scoring.check([prepared.run], prepared.target_of)]
         except ValueError as error:
             reasons[prepared.run.path.name] = str(error)
     runs, specs = [run for run, _ in asked], [spec for _, spec in asked]
-    scored = score_each(runs, specs, partial(console.print, soft_wrap=True)) if asked else []
+    scored = scoring.score_each(runs, specs, partial(console.print, soft_wrap=True)) if asked else []
     for run, one in zip(runs, scored, strict=True):
         if isinstance(one, Exception):
             reasons[run.path.name] = str(one)

@@ -162,13 +162,9 @@ class RunStatus:
 
     def record(self, run: RunFolder) -> dict[str, JsonValue]:
         """Return the same under the keys of `jobs list --json`, with the shards."""
-        names = (
-            "run_id", "state", "planned", "finished", "failed", "in_flight", "may_progress", "is_on_slurm",
-            "tokens_per_second", "samples_per_second", "eta_seconds", "gpu_hours", "shared_with", "codes", "free_bytes",
-            "missing", "how_to_conclude", "how_to_resume", "slurm_error",
-        )  # fmt: skip
+        names = ("planned", "finished", "failed", "in_flight", "eta_seconds", "may_progress")
         shards = [{**asdict(shard), "num_unfinished": shard.num_unfinished} for shard in self.shards]
-        own = {name: getattr(self, name) for name in names}
+        own = {**asdict(self), **{name: getattr(self, name) for name in names}}
         return {"run": str(run.path), **own, "states": dict(self.states), "shards": shards}
 
     @property

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from harness.launch import main as launch
 from jobs.__main__ import main as jobs
-from jobs.finished.score import score
+from jobs.finished.scoring import score
 from jobs.run import codes, derived, endings, events, submissions
 from jobs.run.files import say_once
 from jobs.run.folder import RunFolder

@@ -17,7 +17,7 @@ from rich.console import Console
 from harness.cli.screen import Screen
 from jobs import __main__ as commands
 from jobs import after
-from jobs.cli import watch
+from jobs.cli import runs as commands_on_runs
 from jobs.run import submissions, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -186,7 +186,7 @@ def test_follow_goes_on_while_slurm_does_not_answer(
     sleep = time.sleep
 
     def wait(seconds: float) -> None:
-        if seconds == watch.FOLLOW_SECONDS:
+        if seconds == commands_on_runs.FOLLOW_SECONDS:
             run_shard(str(run.path), 1)
         else:
             sleep(seconds)
