@@ -11,7 +11,7 @@ import click
 
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from jobs.arguments import RUN, RunCommand, RunPath, check_shard, run_folder
+from jobs.arguments import RUN, TRUST, RunCommand, RunPath, check_shard, run_folder, trusted_run
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
@@ -205,7 +205,8 @@ def score(run: Path, model: str, kind: str, max_context: int | None, concurrency
     type=RunPath(),
     help="Run whose target reads the chains of runs without a target of their own (the draft alone).",
 )
-def target_logprob(runs: tuple[Path, ...], target_of: Path | None) -> None:
+@TRUST
+def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) -> None:
     """Store the target's log-probability of each accepted step of finished samples, for the warehouse to load.
 
     The target reads every chain once, at temperature 1, in its own prompt. Samples that are scored stay as they are.
@@ -213,7 +214,7 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None) -> None:
     from jobs.finished import scoring
     from jobs.outcome import launch_errors_in_one_line
 
-    folders = [run_folder(run) for run in runs]
+    folders = [trusted_run(run, accept=trust) for run in runs]
     other = run_folder(target_of) if target_of else None
     with launch_errors_in_one_line():
         specs = scoring.check(folders, other)

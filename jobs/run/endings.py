@@ -95,8 +95,10 @@ class ShardEndings:
 def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
     """Read how samples ended from every journal and trace file of a run.
 
-    `whole`: after looking for damage everywhere in them, otherwise only in what is read, which is much faster.
+    `whole`: after looking for damage everywhere in them, otherwise only in what is read, which is much faster. Raises
+    RunDamaged where specification, problems or plan are not what the run was made with, as loading does.
     """
+    run.check()
     journals, ids = {}, run.ids()
     for path in run.journals():
         try:

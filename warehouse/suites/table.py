@@ -540,7 +540,7 @@ def write(table: SuiteTable, out: IO[str], shape: TableFormat, *, has_intervals:
     if shape == "markdown":
         out.write(markdown(page))
     else:
-        Screen(out).show(page)
+        Screen(out, is_fitted=True).show(page)
 
 
 def _blocks(table: SuiteTable, between: str, *, has_intervals: bool) -> list[Table]:

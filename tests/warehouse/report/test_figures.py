@@ -104,12 +104,12 @@ def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None
     for name, metric in (("accuracy", "graded_pass_at_1"), ("fallback", "fallback_rate")):
         chart = figures[name].chart
         assert isinstance(chart, Dots)
-        assert {ids[dot.index]: dot.x.value for dot in chart.rows} == shown(name, metric, factor=100)
+        assert {ids[dot.index]: dot.x.estimate for dot in chart.rows} == shown(name, metric, factor=100)
         assert {ids[dot.index]: dot.x.low for dot in chart.rows} == shown(name, metric, "low_95", 100)
     scatter, bars = figures["trade-off"].chart, figures["tokens"].chart
     assert isinstance(scatter, Scatter)
-    assert {ids[p.index]: p.x.value for p in scatter.points} == shown("trade-off", "latency_seconds")
-    assert {ids[p.index]: p.y and p.y.value for p in scatter.points} == shown(
+    assert {ids[p.index]: p.x.estimate for p in scatter.points} == shown("trade-off", "latency_seconds")
+    assert {ids[p.index]: p.y and p.y.estimate for p in scatter.points} == shown(
         "trade-off", "graded_pass_at_1", factor=100
     )
     assert isinstance(bars, StackedBars)
