@@ -20,6 +20,7 @@ FAILED = "== failed: "
 """Before the reason, in the last line of a process that an exception ends."""
 IN_PROCESS_LOG = "in-process.log"
 """Name of the log of a worker in the launcher's process."""
+_KILLED = "ended without an error message: killed, canceled or out of memory"
 _TRACEBACK = "Traceback (most recent call last):"
 _LOG_TAIL_BYTES = 256 << 10
 _MIN_FREE_BYTES = 4 << 20
@@ -104,10 +105,12 @@ def task_reason(run: RunFolder, task: Task) -> str:
         return f"{state}, without a log: the node may not have started it (slurmd's log on {task.node} says why)"
     if reason := next(filter(None, map(reason_in, logs)), ""):
         return reason
-    lines = [line.strip() for line in logs[0].rpartition(BEGINS)[2].splitlines()[BEGINS in logs[0] :] if line.strip()]
-    if task.state == "COMPLETED" or not lines:
+    if task.state == "COMPLETED":
         return state
-    return f"{state}; its log ends: {' / '.join(lines[-_SHOWN_LINES:])}"[:_MAX_CHARACTERS]
+    lines = [line.strip() for line in logs[0].rpartition(BEGINS)[2].splitlines()[BEGINS in logs[0] :]]
+    lines = [line for line in lines if line and not line.startswith("srun: ")]  # which only sees that a task has ended
+    ending = f"its log ends: {' / '.join(lines[-_SHOWN_LINES:])}" if lines else _KILLED
+    return f"{state}; {ending}"[:_MAX_CHARACTERS]
 
 
 def local_logs(run: RunFolder) -> list[Path]:
@@ -132,10 +135,9 @@ def explained(run: RunFolder, error: BaseException, log: Path) -> str:
         return f"{reason}. Log: {log}"
     if full := full_disk(shutil.disk_usage(run.path).free):
         return f"the disk is full: {full}. Run folder: {run.path}"
-    reason = "ended without an error message: killed, canceled or out of memory"
     with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
-        file.write(f"{FAILED}{reason}\n")
-    return f"{reason} (dmesg may say more). Log: {log}"
+        file.write(f"{FAILED}{_KILLED}\n")
+    return f"{_KILLED} (dmesg may say more). Log: {log}"
 
 
 def full_disk(free_bytes: int) -> str:
