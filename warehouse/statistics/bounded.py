@@ -36,12 +36,10 @@ _NEGLIGIBLE = 34.0
 _POINTS = 64
 
 
-def chance_below(
-    values: Floats, value: float, bound: float, weight: float = PSEUDO_WEIGHT, sizes: Floats | None = None
-) -> float:
+def chance_below(values: Floats, value: float, bound: float, sizes: Floats | None = None) -> float:
     """Return the probability that the randomly weighted mean of values (n,) and the pseudo-problem is at most `value`.
 
-    bound: value of the pseudo-problem. weight: its weight in problems. sizes (n,): of families, whose mean values
+    bound: value of the pseudo-problem. sizes (n,): of families, whose mean values
     `values` then are, relative to their mean; the pseudo-problem is a family of mean size.
     """
     terms = np.append(values, bound) - value
@@ -49,7 +47,7 @@ def chance_below(
         terms *= np.append(sizes, 1.0)
     distinct, counts = np.unique(terms, return_counts=True)
     weights = counts.astype(np.float64)
-    weights[np.searchsorted(distinct, bound - value)] += weight - 1
+    weights[np.searchsorted(distinct, bound - value)] += PSEUDO_WEIGHT - 1
     if distinct[-1] <= 0 or distinct[0] >= 0:
         return float(distinct[-1] <= 0)
     points, shares = _nodes(distinct, weights)
