@@ -285,17 +285,6 @@ _RATED = """
 SELECT DISTINCT run_id, grader_version, kind FROM rating_total
 WHERE list_contains($run_ids::VARCHAR[], run_id) ORDER BY ALL
 """
-_RATINGS = """
-SELECT problem_index, sample_index, graded.verdict = 'correct' AS is_right,
-    CASE WHEN decision_kind IN ('choice', 'score') THEN round(decision_value, 2)
-        WHEN decision_accepts_below THEN -rounded(decision_value) ELSE rounded(decision_value) END AS rating,
-    coalesce(family, problem_id) AS family
-FROM (FROM step WHERE run_id = $run_id AND decision_kind = $kind) AS step
-JOIN (FROM graded_sample WHERE run_id = $run_id AND grader_version = $grader_version AND graded) AS graded
-    USING (sample_id)
-JOIN (FROM problem WHERE run_id = $run_id) AS problem USING (problem_id)
-WHERE isfinite(decision_value) AND (decision_kind <> 'score' OR isfinite(verdict_expected_score))
-"""
 
 
 def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
@@ -304,7 +293,7 @@ def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
     Of a decision that accepts low numbers the negative is rated, so that a higher value always speaks for the draft.
     """
     for row in rows(connection, _RATED, {"run_ids": list(run_ids)}):
-        found = columns(connection, _RATINGS, row)
+        found = columns(connection, sql_of("estimates/ratings"), row)
         problem, sample = found["problem_index"].astype(np.int64), found["sample_index"]
         sample = problem * (int(sample.max()) + 1) + sample
         area = auroc(found["rating"], found["is_right"], sample, problem, found["family"])
@@ -312,18 +301,6 @@ def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
         yield Estimate(subject, "judge_auroc", len(np.unique(problem)), area)
 
 
-_POINTS = """
-SELECT probe.run_id, grader_version, probe.kind, accepts_below, dense_rank() OVER texts AS problem,
-    dense_rank() OVER families AS family, weight, accepted, third, CASE WHEN accepts_below THEN -value ELSE value END
-    AS rating, num_draft_correct AS draft_right, num_draft_rollouts AS draft_total, num_own_correct AS own_right,
-    num_own_rollouts AS own_total
-FROM probe JOIN problem ON (problem.run_id, problem.problem_id) = (probe.run_id, probe.draft_problem_id)
-JOIN counted_version ON counted_version.run_id = probe.run_id
-WHERE list_contains($run_ids::VARCHAR[], probe.run_id) AND num_draft_rollouts > 0 AND num_own_rollouts > 0
-WINDOW texts AS (PARTITION BY probe.run_id ORDER BY problem.text),
-    families AS (PARTITION BY probe.run_id ORDER BY coalesce(family, problem.text))
-ORDER BY probe.run_id, draft_problem_id
-"""
 _SCORES = tuple(range(1, 10))
 """Thresholds of scores."""
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -332,7 +309,7 @@ _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
     """Yield the rows of those runs that are probes, over the points with grades of both kinds of continuations."""
-    found = columns(connection, _POINTS, {"run_ids": list(run_ids)})
+    found = columns(connection, sql_of("estimates/points"), {"run_ids": list(run_ids)})
     for start, end in _groups([found["run_id"]]):
         version = found["grader_version"][start]
         subject = Subject(found["run_id"][start], version if version == version else None)
@@ -394,27 +371,12 @@ def _of_pair(row: Record) -> Estimate:
     return Estimate(subject, DISTANCE, len(differences), mean_t(differences, row["family"]))
 
 
-_STALE = """
-CREATE OR REPLACE TEMP TABLE pair AS
-SELECT DISTINCT run_id, baseline_run_id, own.repeats, base.repeats AS repeats_of_baseline
-FROM comparable_baseline JOIN run_repeats AS own USING (run_id)
-JOIN run_repeats AS base ON base.run_id = baseline_run_id;
-CREATE OR REPLACE TEMP TABLE new_pair AS
-FROM pair WHERE list_has_any(repeats, $loaded) OR list_has_any(repeats_of_baseline, $loaded)
-    OR pair NOT IN (SELECT timed_pair FROM timed_pair);
-DELETE FROM timed_pair WHERE (run_id, baseline_run_id) NOT IN (SELECT (run_id, baseline_run_id) FROM pair)
-    OR (run_id, baseline_run_id) IN (SELECT (run_id, baseline_run_id) FROM new_pair);
-DELETE FROM estimate WHERE baseline_run_id IS NOT NULL AND measure <> 'distance_from_target'
-    AND (run_id, baseline_run_id) NOT IN (SELECT (run_id, baseline_run_id) FROM timed_pair);
-DELETE FROM interval WHERE estimate NOT IN (SELECT id FROM estimate);
-INSERT INTO timed_pair FROM new_pair
-"""
 _NEW_PAIRS_OF_TIMES = "FROM new_pair ORDER BY repeats_of_baseline, repeats, run_id, baseline_run_id"
 
 
 def bring_speed_ups_up_to_date(connection: Connection, loaded: Sequence[str]) -> None:
     """Make the rows of pairs of runs those of the database as it is; `loaded`: the runs that were loaded just now."""
-    for statement in _STALE.split(";"):
+    for statement in sql_of("estimates/pairs").split(";"):
         connection.execute(statement, {"loaded": list(loaded)} if "$loaded" in statement else None)
     pairs = rows(connection, _NEW_PAIRS_OF_TIMES)
     for start in range(0, len(pairs), _RUNS_AT_ONCE):
