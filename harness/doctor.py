@@ -26,7 +26,7 @@ from harness.engines import registry, speculation
 from harness.engines.served.address import is_address
 from harness.engines.speculation import proposing_roles
 from harness.methods import build
-from harness.problems import own_problems
+from harness.problems import sources
 from harness.settings.declaration import flag
 from harness.settings.launch_settings import Cluster, PartialLaunch
 from harness.settings.layers import merged_flags
@@ -141,7 +141,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     wording = prompts.load(launch.prompts).stored if launch.prompts else None
     data_dir = str(launch.data_dir.absolute()) if launch.data_dir else None
     named, dataset = launch.target.adapter, launch.dataset
-    if dataset is not None and own_problems.is_own(dataset) and not dataset.startswith(own_problems.HUB):
+    if dataset is not None and sources.is_own(dataset) and not dataset.startswith(sources.HUB):
         dataset = str(Path(dataset).absolute())  # as a node needs it
     launch = launch.changed(
         output=launch.output.absolute(),
@@ -189,7 +189,7 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
 
     `further_names` are valid beside the models' names.
     """
-    is_known = name.lower() in {models.SMOLLM, *models.BUNDLED} or name.lower() in further_names
+    is_known = name.lower() in models.BUNDLED or name.lower() in further_names
     if models.folder_named(name) is None and not is_address(name) and not is_known:
         models.resolve(name)
     return _absolute_folder(name)

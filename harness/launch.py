@@ -139,7 +139,7 @@ def _launch(
 
 def _print_list(what: str) -> None:
     from harness.engines import speculation
-    from harness.problems import benchmarks, own_problems
+    from harness.problems import benchmarks, sources
     from harness.weights import models
 
     if what == "methods":
@@ -147,7 +147,7 @@ def _print_list(what: str) -> None:
     elif what == "datasets":
         for dataset in benchmarks.DATASETS.values():
             click.echo(f"{dataset.name:18} {dataset.count:5} problems  {dataset.title}")
-        click.echo(f"or {own_problems.VALID}")
+        click.echo(f"or {sources.VALID}")
     elif what == "models":
         for name in models.BUNDLED:
             click.echo(f"{name:28} bundled toy model, trained only on stories like those of the dataset demo")

@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from warehouse import latency_at_one
+from warehouse.comparison import latency_at_one
+from warehouse.comparison.latency_at_one import TimedRun
 from warehouse.comparison.outcomes import families
+from warehouse.comparison.pairs import read_times, timed_pair
 from warehouse.database import Connection, Record, columns, rows, transaction
-from warehouse.latency_at_one import TimedRun
 from warehouse.measures import MEASURES, SAMPLES_PER_SLOT, Measure, Source
-from warehouse.pairs import read_times, timed_pair
-from warehouse.schema import sql_of
+from warehouse.sql.schema import sql_of
 from warehouse.statistics import probes
 from warehouse.statistics.intervals import Counts, Floats, Interval, mean, mean_on_these, mean_t
 from warehouse.statistics.probes import Points

@@ -102,14 +102,14 @@ def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     current folder.
     """
     from harness.methods.references import beside
-    from harness.problems import own_problems
+    from harness.problems import sources
 
     found = dict(flags)
     if isinstance(flags.get("method"), str):
         found["method"] = beside(flags["method"], folder)
     for name in ("dataset", "prompts"):
         named = flags.get(name)
-        is_file = isinstance(named, str) and (name == "prompts" or own_problems.is_own(named))
+        is_file = isinstance(named, str) and (name == "prompts" or sources.is_own(named))
         if is_file and (folder / str(named)).exists():
             found[name] = str(folder / str(named))
     return found

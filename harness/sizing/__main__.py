@@ -19,7 +19,7 @@ from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_t
 from harness.methods import build
 from harness.methods.method import required_context_tokens
 from harness.methods.references import FORMS, resolve
-from harness.problems import benchmarks, own_problems, sources
+from harness.problems import benchmarks, sources
 from harness.settings.declaration import ROLES
 from harness.settings.roles import ROLE_SETTINGS, ModelSettings, flat_role_name
 from harness.sizing.card_plan import (
@@ -85,7 +85,7 @@ def _widths(command: Callable[..., None]) -> Callable[..., None]:
     help=f"Tokens of the problem with its template and instructions.  [default: {_PROMPT_TOKENS}, or --dataset's]",
 )
 @click.option(
-    "--dataset", metavar="NAME", help=f"Known dataset, or {own_problems.VALID}: its longest problem is the prompt."
+    "--dataset", metavar="NAME", help=f"Known dataset, or {sources.VALID}: its longest problem is the prompt."
 )
 @click.option("--split", cls=FurtherOption, help="Split of a dataset of the hub.  [default: test]")
 @click.option("--columns", multiple=True, metavar="FIELD=COLUMN", help="Columns of an own dataset, as of a launch.")

@@ -13,9 +13,9 @@ from jobs.run.spec import units
 from tests.warehouse import cells, runs
 from tests.warehouse.made_up_databases import HALF, MADE_UP, Made, one_problem
 from warehouse import database as databases
-from warehouse import schema
 from warehouse.database import WarehouseOutdated, reader, rows
-from warehouse.load import load_run, load_runs, rebuild
+from warehouse.loading.runs import load_run, load_runs, rebuild
+from warehouse.sql import schema
 
 STORED = """
 SELECT * EXCLUDE (estimate, interval.run_id) FROM estimate LEFT JOIN interval ON interval.estimate = id ORDER BY ALL

@@ -15,13 +15,14 @@ from dataclasses import replace
 import numpy as np
 
 from harness.engines import registry
-from warehouse import baselines, latency_at_one
+from warehouse.comparison import latency_at_one
+from warehouse.comparison.latency_at_one import TimedRun
 from warehouse.comparison.outcomes import families
+from warehouse.comparison.pairs import latencies
 from warehouse.database import Connection, Record, columns, rows
 from warehouse.estimates import of_problems
-from warehouse.latency_at_one import TimedRun
 from warehouse.measures import CORRELATED, MEASURES, Source, ratio
-from warehouse.pairs import latencies
+from warehouse.sql import baselines
 from warehouse.statistics.intervals import Floats, Interval, mean_t
 from warehouse.statistics.shares import correlation
 from warehouse.statistics.two_phase import mean_interval, two_phase_difference, two_phase_ratio
