@@ -12,7 +12,7 @@ from grading.grade import VERDICTS
 from harness.cli.number_format import NOTHING, fixed, number, percent, span
 from harness.cli.screen import Cell, Column, Table
 from warehouse.comparison import show
-from warehouse.comparison.compared_runs import Run, read_runs
+from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
 from warehouse.comparison.manifests import UNKNOWN, Manifest, differences
 from warehouse.database import Connection, WarehouseError, literal
@@ -73,11 +73,9 @@ class Compared:
     """Why there is none."""
 
     @property
-    def rows(self) -> dict[str, tuple[Row, Run | None]]:
-        """Each run's row with the baseline of its speed-up, by run id."""
-        rows = self.comparison.rows if self.comparison else ()
-        runs = {row.run.run_id: row.run for row in rows}
-        return {row.run.run_id: (row, runs.get(row.speed.baseline) if row.speed else None) for row in rows}
+    def rows(self) -> dict[str, Row]:
+        """Each run's row by run id."""
+        return {row.run.run_id: row for row in self.comparison.rows} if self.comparison else {}
 
 
 def read_comparison(
@@ -330,15 +328,15 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
 
     def of_contrast(name: str) -> Callable[[RunFacts], Cell]:
         def read(run: RunFacts) -> Cell:
-            row, _ = rows.get(run.summary.run_id, (None, None))
+            row = rows.get(run.summary.run_id)
             return show.contrast_cells(row.contrast)[show.CONTRAST_HEADERS.index(name)] if row else NOTHING
 
         return read
 
     def of_speed(place: int) -> Callable[[RunFacts], Cell]:
         def read(run: RunFacts) -> Cell:
-            row, base = rows.get(run.summary.run_id, (None, None))
-            return show.speed_cells(row.speed, show.sides_of(row, base))[place] if row else NOTHING
+            row = rows.get(run.summary.run_id)
+            return show.speed_cells(row.speed)[place] if row else NOTHING
 
         return read
 
