@@ -33,7 +33,7 @@ from jobs.finished.target_logprobs import check as check_target
 from jobs.finished.target_logprobs import num_unscored, score_each
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, distinct
-from jobs.run import codes, derived, endings, forecast, sizing
+from jobs.run import codes, derived, endings, forecast, sizing, trust
 from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import expected_tokens
@@ -111,6 +111,7 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
 def create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
     _assign(prepared)
+    trust.remember(prepared.run, trust.options(prepared.sbatch))
     if prepared.launch.target_logprobs or prepared.target_of:
         derived.ask_for_logprobs(prepared.run)  # of workers that have a target, and is what is told of
     if prepared.write_points is not None:

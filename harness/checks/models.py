@@ -245,7 +245,7 @@ def _weights(question: Question, proposing: Proposer) -> Iterator[Check]:
     """Check the files of the proposing weights, as far as they are at hand."""
     own = question.launch.spec_model
     named = own or (question.named.get("draft") if proposing == "draft" else None)
-    weights = speculation.resolve(named) if named else None
+    weights = models.resolve(named) if named else None
     if own is not None and weights is not None:
         cached = models.files_at_hand(weights.path_or_hub_id, weights.revision)
         if cached is None:
@@ -327,7 +327,7 @@ def _sizing(question: Question, method: Method, folders: Mapping[Role, Path]) ->
     files = {role: _files(name, folders.get(role)) for role, name in question.named.items()}
     proposes = files.get("draft") if question.spec_decode == "draft" else None
     if launch.spec_model is not None:
-        reference = speculation.resolve(launch.spec_model)
+        reference = models.resolve(launch.spec_model)
         proposes = ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
     return RunSizing.for_method(
         method,

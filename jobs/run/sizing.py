@@ -39,6 +39,7 @@ from harness.sizing.card_plan import (
 from harness.sizing.memory import GPU_MEMORY, Option, cards_here, cards_of_worker
 from harness.weights import adapter
 from harness.weights.models import folder_named
+from jobs.run import trust
 from jobs.run.folder import RunFolder
 from jobs.run.spec import ModelSpec, RunSpec
 
@@ -310,12 +311,14 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
 
 def record_servers(run: RunFolder, servers: Mapping[Role, str]) -> None:
     """Keep the addresses of a run's servers for its workers, where they differ from those before."""
-    if servers and servers != recorded_servers(run):
-        run.append("servers", addresses={str(role): url for role, url in servers.items()})
+    if servers:
+        trust.remember(run, trust.servers(servers))
+        if servers != recorded_servers(run):
+            run.append("servers", addresses={str(role): url for role, url in servers.items()})
 
 
 def recorded_servers(run: RunFolder) -> dict[Role, str]:
-    """Return the addresses of a run's servers, those that were recorded last."""
+    """Return the addresses of a run's servers, those that were recorded last; who uses them asks for trust in them."""
     records = run.events("servers")
     last = records[-1]["addresses"] if records else {}
     return {role: address for role in _ROLES if isinstance(address := last.get(role), str)}

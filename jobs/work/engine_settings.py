@@ -19,6 +19,7 @@ from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.sizing.card_plan import Chosen, DoesNotFit, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import adapter
+from jobs.run import trust
 from jobs.run.folder import RunFolder
 from jobs.run.sizing import (
     check_worker_engine,
@@ -36,10 +37,12 @@ def engine_needs(
     """Return the engines that a method would start alone on this node, with the models and settings of a run.
 
     `kv_bytes`: see `pair_settings`. Raises ValueError where this node cannot start them, or would send another prompt
-    than a model's chat template means.
+    than a model's chat template means, and trust.NotTrusted where it would ask a server that this user does not trust.
     """
     check_worker_engine(spec.engine.kind)
-    servers = dict(served_models(spec, recorded_servers(run)))
+    addresses = recorded_servers(run)
+    trust.require(run, trust.servers(addresses))
+    servers = dict(served_models(spec, addresses))
     settings = engine_settings(spec, method, problems, kv_bytes, servers)
     needs = []
     for role in method.roles:

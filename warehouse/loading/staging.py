@@ -84,22 +84,6 @@ SELECT {run_id} AS run_id, regexp_extract(filename, '([^/]*)[.]parquet$', 1) AS 
     * EXCLUDE (filename, file_row_number)
 FROM staged_record ANTI JOIN left_out_record USING (filename, file_row_number)
 """
-_DERIVED = {
-    "grades": "grade",
-    "candidate_grades": "candidate_grade",
-    "scores": "score",
-    "target_logprobs": "target_logprob",
-    "probe_points": "probe_point",
-}
-"""The staged table that the files of each kind are read into."""
-_STAGE_DERIVED = {
-    "grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
-    "candidate_grade": "SELECT sample_id, step_index, candidate_index, grader_version, extracted, detail, "
-    + _CHECKED_VERDICT,
-    "score": f"SELECT {', '.join(trace_files.SCORES.names)}",
-    "probe_point": "SELECT " + ", ".join(trace_files.PROBE_POINTS.names),
-    "target_logprob": f"SELECT {', '.join(trace_files.TARGET_LOGPROBS.names)}",
-}
 _SCORE_TABLE = (
     "CREATE OR REPLACE TEMP TABLE staged_score AS "
     "SELECT *, NULL::INTEGER AS candidate_index, NULL::INTEGER AS load_order FROM main.step_score LIMIT 0"
@@ -190,7 +174,7 @@ def stage(
             if path.parent == timings.of(folder).trace_files_dir or kind == "timing_draw":
                 num_rows = timing.add(path)
             elif path.parent.name == "derived":
-                num_rows = _stage_derived(connection, _DERIVED[kind], run_id, path, file.load_order)
+                num_rows = _stage_derived(connection, kind, run_id, path, file.load_order)
             else:
                 num_rows = 1
             staged.files.append(replace(file, num_rows=num_rows, error=None))
@@ -300,11 +284,13 @@ def _stage_traces(connection: Connection, folder: RunFolder, traces: Sequence[Lo
     staged.files += [replace(file, num_rows=num_rows.get(Path(file.name).name, 0), error=None) for file in traces]
 
 
-def _stage_derived(connection: Connection, table: str, run_id: str, path: Path, load_order: int) -> int:
+def _stage_derived(connection: Connection, kind: str, run_id: str, path: Path, load_order: int) -> int:
+    """Copy a derived file into the staged table of its kind, whose name is in the singular; returns its rows."""
+    columns = ", ".join(_CHECKED_VERDICT if name == "verdict" else name for name in SCHEMAS[kind].names)
     parameters = {"file": glob.escape(str(path)), "run_id": run_id, "load_order": load_order}
     [(num_rows,)] = connection.execute(
-        f"INSERT INTO staged_{table} BY NAME {_STAGE_DERIVED[table]}, $run_id AS run_id, $load_order AS load_order "
-        "FROM read_parquet($file)",
+        f"INSERT INTO staged_{kind.removesuffix('s')} BY NAME "
+        f"SELECT {columns}, $run_id AS run_id, $load_order AS load_order FROM read_parquet($file)",
         parameters,
     ).fetchall()
     return int(num_rows)

@@ -23,8 +23,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from harness.cli.messages import did_you_mean
 from harness.cli.toml_file import parse_toml
-from harness.methods import defaults
-from harness.methods.parameters import parameter_names
+from harness.methods import defaults, parameter_names
 from harness.problems import benchmarks
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
