@@ -58,7 +58,7 @@ COMMANDS = {
 }
 """Commands that read a run folder, as module and arguments; those of the warehouse read what was loaded."""
 _REFUSED = 2
-_VARIES = re.compile(r"[\d.]+")
+_VARIES = re.compile(r"[\d.]+( s| min| h)?")
 """What two runs of a command may print differently: times, and places in memory."""
 _COLUMNS = [name for name in trace_files.TRACES.names if name not in trace_files.ENDINGS]
 _TABLES = ("sample", "step", "candidate", "call", "grade", "problem", "step_score")
@@ -235,10 +235,11 @@ class Fuzz:
         command = self.rng.choice(list(COMMANDS))
         code, output = self.output_of(command)
         path = self.corpus.files[kind]
-        if (code, output) == self.outputs[command]:
-            return "harmless"
-        if self._names(path, output.splitlines()) or "damaged" in output or code == _REFUSED:
+        lines = [*output.splitlines(), *self.messages.texts]
+        if self._names(path, lines) or "damaged" in output or code == _REFUSED:
             return "named"
+        if (code, _VARIES.sub("#", output)) == self.outputs[command]:
+            return "harmless"
         self.failures.append(f"{command}, {kind}: exit code {code}\n{output}")
         return "silently wrong"
 
@@ -253,11 +254,12 @@ class Fuzz:
         done = CliRunner().invoke(import_module(module).main, [places.get(word, word) for word in arguments])
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        return done.exit_code, _VARIES.sub("#", done.output)
+        return done.exit_code, done.output
 
     def command(self, number: int) -> Counter[tuple[str, str]]:
         """Mutate files of all kinds in turn, run a command each time, and count outcomes by kind."""
-        self.outputs = {command: self.output_of(command) for command in COMMANDS}
+        whole = {command: self.output_of(command) for command in COMMANDS}
+        self.outputs = {name: (code, _VARIES.sub("#", output)) for name, (code, output) in whole.items()}
         return Counter((KINDS[i % len(KINDS)], self.once(KINDS[i % len(KINDS)], self.printed)) for i in range(number))
 
     @staticmethod
