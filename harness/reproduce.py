@@ -119,8 +119,7 @@ def main(context: click.Context, /, **values: Any) -> None:
 
 
 def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from jobs.outcome import launch_errors_in_one_line
     from warehouse.suites.reproduction import print_costs
 
@@ -129,7 +128,7 @@ def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
     typed = _typed(context)
     database = values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb"
     with launch_errors_in_one_line():
-        print_costs({**typed, **_scale(values["scale"])}, values["aligned"], database, Console(highlight=False))
+        print_costs({**typed, **_scale(values["scale"])}, values["aligned"], database, terminal())
 
 
 def _typed(context: click.Context) -> dict[str, Any]:

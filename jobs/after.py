@@ -22,6 +22,7 @@ from rich.console import Console
 from grading import GraderFailed
 from harness.cli.messages import counted
 from harness.cli.program import typed
+from harness.cli.screen import terminal
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
 from jobs.finished import target_logprobs
@@ -127,7 +128,7 @@ def short_names(runs: Sequence[RunSpec]) -> list[str]:
 
 def conclude(folder: str, database: str | None = None) -> bool:
     """Conclude a run for a log or a terminal; returns whether it is complete. Raises what `report` raises."""
-    console = Console(highlight=False)
+    console = terminal()
     run = RunFolder(Path(folder))
     if client.this_job():  # the workers have ended on other machines a moment ago
         wait_for_endings(run)
@@ -330,7 +331,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
             if len(folders) > 1:
                 write_short(compare_runs(folders, database, Settings()), sys.stdout)
         finally:
-            console = Console(highlight=False)
+            console = terminal()
             console.print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
     _print_next_of_several(runs, database, console)
 

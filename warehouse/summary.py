@@ -18,7 +18,7 @@ from rich.console import Console
 from grading.grade import FAILED
 from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, number, percent, sides, span
-from harness.cli.screen import Column, Line, Screen, Table
+from harness.cli.screen import Column, Line, Screen, Table, terminal
 from harness.engine import Role
 from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
@@ -558,7 +558,7 @@ def row_labels(specs: Sequence[RunSpec], named: Sequence[str | None]) -> list[st
 
 def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
     """Print the warnings and the table of each run."""
-    screen = Screen(console or Console(), is_fitted=True)
+    screen = Screen(console or terminal(), is_fitted=True)
     columns = [Column("", style="bold"), Column("", is_right=False, is_folded=True)]
     for run in summaries:
         screen.show([*(Line(line, "bold red") for line in run.warnings), Table(columns, lines(run), title=run.run_id)])

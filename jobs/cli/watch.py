@@ -28,13 +28,12 @@ def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
     import json
     import time
 
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from jobs import outcome
     from jobs.watch import status_screen
     from jobs.watch.status import Watch
 
-    folders, console = _run_folders(runs), Console(highlight=False)
+    folders, console = _run_folders(runs), terminal()
     watch = Watch(folders)
     while True:
         statuses = watch.read()
@@ -61,8 +60,7 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from jobs.run.folder import PLACES, RunFolder, run_paths
     from jobs.watch import listing
 
@@ -71,7 +69,7 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(run) for run in runs], indent=2))
     elif runs:
-        listing.print_runs(runs, Console(highlight=False))
+        listing.print_runs(runs, terminal())
     else:
         click.echo(f"no run in {chosen.resolve() if chosen == Path() else chosen}")
 

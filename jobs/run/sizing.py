@@ -16,7 +16,6 @@ from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
 from harness.engines import registry
 from harness.engines.libraries import UNPLANNED
-from harness.engines.served import discovery
 from harness.engines.served.address import ServedModel, ServerAddress, is_address, refuse_other_forms
 from harness.environment import accelerator
 from harness.methods import Method, build
@@ -283,6 +282,8 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     Where this machine is not the one that runs the samples and cannot reach the server, the workers ask it. Raises
     ValueError with one line.
     """
+    from harness.engines.served import discovery
+
     wanted, named = launch.roles[role].served_model, launch.roles[role].tokenizer
     notices = []
     if cluster == "slurm" and address.is_loopback:
@@ -329,6 +330,8 @@ def served_models(spec: RunSpec, servers: Mapping[Role, str]) -> Iterator[tuple[
     for role, model in spec.models.items():
         if model is None or model.server is None:
             continue
+        from harness.engines.served import discovery
+
         if role not in servers:
             raise ValueError(f"the address of the {role}'s server is not recorded: launch the run again with --{role}")
         address = ServerAddress.parse(f"--{role}", servers[role])

@@ -25,8 +25,8 @@ from typing import Any
 
 import click
 
-from harness.cli.escapes import printable
 from harness.cli.program import typed
+from harness.cli.screen import printable
 from jobs.run.folder import RunFolder
 
 VARIABLE = "HARNESS_TRUSTED"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.run import submissions
+from jobs.run.files import opened
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
 
@@ -128,7 +130,7 @@ def explained(run: RunFolder, error: BaseException, log: Path) -> str:
     if full := full_disk(shutil.disk_usage(run.path).free):
         return f"the disk is full: {full}. Run folder: {run.path}"
     reason = "ended without an error message: killed, canceled or out of memory"
-    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
+    with contextlib.suppress(OSError), os.fdopen(opened(log, os.O_APPEND), "a", encoding="utf-8") as file:
         file.write(f"{WorkerKilled.__module__}.{WorkerKilled.__qualname__}: {reason}\n")
     return f"{reason} (dmesg may say more). Log: {log}"
 

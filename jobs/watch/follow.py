@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from harness.cli.messages import counted
+from harness.cli.screen import terminal
 from jobs.run.folder import RunFolder
 from jobs.submission.here import Job
 from jobs.watch.progress import Follower
@@ -99,7 +100,7 @@ def _duplicate(console: Console) -> Iterator[Console]:
         yield console
         return
     with os.fdopen(copied, "w", encoding="utf-8") as file:
-        yield Console(file=file, width=console.width, quiet=console.quiet)
+        yield terminal(file=file, width=console.width, quiet=console.quiet)
 
 
 def _show(line: Line, console: Console, ended: threading.Event, live: bool, is_brief: bool) -> None:
