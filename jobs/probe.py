@@ -25,8 +25,7 @@ from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.engine import Role, normalized
 from harness.engines import registry
-from harness.methods import build
-from harness.methods.parameters import method_parameters
+from harness.methods import build, method_parameters
 from harness.methods.references import resolve
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 from harness.settings.launch_settings import Launch, PartialLaunch

@@ -47,8 +47,7 @@ from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.cli.screen import terminal
 from harness.cli.toml_file import read_toml
-from harness.methods import defaults
-from harness.methods.parameters import parameter_names
+from harness.methods import defaults, parameter_names
 from harness.methods.references import resolve
 from harness.settings import layers
 from harness.settings.declaration import ROLES, settings_of

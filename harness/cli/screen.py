@@ -1,8 +1,8 @@
 """Tables, and their form on a terminal.
 
 Text of models and of others is hostile: on a terminal it must not move the cursor, change colors or hide anything.
-Every text is escaped where it is written, by `printable`: here, for files in `warehouse.tables`, and for all else that
-a command prints in harness.cli.command. Nothing is parsed as markup.
+Every text is escaped where it is written, by `printable`: here, for files in `warehouse.report.tables`, and for all
+else that a command prints in harness.cli.command. Nothing is parsed as markup.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def test_parameter_sets_those_of_built_in_methods_too(tmp_path: Path) -> None:
         (["--parameter", "threshold=-1", "--threshold", "-2"], "--parameter threshold: set twice"),
         (["--parameter", "threshold=-1", "--parameter", "threshold=-1"], "--parameter threshold: set twice"),
         (["--parameter", "treshold=-1"], "--treshold is not a parameter of confident, which takes --threshold"),
-        (["--parameter", "threshold=nan"], "--threshold: expected a finite number, not nan"),
+        (["--parameter", "threshold=nan"], "--threshold nan: expected a finite number"),
         (
             ["--parameter", "step_tokens=many"],
             "--step-tokens many: Input should be a valid integer",
