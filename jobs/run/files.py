@@ -17,13 +17,14 @@ import contextlib
 import errno
 import fcntl
 import functools
+import io
 import logging
 import os
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from filelock import FileLock
@@ -39,7 +40,7 @@ def opened(path: Path, flags: int) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | flags, 0o666)  # less the umask
 
 
-def reading(path: Path) -> BinaryIO:
+def reading(path: Path) -> io.BufferedReader:
     """Open a file for reading, which is no link to elsewhere and no pipe to wait for. Raises OSError."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 

@@ -101,10 +101,10 @@ def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
         remember(run, unknown)
         return
     _write(run, shown)
-    why = "is shown to you for the first time" if accept else "was not given by you"
+    first = ", and is shown for the first time" if accept else ""
     raise NotTrusted(
-        f"{run.path.name}: {' and '.join(shown.values())} {why} and would be used as you: to accept what is shown "
-        "above, repeat this with --trust"
+        f"{run.path.name} would use what you did not give as you ({', '.join(shown.values())}){first}: to accept what "
+        "is shown above, repeat this with --trust"
     )
 
 

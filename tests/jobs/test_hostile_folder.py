@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from harness.methods import plugins
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run import submissions
+from jobs.run import submissions, trust
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from tests.harness.conftest import save_tokenizer
@@ -157,7 +157,7 @@ def listener() -> Iterator[tuple[str, list[str]]]:
 
 
 def _evil_name(victim: Victim) -> None:
-    renamed = victim.run.path.with_name(f"demo-{SEQUENCE}[/x]")
+    renamed = victim.run.path.with_name(f"demo-{SEQUENCE}[red]")
     victim.run = RunFolder(victim.run.path.rename(renamed))
 
 
@@ -225,3 +225,31 @@ def test_no_command_does_what_a_hostile_folder_wants(
         with Path(table).open("a", encoding="utf-8") as file:
             file.write("|".join([attack, *found.values()]) + "\n")
     assert set(found.values()) == {"safe"}, found
+
+
+def test_what_was_shown_is_accepted_once_for_the_runs_of_a_folder(
+    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    script = tmp_path / "submitted"
+    slurm.prints(squeue="", srun="", scontrol="MaxArraySize = 1001")
+    slurm.answers(sbatch=f"for last; do :; done; cat $last >> {script}; echo Submitted batch job 7")
+    victim = Victim(bases["killed"], tmp_path, slurm)
+    beside = RunFolder(victim.run.path.with_name("beside"))
+    shutil.copytree(victim.run.path, beside.path)
+
+    def resumed(run: RunFolder, *flags: str) -> int:
+        monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
+        done = CliRunner().invoke(main_of("jobs"), ["resume", str(run.path), *flags])
+        return done.exit_code
+
+    victim.submitted({"setup": [MARK]})
+    assert resumed(victim.run, "--trust") == 2, "shown for the first time"
+    assert not script.exists()
+    assert resumed(victim.run, "--trust") == 0
+    assert MARK in script.read_text()
+    assert f"export {trust.VARIABLE}=" in script.read_text(), "what its jobs may use"
+    submissions.record(beside, Submission(0, "a.0", [[0]], 0.0, {"setup": [MARK]}))
+    assert resumed(beside) == 0
+    submissions.record(beside, Submission(1, "a.1", [[0]], 0.0, {"setup": [f"{MARK} changed"]}))
+    assert resumed(beside) == 2
