@@ -169,7 +169,7 @@ def probe(
     console = terminal()
     with launch_errors_in_one_line("the probe"):
         settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
-        source, asked = trusted_run(run, accept=trust), {**flags, "accept_code_change": accept}
+        source, asked = trusted_run(run, accept=trust, runs_method=False), {**flags, "accept_code_change": accept}
         planned = plan(source, settings, asked, is_preview=dry_run)
         if dry_run:
             preview(planned, console)

@@ -82,7 +82,7 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) 
     from jobs.finished import target_logprobs
     from jobs.outcome import launch_errors_in_one_line
 
-    folders = [trusted_run(run, accept=trust) for run in runs]
+    folders = [trusted_run(run, accept=trust, runs_method=False) for run in runs]
     other = run_folder(target_of) if target_of else None
     with launch_errors_in_one_line():
         specs = target_logprobs.check(folders, other)

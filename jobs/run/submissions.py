@@ -127,8 +127,6 @@ class SharedJob:
     """Its name in Slurm."""
     runs: list[str]
     """Names of the run folders; the first one has the job's logs and code."""
-    finalizer: str
-    """Name of the job that grades and loads this run after it."""
 
 
 def read_shared(run: RunFolder) -> dict[str, SharedJob]:
@@ -161,12 +159,12 @@ def of_this_folder(run: RunFolder) -> list[Submission]:
     shared = read_shared(run)
 
     def is_here(submission: Submission) -> bool:
-        job, own = shared.get(submission.name), job_name(run, submission.number)
+        job = shared.get(submission.name)
         if job is None:
-            return submission.name == own
+            return submission.name == job_name(run, submission.number)
         first = RunFolder(run.path.parent / job.runs[0])
         names = {f"{job_name(first, one.number)}+{len(job.runs) - 1}" for one in read(first)}
-        return run.path.name in job.runs and job.finalizer == finalizer_name(own) and submission.name in names
+        return run.path.name in job.runs and submission.name in names
 
     return [submission for submission in read(run) if is_here(submission)]
 
@@ -178,9 +176,9 @@ def current(run: RunFolder) -> list[Submission]:
 
 
 def finalizer_of(run: RunFolder, submission: Submission) -> str:
-    """Return the name of the job that grades and loads a run after a submission."""
-    shared = read_shared(run).get(submission.name)
-    return shared.finalizer if shared else finalizer_name(submission.name)
+    """Return the name of the job that grades and loads a run after a submission; each run of a shared job has one."""
+    is_shared = submission.name in read_shared(run)
+    return finalizer_name(job_name(run, submission.number) if is_shared else submission.name)
 
 
 def others(run: RunFolder, job: SharedJob) -> list[RunFolder]:

@@ -82,12 +82,14 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     with serving("vllm", HFTokenizer(str(place / "tokenizer"))) as server:
         words = [word for role in ("draft", "target") for word in (f"--{role}", server.url, f"--{role}.tokenizer")]
         words = [word for one in words for word in ((one, str(place / "tokenizer")) if "tokenizer" in one else (one,))]
-        served = killed(launched(place / "served", "--method", "specreason", "--token-budget", "100", *words))
+        flags = ("--method", "specreason", "--token-budget", "100", *words)
+        served, answered = killed(launched(place / "served", *flags)), launched(place / "answered", *flags)
     found = {
         "finished": launched(place / "finished", *scripted),
         "killed": killed(launched(place / "killed", *scripted)),
         "method": killed(launched(place / "method", "--method", f"{method}:Confident", "--engine", "scripted")),
         "served": served,
+        "answered": answered,
     }
     plugins.registered.clear()
     del os.environ["MARK"]
@@ -121,14 +123,14 @@ class Victim:
         module, *words = COMMANDS[command]
         places = {"RUN": str(self.run.path), "FOLDER": str(self.run.path.parent), "NAME": self.run.path.name}
         arguments = [places.get(word, word.replace("FOLDER", places["FOLDER"])) for word in words]
-        before = self.outside.read_bytes()
+        before, num_calls = self.outside.read_bytes(), len(self.slurm.calls())
         done = CliRunner().invoke(main_of(module), arguments)
         script = self.place / "submitted"
         if os.environ.pop("MARK", None) or (script.exists() and MARK in script.read_text()):
             return "RUNS IT"
         if self.keys:
             return "SENDS THE KEY"
-        if any(MARK in call for call in self.slurm.calls() if call.startswith("scancel")):
+        if any(MARK in call for call in self.slurm.calls()[num_calls:] if call.startswith("scancel")):
             return "CANCELS ANOTHER'S"
         if self.outside.read_bytes() != before:
             return "WRITES ELSEWHERE"
@@ -184,6 +186,7 @@ ATTACKS: Mapping[str, tuple[str, Callable[[Victim], None]]] = {
     "another's job": ("killed", lambda victim: victim.submitted({}, f"{MARK}.0")),
     "method": ("method", lambda victim: None),
     "server": ("served", lambda victim: None),
+    "server, finished": ("answered", lambda victim: None),
     "linked events": ("killed", lambda victim: victim.linked(victim.run.events_path)),
     "linked journal": ("killed", lambda victim: victim.linked(victim.run.journal_dir / "x-deal0-shard0.jsonl")),
     "linked lock": ("killed", lambda victim: victim.linked(victim.run.locks_dir / "submission.lock")),
@@ -214,7 +217,7 @@ def test_no_command_does_what_a_hostile_folder_wants(
         victim = Victim(bases[base], place, slurm)
         slurm.answers(sbatch=f"for last; do :; done; cat $last >> {place}/submitted; echo Submitted batch job 7")
         strike(victim)
-        if attack == "server":
+        if attack.startswith("server"):
             address, victim.keys = listener
             victim.keys.clear()
             victim.run.append("servers", addresses=dict.fromkeys(("draft", "target"), address))

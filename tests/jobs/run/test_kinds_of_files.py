@@ -55,7 +55,7 @@ def made(folder: Path) -> list[RunFolder]:
     JournalWriter(run.journal_dir / "killed.jsonl", Attempt("killed", run.path.name, 0, "node", 1, 0.0, None)).close()
     run.append("servers", addresses={})
     submissions.record(run, Submission(0, "job", [[0]], 0.0))
-    submissions.record_shared(run, SharedJob("shared", [run.path.name], "shared.finalize"))
+    submissions.record_shared(run, SharedJob("shared", [run.path.name]))
     submissions.leave(run, "shared")
     submissions.record_canceled(run, ["job"])
     run.append("retries", samples=[])
