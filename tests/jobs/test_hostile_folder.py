@@ -252,7 +252,11 @@ def test_what_was_shown_is_accepted_once_for_the_runs_of_a_folder(
     assert resumed(victim.run, "--trust") == 0
     assert MARK in script.read_text()
     assert f"export {trust.VARIABLE}=" in script.read_text(), "what its jobs may use"
-    submissions.record(beside, Submission(0, "a.0", [[0]], 0.0, {"setup": [MARK]}))
+    of_original = submissions.job_name(victim.run, 0)
+    submissions.record(beside, Submission(0, of_original, [[0]], 0.0, {"setup": [MARK]}))
+    slurm.prints(squeue=f"{of_original}|0|7|7|RUNNING|n1|None")
+    script.unlink()
     assert resumed(beside) == 0
+    assert script.exists(), "a copy does not wait for the original's jobs"
     submissions.record(beside, Submission(1, "a.1", [[0]], 0.0, {"setup": [f"{MARK} changed"]}))
     assert resumed(beside) == 2
