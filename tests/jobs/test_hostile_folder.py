@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "status --json": ("jobs", "status", "RUN", "--json"),
     "list": ("jobs", "list", "FOLDER"),
     "logs": ("jobs", "logs", "RUN"),
+    "show": ("jobs", "show", "RUN"),
     "cancel": ("jobs", "cancel", "RUN"),
     "resume": ("jobs", "resume", "RUN"),
     "retry-failed": ("jobs", "retry-failed", "RUN"),
