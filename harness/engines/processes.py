@@ -461,8 +461,9 @@ def _since_start(log: Path) -> str:
 
 
 def _append(log: Path, line: str) -> None:
-    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:  # a full disk ends the run elsewhere
-        file.write(f"{line}\n")
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    with contextlib.suppress(OSError), os.fdopen(os.open(log, flags, 0o666), "a") as file:  # less the umask
+        file.write(f"{line}\n")  # a full disk ends the run elsewhere
 
 
 if __name__ == "__main__":
