@@ -12,6 +12,7 @@ import click
 
 from harness.cli.command import DATE, OutputFile
 from harness.cli.program import typed
+from harness.settings.declaration import Value
 from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RUN, RunCommand, given, run_folder
 from jobs.cli.examples import suite_file
 
@@ -149,7 +150,7 @@ def probe(
     dry_run: bool,
     wait: bool,
     accept: bool,
-    **flags: object,
+    **flags: Value,
 ) -> None:
     """Continue a run's chains with the target alone from a sample of its decisions, and grade where they end.
 

@@ -23,8 +23,9 @@ from harness.methods.method import Text, flag, needs, required_context_tokens
 from harness.problems import hub
 from harness.problems.problem import Problem
 from harness.prompts import demo_prompts
+from harness.settings.declaration import role_flag
 from harness.settings.launch_settings import PartialLaunch
-from harness.settings.roles import flat_role_name, role_flag
+from harness.settings.roles import flat_role_name
 from harness.sizing.memory import shape_of
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate

@@ -27,9 +27,9 @@ from harness.methods.references import source_of
 from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem, dataset_hash
 from harness.prompts import Prompts, equivalence_question, reward_question
-from harness.settings.declaration import ROLES
+from harness.settings.declaration import ROLES, role_flag
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
-from harness.settings.roles import SAMPLING, ModelSettings, role_flag
+from harness.settings.roles import SAMPLING, ModelSettings
 from harness.training.tuning import data_hash, find_manifest
 from harness.weights import adapter, models
 from harness.weights.models import files_at_hand, read_config
