@@ -189,7 +189,7 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
 
     `further_names` are valid beside the models' names.
     """
-    is_known = name.lower() in {models.SMOLLM, *models.BUNDLED} or name.lower() in further_names
+    is_known = name.lower() in models.BUNDLED or name.lower() in further_names
     if models.folder_named(name) is None and not is_address(name) and not is_known:
         models.resolve(name)
     return _absolute_folder(name)

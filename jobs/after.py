@@ -56,7 +56,7 @@ class WarehouseFailed(RuntimeError):
 def _warehouse_errors() -> Iterator[None]:
     from warehouse.database import DatabaseError, WarehouseError
     from warehouse.files import one_line
-    from warehouse.summary import UnknownRun
+    from warehouse.report.summary import UnknownRun
 
     try:
         yield
@@ -93,7 +93,7 @@ def check(database: Path) -> None:
 
 def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
     """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
-    from warehouse import run_cost
+    from warehouse.suites import run_cost
 
     return run_cost.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
 
@@ -105,7 +105,7 @@ def forecast(
 
     `own`: what the run itself tells of it; `to_time`: samples to be timed one at a time. None: nothing tells.
     """
-    from warehouse import run_cost
+    from warehouse.suites import run_cost
 
     return run_cost.forecast(launch, spec, num_samples, database_of(run), own, to_time)
 
@@ -120,7 +120,7 @@ def load(run: RunFolder) -> None:
 
 def short_names(runs: Sequence[RunSpec]) -> list[str]:
     """Return a short name for each run, by which it can be told from the others."""
-    from warehouse.summary import row_labels, told_apart
+    from warehouse.report.summary import row_labels, told_apart
 
     return told_apart(runs, row_labels(runs, [None] * len(runs)), lambda spec: spec.dataset)
 
@@ -202,7 +202,7 @@ def _load_and_print(
     """Load a run and print its result; of a probe that is what it found, no accuracy: that is of its continuations."""
     from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
-    from warehouse.summary import in_one_line, render, render_warnings, summary
+    from warehouse.report.summary import in_one_line, render, render_warnings, summary
 
     load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
     summaries = summary(database, [run.path.name])
@@ -224,7 +224,7 @@ def write_results(run: RunFolder, database: Path) -> None:
 
     `results.json` has the same numbers as the summary, from the same tables, for programs. Raises WarehouseFailed.
     """
-    from warehouse.summary import summary
+    from warehouse.report.summary import summary
 
     with _warehouse_errors():
         [result] = summary(database, [run.path.name])

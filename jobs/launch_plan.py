@@ -1,6 +1,6 @@
 """What launches come to, in words: the lines printed before they begin, and their GPU-hours, summed and limited.
 
-Where an estimate comes from is the warehouse's matter (warehouse.run_cost).
+Where an estimate comes from is the warehouse's matter (warehouse.suites.run_cost).
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     if not run.exists():
         launch_checks.check_typed(launch, typed)
         is_here = cluster != "slurm" or not _prepares_python(sbatch)
-        planned.notices.extend(launch_checks.check_models(planned.spec, is_here=is_here))
+        launch_checks.check_models(planned.spec, is_here=is_here)
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
     if not run.exists():
         planned.notices.extend(launch_checks.check_prompts(launch, planned.spec))

@@ -21,7 +21,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from warehouse import schema
 from warehouse.files import (
     SAY_SECONDS,
     WAIT_SECONDS,
@@ -39,7 +38,8 @@ from warehouse.files import (
     successor,
     write_lock,
 )
-from warehouse.schema import format_digest, tables_sql, views_sql
+from warehouse.sql import schema
+from warehouse.sql.schema import format_digest, tables_sql, views_sql
 
 Connection = duckdb.DuckDBPyConnection
 DatabaseError = duckdb.Error

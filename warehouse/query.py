@@ -31,7 +31,7 @@ from warehouse.options import (
     output_option,
     wait_option,
 )
-from warehouse.tables import distinct, write_csv, write_json
+from warehouse.report.tables import distinct, write_csv, write_json
 
 if TYPE_CHECKING:
     from warehouse.database import Connection
@@ -78,7 +78,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Table:
 
 def _description(connection: Connection, name: str) -> Table:
     """Return the columns of a table or view with type and meaning. Raises WarehouseError for any other name."""
-    from warehouse import schema
+    from warehouse.sql import schema
 
     columns = [schema.Column(*row) for row in connection.execute(schema.COLUMNS).fetchall()]
     of_tables = schema.comments_of_tables(columns)

@@ -57,10 +57,9 @@ class OneLineErrors(click.Command):
     A file or folder that the user may not read or write counts as a wrong input.
 
     It has `-h` and `--version`. Options with an attribute `heading` are listed by `--help` under it, in the order of
-    `headings`; those with an attribute `is_common` that is false, `--help-all` alone lists. Where an argument or option
-    is required, the command without any argument prints its help and exits with code 2. With `prints_outcome` it has an
-    option `--json`, and a command line that cannot be parsed has its line of JSON too, on standard output, as any other
-    refusal has.
+    `headings`; those with an attribute `is_common` that is false, `--help-all` alone lists. With `prints_outcome` it
+    has an option `--json`, and a command line that cannot be parsed has its line of JSON too, on standard output, as
+    any other refusal has.
     """
 
     def __init__(
@@ -154,11 +153,10 @@ class OneLineErrors(click.Command):
             formatter.write_text(self.where_the_rest_is(ctx))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, or print the help as help where nothing was typed and something is needed."""
-        needs_input = isinstance(self, click.Group) or any(parameter.required for parameter in self.params)
-        if not args and needs_input and not ctx.resilient_parsing:
+        """Parse, or print the help of a group where nothing was typed."""
+        if not args and isinstance(self, click.Group) and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
-            ctx.exit(0 if isinstance(self, click.Group) else 2)  # a script with an empty variable must not go on
+            ctx.exit(0)
         rest = super().parse_args(ctx, args)
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name or "")

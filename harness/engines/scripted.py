@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 from harness import engine
 from harness.engine import (
@@ -33,7 +32,6 @@ from harness.engine import (
     Timing,
 )
 from harness.engines.calls import CallClock, check_continuation
-from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings
 from harness.weights.templates import Thought
 
@@ -117,7 +115,6 @@ class Counters:
 class ScriptedEngine:
     """An Engine whose replies come from script functions."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(runs_models=False, counts_as_result=False, max_cards=0)
     write: WriteScript
     judge: JudgeScript
     tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)

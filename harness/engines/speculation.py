@@ -1,18 +1,17 @@
 """Token-level speculation inside the target's engine: proposed tokens are verified by the target in one forward pass.
 
 Speculative sampling (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318) leaves the target's
-distribution unchanged; vLLM implements it. Which heads are published, and whether weights can propose tokens for a
-target, is read from configuration files: a login node can import this module, which needs neither torch nor vLLM.
+distribution unchanged; vLLM implements it. A login node can import this module: it needs neither torch nor vLLM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-from harness.engine import Json, Role
+from harness.engine import Role
 from harness.engines import registry
 from harness.weights import models
 
@@ -184,92 +183,18 @@ def resolve(name: str) -> models.ModelRef:
     return models.resolve(known.hub_id if known else name)
 
 
-def config_at_hand(reference: models.ModelRef) -> Mapping[str, Json] | None:
-    """Return the config.json of a folder or of the hub's cache; None where it is not on this machine.
+def check_pair(proposing: str, speculator: models.ModelRef | None) -> None:
+    """Raise ValueError, in one line, where a draft is an EAGLE-3 head, or a head is none.
 
-    Raises ValueError where the file is no configuration.
+    vLLM checks the rest when the engine starts, and all of it where the weights are not on this machine.
     """
-    folder = models.files_at_hand(reference.path_or_hub_id, reference.revision)
-    if folder is None or not (path := folder / "config.json").is_file():
-        return None
-    return models.read_config(path)
-
-
-def check_pair(
-    proposing: str, target: models.ModelRef, speculator: models.ModelRef | None, *, samples_drafts: bool = False
-) -> None:
-    """Raise ValueError, in one line, where the weights cannot propose tokens for this target, as far as files tell.
-
-    `speculator` is what proposes: the draft, the head of eagle3, or separate weights of mtp. `samples_drafts`: drafts
-    are sampled and not greedy, which vLLM refuses for a draft with another vocabulary. What is not on this machine is
-    not checked here; vLLM checks it when the engine starts.
-    """
-    target_config = config_at_hand(target)
-    if proposing == "mtp" and speculator is None:
-        if target_config is not None and not has_prediction_layers(target_config):
-            layers = f"{target.name} has no layers for multi-token prediction"
-            raise ValueError(f"--spec-decode mtp: {layers}; Qwen3.5, GLM, DeepSeek and MiMo have, or give --spec-model")
+    config = models.config_at_hand(speculator) if speculator and proposing in ("draft", "eagle3") else None
+    if speculator is None or config is None:
         return
-    if speculator is None or (config := config_at_hand(speculator)) is None:
-        return
-    if proposing == "eagle3":
-        if not _is_head(config):
-            kind = ", ".join(architectures(config)) or config.get("model_type") or "no architecture"
-            raise ValueError(
-                f"--spec-model {speculator.name} is not an EAGLE-3 head but {kind}: use --spec-decode draft"
-            )
-        if target_config is not None:
-            _check_sizes(config, speculator.name, target_config, target.name)
-    elif proposing == "draft":
-        if _is_head(config):
-            raise ValueError(f"--spec-model {speculator.name} is an EAGLE-3 head: give --spec-decode eagle3")
-        if samples_drafts and target_config is not None:
-            ours, theirs = _text(config).get("vocab_size"), _text(target_config).get("vocab_size")
-            if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
-                have = f"{speculator.name} and {target.name} have {ours} and {theirs} tokens"
-                raise ValueError(f"--spec-sampling probabilistic: {have}, not the same vocabulary: leave the flag out")
-
-
-def has_prediction_layers(config: Mapping[str, Json]) -> bool:
-    """Return whether a target's configuration names layers for multi-token prediction."""
-    if str(config.get("model_type", "")).startswith("mimo_v2") or any(
-        "MiMoV2" in name for name in architectures(config)
-    ):
-        return True  # these have a fixed number of them, which their configuration leaves out
-    return any(
-        bool(value)
-        for part in (config, _text(config))
-        for key, value in part.items()
-        if "nextn" in key.lower() or "mtp" in key.lower()
-    )
-
-
-def _is_head(config: Mapping[str, Json]) -> bool:
-    kinds = (*architectures(config), str(config.get("speculators_model_type", "")))
-    return any("eagle3" in kind.lower() for kind in kinds) or isinstance(config.get("draft_vocab_size"), int)
-
-
-def _check_sizes(head: Mapping[str, Json], head_name: str, target: Mapping[str, Json], target_name: str) -> None:
-    """Raise ValueError where a head reads hidden states or tokens of another size than the target's."""
-    layer = head.get("transformer_layer_config")
-    layer = layer if isinstance(layer, dict) else head
-    reads = head.get("target_hidden_size") or layer.get("target_hidden_size") or layer.get("hidden_size")
-    sizes = (
-        ("a hidden size", reads, _text(target).get("hidden_size")),
-        ("a vocabulary", layer.get("vocab_size"), _text(target).get("vocab_size")),
-    )
-    for what, of_head, of_target in sizes:
-        if isinstance(of_head, int) and isinstance(of_target, int) and of_head != of_target:
-            wanted = f"a target with {what} of {of_head}, and {target_name} has {of_target}"
-            raise ValueError(f"--spec-model {head_name} is for {wanted}: give a head trained for this target")
-
-
-def architectures(config: Mapping[str, Json]) -> Iterator[str]:
-    """Return the classes that a configuration names for the model."""
-    names = config.get("architectures")
-    yield from (name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))
-
-
-def _text(config: Mapping[str, Json]) -> Mapping[str, Json]:
-    text = config.get("text_config")
-    return text if isinstance(text, dict) else config
+    kinds = [*models.architectures(config), str(config.get("speculators_model_type", ""))]
+    is_head = any("eagle3" in kind.lower() for kind in kinds) or isinstance(config.get("draft_vocab_size"), int)
+    if is_head and proposing == "draft":
+        raise ValueError(f"--spec-model {speculator.name} is an EAGLE-3 head: give --spec-decode eagle3")
+    if not is_head and proposing == "eagle3":
+        kind = ", ".join(filter(None, kinds)) or config.get("model_type") or "no architecture"
+        raise ValueError(f"--spec-model {speculator.name} is not an EAGLE-3 head but {kind}: use --spec-decode draft")

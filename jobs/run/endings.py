@@ -24,11 +24,11 @@ from filelock import Timeout
 
 from harness import environment
 from harness.trace import Trace
-from jobs.run import files, submissions, trace_files
-from jobs.run.files import has_right_checksum
+from jobs.run import events, files, submissions, trace_files
+from jobs.run.files import has_right_checksum, say_once
 from jobs.run.folder import RunFolder, until_seen
 from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
-from jobs.run.trace_files import FAILED, SampleRow, counting_records
+from jobs.run.trace_files import FAILED, NOT_FINISHED, SampleRow, counting_records
 from jobs.timing import folder as timings
 
 _READERS = 8
@@ -136,7 +136,8 @@ def count_endings(
     """Count the ended samples of trace files, and of journals by their names: True for a sample that failed.
 
     A trace file holds what the journal of the same name held; together they are one record. Files that are damaged or
-    not of this run are named and count for nothing (jobs.run.trace_files).
+    not of this run are named and count for nothing (jobs.run.trace_files), and so are, until their samples have ended
+    elsewhere, files that somebody has removed.
     """
     not_compacted = dict(journals)
     ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
@@ -154,7 +155,11 @@ def count_endings(
         ids.append(pa.array(ended.keys(), pa.string()))
         reasons.append(pa.array([FAILED if has_failed else None for has_failed in ended.values()], pa.string()))
     failed = pc.fill_null(pc.equal(pa.chunked_array(reasons), FAILED), fill_value=False)
-    return _from_records(pa.chunked_array(ids), failed, granted_retries(run))
+    counted = _from_records(pa.chunked_array(ids), failed, granted_retries(run))
+    if len(counted.finished) < run.num_planned():
+        for path in run.lost_trace_files():
+            say_once(f"{path} is missing, and {events.NAME} announces it; {NOT_FINISHED}")
+    return counted
 
 
 def _read(files: list[Path], *, whole: bool) -> Iterator[tuple[Path, pa.Table]]:

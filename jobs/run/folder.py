@@ -186,6 +186,17 @@ class RunFolder:
         """Return the trace files that exist, sorted by name, that is by the time of their attempt."""
         return files_in(self.trace_files_dir, ".parquet")
 
+    def lost_trace_files(self) -> list[Path]:
+        """Return the trace files that were announced and are gone, with no journal that holds the same, sorted.
+
+        A worker that was killed between the two has left its journal.
+        """
+        with damage_named(self.events_path):
+            written = {self.path / name for name in events.announced(self.path)}
+        lost = {path for path in written if path.parent == self.trace_files_dir}.difference(self.trace_files())
+        journals = {path.stem for path in self.journals()} if lost else set()  # removed only after the file is there
+        return sorted(path for path in lost if path.stem not in journals and not path.exists())
+
     def trace_file_of(self, journal: Path) -> Path:
         """Return the path of the trace file that a journal is compacted into, whether or not it exists."""
         return self.trace_files_dir / f"{journal.stem}.parquet"

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from harness.checks import models as model_checks
-from harness.checks.models import WORKERS_MAY, findings, loaded_tokenizer
+from harness.checks.models import faults_of, loaded_tokenizer
 from harness.cli.messages import counted
 from harness.engine import Role
 from harness.engines import placement
@@ -236,11 +236,11 @@ def _longest(model: ModelSpec) -> int | None:
     return None if known is None else known.max_positions
 
 
-def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
-    """Yield a warning where this machine's packages do not know a model that the workers' may know.
+def check_models(spec: RunSpec, *, is_here: bool) -> None:
+    """Raise ValueError where files of a model are damaged or missing, or where no engine could write with it.
 
-    `is_here`: whether the workers have this Python with its variables. Raises ValueError where files of a model are
-    damaged or missing, where it is not in the cache and the hub is not asked, and where no engine could write with it.
+    The same where it is not in the cache and the hub is not asked. `is_here`: whether the workers have this Python with
+    its variables.
     """
     named = [(role, model, spec.settings[role].engine) for role, model in spec.models.items()]
     for name, model, arguments in (*named, ("spec-model", spec.speculator, {})):
@@ -253,17 +253,9 @@ def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
             if variable:
                 raise ValueError(f"--{name} {model.name}: it is not in the cache{fetched}")
             continue
-        found = findings(
-            folder,
-            spec.engine.kind,
-            is_here=is_here,
-            to_download=not (is_own or variable),
-            proposes=name == "spec-model",
-            arguments=arguments,
-        )
-        if found.faults:
-            raise ValueError(f"--{name} {model.name}: {found.faults[0]}{fetched}")
-        yield from (f"NOT KNOWN HERE: --{name} {model.name}: {doubt}; {WORKERS_MAY}." for doubt in found.doubts)
+        proposes, to_download = name == "spec-model", not (is_own or variable)
+        if faults := faults_of(folder, to_download=to_download, proposes=proposes, arguments=arguments):
+            raise ValueError(f"--{name} {model.name}: {faults[0]}{fetched}")
 
 
 def check_hub_ids(spec: RunSpec) -> Iterator[str]:

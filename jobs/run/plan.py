@@ -11,8 +11,9 @@ from typing import Any
 
 from harness import environment, gpus, prompts
 from harness.engine import Role
-from harness.engines import libraries, placement, registry, speculation
+from harness.engines import placement, registry, speculation
 from harness.engines.served.address import ServerAddress
+from harness.engines.settings import check_arguments, declared_arguments
 from harness.engines.speculation import (
     check_flags,
     draft_sampling,
@@ -221,8 +222,7 @@ def _check_speculation(
     if engine.spec_decode is None or "target" not in specs or not engine.can.speculates:
         return
     proposes = speculator or (specs.get("draft") if engine.spec_decode == "draft" else None)
-    target, weights = _reference(specs["target"]), _reference(proposes) if proposes else None
-    speculation.check_pair(engine.spec_decode, target, weights, samples_drafts=engine.spec_sampling == "probabilistic")
+    speculation.check_pair(engine.spec_decode, _reference(proposes) if proposes else None)
     if notice := greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target")):
         yield notice
 
@@ -340,7 +340,7 @@ def recorded_settings(launch: PartialLaunch, role: Role, kind: str) -> dict[str,
     own = launch.roles[role]
     if own.engine and not registry.capabilities(kind).takes_arguments:
         raise ValueError(f"{role_flag(role, 'engine')} {next(iter(own.engine))}: needs --engine vllm, not {kind}")
-    libraries.check(role, own.engine)
+    check_arguments(role, own.engine)
     kept = {name: value for name, value in own.given().items() if name not in (*_RESOLVED, *SAMPLING)}
     return {**kept, **(launch.sampling_of(role) if role in _ROLES else {}), "dtype": launch.dtype_of(role)}
 
@@ -391,7 +391,7 @@ def local_folder(model: ModelSpec) -> Path | None:
 
 def unchecked_notice(settings: Iterable[ModelSettings]) -> list[str]:
     """Return a line where the arguments of engines are not checked here, because vLLM is not installed."""
-    if not any(own.engine for own in settings) or libraries.is_known_here():
+    if not any(own.engine for own in settings) or declared_arguments():
         return []
     return [
         "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft.engine and --target.engine."

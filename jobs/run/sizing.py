@@ -15,9 +15,9 @@ from typing import Any, get_args
 from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
 from harness.engines import registry
-from harness.engines.libraries import UNPLANNED
 from harness.engines.served import discovery
 from harness.engines.served.address import ServedModel, ServerAddress, is_address, refuse_other_forms
+from harness.engines.settings import UNPLANNED
 from harness.environment import accelerator
 from harness.methods import Method, build
 from harness.methods.method import required_context_tokens

@@ -296,6 +296,7 @@ def metadata_of(file: pq.ParquetFile) -> dict[str, str]:
 
 
 ENDINGS = ("sample_id", "stop_reason")
+NOT_FINISHED = "samples in it count as not finished, and the launch command runs them again"
 _NO_ENDINGS = pa.table({name: pa.array([], pa.string()) for name in ENDINGS})
 
 
@@ -314,7 +315,7 @@ def endings(path: Path, *, whole: bool = True) -> pa.Table:
     except WrongFormat as error:
         raise RunDamaged(str(error)) from error
     except FileDamaged as error:
-        say_once(f"{error}; samples in it count as not finished, and the launch command runs them again")
+        say_once(f"{error}; {NOT_FINISHED}")
     except FileNotFoundError:
         pass
     except PermissionError:

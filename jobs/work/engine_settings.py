@@ -11,10 +11,9 @@ from typing import cast
 from harness import environment
 from harness.checks.models import check_prompts, loaded_tokenizer
 from harness.engine import Role
-from harness.engines import libraries
 from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine
 from harness.engines.served.address import ServedModel
-from harness.engines.settings import EngineSettings, pair_settings
+from harness.engines.settings import EngineSettings, check_arguments, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
@@ -122,7 +121,7 @@ def _chosen(spec: RunSpec, sizing: RunSizing) -> Chosen:
 def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
     """Return the further arguments of an engine. Raises ValueError where this node's vLLM does not have one."""
     given = spec.settings[role].engine
-    libraries.check(role, given)
+    check_arguments(role, given)
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
 
 

@@ -14,7 +14,7 @@ from harness import reproduce
 from harness.methods import defaults
 from jobs.run.spec import EngineSpec, ModelSpec
 from tests.warehouse import runs
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.suites import published as papers
 from warehouse.suites.published import suite_run
 

@@ -31,7 +31,7 @@ from jobs.watch.recent import Recent
 from tests.jobs.run.corpus import KINDS, Corpus, corpus
 from tools.chaos.mutations import MUTATIONS, change_json
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 OUTCOMES = ("named", "harmless", "silently wrong", "traceback")
 _APPENDED = frozenset({"journal", "events"})

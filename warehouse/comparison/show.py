@@ -15,10 +15,10 @@ from warehouse.comparison.compared_runs import Run
 from warehouse.comparison.contrasts import Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.manifests import Difference
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
+from warehouse.report.summary import RunSummary, fallback, labels
 from warehouse.statistics.intervals import FEWEST_FAMILIES, Interval
 from warehouse.statistics.planning import POWER
 from warehouse.statistics.run_factor import RunFactor
-from warehouse.summary import RunSummary, fallback, labels
 
 Cell = str | float | int | bool | None
 CONTRAST_HEADERS = ("difference", "95 %", "on these", "p", "p (Holm)", "not worse", "worst case")

@@ -12,7 +12,7 @@ from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison
 from warehouse.comparison.manifests import differences
 from warehouse.options import ComparisonFormat
-from warehouse.tables import LATEX_NEEDS, latex, markdown, of_records, write_csv
+from warehouse.report.tables import LATEX_NEEDS, latex, markdown, of_records, write_csv
 
 
 def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_brief: bool = False) -> None:

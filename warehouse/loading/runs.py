@@ -37,7 +37,7 @@ from warehouse.files import one_line
 from warehouse.loading import convert
 from warehouse.loading.convert import LoadedFile, SkippedFile
 from warehouse.loading.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
-from warehouse.schema import FILLING, sql_of
+from warehouse.sql.schema import FILLING, sql_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from warehouse.nightly.judge import (
     shown,
 )
 from warehouse.options import VerdictFormat
+from warehouse.report.tables import markdown
 from warehouse.statistics.night import FEWEST
-from warehouse.tables import markdown
 
 CELL = "verdict"
 """Name of the JUnit case that has the verdict on a whole cell."""

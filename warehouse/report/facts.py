@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from harness.cli.messages import counted
 from warehouse.database import Connection, Record, rows
-from warehouse.run_cost import Cost, costs
-from warehouse.summary import RunSummary, labels, summaries
+from warehouse.report.summary import RunSummary, labels, summaries
+from warehouse.suites.run_cost import Cost, costs
 
 _P95 = "SELECT p95_seconds FROM latency WHERE run_id = $run_id"
 _CONDITIONS = """

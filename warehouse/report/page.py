@@ -25,8 +25,8 @@ from warehouse.options import ReportFormat
 from warehouse.report.charts import Chart, mark, tag
 from warehouse.report.facts import RunFacts, dataset_titles, report_facts
 from warehouse.report.sections import RunTable, Section, read_comparisons, report_warnings, sections
+from warehouse.report.tables import LATEX_NEEDS, latex, latex_text, markdown, markdown_text
 from warehouse.report.traces import Chunks, index, pack, pack_traces, read_samples, viewing_order
-from warehouse.tables import LATEX_NEEDS, latex, latex_text, markdown, markdown_text
 
 MAX_MEGABYTES = 19.0
 """Default size limit of the HTML page."""

@@ -27,8 +27,7 @@ from harness.weights import models
 from jobs import launch_plan
 from jobs.preparation import PreparedLaunch
 from jobs.run.forecast import Forecast
-from warehouse import run_cost
-from warehouse.suites import published
+from warehouse.suites import published, run_cost
 from warehouse.suites.comparability import run_columns
 from warehouse.suites.own_runs import OwnRun
 from warehouse.suites.published import Planned, Reproduction, Suite, SuiteRun, every_sample_alone, num_samples

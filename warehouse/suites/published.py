@@ -30,8 +30,8 @@ from harness.settings import layers
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import flattened
 from harness.weights import models
-from warehouse.measured import ESTIMATED, NOT_ESTIMATED
 from warehouse.measures import CORRELATED, MEASURES, REWARDS, TENTHS, Measure
+from warehouse.suites.measured import ESTIMATED, NOT_ESTIMATED
 
 OF_THOUGHT = {"emitted_tokens": "thinking_tokens", "tokens_per_second": "thought_tokens_per_second"}
 """What measures the thought alone as a measure does the whole sample; for latencies that is SCoT's stopwatch."""

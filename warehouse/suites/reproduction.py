@@ -27,7 +27,7 @@ from warehouse.files import one_line
 from warehouse.loading.runs import load_run
 from warehouse.measures import SELECTED
 from warehouse.options import DATABASE_NAME, TableFormat, complete_output
-from warehouse.run_cost import forecast
+from warehouse.report.summary import labels, summaries
 from warehouse.suites import published
 from warehouse.suites.costs import Hours, both_ways_of, both_ways_of_own, check_budget, estimated
 from warehouse.suites.own_runs import OwnRun, by_row, own_runs, recorded_ids, state_of
@@ -41,6 +41,7 @@ from warehouse.suites.published import (
     num_problems,
     timed_runs,
 )
+from warehouse.suites.run_cost import forecast
 from warehouse.suites.table import (
     AT_ONE,
     DEFAULT_METRICS,
@@ -52,7 +53,6 @@ from warehouse.suites.table import (
     recorded_runs,
     write,
 )
-from warehouse.summary import labels, summaries
 
 
 @dataclass(frozen=True)

@@ -273,19 +273,6 @@ def test_an_adapter_that_git_has_not_fetched_is_refused(tmp_path: Path) -> None:
         prepared(method="scot", selection_adapter=str(tmp_path))
 
 
-def test_a_model_that_only_the_workers_python_may_know_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
-    with_config(folder, architectures=["NewForCausalLM"], model_type="new")
-    with pytest.raises(ValueError, match="write with no NewForCausalLM of type new"):
-        prepared(draft=str(folder))
-    monkeypatch.setattr("jobs.preparation.resolve", lambda cluster: "slurm")
-    for own in ("python=/other/python", "setup=module load vllm/next"):
-        notices = prepared(draft=str(folder), slurm=(own,)).plan.notices
-        assert [n for n in notices if n.startswith("NOT KNOWN HERE: --draft own:") and "NewForCausalLM" in n], own
-
-
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 

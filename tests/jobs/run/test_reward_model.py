@@ -30,7 +30,7 @@ from warehouse.database import reader, rows
 from warehouse.report.charts import StackedBars
 from warehouse.report.facts import report_facts
 from warehouse.report.sections import tokens
-from warehouse.summary import lines, summaries
+from warehouse.report.summary import lines, summaries
 
 REWARD = ModelSpec(model="r", path="/models/r", revision=None, fingerprint="f" * 16)
 

@@ -23,7 +23,7 @@ from warehouse import compare, query
 from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.manifests import read_manifests
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.report.charts import Dots, Scatter, StackedBars
 from warehouse.report.facts import report_facts
 from warehouse.report.paper_charts import write_charts

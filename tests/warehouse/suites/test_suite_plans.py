@@ -15,7 +15,7 @@ from tests.jobs.runs import launch_suite
 from tests.shared import with_settings
 from tests.warehouse import runs
 from tests.warehouse.suites.made_suites import Made, write_suite
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.suites.own_runs import own_runs
 
 

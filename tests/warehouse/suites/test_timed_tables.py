@@ -16,10 +16,10 @@ from harness.settings.launch_settings import Launch
 from tests.warehouse import runs
 from tests.warehouse.suites.timed_runs import PLAIN, SPECULATIVE, finished, time
 from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.loading.staging import answer_of
-from warehouse.measured import estimated, runs_like
 from warehouse.suites import published as papers
+from warehouse.suites.measured import estimated, runs_like
 from warehouse.suites.published import suite_run
 
 TABLE = (

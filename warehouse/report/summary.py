@@ -27,7 +27,7 @@ from jobs.run.spec import RunSpec
 from warehouse.database import Connection, Record, reader, rows
 from warehouse.loading.convert import SkippedFile
 from warehouse.measures import MEASURES, SAMPLES_PER_SLOT
-from warehouse.model_columns import column_of, model_in
+from warehouse.sql.model_columns import column_of, model_in
 from warehouse.statistics.intervals import Interval
 
 SCHEMA_VERSION = 2

@@ -10,8 +10,8 @@ import pytest
 
 from tests.warehouse import cells
 from tests.warehouse.comparison.test_manifests import mismatches, ran_on
-from warehouse.baselines import _OF_TIMES, SETTINGS, Setting, unlike
 from warehouse.database import reader, rows, scratch
+from warehouse.sql.baselines import _OF_TIMES, SETTINGS, Setting, unlike
 
 
 @pytest.mark.parametrize("setting", _OF_TIMES, ids=lambda setting: setting.column)

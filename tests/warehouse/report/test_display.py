@@ -12,7 +12,7 @@ from harness.cli.number_format import NOTHING, fixed, number, p_value, percent, 
 from harness.cli.screen import Cell, Column, Screen, Table
 from warehouse.query import print_rows, rounded
 from warehouse.report.facts import Estimate
-from warehouse.tables import latex_text, markdown, markdown_text, write_csv
+from warehouse.report.tables import latex_text, markdown, markdown_text, write_csv
 
 _ROWS = [("specreason-664d9e78", "65.00", "51.7 to 77.9"), ("vanilla-baf00f23", "75.00", "62.1 to 87.2")]
 
