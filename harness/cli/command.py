@@ -157,12 +157,30 @@ class OneLineErrors(click.Command):
         if not args and isinstance(self, click.Group) and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0)
-        rest = super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if re.search("requires an argument|not a valid", error.message):
+                raise click.UsageError(error.format_message() + self._what_is_valid(error, ctx), ctx) from error
+            raise
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name or "")
             if isinstance(value, float) and math.isnan(value):  # which click takes for a number within every range
                 raise click.BadParameter("'nan' is not a number", ctx, parameter)
         return rest
+
+    def _what_is_valid(self, error: click.UsageError, ctx: click.Context) -> str:
+        """Return what an option takes, for the end of an error of click that does not say it; empty where it does."""
+        if isinstance(error, click.BadOptionUsage):
+            options = [option for option in self.get_params(ctx) if error.option_name in option.opts]
+        else:
+            options = [error.param] if isinstance(error, click.BadParameter) and error.param else []
+        for option in options:
+            if isinstance(option.type, click.Choice):
+                return f" Valid: {', '.join(option.type.choices)}."
+            if isinstance(option, click.Option) and option.help:
+                return f" {option.help}"
+        return ""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by heading; those without one come last, under Options."""
