@@ -186,14 +186,16 @@ def report(
 def _print_next(run: RunFolder, database: Path, console: Console) -> None:
     console.print(f"Run folder: {run.path}    Warehouse: {database}", soft_wrap=True)
     console.print("Next:", style="bold")
-    at = quote(str(database))
-    if run.derived("probe_points"):
-        console.print(f"  {typed('warehouse.probed')} --database {at} {quote(run.path.name)}", soft_wrap=True)
-    else:
-        console.print(f'  {typed("warehouse.query")} --database {at} "SELECT * FROM pass_at_1"', soft_wrap=True)
-    console.print(f"  {typed('warehouse.query')} --database {at} --list", soft_wrap=True)
-    words = quote(run.path.name), quote(run.problems()[0].id)
-    console.print(f"  {typed('warehouse.trace')} --database {at} {' '.join(words)} 0", soft_wrap=True)
+    at, name = f"--database {quote(str(database))}", quote(run.path.name)
+    probed = [f"{typed('warehouse.probed')} {at} {name}"] if run.derived("probe_points") else []
+    for command in (
+        *probed,
+        f"{typed('warehouse.trace')} {at} {name} {quote(run.problems()[0].id)} 0",
+        f"{typed('warehouse.report')} {at} {name}",
+        f"{typed('warehouse.compare')} {at} {name} OTHER_RUN",
+        f"{typed('warehouse.query')} {at} --list",
+    ):
+        console.print(f"  {command}", markup=False, soft_wrap=True)
 
 
 def _load_and_print(
