@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobs.outcome import LaunchOutcome
     from jobs.run.folder import RunFolder
 
-_LISTS = ("methods", "datasets", "models", "presets", "prompts", "speculators")
+_LISTS = ("methods", "datasets", "models", "presets", "prompts")
 _OF_THE_COMMAND = ("wait", "as_json", "tracker")
 """Options that are no flags of a launch, so that no configuration file has them."""
 _EXAMPLES = """\b
@@ -47,7 +47,7 @@ _option = functools.partial(click.option, cls=LaunchOption, group="output")
     is_common=True,
     type=click.Choice(_LISTS),
     metavar="WHAT",
-    help="Print the methods, datasets, models, presets, prompts or speculators that there are, and exit.",
+    help="Print the methods, datasets, models, presets or prompts that there are, and exit.",
 )
 @_option("--wait", is_common=True, is_flag=True, help="On Slurm, wait for the end and print the result.")
 @_option(
@@ -130,7 +130,6 @@ def _launch(
 
 
 def _print_list(what: str) -> None:
-    from harness.engines import speculation
     from harness.problems import benchmarks, sources
     from harness.weights import models
 
@@ -146,10 +145,6 @@ def _print_list(what: str) -> None:
         for model in models.MODELS.values():
             click.echo(f"{model.name:28} {model.path_or_hub_id}")
         click.echo("or a Hugging Face id org/name, or a folder")
-    elif what == "speculators":
-        for speculator in speculation.SPECULATORS.values():
-            click.echo(f"{speculator.name:28} {speculator.proposer:7} for {speculator.target}: {speculator.hub_id}")
-        click.echo("seen at the hub, not tried; or a Hugging Face id org/name, or a folder")
     else:
         for name, values in layers.presets().items():
             click.echo(f"{name:20} " + ", ".join(f"{key} {value}" for key, value in values.items()))

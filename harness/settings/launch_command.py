@@ -266,8 +266,7 @@ def _parameter_options(method: str | None) -> Iterable[LaunchOption]:
 
     With a method, those that only others have are hidden; the launch says then which parameters the method takes.
     """
-    from harness.methods import METHODS, parameter_fields
-    from harness.methods.parameters import parameter_names
+    from harness.methods import METHODS, parameter_fields, parameter_names
 
     own = {declared.name: declared for declared in parameter_fields(method)} if method else {}
     yield from (_parameter_option(declared) for name, declared in own.items() if name not in RESERVED)

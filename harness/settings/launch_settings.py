@@ -206,7 +206,7 @@ class PartialLaunch:
         str | None,
         Flag(
             "engine",
-            "The weights that propose tokens: for eagle3 a head trained for the target (--list speculators), for draft "
+            "The weights that propose tokens: for eagle3 a head trained for the target, for draft "
             "another model than the run's, for mtp layers that are not in the target's own files.",
         ),
     ] = None
@@ -297,7 +297,7 @@ class PartialLaunch:
 
         Hyper-parameters stand among them, or by name in the table `parameters`. Raises ValueError with one line.
         """
-        from harness.methods.parameters import parameter_names
+        from harness.methods import parameter_names
         from harness.methods.references import resolve
 
         given = flattened({name: value for name, value in flags.items() if value is not None})
@@ -326,7 +326,7 @@ class PartialLaunch:
         """Validate values by field, complete what follows from them, and check what belongs together."""
         from pydantic import ValidationError
 
-        from harness.methods.parameters import method_parameters
+        from harness.methods import method_parameters
         from harness.methods.references import resolve
         from harness.problems import sources
 
@@ -370,13 +370,14 @@ def own_parameters(values: dict[str, Value], method: str | None) -> dict[str, Va
     `parameter` holds words NAME=VALUE, `parameters` is a table. `method`: None, for those of every built-in method.
     Raises ValueError where one is set twice.
     """
-    from harness.methods.parameters import assignments, parameter_names, switch_names
+    from harness.methods import assignments, parameter_names, switch_names
 
     given = values.pop("parameters", {})
     if not isinstance(given, Mapping):
         raise ValueError("parameters: expected a table of hyper-parameters by name")
     named = {str(name).replace("-", "_"): value for name, value in given.items()}
-    assigned = assignments(values.pop("parameter", ()))
+    told = values.pop("parameter", ())
+    assigned = assignments([str(word) for word in told] if isinstance(told, list | tuple) else str(told))
     switches = switch_names(method)
     for name in [name for name in values if name.startswith("no_") and name.removeprefix("no_") in switches]:
         values[name.removeprefix("no_")] = not values.pop(name)
