@@ -28,9 +28,9 @@ from harness.engines.speculation import proposing_roles
 from harness.methods import build
 from harness.problems import sources
 from harness.settings.declaration import flag
+from harness.settings.launch_command import LaunchCommand
 from harness.settings.launch_settings import Cluster, PartialLaunch
 from harness.settings.layers import merged_flags
-from harness.settings.method_options import LaunchCommand
 from harness.settings.roles import ModelSettings
 from harness.weights import adapter, models
 

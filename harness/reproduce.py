@@ -18,7 +18,7 @@ import click
 
 from harness.cli.command import FurtherOption
 from harness.settings.declaration import flag
-from harness.settings.method_options import LaunchCommand
+from harness.settings.launch_command import LaunchCommand
 
 if TYPE_CHECKING:
     from warehouse.suites.reproduction import Printed
@@ -47,7 +47,7 @@ _FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
 _further = functools.partial(click.option, cls=FurtherOption)
 
 
-@click.command(cls=LaunchCommand, without=_SUITE_DECIDES, common=_COMMON, help_without_arguments=True, epilog=_EXAMPLES)
+@click.command(cls=LaunchCommand, without=_SUITE_DECIDES, common=_COMMON, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="Print the suites, and exit.")
 @click.option("--costs", is_flag=True, help="Print the GPU-hours of every suite, also of every sample alone, and exit.")

@@ -360,10 +360,11 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
     at = "" if is_usual else f" --database {quote(str(database))}"
     name = last.spec().digest
     trace = f"{typed('warehouse.trace')}{at} {name} {quote(last.problems()[0].id)} 0"
-    compare = f"{typed('warehouse.compare')}{at} {first.spec().digest} {name}"
+    other = first.spec().digest if first.path != last.path else "OTHER_RUN"
     commands = {
         trace: "one sample, step by step",
-        **({compare: "tests, what differs"} if first.path != last.path else {}),
+        f"{typed('warehouse.compare')}{at} {other} {name}": "tests, what differs",
+        **({f"{typed('warehouse.report')}{at} {name}": "a page with charts"} if len(runs) == 1 else {}),
         f"{typed('jobs show')} {name if is_usual else quote(str(last.path))}": "all numbers of a run",
     }
     width = max(map(len, commands))

@@ -82,17 +82,15 @@ class OneLineErrors(click.Command):
     A file or folder that the user may not read or write counts as a wrong input.
 
     It has `-h` and `--version`. Options with an attribute `heading` are listed by `--help` under it, in the order of
-    `headings`; those with an attribute `is_common` that is false, `--help-all` alone lists. With
-    `help_without_arguments` the command without any argument prints its help and exits with code 2. With
-    `prints_outcome` it has an option `--json`, and a command line that cannot be parsed has its line of JSON too, on
-    standard output, as any other refusal has.
+    `headings`; those with an attribute `is_common` that is false, `--help-all` alone lists. With `prints_outcome` it
+    has an option `--json`, and a command line that cannot be parsed has its line of JSON too, on standard output, as
+    any other refusal has.
     """
 
     def __init__(
         self,
         *arguments: Any,
         headings: Iterable[str] = (),
-        help_without_arguments: bool = False,
         prints_outcome: bool = False,
         **settings: Any,
     ) -> None:
@@ -100,7 +98,6 @@ class OneLineErrors(click.Command):
         settings["context_settings"] = {**names, **(settings.get("context_settings") or {})}
         super().__init__(*arguments, **settings)
         self.headings = tuple(headings)
-        self.help_without_arguments = help_without_arguments
         self.prints_outcome = prints_outcome
         version = _printing("--version", "Print the version and exit.", lambda _: environment.version_line())
         self.params.append(version)
@@ -168,6 +165,10 @@ class OneLineErrors(click.Command):
             return params
         return [*params, self._help_all]
 
+    def is_listed(self, parameter: click.Parameter, ctx: click.Context) -> bool:
+        """Return whether the help that is asked for lists an option."""
+        return self.lists_all(ctx) or getattr(parameter, "is_common", True)
+
     @staticmethod
     def lists_all(ctx: click.Context) -> bool:
         """Return whether the help that is asked for is that of `--help-all`."""
@@ -185,26 +186,43 @@ class OneLineErrors(click.Command):
             formatter.write_text(self.where_the_rest_is(ctx))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, or print the help as help where nothing was typed and the command asks for that."""
-        if not args and self.help_without_arguments and not ctx.resilient_parsing:
+        """Parse, or print the help of a group where nothing was typed."""
+        if not args and isinstance(self, click.Group) and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
-            ctx.exit(0 if isinstance(self, click.Group) else 2)  # a script with an empty variable must not go on
-        rest = super().parse_args(ctx, args)
+            ctx.exit(0)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if re.search("requires an argument|not a valid", error.message):
+                raise click.UsageError(error.format_message() + self._what_is_valid(error, ctx), ctx) from error
+            raise
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name or "")
             if isinstance(value, float) and math.isnan(value):  # which click takes for a number within every range
                 raise click.BadParameter("'nan' is not a number", ctx, parameter)
         return rest
 
+    def _what_is_valid(self, error: click.UsageError, ctx: click.Context) -> str:
+        """Return what an option takes, for the end of an error of click that does not say it; empty where it does."""
+        if isinstance(error, click.BadOptionUsage):
+            options = [option for option in self.get_params(ctx) if error.option_name in option.opts]
+        else:
+            options = [error.param] if isinstance(error, click.BadParameter) and error.param else []
+        for option in options:
+            if isinstance(option.type, click.Choice):
+                return f" Valid: {', '.join(option.type.choices)}."
+            if isinstance(option, click.Option) and option.help:
+                return f" {option.help}"
+        return ""
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by heading; those without one come last, under Options."""
-        by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*self.headings, "Options")}
+        by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in self.headings}
         for parameter in self.get_params(ctx):
-            is_listed = self.lists_all(ctx) or getattr(parameter, "is_common", True)
-            record = parameter.get_help_record(ctx) if is_listed else None
+            record = parameter.get_help_record(ctx) if self.is_listed(parameter, ctx) else None
             if record is not None and record[1]:  # from 8.2, click has one for every argument
                 by_heading.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
-        for heading, records in by_heading.items():
+        for heading, records in sorted(by_heading.items(), key=lambda one: one[0] == "Options"):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
@@ -214,9 +232,6 @@ class OneLineGroup(OneLineErrors, click.Group):
     """A command with subcommands; without any it prints its help."""
 
     command_class = OneLineErrors
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, help_without_arguments=True, **settings)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

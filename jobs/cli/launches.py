@@ -12,6 +12,7 @@ import click
 
 from harness.cli.command import DATE, OutputFile
 from harness.cli.program import typed
+from harness.settings.declaration import Value
 from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RUN, TRUST, RunCommand, given, trusted_run
 from jobs.cli.examples import suite_file
 
@@ -151,7 +152,7 @@ def probe(
     wait: bool,
     accept: bool,
     trust: bool,
-    **flags: object,
+    **flags: Value,
 ) -> None:
     """Continue a run's chains with the target alone from a sample of its decisions, and grade where they end.
 

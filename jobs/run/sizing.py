@@ -21,8 +21,8 @@ from harness.environment import accelerator
 from harness.methods import Method, build
 from harness.methods.method import required_context_tokens
 from harness.problems.problem import Problem
+from harness.settings.declaration import role_flag
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
-from harness.settings.roles import role_flag
 from harness.sizing.card_plan import (
     DoesNotFit,
     ModelFiles,
