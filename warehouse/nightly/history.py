@@ -24,7 +24,7 @@ from jobs.run.files import Lock, WrongFormat, append_record, read_records
 from warehouse.comparison.manifests import Manifest, read_manifests
 from warehouse.database import Connection, Record, WarehouseError, reader, rows
 from warehouse.measures import MEASURES, Measure, mean, mean_share
-from warehouse.nightly.judge import DEVICES, JUDGED, PASS_AT_1, CellNight, Run, changes, scaled
+from warehouse.nightly.judge import DEVICES, JUDGED, MODELS, PASS_AT_1, CellNight, Run, changes, scaled
 from warehouse.report.summary import completion, no_result
 from warehouse.sql.model_columns import MODEL_COLUMNS, SHOWN_COLUMNS, column_of
 from warehouse.sql.schema import sql_of
@@ -46,11 +46,11 @@ SELECT run_id, baseline_run_id, metric, estimate FROM counted_estimate
 WHERE metric IN $names AND role IS NULL AND group_kind IS NULL
 ORDER BY run_id, baseline_run_id
 """
-_MODELS = (column_of("draft", "model"), column_of("target", "model"))
-_OPTIONAL_OF_CELL = {column_of("reward", "model"): "reward model"} | {
+_OF_CELL = {column_of(role, "model"): role for role in MODELS} | {
     column.name: f"{column.owner} {column.name.partition(f'{column.owner}_')[2].replace('_', ' ')}"
     for column in SHOWN_COLUMNS
 }
+"""Further columns of `run` that are part of a cell, and what its name calls them."""
 _SAMPLING = {"temperature": "temperature", "top_p": "top-p", "token_budget": "budget"}
 _INPUTS = ("prompts", "problems")
 _FILES = [c.printed for c in MODEL_COLUMNS if c.printed and c.field.name.endswith("fingerprint")]
@@ -179,13 +179,13 @@ def cell_of(row: Record) -> str:
     """
     values = run_identity(row["method"], json.loads(row["params"]))
     shown = f" ({', '.join(f'{name} {values[name]}' for name in sorted(values))})" if values else ""
-    models = " → ".join(row[column] for column in _MODELS if row[column] is not None)
-    models += f" with {row['selection_name']}" if row.get("selection_name") else ""
-    settings = [
-        *(f"{name} {row[column]:.12g}" for column, name in _SAMPLING.items() if row[column] != getattr(Launch, column)),
-        *(f"{name} {row[column]}" for column, name in _OPTIONAL_OF_CELL.items() if row.get(column)),
-    ]
-    return ", ".join([f"{row['dataset']} {row['method']}{shown}", models, *settings])
+    sampling = {name: column for column, name in _SAMPLING.items() if row[column] != getattr(Launch, column)}
+    return ", ".join([
+        f"{row['dataset']} {row['method']}{shown}",
+        *([f"selection {row['selection_name']}"] if row.get("selection_name") else []),
+        *(f"{name} {row[column]:.12g}" for name, column in sampling.items()),
+        *(f"{name} {row[column]}" for column, name in _OF_CELL.items() if row.get(column)),
+    ])  # fmt: skip
 
 
 def kept_nights(database: Path) -> list[CellNight]:
