@@ -21,10 +21,10 @@ from harness.chain.chain_ending import (
     WHOLE_REPLY_ROLES,
     Ending,
     ending,
-    is_cut,
     is_repeat,
     joined,
     kept_open,
+    num_cut,
     whole_completion,
 )
 from harness.chain.step_candidates import offered_texts
@@ -562,7 +562,7 @@ class Chain:
     ) -> list[Completion]:
         """Return completions without a character that their limit cut, drawing what a character lacks."""
         step, tokenizer = len(self.steps), model.tokenizer
-        if not any(is_cut(completion, tokenizer) for completion in drawn):
+        if not any(num_cut(completion, tokenizer) for completion in drawn):
             return list(drawn)
         budget, room = self._budget(ahead), model.engine.context_tokens - len(context)
         whole = []

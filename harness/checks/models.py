@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from harness import environment, gpus, prompts
 from harness.checks.finding import Check, Question, failure, ok, warning
@@ -26,6 +25,7 @@ from harness.methods.method import required_context_tokens
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
 from harness.prompts import Prompts, of_stored
+from harness.settings.declaration import Parameter
 from harness.sizing.card_plan import (
     DoesNotFit,
     ModelFiles,
@@ -245,7 +245,7 @@ def _weights(question: Question, proposing: Proposer) -> Iterator[Check]:
     """Check the files of the proposing weights, as far as they are at hand."""
     own = question.launch.spec_model
     named = own or (question.named.get("draft") if proposing == "draft" else None)
-    weights = speculation.resolve(named) if named else None
+    weights = models.resolve(named) if named else None
     if own is not None and weights is not None:
         cached = models.files_at_hand(weights.path_or_hub_id, weights.revision)
         if cached is None:
@@ -327,7 +327,7 @@ def _sizing(question: Question, method: Method, folders: Mapping[Role, Path]) ->
     files = {role: _files(name, folders.get(role)) for role, name in question.named.items()}
     proposes = files.get("draft") if question.spec_decode == "draft" else None
     if launch.spec_model is not None:
-        reference = speculation.resolve(launch.spec_model)
+        reference = models.resolve(launch.spec_model)
         proposes = ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
     return RunSizing.for_method(
         method,
@@ -372,7 +372,7 @@ def loaded_tokenizer(path: str, revision: str | None, asked: Conventions) -> HFT
 
 
 def check_prompts(
-    tokenizer: HFTokenizer, role: Role, method: str | None, params: Mapping[str, Any], wording: Prompts
+    tokenizer: HFTokenizer, role: Role, method: str | None, params: Mapping[str, Parameter], wording: Prompts
 ) -> list[str]:
     """Build what a method, or with None any method, sends a model, and return the options of its verdicts.
 
@@ -396,7 +396,7 @@ def check_prompts(
 
 
 def _questions_about_candidates(
-    tokenizer: HFTokenizer, method: str | None, params: Mapping[str, Any], wording: Prompts
+    tokenizer: HFTokenizer, method: str | None, params: Mapping[str, Parameter], wording: Prompts
 ) -> Iterator[prompts.Question]:
     candidates, form = [str(i) for i in range(int(params.get("drafts", 5)))], params.get("verdict", "joint")
     if method in {None, "specreason"}:

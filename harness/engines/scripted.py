@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import engine
 from harness.engine import (
     Choice,
     Completion,
@@ -82,9 +81,6 @@ class ByteTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         data = b"".join(bytes([i]) if i < _EOS else _SPECIALS[i - _EOS].encode() for i in ids)
         return data.decode("utf-8", "replace")
-
-    def num_unfinished(self, ids: Sequence[int]) -> int:
-        return engine.num_unfinished([bytes([i]) if i < _EOS else b"|" for i in ids[-engine.LOOKED_AT :]])
 
     def open_reply(self, question: str, system: str = "") -> str:
         before = f"System: {system}\n" if system else ""

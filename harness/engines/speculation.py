@@ -87,7 +87,7 @@ def check_flags(
 ) -> None:
     """Raise ValueError, in one line that says what is valid, where the flags beside --spec-decode do not fit it."""
     if spec_model is not None and not spec_model.strip():
-        raise ValueError("--spec-model is empty: give a known name (see --list speculators), a hub id or a folder")
+        raise ValueError("--spec-model is empty: give a model's name, a hub id or a folder")
     if proposing is None:
         for flag, value in (("--spec-model", spec_model), ("--spec-sampling", spec_sampling)):
             if value is not None:
@@ -96,7 +96,7 @@ def check_flags(
             raise ValueError(f"--spec-tokens {spec_tokens}: needs --spec-decode {', '.join(PROPOSERS)}")
         return
     if proposing == "eagle3" and spec_model is None:
-        raise ValueError("--spec-decode eagle3 needs --spec-model: a head trained for the target (--list speculators)")
+        raise ValueError("--spec-decode eagle3 needs --spec-model: a head trained for the target")
     if proposing in LOOKUPS:
         if spec_model is not None:
             raise ValueError(f"--spec-model {spec_model}: {proposing} uses no model; draft, eagle3 and mtp do")
@@ -145,42 +145,6 @@ def greedy_drafts_notice(sampling: str | None, temperature: float) -> str | None
         return None
     why = f"the target samples at temperature {temperature:g} and confirms fewer of them than of sampled ones"
     return f"GREEDY DRAFTS: {why}: a weaker baseline than --spec-sampling probabilistic"
-
-
-@dataclass(frozen=True, slots=True)
-class KnownSpeculator:
-    """A published head for a target: seen by name at the hub, not tried here."""
-
-    name: str
-    target: str
-    """Hub id of the model that it was trained for."""
-    hub_id: str
-    proposer: Proposer = "eagle3"
-
-
-_HEADS = (
-    ("qwen3-32b-eagle3", "Qwen/Qwen3-32B", "RedHatAI/Qwen3-32B-speculator.eagle3"),
-    ("qwen3-32b-eagle3-angelslim", "Qwen/Qwen3-32B", "AngelSlim/Qwen3-32B_eagle3"),
-    ("qwen3-8b-eagle3-angelslim", "Qwen/Qwen3-8B", "AngelSlim/Qwen3-8B_eagle3"),
-    ("gpt-oss-20b-eagle3", "openai/gpt-oss-20b", "RedHatAI/gpt-oss-20b-speculator.eagle3"),
-    (
-        "r1-distill-llama-8b-eagle3",
-        "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
-        "yuhuili/EAGLE3-DeepSeek-R1-Distill-LLaMA-8B",
-    ),
-    ("llama-3.1-8b-instruct-eagle3", "meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"),
-)
-SPECULATORS: Mapping[str, KnownSpeculator] = {head[0]: KnownSpeculator(*head) for head in _HEADS}
-"""By short name. None is known to exist for the papers' targets; see README.md beside this file."""
-
-
-def resolve(name: str) -> models.ModelRef:
-    """Resolve `--spec-model`: a short name of `SPECULATORS`, or a model as `models.resolve` takes it.
-
-    Raises ValueError and ModelUnavailable.
-    """
-    known = SPECULATORS.get(name.lower())
-    return models.resolve(known.hub_id if known else name)
 
 
 def check_pair(proposing: str, speculator: models.ModelRef | None) -> None:

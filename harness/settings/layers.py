@@ -40,7 +40,7 @@ def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) 
 
     By flat name. `further_names`: keys that the file may hold beside the flags of a launch. Raises BadLaunch.
     """
-    from harness.methods.parameters import parameter_names
+    from harness.methods import parameter_names
     from harness.methods.references import resolve
     from harness.sizing.memory import without_replaced
 
@@ -117,7 +117,7 @@ def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
     """Return flags as the words of a command line: a list repeats its flag, true is a bare flag."""
-    from harness.methods.parameters import switch_names
+    from harness.methods import switch_names
     from harness.methods.references import resolve
 
     flat = flattened(flags)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from grading.grade import FAILED
 from harness.cli.messages import counted
-from harness.cli.number_format import NOTHING, number, percent, sides, span
+from harness.cli.number_format import NOTHING, fixed, number, percent, sides, span
 from harness.cli.screen import Column, Line, Screen, Table
 from harness.engine import Role
 from harness.engines import registry
@@ -575,13 +575,17 @@ def render_warnings(summaries: Sequence[RunSummary], console: Console) -> None:
     Screen(console, is_fitted=True).show(Line(line, "bold red") for run in summaries for line in run.warnings)
 
 
+def accuracy(found: Interval) -> str:
+    """Return a share in percent with its standard error, or with its interval where no problem differs from another."""
+    estimate = fixed(found.estimate, 1, 100)
+    if found.standard_error:
+        return f"{estimate} ± {fixed(found.standard_error, 1, 100)}"
+    return estimate if found.low is None else f"{estimate} ({span(found.low, found.high, 0, 100)})"
+
+
 def in_one_line(run: RunSummary) -> str:
     """Return the result in the numbers that tell runs of a suite apart: `96.2 ± 2.8 %  1.68×  fallback 21.3 %`."""
-    if run.result is None:
-        shown = "not graded"
-    else:
-        error = run.result.standard_error
-        shown = f"{100 * run.result.value:.1f}{'' if error is None else f' ± {100 * error:.1f}'} %"
+    shown = "not graded" if run.result is None else f"{accuracy(run.result.as_interval)} %"
     parts, speed_ups = [shown.rjust(13)], run.against_with("speed_up")
     parts += [f"{found.value:.2f}×" for _, found in speed_ups if len(speed_ups) == 1]
     parts += [f"fallback {percent(run.value('fallback_rate'))}"] if run.num_decisions else []

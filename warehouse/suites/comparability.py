@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness import prompts
 from harness.engine import Role
-from harness.engines import placement, speculation
+from harness.engines import placement
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
 from harness.methods import build, speed_only_parameters
 from harness.problems import benchmarks
@@ -229,7 +229,7 @@ def run_columns(launch: Launch) -> Record:
         **names,
         "engine_spec_decode": proposing,
         "engine_spec_sampling": draft_sampling(proposing, launch.spec_sampling),
-        "speculator_name": speculation.resolve(launch.spec_model).name if launch.spec_model else None,
+        "speculator_name": models.resolve(launch.spec_model).name if launch.spec_model else None,
         "engine_take_turns": launch.take_turns,
         "prompts": prompts.load(launch.prompts).stored if launch.prompts else None,
         "selection_fingerprint": adapter_path and adapter.fingerprint(Path(adapter_path)),

@@ -265,13 +265,9 @@ def test_a_head_with_its_weights_is_ok(target: str, tmp_path: Path, monkeypatch:
     assert "GREEDY DRAFTS" in problem_texts(_checks(target, spec_model=str(head), temperature=0.6))
 
 
-def test_missing_weights_and_another_target_are_named(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    head = save_config(tmp_path / "head", EAGLE3_CONFIG | {"hidden_size": 96})
-    text = problem_texts(_checks(target, spec_model=str(head)))
-    assert "no weights (*.safetensors)" in text
-    assert "with a hidden size of 96" in text
+def test_missing_weights_are_named(target: str, tmp_path: Path) -> None:
+    head = save_config(tmp_path / "head", EAGLE3_CONFIG)
+    assert "no weights (*.safetensors)" in problem_texts(_checks(target, spec_model=str(head)))
 
 
 def test_suffix_without_its_package_is_a_failure(target: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,14 +17,12 @@ from harness.engines import speculation as speculation_module
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import (
-    SPECULATORS,
     Proposer,
     Speculation,
     check_flags,
     check_pair,
     draft_sampling,
     greedy_drafts_notice,
-    resolve,
     unsupported_reason,
 )
 from harness.engines.transformers import TransformersEngine
@@ -223,11 +221,3 @@ def test_a_hostile_configuration_is_refused_in_one_line(text: str, tmp_path: Pat
     with pytest.raises(ValueError, match="is not a valid configuration") as refusal:
         check_pair("eagle3", ModelRef("head", str(tmp_path / "head"), None, "f"))
     assert len(str(refusal.value)) < 400
-
-
-def test_short_names_are_resolved_and_the_table_of_the_readme_has_them() -> None:
-    assert resolve("Qwen3-32B-eagle3").path_or_hub_id == "RedHatAI/Qwen3-32B-speculator.eagle3"
-    readme = (HARNESS / "engines" / "README.md").read_text(encoding="utf-8")
-    for speculator in SPECULATORS.values():
-        assert f"`{speculator.hub_id}`" in readme
-        assert f"`{speculator.name}`" in readme
