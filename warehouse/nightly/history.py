@@ -14,17 +14,19 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 from pydantic import TypeAdapter
 
 from harness.cli.number_format import sides
+from harness.engine import Role
 from harness.methods import run_identity
 from harness.settings.launch_settings import Launch
 from jobs.run.files import Lock, WrongFormat, append_record, read_records
 from warehouse.comparison.manifests import Manifest, read_manifests
 from warehouse.database import Connection, Record, WarehouseError, reader, rows
 from warehouse.measures import MEASURES, Measure, mean, mean_share
-from warehouse.nightly.judge import DEVICES, JUDGED, MODELS, PASS_AT_1, CellNight, Run, changes, scaled
+from warehouse.nightly.judge import DEVICES, JUDGED, PASS_AT_1, CellNight, Run, changes, scaled
 from warehouse.report.summary import completion, no_result
 from warehouse.sql.model_columns import MODEL_COLUMNS, SHOWN_COLUMNS, column_of
 from warehouse.sql.schema import sql_of
@@ -46,7 +48,7 @@ SELECT run_id, baseline_run_id, metric, estimate FROM counted_estimate
 WHERE metric IN $names AND role IS NULL AND group_kind IS NULL
 ORDER BY run_id, baseline_run_id
 """
-_OF_CELL = {column_of(role, "model"): role for role in MODELS} | {
+_OF_CELL = {column_of(role, "model"): role for role in get_args(Role)} | {
     column.name: f"{column.owner} {column.name.partition(f'{column.owner}_')[2].replace('_', ' ')}"
     for column in SHOWN_COLUMNS
 }

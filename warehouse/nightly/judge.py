@@ -26,8 +26,6 @@ from warehouse.statistics.night import FEWEST, MOST, WINDOW, Look, Series, Sprea
 Verdict = Literal["PASS", "WARN", "FAIL", "INCONCLUSIVE"]
 Said = tuple[Verdict, str]
 DEVICES = "devices"
-MODELS = ("draft", "target", "reward")
-"""What the name of a cell calls its models."""
 Key = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 """Conditions whose change is judged, and those without which nothing is comparable."""
 EXIT_CODES: Mapping[Verdict, int] = {

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import IO
+from typing import IO, get_args
 
 from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed
 from harness.cli.screen import Column, Line, Page, Screen, Table, printable
+from harness.engine import Role
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader
 from warehouse.nightly.history import kept_nights, read_nights, recorded
 from warehouse.nightly.judge import (
     JUDGED,
-    MODELS,
     PASS_AT_1,
     CellVerdict,
     Ledger,
@@ -113,7 +113,7 @@ def _common(parts: Sequence[Sequence[str]]) -> list[str]:
     return [
         part
         for part, times in number.items()
-        if times == len(parts) or (part.split()[0] in MODELS and models[part.split()[0]] == 1)
+        if times == len(parts) or (part.split()[0] in get_args(Role) and models[part.split()[0]] == 1)
     ]
 
 
