@@ -86,12 +86,13 @@ def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
     """Submit every shard of these runs that needs it as array jobs, and a job after them that concludes each run.
 
     Returns what was done for each run. Runs that were submitted before an error stay so, and the same call submits the
-    rest. Raises ValueError where an option is wrong, OtherPrompts where a run was begun with other prompts, CodeChanged
-    where it was begun by other code, SlurmRejected where sbatch rejects the arrays, and SlurmError where Slurm does not
-    answer.
+    rest. Raises ValueError where an option is wrong, RunDamaged where a plan cannot be used, OtherPrompts where a run
+    was begun with other prompts, CodeChanged where it was begun by other code, SlurmRejected where sbatch rejects the
+    arrays, and SlurmError where Slurm does not answer.
     """
     for request in requests:
         profiles.submitit_parameters(request.options)
+        request.run.check()
     done: dict[int, Dispatched] = {}
     for group in _groups(requests):
         done |= dict(zip(group, _dispatch_group([requests[number] for number in group]), strict=True))
