@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from jobs.run.forecast import Recorded
     from warehouse.nightly.judge import NightVerdict
 
-_IN_SHORT = ("models", "pass@1", "once complete", "fallback rate", "tokens per sample", "speed-up")
+_IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "tokens per sample", "speed-up")
 """What the end of a run prints of its numbers."""
 _WAIT_SECONDS = 3600.0
 """How long to wait for the warehouse: the runs of a night end at the same time."""
