@@ -128,7 +128,7 @@ def _assign(prepared: PreparedLaunch) -> None:
             run.create(spec, problems, assigned)
         else:
             run.assign_again(assigned)
-    sizing.record_servers(run, prepared.plan.servers)
+    sizing.record_servers(run, prepared.plan.served)
     if prepared.launch.latency_sample is not None:
         timings.request(run, prepared.launch.latency_sample)
 
