@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from jobs.run.forecast import Recorded
     from warehouse.nightly.judge import NightVerdict
 
-_IN_SHORT = ("models", "pass@1", "once complete", "fallback rate", "tokens per sample", "speed-up")
+_IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "tokens per sample", "speed-up")
 """What the end of a run prints of its numbers."""
+_DOUBT = "CHECK THE JUDGE"
+"""In a line that it prints too."""
 _WAIT_SECONDS = 3600.0
 """How long to wait for the warehouse: the runs of a night end at the same time."""
 _GRADED = """
@@ -208,6 +210,7 @@ def _load_and_print(
     rows = [
         ("method", f"{result.method} on {result.dataset}: {problems}"),
         *(line for line in lines(result) if line[0].startswith(_IN_SHORT) and line[1] != NOTHING),
+        *(line for line in lines(result) if _DOUBT in line[1]),
     ]
     columns = [Column("", style="bold"), Column("", is_right=False, is_folded=True)]
     warnings = (Line(line, "bold red") for line in result.warnings)
