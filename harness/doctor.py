@@ -70,6 +70,7 @@ def main(
     With --engines, of which --draft, --target and --engine say the models, real engines start and answer.
     """
     from harness.checks.every import checks
+    from jobs.run.plan import check_used
     from jobs.slurm.checks import check_slurm
     from jobs.submission.on_node import ask_node
 
@@ -81,7 +82,7 @@ def main(
             sys.exit(not _check_engines(launch, flags, only, time_limit, as_json=as_json))
         if only:
             raise ValueError("--only chooses checks of --engines, which is not given")
-        _check_used(launch, flags)
+        check_used(launch, flags)
         question = question_of(launch, on_node=on_node)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -109,18 +110,6 @@ def _check_engines(
         return check_engines(launch, names, time_limit, as_json=as_json)
     except models.ModelUnavailable as error:
         raise ValueError(str(error)) from error
-
-
-def _check_used(launch: PartialLaunch, typed: Collection[str]) -> None:
-    """Raise ValueError, as a launch does, where a flag is for a model that the method does not use."""
-    from jobs.run import launch_checks, plan
-
-    if launch.method is None:
-        return
-    roles = build(launch.method, dict(launch.parameters)).roles
-    plan.check_used(launch, roles)
-    plan.check_reward_flags(launch, roles)
-    launch_checks.check_typed(launch, typed)
 
 
 def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:

@@ -17,11 +17,11 @@ from harness.engines import calls, placement
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.memory import Option, cards_of_worker
 from jobs import after, golds
-from jobs.run import codes, files, launch_checks, sizing
+from jobs.run import codes, files, sizing
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.forecast import Forecast, so_far
-from jobs.run.plan import RunPlan, plan
+from jobs.run.plan import RunPlan, check_new, plan
 from jobs.run.sizing import lines_for_launch, no_gpus
 from jobs.run.spec import RunSpec
 from jobs.slurm import profiles
@@ -107,19 +107,11 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         planned.notices.extend(no_gpus(planned.spec, sbatch))
     run = run_folder(launch.output, planned.spec)
     if not run.exists():
-        launch_checks.check_typed(launch, typed)
         is_here = cluster != "slurm" or not _prepares_python(sbatch)
-        launch_checks.check_models(planned.spec, is_here=is_here)
-    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
-    if not run.exists():
-        planned.notices.extend(launch_checks.check_prompts(launch, planned.spec))
-        planned.notices.extend(
-            launch_checks.check_contexts(launch, planned.spec, planned.problems, planned.served_contexts)
-        )
-        planned.notices.extend(launch_checks.check_taught(planned.spec))
-        planned.notices.extend(launch_checks.check_hub_ids(planned.spec))
+        planned.notices.extend(check_new(launch, planned, typed, is_here=is_here))
         if planned.spec.dataset_origin is not None:
             planned.notices.extend(golds.check(launch, planned.problems))
+    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
     if launch.target_logprobs and planned.spec.target is None:
         planned.notices.append(NO_TARGET)
     timings.check_request(launch.latency_sample, planned.spec, run)
@@ -143,7 +135,13 @@ def check_engines(launches: Sequence[PreparedLaunch]) -> None:
         if on_slurm and _prepares_python(launch.sbatch):
             continue
         if launch.num_left:
-            sizing.check_launch_engine(launch.plan.spec.engine.kind, on_slurm=on_slurm)
+            profile = "name another python in the profile, " if on_slurm else ""
+            kind = launch.plan.spec.engine.kind
+            remedy = (
+                "install vLLM there (python -m harness.installation, or pip install "
+                f"'speculative-reasoning-harness[engine]'), {profile}or choose --engine scripted, which runs no model"
+            )
+            sizing.check_engine(kind, f"--engine {kind}:", remedy)
 
 
 def _prepares_python(sbatch: Mapping[str, Option]) -> bool:

@@ -160,7 +160,7 @@ def wait_option() -> Option:
 
 
 def grader_option() -> Option:
-    """Add `--grader`, a grader version for `warehouse.database.reader_for_grader`."""
+    """Add `--grader`, a grader version for `warehouse.database.reader`."""
     return click.option(
         "--grader",
         metavar="VERSION",

@@ -281,12 +281,12 @@ def main(
     On a terminal, a table is made to fit: numbers are rounded, and columns without room are named below it. In a pipe
     or a file it has every column, tabs between them, and full numbers.
     """
-    from warehouse.database import reader_for_grader
+    from warehouse.database import reader
 
     if [sql is not None, name is not None, is_list, describe is not None].count(True) != 1:
         raise click.UsageError("expected exactly one of SQL, --name, --list or --describe")
     chosen: QueryFormat = choose_format(output_format, output, _BY_ENDING, "table", file_only=["parquet"])
-    with reader_for_grader(database or default_database(), grader, wait_seconds) as connection:
+    with reader(database or default_database(), wait_seconds, grader) as connection:
         if chosen == "parquet" and output is not None:
             if describe is not None:
                 raise click.UsageError("--describe has no Parquet form: --format is one of table, csv, json")

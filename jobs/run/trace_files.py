@@ -45,40 +45,6 @@ _LONG = {"seed": pa.int64()}
 """Fields that 32 bits do not hold."""
 
 
-class CandidateRow(TypedDict):
-    """A candidate as it is read from a trace file."""
-
-    text: str
-    num_tokens: int
-    finish: Finish
-    mean_logprob: float | None
-    option: int | None
-    accepted: bool
-    verdict_score: float | None
-
-
-class VerdictRow(TypedDict):
-    """A verdict as it is read from a trace file."""
-
-    kind: str
-    question: str
-    options: list[str]
-    logprobs: list[float]
-    decision: int
-    score: float | None
-    accepted: bool
-
-
-class DecisionRow(TypedDict):
-    """A decision as it is read from a trace file."""
-
-    kind: str
-    value: float | None
-    threshold: float | None
-    accepted: bool
-    accepts_below: bool
-
-
 class StepRow(TypedDict):
     """A step as it is read from a trace file; a reader of some columns has those alone."""
 
@@ -88,10 +54,10 @@ class StepRow(TypedDict):
     num_tokens: int
     token_ids: list[int]
     finish: Finish
-    candidates: list[CandidateRow]
-    verdict: VerdictRow | None
+    candidates: list[Mapping[str, Any]]
+    verdict: Mapping[str, Any] | None
     elapsed_seconds: float
-    decision: DecisionRow | None
+    decision: Mapping[str, Any] | None
 
 
 class SampleRow(TypedDict):
@@ -232,7 +198,8 @@ def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
     try:
         events.check(path, whole=whole)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            files.check_format(path, _format_of(file))
+            written = metadata_of(file).get(files.FORMAT_KEY)
+            files.check_format(path, int(written) if written and written.isdigit() else written)
             yield file
     except FileDamaged:
         raise
@@ -282,11 +249,6 @@ def read_metadata(path: Path) -> dict[str, str]:
     """Read the file's own metadata, without what every file has."""
     with opened(path, whole=False) as file:
         return {key: value for key, value in metadata_of(file).items() if key != files.FORMAT_KEY}
-
-
-def _format_of(file: pq.ParquetFile) -> int | str | None:
-    written = metadata_of(file).get(files.FORMAT_KEY)
-    return int(written) if written and written.isdigit() else written
 
 
 def metadata_of(file: pq.ParquetFile) -> dict[str, str]:

@@ -24,14 +24,13 @@ from harness.cli.program import typed
 from harness.methods import build
 from harness.sizing.memory import Option, num_tasks
 from jobs import after
-from jobs.run import codes, submissions
+from jobs.run import codes, submissions, trust
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, check_prompts
 from jobs.run.submissions import SharedJob, Submission
 from jobs.slurm import client, profiles
 from jobs.submission import batch_script, code_archive, submit
-from jobs.watch.answers import how_to_conclude, in_queue
 
 _ENDING = "COMPLETING"
 _ENDING_SECONDS = 120.0
@@ -141,6 +140,7 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
         found = [to_submit(request.run) for request in requests]
         for request, (todo, num_active) in zip(requests, found, strict=True):
             if todo:
+                trust.require(request.run, trust.options(request.options))
                 check_prompts(request.run.spec())
                 codes.claim(request.run, accept=request.accept_code_change, is_queued=bool(num_active))
             elif num_active and not request.accept_code_change:
@@ -166,6 +166,8 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
         recorded = _record(requests, archives, array)
         try:
             jobs.append(submit.submit_array(runs[0], recorded, parameters))
+            for run in runs:
+                submissions.record_job(run, jobs[-1])
         except client.SlurmError as error:  # such as a limit on the jobs of an account
             if not jobs:
                 raise
@@ -241,7 +243,8 @@ def _submit_finalizer(
     Returns a warning where Slurm rejects it.
     """
     try:
-        submit.submit_finalizer(run, name, jobs, with_code(run, code, profiles.finalizer_parameters(options)))
+        parameters = with_code(run, code, profiles.finalizer_parameters(options))
+        submissions.record_job(run, submit.submit_finalizer(run, name, jobs, parameters))
     except client.SlurmRejected as rejection:  # such as a partition that takes no job without a GPU
         return (
             f"WARNING: Slurm rejected the job that grades, loads and reports: {rejection}. "
@@ -256,6 +259,8 @@ def conclude_again(run: RunFolder) -> str:
     The line is empty where nothing is missing or samples are not finished, and nothing is submitted twice. Raises
     SlurmError where Slurm does not answer.
     """
+    from jobs.watch.status import how_to_conclude, in_queue  # not in a launch
+
     with run.submission_lock():
         missing = after.missing(run, read_endings(run))
         if not missing:
@@ -266,11 +271,13 @@ def conclude_again(run: RunFolder) -> str:
             return in_queue(missing, at_work[-1])
         client.cancel_tasks(queued)  # held for good
         name = submissions.finalizer_of(run, before[-1]).removesuffix(submissions.finalizer_name(""))
+        trust.require(run, trust.options(before[-1].options))
         parameters = profiles.finalizer_parameters(before[-1].options)
         try:
             job = submit.submit_finalizer(run, name, [], with_code(run, code_archive.take(run), parameters))
         except client.SlurmRejected as rejection:
             return how_to_conclude(run, missing, f"Slurm rejected the job that does it: {rejection}")
+        submissions.record_job(run, job)
     return f"{missing}: submitted job {job}, which grades, loads and reports"
 
 

@@ -10,7 +10,6 @@ forgotten the prompts of the full batches: they are leased again.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +28,7 @@ from jobs.run.trace_files import FAILED, StepRow, counting_records
 from jobs.timing import folder
 from jobs.timing.draw import Drawn, Ended, draw
 from jobs.timing.folder import timing_id
-from jobs.work.shard_run import seed_of
+from jobs.work.shard_run import TimeLeft, num_restarts, seed_of
 
 _MOST_REPEATS = 3
 """Repeats of one sample whose engine is started again, or is sent a request again, under each of them."""
@@ -93,29 +92,28 @@ class TimingRun:
         self.spec, self.method, self.problems, self.engines, self.journal = spec, method, problems, engines, journal
         self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
         self.num_timed = 0
-        self._ends_at = ends_at
-        self._durations: list[float] = []
+        self._time_left = TimeLeft(ends_at)
 
     async def run_all(self, units: Sequence[Unit]) -> bool:
         """Time samples one after the other; False where the time became too short."""
         for unit in units:
-            if not self._has_time():
+            if not self._time_left.is_enough:
                 return False
             await self._time(unit)
         return True
 
     async def _time(self, unit: Unit) -> None:
         for _ in range(_MOST_REPEATS):
-            started_at, restarts = time.monotonic(), self._restarts()
+            started_at, restarts = time.monotonic(), num_restarts(self.engines)
             trace = await self._repeat(unit)
-            if self._restarts() == restarts:
+            if num_restarts(self.engines) == restarts:
                 break
             for engine in self.engines.values():
                 await engine.reset_prefix_cache()  # it holds what this repeat has written
         else:
             raise EngineDied(f"an engine failed in each of {_MOST_REPEATS} repeats of a sample, so it has no latency")
         self.journal.end(trace)
-        self._durations.append(time.monotonic() - started_at)
+        self._time_left.durations.append(time.monotonic() - started_at)
         self.num_timed += 1
 
     async def _repeat(self, unit: Unit) -> Trace:
@@ -132,14 +130,3 @@ class TimingRun:
             on_start=lambda: self.journal.start(trace),
             wording=self.spec.wording,
         )
-
-    def _has_time(self) -> bool:
-        """True if the remaining time is longer than nine in ten of the samples took."""
-        if self._ends_at is None or not self._durations:
-            return True
-        longest = max(self._durations)
-        likely = statistics.quantiles(self._durations, n=10)[-1] if len(self._durations) > 1 else longest
-        return time.time() + min(likely, longest) < self._ends_at
-
-    def _restarts(self) -> int:
-        return sum(engine.restarts for engine in self.engines.values())

@@ -20,9 +20,10 @@ from harness.problems.problem import Problem
 from harness.settings.roles import ModelSettings
 from harness.sizing.card_plan import DoesNotFit, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import adapter
+from jobs.run import trust
 from jobs.run.folder import RunFolder
 from jobs.run.sizing import (
-    check_worker_engine,
+    check_engine,
     recorded_servers,
     served_models,
     sizing_of,
@@ -37,10 +38,13 @@ def engine_needs(
     """Return the engines that a method would start alone on this node, with the models and settings of a run.
 
     `kv_bytes`: see `pair_settings`. Raises ValueError where this node cannot start them, or would send another prompt
-    than a model's chat template means.
+    than a model's chat template means, and trust.NotTrusted where it would ask a server that this user does not trust.
     """
-    check_worker_engine(spec.engine.kind)
-    servers = dict(served_models(spec, recorded_servers(run)))
+    remedy = "install it there, name another python in the profile, or launch with another --engine"
+    check_engine(spec.engine.kind, f"the run needs the engine {spec.engine.kind}, and", remedy)
+    addresses = recorded_servers(run)
+    trust.require(run, trust.servers(addresses))
+    servers = dict(served_models(spec, addresses))
     settings = engine_settings(spec, method, problems, kv_bytes, servers)
     needs = []
     for role in method.roles:
@@ -97,7 +101,8 @@ def engine_settings(
         kv_bytes=kv_bytes,
         small=small_models(sizing),
     )
-    settings |= {role: _on_a_server(model, sizing.context_tokens) for role, model in served.items()}
+    for role, model in served.items():
+        settings[role] = EngineSettings(kind="served", max_context=sizing.context_tokens, server=model)
     has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs
     return {
         role: replace(
@@ -122,10 +127,6 @@ def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
     given = spec.settings[role].engine
     check_arguments(role, given)
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
-
-
-def _on_a_server(model: ServedModel, context_tokens: int) -> EngineSettings:
-    return EngineSettings(kind="served", max_context=context_tokens, server=model)
 
 
 def _speculation(spec: RunSpec) -> Speculation | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.chain import Limits
 from harness.engine import Engine, Role
-from harness.engines.admission import Admission, Admitted
+from harness.engines.admission import Admission, Admitted, Cache
 from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.prompts import opening
@@ -20,7 +20,6 @@ from harness.trace import Step, Trace
 from jobs.run.endings import RunState
 from jobs.run.journal import JournalWriter
 from jobs.run.spec import RunSpec, Unit
-from jobs.work import cache_room
 
 _DURATIONS = 256
 """Number of the latest samples that the likely duration of the next one is estimated from."""
@@ -59,12 +58,9 @@ class ShardRun:
         self.engines, self.journal, self.state = engines, journal, state
         self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
         self.num_asked = self.num_ended = self.num_steps = 0
-        self.ends_at = ends_at
-        self._durations: deque[float] = deque(maxlen=_DURATIONS)
+        self.time_left = TimeLeft(ends_at)
         self._prompts: dict[str, dict[str, int]] = {}
-        self.admission = Admission(
-            cache_room.caches(method, engines, spec.token_budget), spec.concurrency, spec.token_budget
-        )
+        self.admission = Admission(caches(method, engines, spec.token_budget), spec.concurrency, spec.token_budget)
 
     async def run_all(self, units: list[Unit], further: Callable[[], TakenShard | None] | None = None) -> None:
         """Run samples as memory and time allow. The first failure of machinery cancels the rest.
@@ -94,7 +90,7 @@ class ShardRun:
                 begun.emitted_tokens if begun else 0,
                 num_later=len(units) - number if are_last else _MANY,
             )
-            if not self._has_time_for_another():
+            if not self.time_left.is_enough:
                 self.admission.release(admitted, None)
                 return False
             group.create_task(self._run_sample(unit, admitted))
@@ -110,13 +106,6 @@ class ShardRun:
             self._prompts[problem_id] = lengths
         return self._prompts[problem_id]
 
-    def _has_time_for_another(self) -> bool:
-        """True if the remaining time is longer than 90% of the latest samples took."""
-        if self.ends_at is None or not self._durations:
-            return True
-        likely = sorted(self._durations)[int(0.9 * (len(self._durations) - 1))]
-        return time.time() + likely < self.ends_at
-
     async def _run_sample(self, unit: Unit, admitted: Admitted) -> None:
         seed = seed_of(self.spec, unit, self.problems[unit.problem_id])
         trace = self.state.unfinished.get(unit.sample_id) or Trace(
@@ -124,7 +113,7 @@ class ShardRun:
         )
         trace.num_attempts += bool(trace.steps)
         emitted: int | None = None
-        restarts, started_at = self._restarts(), time.monotonic()
+        restarts, started_at = num_restarts(self.engines), time.monotonic()
         try:
             await run_sample(
                 self.problems[unit.problem_id],
@@ -136,22 +125,41 @@ class ShardRun:
                 on_start=lambda: self.journal.start(trace),
                 wording=self.spec.wording,
             )
-            trace.num_attempts += self._restarts() > restarts  # its latency holds an engine's start
+            trace.num_attempts += num_restarts(self.engines) > restarts  # its latency holds an engine's start
             self.journal.end(trace)
             self.num_ended += 1
-            self._durations.append(time.monotonic() - started_at)
+            self.time_left.durations.append(time.monotonic() - started_at)
             emitted = trace.emitted_tokens
         finally:
             self.admission.release(admitted, emitted)
 
     def _record_step(self, trace: Trace, step: Step, admitted: Admitted) -> None:
         self.journal.step(trace, step)
-        held = cache_room.step_tokens(self.method, trace, admitted.prompt_tokens)
+        held = step_tokens(self.method, trace, admitted.prompt_tokens)
         self.admission.grew(admitted, trace.emitted_tokens, held)
         self.num_steps += 1
 
-    def _restarts(self) -> int:
-        return sum(engine.restarts for engine in self.engines.values())
+
+class TimeLeft:
+    """The time that a job has left, and what its latest samples took."""
+
+    def __init__(self, ends_at: float | None) -> None:
+        """`ends_at` is when the job will be ended, in seconds since the epoch; None: not at all."""
+        self.ends_at = ends_at
+        self.durations: deque[float] = deque(maxlen=_DURATIONS)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it is longer than 90% of the latest samples took."""
+        if self.ends_at is None or not self.durations:
+            return True
+        likely = sorted(self.durations)[int(0.9 * (len(self.durations) - 1))]
+        return time.time() + likely < self.ends_at
+
+
+def num_restarts(engines: Mapping[Role, Engine]) -> int:
+    """Return how often the engines of a run have been started again."""
+    return sum(engine.restarts for engine in engines.values())
 
 
 def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str], str] = str) -> int:
@@ -159,10 +167,55 @@ def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str]
 
     `renamed` returns the id of another sample of the same kind, with other random numbers, for an id.
     """
-    if spec.selection is None and spec.reward is None:
-        return _number(renamed(unit.sample_id))
-    return _number(renamed(spec.drawn_alike().sample_ids(problem)[unit.sample_index]))
+    sample_id = unit.sample_id
+    if spec.selection is not None or spec.reward is not None:
+        sample_id = spec.drawn_alike().sample_ids(problem)[unit.sample_index]
+    return int(hashlib.sha256(renamed(sample_id).encode()).hexdigest()[:8], 16) >> 1
 
 
-def _number(sample_id: str) -> int:
-    return int(hashlib.sha256(sample_id.encode()).hexdigest()[:8], 16) >> 1
+_STEP_TOKENS = 128
+"""Likely length of a step until some have been seen; most are shorter."""
+_SELECTION_SHARE = 0.1
+"""Upper estimate of the share of a sample's time that the choice among whole chains takes. Nothing of that prompt is
+read again, so that only as much of it counts."""
+
+
+def caches(method: Method, engines: Mapping[Role, Engine], token_budget: int) -> dict[str, Cache]:
+    """Return every engine's KV cache, and what is known of its use before any step has been seen."""
+    used: dict[str, Cache] = {}
+    for role, engine in engines.items():
+        if not method.drafts_whole_chains:
+            at_once = method.parallel if role == "draft" else max(method.parallel, method.target_parallel)
+            used[role] = Cache(
+                engine.kv_tokens, step_tokens=float(at_once * _STEP_TOKENS) if len(method.roles) > 1 else 0.0
+            )
+        elif role == "draft":
+            used[role] = Cache(engine.kv_tokens, width=method.parallel)
+        else:
+            used[role] = Cache(engine.kv_tokens, step_tokens=_SELECTION_SHARE * method.verdict_tokens(token_budget) / 2)
+    return used
+
+
+def step_tokens(method: Method, trace: Trace, prompt_tokens: Mapping[str, int]) -> dict[str, int]:
+    """Return by role the tokens that the last step of a trace held besides the prompt and the chain before it.
+
+    That is what was written for the step (the accepted candidate counts as chain only from the next step on), and in
+    the cache of a model that judges the question of the verdict.
+    """
+    number, step = len(trace.steps) - 1, trace.steps[-1]
+    chain_tokens = trace.emitted_tokens - step.num_tokens
+    written: dict[Role, int] = {"draft": 0, "target": 0}
+    asked: dict[Role, int] = dict.fromkeys(method.roles, 0)
+    for call in reversed(trace.calls):
+        if call.step < number:
+            break
+        if call.purpose == "verdict":
+            # Verdicts asked in parallel share the chain, which the prefix cache holds once.
+            context_tokens = prompt_tokens.get(call.model, 0) + chain_tokens
+            asked[call.model] = max(asked.get(call.model, 0), call.prompt_tokens - call.n * context_tokens)
+        else:
+            written[call.model] += call.output_tokens
+    if method.drafts_whole_chains:
+        choice = asked.get("target", 0)
+        return {"target": int(_SELECTION_SHARE * choice)} if choice else {}
+    return {role: written.get(role, 0) + asked.get(role, 0) for role in dict.fromkeys([*written, *asked])}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from textwrap import wrap
 
 from harness.cli.messages import counted
-from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, percent, sides, signed, span
+from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, percent, signed, span
 from harness.cli.screen import Column, Table
 from warehouse.comparison.compared_runs import Run
 from warehouse.comparison.contrasts import Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.manifests import Difference
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
-from warehouse.report.summary import RunSummary, fallback, labels
+from warehouse.report.summary import RunSummary, accuracy, fallback, labels
 from warehouse.statistics.intervals import FEWEST_FAMILIES, Interval
 from warehouse.statistics.planning import POWER
-from warehouse.statistics.run_factor import RunFactor
+from warehouse.statistics.ratios import RunFactor
 
 Cell = str | float | int | bool | None
 CONTRAST_HEADERS = ("difference", "95 %", "on these", "p", "p (Holm)", "not worse", "worst case")
@@ -50,19 +50,6 @@ def names(comparison: Comparison) -> dict[str, str]:
     """Return a short name for each run, by run id."""
     runs = {row.run.run_id: row.run.summary for row in comparison.rows}
     return dict(zip(runs, labels(list(runs.values())), strict=True))
-
-
-def _base(row: Row, comparison: Comparison) -> Run | None:
-    """Return the baseline of a row's speed-up."""
-    runs = {other.run.run_id: other.run for other in comparison.rows}
-    return runs.get(row.speed.baseline) if row.speed else None
-
-
-def _per_card_second(row: Row, base: Run | None) -> float | None:
-    """Return the speed-up by the card-seconds of both sides; None where it or the number of cards is not known."""
-    own, of_base = row.run.manifest.num_cards, base and base.manifest.num_cards
-    ratio = row.speed.ratio if row.speed else None
-    return ratio.estimate * of_base / own if ratio and own and of_base else None
 
 
 def contrast_cells(contrast: Contrast | None, digits: int = 2) -> list[str]:
@@ -98,21 +85,14 @@ def _verdict(contrast: Contrast) -> str:
     return {True: "yes", False: "not shown", None: NOTHING}[contrast.is_non_inferior]
 
 
-def speed_cells(speed: SpeedRatio | None, of: str = "") -> list[str]:
-    """Return the speed-up and its interval; of: what both sides are (see `_sides`)."""
+def speed_cells(speed: SpeedRatio | None, *, has_sides: bool = True) -> list[str]:
+    """Return the speed-up and its interval; has_sides: with the cards and the repeats of both sides."""
     if speed is None:
         return [NOTHING, NOTHING]
     if speed.ratio is None:
         return ["refused" if speed.unlike else "not timed", NOTHING]
-    mark = ("!" if speed.unlike else "") + (f" ({of})" if of else "")
+    mark = ("!" if speed.unlike else "") + (f" ({speed.sides})" if has_sides and speed.sides else "")
     return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2)]
-
-
-def sides_of(row: Row, base: Run | None) -> str:
-    """Return the cards of both sides of a speed-up where they differ, and how many runs repeat each."""
-    if row.speed is None or row.speed.ratio is None or base is None:
-        return ""
-    return sides((row.run.manifest.num_cards, base.manifest.num_cards), row.speed.num_runs)
 
 
 def complete_tables(comparison: Comparison) -> list[Table]:
@@ -185,11 +165,10 @@ def _speeds(comparison: Comparison) -> Table:
     found = []
     for short, row in _named(comparison):
         if _metric(row) == "pass@1":
-            base, summary = _base(row, comparison), row.run.summary
-            per_card = _per_card_second(row, base)
+            summary, per_card = row.run.summary, row.speed and row.speed.per_card_second
             share, rate = _speculation(summary)
             by_problem = summary.value("mean_fallback_rate") if summary.num_decisions else None
-            speed = speed_cells(row.speed, sides_of(row, base))
+            speed = speed_cells(row.speed)
             cell = f"{fixed(per_card, 2)}×" if per_card else NOTHING
             found.append([short, *speed, cell, rate, percent(by_problem), share])
     return Table(_columns(names), found, title="Speed and fallback")
@@ -218,7 +197,7 @@ def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> T
     found = []
     for short, row in _named(comparison):
         difference, ends, on_these, _, _, verdict, _ = contrast_cells(row.contrast, digits=1)
-        speed, ends_of_speed = speed_cells(row.speed)
+        speed, ends_of_speed = speed_cells(row.speed, has_sides=False)
         found.append(
             [
                 short,
@@ -248,9 +227,9 @@ def paper_table(comparison: Comparison) -> Table:
         [
             short[row.run.run_id],
             _metric(row),
-            f"{fixed(row.result.estimate, 1, 100)} ± {fixed(row.result.standard_error, 1, 100)}",
+            accuracy(row.result),
             _with(*contrast_cells(row.contrast, 1)[:2]),
-            speed_cells(row.speed, sides_of(row, _base(row, comparison)))[0],
+            speed_cells(row.speed)[0],
             *(share.removesuffix(" %") for share in reversed(_speculation(row.run.summary))),
         ]
         for row in comparison.rows
@@ -412,7 +391,7 @@ def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
     speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
     if speeds:
         covers = "covers the run factor" if any(speed.factor for speed in speeds) else "holds within these runs"
-        told = [f"{short} {of}" for short, row in _named(comparison) if (of := sides_of(row, _base(row, comparison)))]
+        told = [f"{short} {row.speed.sides}" for short, row in _named(comparison) if row.speed and row.speed.sides]
         said = ["geometric mean over problems", *([f"its interval {covers}"] if has_interval else []), *told]
         yield f"Speed-up: {'; '.join(said)}."
 
@@ -461,25 +440,29 @@ def legend(comparison: Comparison) -> Iterator[str]:
         yield "Fallback: of all decisions. By problem: mean over problems. By the draft: of the emitted tokens."
 
 
-def contrast_legend(comparison: Comparison) -> Iterator[str]:
-    """Yield how to read the cells of `contrast_cells`; nothing if no run is compared with a baseline."""
+def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HEADERS) -> Iterator[str]:
+    """Yield how to read those cells of `contrast_cells` that are shown; nothing if no run has a baseline."""
     contrasts = [row.contrast for row in comparison.rows if row.contrast]
     if not contrasts:
         return
     margin = f"{100 * comparison.settings.margin:g} points"
     kinds = sorted({contrast.like_these.kind for contrast in contrasts})
-    yield (
-        "Difference: run minus baseline in percentage points, paired by problem. 95 %: on problems like these "
-        f"({', '.join(kinds)}). On these: if these very problems are run again. p: that the difference is 0, of the "
-        f"95 % interval. p (Holm): adjusted for {counted(len(contrasts), 'test')}; worse: below 0.05."
-    )
+    told = {
+        "difference": "Difference: run minus baseline in percentage points, paired by problem.",
+        "95 %": f"95 %: on problems like these ({', '.join(kinds)}).",
+        "on these": "On these: if these very problems are run again.",
+        "p": "p: that the difference is 0, of the 95 % interval.",
+        "p (Holm)": f"p (Holm): adjusted for {counted(len(contrasts), 'test')}.",
+        "not worse": f"Not worse: above −{margin} even if single problems may be lost entirely (worst case), which "
+        "samples of them need not show. Worse: p, adjusted by Holm, is below 0.05.",
+        "worst case": "Problems needed: as many like these show it of an equally accurate method with a power of "
+        f"{100 * POWER:.0f} % (python -m warehouse.plan).",
+    }
+    yield " ".join(told[name] for name in CONTRAST_HEADERS[:5] if name in shown)
     if any(contrast.is_same_subject for contrast in contrasts):
-        yield "Runs of one method: 95 % and p are of these very problems, where the answers to one of them vary."
-    yield (
-        f"Not worse: above −{margin} even if single problems may be lost entirely (worst case), which samples of them "
-        "need not show. Problems needed: as many like these show it of an equally accurate method with a power of "
-        f"{100 * POWER:.0f} % (python -m warehouse.plan)."
-    )
+        values = "95 % and p are" if "p" in shown else "95 % is"
+        yield f"Runs of one method: {values} of these very problems, where the answers to one of them vary."
+    yield " ".join(told[name] for name in CONTRAST_HEADERS[5:] if name in shown)
     yield from _few_families(comparison)
     if any(contrast.is_unfinished for contrast in contrasts):
         yield UNFINISHED
@@ -586,88 +569,54 @@ def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
         )
 
 
-LATENCY, LOAD = "latency", "load"
-"""The regimes as the view `run_conditions` names them."""
-
-
-@dataclass(frozen=True)
-class Regime:
-    """The rows of a comparison in one regime."""
-
-    name: str
-    rows: Sequence[Row]
-
-    @property
-    def in_flight(self) -> str:
-        """The number of samples in flight, as `80`; `16 to 80` where runs differ."""
-        numbers = sorted({row.run.summary.concurrency for row in self.rows})
-        return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
-
-
-def regimes(comparison: Comparison) -> list[Regime]:
-    """Return the regimes of a comparison, latency first; none unless both are there, with baselines of their own."""
-    if {len(base.regimes) for base in comparison.baselines} != {1}:
-        return []
-    by_name: dict[str, list[Row]] = {}
+def regimes(comparison: Comparison) -> dict[str, list[Row]]:
+    """Return the rows of pass@1 by regime, one in flight first; empty unless both have baselines of their own."""
+    by_name: dict[str, list[Row]] = {"latency": [], "load": []}
     for row in comparison.rows:
-        by_name.setdefault(row.run.summary.regime, []).append(row)
-    return [Regime(name, by_name[name]) for name in (LATENCY, LOAD)] if len(by_name) > 1 else []
+        if _metric(row) == "pass@1":
+            by_name[row.run.summary.regime].append(row)
+    has_both = {len(base.regimes) for base in comparison.baselines} == {1} and all(by_name.values())
+    return by_name if has_both else {}
 
 
-def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> Table:
+def regimes_table(found: Mapping[str, Sequence[Row]], *, has_intervals: bool = True) -> Table:
     """Return a row for each setting with its accuracy over most samples and its speed-up in each regime.
 
     A setting is a method with its parameters, models and sampling on one dataset.
     """
-    settings, largest = _settings(found), _largest(found)
+    settings: dict[str, dict[str, Row]] = {}
+    for regime, rows in found.items():
+        for row in rows:
+            own = setting(row.run.summary)
+            settings.setdefault(row.run.run_id if regime in settings.get(own, {}) else own, {})[regime] = row
+    largest = [max(rows.values(), key=lambda row: row.outcomes.num_samples) for rows in settings.values()]
     short = labels([row.run.summary.model_copy(update={"concurrency": 0}) for row in largest])
     table = [
         [
             name,
-            f"{fixed(row.result.estimate, 1, 100)} ± {fixed(row.result.standard_error, 1, 100)}",
+            accuracy(row.result),
             *_speculation(row.run.summary),
-            *(_regime_speed(rows.get(regime.name), has_intervals) for regime in found),
+            *(_regime_speed(rows.get(regime), has_intervals) for regime in found),
         ]
-        for name, row, rows in zip(short, largest, settings, strict=True)
+        for name, row, rows in zip(short, largest, settings.values(), strict=True)
     ]
-    speeds = [f"speed-up,\n{regime.in_flight} in flight" for regime in found]
-    return Table(_columns(["run", "pass@1 %", "by the\ndraft", "fallback", *speeds]), table, [_regimes_legend(found)])
-
-
-def _regimes_legend(found: Sequence[Regime]) -> str:
-    """Return how to read `regimes_table`."""
+    in_flight = [sorted({row.run.summary.concurrency for row in rows}) for rows in found.values()]
+    speeds = [f"speed-up,\n{' to '.join(map(str, dict.fromkeys((n[0], n[-1]))))} in flight" for n in in_flight]
     sizes = {
-        f" of {len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}"
-        for row in _largest(found)
+        f" of {len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}" for row in largest
     }
-    return (
+    legend = (
         f"pass@1{sizes.pop() if len(sizes) == 1 else ''} ± standard error over problems. By the draft: its share of "
         "the emitted tokens. Fallback: decisions that refused every draft. Speed-up: over the target alone, at the "
         "same number in flight, geometric mean over problems (95 %)."
     )
-
-
-def _largest(found: Sequence[Regime]) -> list[Row]:
-    """Return the row with most samples of each setting."""
-    return [max(rows.values(), key=lambda row: row.outcomes.num_samples) for rows in _settings(found)]
-
-
-def _settings(found: Sequence[Regime]) -> list[dict[str, Row]]:
-    """Return the rows of pass@1 of each setting by regime; runs that repeat a setting in one regime are kept apart."""
-    settings: dict[tuple[str, int], dict[str, Row]] = {}
-    for regime in found:
-        for row in regime.rows:
-            if _metric(row) == "pass@1":
-                own, number = setting(row.run.summary), 0
-                while regime.name in settings.get((own, number), {}):
-                    number += 1
-                settings.setdefault((own, number), {})[regime.name] = row
-    return list(settings.values())
+    return Table(_columns(["run", "pass@1 %", "by the\ndraft", "fallback", *speeds]), table, [legend])
 
 
 def setting(run: RunSummary) -> str:
     """Return what runs of one setting have in common, as text: all but the number of samples in flight."""
-    own = (run.dataset, run.method, run.params, run.draft, run.target, run.reward, run.temperature, run.take_turns)
+    own = (run.dataset, run.method, run.params, run.draft, run.target, run.reward, run.temperature, run.take_turns,
+        run.tag, run.seed)  # fmt: skip
     proposer = run.token_speculation and (run.token_speculation.proposer, run.token_speculation.model)
     return json.dumps([*own, proposer], sort_keys=True)
 
@@ -675,7 +624,7 @@ def setting(run: RunSummary) -> str:
 def _regime_speed(row: Row | None, has_interval: bool) -> str:
     if row is not None and row.speed is None:
         return "baseline"
-    speed, interval = speed_cells(row.speed if row else None)
+    speed, interval = speed_cells(row.speed if row else None, has_sides=False)
     return _with(speed, interval if has_interval else NOTHING)
 
 
@@ -686,10 +635,10 @@ def _speculation(run: RunSummary) -> list[str]:
 
 def records(comparison: Comparison) -> list[dict[str, Cell]]:
     """Return the rows for programs."""
-    return [record(row, _base(row, comparison)) for row in comparison.rows]
+    return list(map(record, comparison.rows))
 
 
-def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
+def record(row: Row) -> dict[str, Cell]:
     """Return a row for programs: fractions instead of percent, p-values in full.
 
     num_common_samples counts the compared sample indices over all problems: those that no run of the pair lacks,
@@ -746,8 +695,8 @@ def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
         "num_timed_at_one": at_one.num_timed if at_one else None,
         "num_timed_at_one_of_baseline": at_one.num_timed_of_baseline if at_one else None,
         "num_cards": row.run.manifest.num_cards,
-        "num_cards_of_baseline": base.manifest.num_cards if base else None,
-        "speed_up_per_card_second": _per_card_second(row, base),
+        "num_cards_of_baseline": speed.num_cards[1] if speed else None,
+        "speed_up_per_card_second": speed.per_card_second if speed else None,
     }
 
 

@@ -26,7 +26,6 @@ from warehouse.database import (
     WarehouseError,
     WarehouseMissing,
     reader,
-    rebuilder,
     rows,
     run_tables,
     transaction,
@@ -172,7 +171,7 @@ def rebuild(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
 ) -> Iterator[tuple[RunFolder, Outcome]]:
     """Rebuild the database from the given runs alone; it replaces the old one when all of them are loaded."""
-    yield from _load_some(deque(folders), lambda: rebuilder(database, wait_seconds), None)
+    yield from _load_some(deque(folders), lambda: writer(database, wait_seconds, is_anew=True), None)
 
 
 def _unchanged(

@@ -13,7 +13,7 @@ from typing import IO
 from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed
 from harness.cli.screen import Column, Line, Page, Screen, Table, printable
-from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
+from warehouse.database import WAIT_SECONDS, WarehouseError, reader
 from warehouse.nightly.history import kept_nights, read_nights, recorded
 from warehouse.nightly.judge import (
     JUDGED,
@@ -52,7 +52,7 @@ def judged(
 
     since: nights before it are ignored; grader: the version whose grades count, by default each run's newest.
     """
-    with reader_for_grader(database, grader, wait_seconds) as connection:
+    with reader(database, wait_seconds, grader) as connection:
         nights = read_nights(connection, since, kept_nights(database))
     dates = [cells[0].night for cells in nights]
     if not nights:
@@ -84,6 +84,7 @@ def _page(verdict: NightVerdict) -> Page:
     opening = f"{verdict.verdict}: night of {verdict.night}, {counted(len(verdict.cells), 'cell')}"
     num_unjudged = sum(not cell.is_judged for cell in verdict.cells)
     yield Line(opening + (f", of which {num_unjudged} not judged" if num_unjudged else ""), _STYLES[verdict.verdict])
+    yield from (Line(warning, "bold red") for warning in verdict.warnings)
     # Commas stand between the parts of a name, and in the parentheses of parameters.
     parts = [re.split(r", (?![^(]*\))", cell.cell) for cell in verdict.cells]
     common = set.intersection(*map(set, parts)) if len(parts) > 1 else set[str]()
@@ -150,6 +151,7 @@ def _record(verdict: NightVerdict) -> dict[str, object]:
         "night": verdict.night.isoformat(),
         "verdict": verdict.verdict,
         "exit_code": verdict.exit_code,
+        "warnings": verdict.warnings,
         "cells": [_cell_record(cell) for cell in verdict.cells],
         "autocorrelations": {
             m.title: verdict.spreads[m.name].autocorrelation for m in JUDGED if m.name in verdict.spreads

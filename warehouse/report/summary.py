@@ -17,7 +17,7 @@ from rich.console import Console
 
 from grading.grade import FAILED
 from harness.cli.messages import counted
-from harness.cli.number_format import NOTHING, number, percent, sides, span
+from harness.cli.number_format import NOTHING, fixed, number, percent, sides, span
 from harness.cli.screen import Column, Line, Screen, Table
 from harness.engine import Role
 from harness.engines import registry
@@ -407,10 +407,16 @@ def _pairs(two_column_rows: Sequence[Record]) -> dict[str, Any]:
     return dict(tuple(row.values()) for row in two_column_rows)
 
 
+def no_result(engine_kind: str) -> str:
+    """Return why numbers of such engines are no result; empty where they are."""
+    is_none = engine_kind in registry.uncounted()
+    return f"{engine_kind.upper()} ENGINES: no model ran; the numbers mean nothing." if is_none else ""
+
+
 def setting_warnings(run: RunSummary) -> Iterator[str]:
     """Yield why numbers of such runs are no benchmark result, however far the run is."""
-    if run.engine_kind in registry.uncounted():
-        yield f"{run.engine_kind.upper()} ENGINES: no model ran; the numbers mean nothing."
+    if warning := no_result(run.engine_kind):
+        yield warning
     if run.limited:
         yield f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; not a benchmark result."
     if run.is_greedy and run.k > 1:
@@ -569,13 +575,17 @@ def render_warnings(summaries: Sequence[RunSummary], console: Console) -> None:
     Screen(console, is_fitted=True).show(Line(line, "bold red") for run in summaries for line in run.warnings)
 
 
+def accuracy(found: Interval) -> str:
+    """Return a share in percent with its standard error, or with its interval where no problem differs from another."""
+    estimate = fixed(found.estimate, 1, 100)
+    if found.standard_error:
+        return f"{estimate} ± {fixed(found.standard_error, 1, 100)}"
+    return estimate if found.low is None else f"{estimate} ({span(found.low, found.high, 0, 100)})"
+
+
 def in_one_line(run: RunSummary) -> str:
     """Return the result in the numbers that tell runs of a suite apart: `96.2 ± 2.8 %  1.68×  fallback 21.3 %`."""
-    if run.result is None:
-        shown = "not graded"
-    else:
-        error = run.result.standard_error
-        shown = f"{100 * run.result.value:.1f}{'' if error is None else f' ± {100 * error:.1f}'} %"
+    shown = "not graded" if run.result is None else f"{accuracy(run.result.as_interval)} %"
     parts, speed_ups = [shown.rjust(13)], run.against_with("speed_up")
     parts += [f"{found.value:.2f}×" for _, found in speed_ups if len(speed_ups) == 1]
     parts += [f"fallback {percent(run.value('fallback_rate'))}"] if run.num_decisions else []
@@ -606,7 +616,6 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
         ("latency", _latency(run)),
         *_at_one(run),
         ("latency split", parts or NOTHING),
-        ("cache hit rate", f"{percent(run.value('cache_hit_rate'))} of prompt tokens"),
         *_further(run),
         ("throughput", _throughput(run)),
         *([("tokens per second", rates)] if rates else []),

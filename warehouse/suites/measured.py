@@ -21,7 +21,7 @@ from warehouse.comparison.outcomes import families
 from warehouse.comparison.pairs import latencies
 from warehouse.database import Connection, Record, columns, rows
 from warehouse.estimates import of_problems
-from warehouse.measures import CORRELATED, MEASURES, Source, ratio
+from warehouse.measures import CORRELATED, MEASURES, Source
 from warehouse.sql import baselines
 from warehouse.statistics.intervals import Floats, Interval, mean_t
 from warehouse.statistics.shares import correlation
@@ -103,7 +103,7 @@ def measure(
         if wanted.source.is_stored:
             clock = stopwatch.replace("'", "")
             by_clock = Source(f"(SELECT run_id, problem_id, x, y FROM problem_stopwatch WHERE stopwatch = '{clock}')")
-            wanted = replace(wanted, x="x", y="y", samples=None, method=ratio, source=by_clock)
+            wanted = replace(wanted, x="nullif(x, 0)", y="y", samples=None, source=by_clock)
         found = next((one.interval for one in of_problems(connection, [run_id], [wanted])), None)
     return _known(found)
 

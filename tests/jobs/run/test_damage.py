@@ -82,9 +82,15 @@ def test_a_flipped_bit_costs_the_samples_of_its_file_until_they_are_run_again(
 
 
 def test_a_trace_file_that_somebody_removed_is_named_until_its_samples_are_run_again(
-    run: RunFolder, caplog: pytest.LogCaptureFixture
+    run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = run.trace_files()[0]
+    path, database = run.trace_files()[0], tmp_path / "w.duckdb"
+    path.unlink()
+    [left_out] = load_run(run, database).skipped
+    assert left_out.name == f"traces/{path.name}"
+    path.symlink_to("elsewhere")
+    again = load_run(run, database)
+    assert (again.unchanged, again.skipped) == (True, (left_out,))
     path.unlink()
     assert run.lost_trace_files() == [path]
     assert num_unfinished(run) == 8
@@ -92,6 +98,7 @@ def test_a_trace_file_that_somebody_removed_is_named_until_its_samples_are_run_a
     run_shard(str(run.path), 0)
     caplog.clear()
     assert finished_ids(run) == planned_ids(run)
+    assert load_run(run, database).skipped == ()
     assert not caplog.text
 
 

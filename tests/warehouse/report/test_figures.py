@@ -27,14 +27,14 @@ from warehouse.loading.runs import load_run
 from warehouse.report.charts import Dots, Scatter, StackedBars
 from warehouse.report.facts import report_facts
 from warehouse.report.paper_charts import write_charts
-from warehouse.report.sections import Figure, read_comparisons, sections
+from warehouse.report.sections import Figure, read_comparison, sections
 
 Written = Callable[..., Path]
 
 
 def figures_of(database: Path, *run_ids: str) -> dict[str, Figure]:
     with reader(database) as connection:
-        compared = read_comparisons(connection, run_ids, Settings())
+        compared = read_comparison(connection, run_ids, Settings())
         found = sections(report_facts(connection, run_ids), compared, read_manifests(connection, run_ids))
         return {figure.name: figure for section in found for figure in section.figures}
 
@@ -104,12 +104,12 @@ def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None
     for name, metric in (("accuracy", "graded_pass_at_1"), ("fallback", "fallback_rate")):
         chart = figures[name].chart
         assert isinstance(chart, Dots)
-        assert {ids[dot.index]: dot.x.value for dot in chart.rows} == shown(name, metric, factor=100)
+        assert {ids[dot.index]: dot.x.estimate for dot in chart.rows} == shown(name, metric, factor=100)
         assert {ids[dot.index]: dot.x.low for dot in chart.rows} == shown(name, metric, "low_95", 100)
     scatter, bars = figures["trade-off"].chart, figures["tokens"].chart
     assert isinstance(scatter, Scatter)
-    assert {ids[p.index]: p.x.value for p in scatter.points} == shown("trade-off", "latency_seconds")
-    assert {ids[p.index]: p.y and p.y.value for p in scatter.points} == shown(
+    assert {ids[p.index]: p.x.estimate for p in scatter.points} == shown("trade-off", "latency_seconds")
+    assert {ids[p.index]: p.y and p.y.estimate for p in scatter.points} == shown(
         "trade-off", "graded_pass_at_1", factor=100
     )
     assert isinstance(bars, StackedBars)
