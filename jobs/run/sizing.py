@@ -311,6 +311,8 @@ def served_models(spec: RunSpec, servers: Mapping[Role, str]) -> Iterator[tuple[
 
         if role not in servers:
             raise ValueError(f"the address of the {role}'s server is not recorded: launch the run again with --{role}")
+        from harness.engines.served.discovery import model_of
+
         address = ServerAddress.parse(f"--{role}", servers[role])
         kind = None if model.server == UNKNOWN else model.server
-        yield role, ServedModel(address.root, kind, discovery.model_of(model.fingerprint), model.fingerprint)
+        yield role, ServedModel(address.root, kind, model_of(model.fingerprint), model.fingerprint)
