@@ -24,7 +24,7 @@ from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
 from harness.trace import VERDICT_KINDS
 from jobs.run.spec import RunSpec
-from warehouse.database import Connection, Record, reader, rows
+from warehouse.database import Connection, Record, Row, reader, rows
 from warehouse.loading.convert import SkippedFile
 from warehouse.measures import MEASURES, SAMPLES_PER_SLOT
 from warehouse.sql.model_columns import column_of, model_in
@@ -363,7 +363,7 @@ def summaries(connection: Connection, run_ids: Sequence[str]) -> list[RunSummary
 
 
 def _summary(connection: Connection, run_id: str) -> RunSummary:
-    def query(sql: str) -> list[dict[str, Any]]:
+    def query(sql: str) -> list[Row]:
         return rows(connection, sql, {"run_id": run_id})
 
     found = query(_RUN)
@@ -402,7 +402,7 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
     return run.model_copy(update={"warnings": [*setting_warnings(run), *_work_warnings(run)]})
 
 
-def _pairs(two_column_rows: Sequence[Record]) -> dict[str, Any]:
+def _pairs(two_column_rows: Sequence[Record]) -> Row:
     """Return rows of two columns as a dictionary from the first to the second."""
     return dict(tuple(row.values()) for row in two_column_rows)
 
@@ -521,7 +521,7 @@ def differing_parameters(runs: Sequence[Run], given: Sequence[str]) -> Callable[
     return differing
 
 
-def _plain(value: object) -> str:
+def _plain(value: str | float | None) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
