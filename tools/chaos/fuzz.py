@@ -58,8 +58,8 @@ COMMANDS = {
 }
 """Commands that read a run folder, as module and arguments; those of the warehouse read what was loaded."""
 _REFUSED = 2
-_VARIES = re.compile(r"[\d.]+( s| min| h)?")
-"""What two runs of a command may print differently: times, and places in memory."""
+_VARIES = re.compile(r"[\d.]+( s| min| h)?|\s+")
+"""What a command may print differently when it runs again: times, and the room that they take."""
 _COLUMNS = [name for name in trace_files.TRACES.names if name not in trace_files.ENDINGS]
 _TABLES = ("sample", "step", "candidate", "call", "grade", "problem", "step_score")
 
