@@ -28,9 +28,9 @@ from harness.engines.speculation import proposing_roles
 from harness.methods import build
 from harness.problems import sources
 from harness.settings.declaration import flag
+from harness.settings.launch_command import LaunchCommand
 from harness.settings.launch_settings import Cluster, PartialLaunch
 from harness.settings.layers import merged_flags
-from harness.settings.method_options import LaunchCommand
 from harness.settings.roles import ModelSettings
 from harness.weights import adapter, models
 
@@ -180,11 +180,12 @@ def _absolute(name: str) -> str:
 
 
 def _print(here: list[Check], node: NodeAnswer | None) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from harness.cli.screen import terminal
+
+    console = terminal(markup=True)
     table = Table("check", socket.gethostname(), *([node.hostname] if node else ()), show_lines=node is not None)
     columns = [here, *([node.checks] if node else ())]
     every_check = [check for column in columns for check in column]

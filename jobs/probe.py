@@ -28,6 +28,7 @@ from harness.engines import registry
 from harness.methods import build, method_parameters
 from harness.methods.references import resolve
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
+from harness.settings.declaration import Flags
 from harness.settings.launch_settings import Launch, PartialLaunch
 from harness.settings.roles import ModelSettings
 from jobs import after, launch_plan
@@ -261,9 +262,7 @@ def _reason(run: RunFolder, num_ending: int) -> str:
     )
 
 
-def plan(
-    source: RunFolder, settings: ProbeSettings, flags: Mapping[str, object], *, is_preview: bool = False
-) -> PreparedLaunch:
+def plan(source: RunFolder, settings: ProbeSettings, flags: Flags, *, is_preview: bool = False) -> PreparedLaunch:
     """Draw the points and prepare the run that continues the chains, which is not written.
 
     Journals of the probed run are compacted, unless `is_preview`: then nothing is written at all.
@@ -278,9 +277,9 @@ def plan(
     points, population = draw(source, settings.points, settings.seed, writes=not is_preview)
     name = f"probe-{source.path.name if _NAME.fullmatch(source.path.name) else spec.run_id}"
     problems = problems_of(points, {problem.id: problem for problem in source.problems()}, name)
-    where = {"output": str(source.path.parent), **flags}
-    where |= {"samples": settings.rollouts, "concurrency": settings.concurrency}
-    launch = Launch.from_flags({**where, "method": _METHOD, "dataset": str(source.spec_path)})
+    where = {**flags, "samples": settings.rollouts, "concurrency": settings.concurrency}
+    where = {"output": str(source.path.parent), **where, "method": _METHOD, "dataset": str(source.spec_path)}
+    launch = Launch.from_flags(where)
     own = _spec(spec, launch, name, problems, settings.seed)
     served: dict[Role, ServedRole] = {}
     if spec.target is not None and (address := sizing.recorded_servers(source).get("target")):

@@ -38,9 +38,9 @@ from harness.methods.references import source_of
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
 from harness.prompts import demo_prompts
-from harness.settings.declaration import ROLES
+from harness.settings.declaration import ROLES, role_flag
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
-from harness.settings.roles import SAMPLING, flat_role_name, role_flag
+from harness.settings.roles import SAMPLING, flat_role_name
 from harness.sizing.memory import shape_of
 from harness.training.tuning import data_hash, find_manifest
 from harness.weights import adapter, models

@@ -21,8 +21,8 @@ from harness.environment import accelerator
 from harness.methods import Method, build
 from harness.methods.method import required_context_tokens
 from harness.problems.problem import Problem
+from harness.settings.declaration import role_flag
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
-from harness.settings.roles import role_flag
 from harness.sizing.card_plan import (
     DoesNotFit,
     ModelFiles,
@@ -307,6 +307,7 @@ def served_models(spec: RunSpec, servers: Mapping[Role, str]) -> Iterator[tuple[
     for role, model in spec.models.items():
         if model is None or model.server is None:
             continue
+
         if role not in servers:
             raise ValueError(f"the address of the {role}'s server is not recorded: launch the run again with --{role}")
         from harness.engines.served.discovery import model_of
