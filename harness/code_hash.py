@@ -40,7 +40,7 @@ _LEFT_OUT = (
     *(f"harness/problems/{name}.py" for name in ("benchmarks", "columns", "hub", "sources")),
     *(f"harness/{name}.py" for name in (
         "__init__", "__main__", "api", "code_hash", "doctor", "environment", "installation",
-        "latency", "launch", "reproduce", "train",
+        "launch", "reproduce", "train",
     )),
     # What finds and loads a method of a user's own, whose code is hashed beside this one.
     *(f"harness/methods/{name}.py" for name in ("plugins", "references")),

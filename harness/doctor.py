@@ -14,23 +14,23 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from harness import environment, prompts
 from harness.checks.finding import Check, Question, Status, proposer_of
 from harness.cli.messages import counted
-from harness.engine import Role
+from harness.engine import Json, Role
 from harness.engines import registry
 from harness.engines.served.address import is_address
 from harness.engines.speculation import proposing_roles
 from harness.methods import build
 from harness.problems import sources
 from harness.settings.declaration import flag
+from harness.settings.launch_command import LaunchCommand
 from harness.settings.launch_settings import Cluster, PartialLaunch
 from harness.settings.layers import merged_flags
-from harness.settings.method_options import LaunchCommand
 from harness.settings.roles import ModelSettings
 from harness.weights import adapter, models
 
@@ -63,7 +63,7 @@ Examples:
 @click.pass_context
 def main(
     context: click.Context, /, on_node: bool, wait: float, as_json: bool, engines: bool, only: str, time_limit: float,
-    **_: Any,
+    **_: Json,
 ) -> None:  # fmt: skip
     """Check what a run with these flags needs, in seconds and without loading a model. Takes the flags of a launch.
 
@@ -180,11 +180,12 @@ def _absolute(name: str) -> str:
 
 
 def _print(here: list[Check], node: NodeAnswer | None) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from harness.cli.screen import terminal
+
+    console = terminal(markup=True)
     table = Table("check", socket.gethostname(), *([node.hostname] if node else ()), show_lines=node is not None)
     columns = [here, *([node.checks] if node else ())]
     every_check = [check for column in columns for check in column]

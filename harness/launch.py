@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.settings import layers
-from harness.settings.click_options import LaunchOption, typed_flags
-from harness.settings.declaration import BadLaunch, flag
+from harness.settings.declaration import flag
+from harness.settings.launch_command import LaunchCommand, LaunchOption, typed_flags
 from harness.settings.launch_settings import Launch
-from harness.settings.method_options import LaunchCommand
 
 if TYPE_CHECKING:
     from jobs.outcome import LaunchOutcome
@@ -40,24 +39,17 @@ Examples:
 _option = functools.partial(click.option, cls=LaunchOption, group="output")
 
 
-@click.command(cls=LaunchCommand, help_without_arguments=True, prints_outcome=True, epilog=_EXAMPLES)
-@_option(
-    "--dry-run", brief="Print what would be done, and exit.", is_flag=True, help="Print what would be done, and exit."
-)
+@click.command(cls=LaunchCommand, prints_outcome=True, epilog=_EXAMPLES)
+@_option("--dry-run", is_common=True, is_flag=True, help="Print what would be done, and exit.")
 @_option(
     "--list",
     "listing",
-    brief="Print the methods, datasets, models, presets or prompts.",
+    is_common=True,
     type=click.Choice(_LISTS),
-    help="Print the methods, datasets, models and presets that there are, or the built-in prompts as a "
-    "file for --prompts, and exit. With --prompts FILE, the hash of that file.",
+    metavar="WHAT",
+    help="Print the methods, datasets, models, presets or prompts that there are, and exit.",
 )
-@_option(
-    "--wait",
-    brief="On Slurm, wait for the end and print the result.",
-    is_flag=True,
-    help="On Slurm, wait until the run has ended and print its result; exit code 0 only if all samples are finished.",
-)
+@_option("--wait", is_common=True, is_flag=True, help="On Slurm, wait for the end and print the result.")
 @_option(
     "--json",
     "as_json",
@@ -90,14 +82,14 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
 
 def _read(context: click.Context) -> tuple[Launch, Collection[str], bool]:
     """Return the launch, the names of the flags that were typed, and whether it is a dry run. Raises UsageError."""
+    typed = {name: value for name, value in typed_flags(context).items() if name not in _OF_THE_COMMAND}
     try:
-        typed = {name: value for name, value in typed_flags(context).items() if name not in _OF_THE_COMMAND}
         flags = layers.merged_flags(typed, further_names=("dry_run",))
         is_dry = flags.pop("dry_run", False)
         if not isinstance(is_dry, bool):
-            raise BadLaunch(f"--dry-run {is_dry}: expected true or false")
+            raise ValueError(f"--dry-run {is_dry}: expected true or false")
         return Launch.from_flags(flags), typed, is_dry
-    except BadLaunch as error:
+    except ValueError as error:
         raise click.UsageError(str(error)) from error
 
 
@@ -111,14 +103,13 @@ def _launch(
     as_json: bool,
     tracker: str | None,
 ) -> RunFolder:
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from jobs.drive import drive, preview
     from jobs.finished import tracking
     from jobs.outcome import launch_errors_in_one_line
     from jobs.preparation import prepare
 
-    console = Console(highlight=False, stderr=as_json)
+    console = terminal(stderr=as_json)
     with launch_errors_in_one_line():
         if tracker:
             tracking.check(tracker)

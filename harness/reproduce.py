@@ -18,7 +18,7 @@ import click
 
 from harness.cli.command import FurtherOption
 from harness.settings.declaration import flag
-from harness.settings.method_options import LaunchCommand
+from harness.settings.launch_command import LaunchCommand
 
 if TYPE_CHECKING:
     from warehouse.suites.reproduction import Printed
@@ -47,7 +47,7 @@ _FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
 _further = functools.partial(click.option, cls=FurtherOption)
 
 
-@click.command(cls=LaunchCommand, without=_SUITE_DECIDES, common=_COMMON, help_without_arguments=True, epilog=_EXAMPLES)
+@click.command(cls=LaunchCommand, without=_SUITE_DECIDES, common=_COMMON, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="Print the suites, and exit.")
 @click.option("--costs", is_flag=True, help="Print the GPU-hours of every suite, also of every sample alone, and exit.")
@@ -119,8 +119,7 @@ def main(context: click.Context, /, **values: Any) -> None:
 
 
 def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from jobs.outcome import launch_errors_in_one_line
     from warehouse.suites.reproduction import print_costs
 
@@ -129,7 +128,7 @@ def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
     typed = _typed(context)
     database = values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb"
     with launch_errors_in_one_line():
-        print_costs({**typed, **_scale(values["scale"])}, values["aligned"], database, Console(highlight=False))
+        print_costs({**typed, **_scale(values["scale"])}, values["aligned"], database, terminal())
 
 
 def _typed(context: click.Context) -> dict[str, Any]:

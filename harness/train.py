@@ -16,19 +16,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import click
+from pydantic import ValidationError
 
 from harness import environment
 from harness.cli.command import FurtherOption, OneLineErrors, OneLineGroup
-from harness.methods.method import flag
 from harness.problems import benchmarks
-from harness.settings.launch_settings import Launch
+from harness.settings.declaration import in_one_line, settings_of, validated
+from harness.settings.launch_command import parsed_flags, setting_option
 from harness.settings.layers import launch_from
-from harness.settings.method_options import parsed_flags
 from harness.settings.roles import flattened
-from harness.training.hyperparameters import DEFAULTS, Settings, Task, presets
+from harness.training.tuning import DEFAULTS, Settings, Task, presets
 from harness.weights import models
 
 if TYPE_CHECKING:
@@ -48,21 +48,17 @@ class TrainingRequest:
 
     task: Task
     draft: str | None
-    output: Path
-    """Folder to write."""
     settings: Settings
     data_flags: Mapping[str, Any]
     """Flags of the launch that makes the data."""
+    output: Path
+    """Folder to write."""
     run: Path | None
     """Run folder with the data; None: it is made by a launch."""
     data_dir: Path | None
     accept_test_questions: bool
     """Whether the test questions that SCoT's program trains on may be trained on."""
     dry_run: bool
-
-    def data_launch(self) -> Launch:
-        """Return the launch that makes the data. Raises BadLaunch."""
-        return launch_from(self.data_flags)
 
 
 def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
@@ -85,7 +81,7 @@ def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
     )
     settings = {name.replace("-", "_"): value for name, value in preset.get(task, {}).items()}
     data = settings.pop("data", {})
-    settings |= {name: values[name] for name in get_type_hints(Settings) if values[name] is not None}
+    settings |= {name: values[name] for name in settings_of(Settings) if values[name] is not None}
     launch_flags = {
         "dataset": dataset,
         "samples": 1,
@@ -97,13 +93,13 @@ def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
         **flattened(data),
         **parsed_flags(values["launch_flags"]),
     }
+    try:
+        checked = validated(Settings, {**dataclasses.asdict(DEFAULTS[task]), **settings})
+    except ValidationError as error:
+        raise ValueError(in_one_line(error)) from error
+    names = ("output", "run", "data_dir", "accept_test_questions", "dry_run")
     return TrainingRequest(
-        task=task,
-        draft=models_of_task["draft"],
-        output=output,
-        settings=dataclasses.replace(DEFAULTS[task], **settings),
-        data_flags=launch_flags,
-        **{name: values[name] for name in ("run", "data_dir", "accept_test_questions", "dry_run")},
+        task, models_of_task["draft"], checked, launch_flags, **{name: values[name] for name in names}
     )
 
 
@@ -142,22 +138,9 @@ def _options(task: Task) -> list[click.Parameter]:
         option(["--runs"], type=path, default="runs", show_default=True, help="Folder of run folders."),
         further(["--data-dir"], type=click.Path(exists=True, path_type=Path), help=data_dir),
         option(["--dry-run"], is_flag=True, help="Print what would be done, and exit."),
-        *(_setting_option(setting, task) for setting in dataclasses.fields(Settings)),
+        *map(setting_option, settings_of(Settings).values()),
         click.Argument(["launch_flags"], nargs=-1, type=click.UNPROCESSED, metavar="[-- LAUNCH_FLAGS…]"),
     ]
-
-
-def _setting_option(setting: dataclasses.Field[Any], task: Task) -> click.Option:
-    kind, spelled, default = (
-        get_type_hints(Settings)[setting.name],
-        flag(setting.name),
-        getattr(DEFAULTS[task], setting.name),
-    )
-    if kind is bool:
-        off = f"--no-{spelled.removeprefix('--')}"
-        default, spelled = (spelled if default else off).removeprefix("--"), f"{spelled}/{off}"
-    type_, text = click.Choice(get_args(kind)) if get_args(kind) else kind, setting.metadata["help"]
-    return FurtherOption([spelled, setting.name], type=type_, default=None, help=f"{text}  [default: {default}]")
 
 
 @click.group(cls=OneLineGroup)
@@ -235,8 +218,7 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
 
     Raises ValueError, before any model loads, where it would not be training data.
     """
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from harness.training.training_examples import check_dataset, compare_with_benchmarks
     from jobs.drive import drive, preview
     from jobs.preparation import prepare
@@ -250,13 +232,13 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
             raise ValueError(f"--run {request.run} is not a run folder: it has no events.jsonl")
         click.echo(f"{request.task}: the data of {request.run}\n{settings}")
         return None if request.dry_run else run
-    launch, accepts = request.data_launch(), request.accept_test_questions
+    launch, accepts = launch_from(request.data_flags), request.accept_test_questions
     check_dataset(launch.dataset, accepts_test_questions=accepts)
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     chosen = benchmarks.select(dataset, launch.limit, launch.problems)
     compare_with_benchmarks(chosen, launch.data_dir, accepts_test_questions=accepts)
     click.echo(f"{request.task}: problems {launch.problems} of {launch.dataset}\n{settings}")
-    console, prepared = Console(highlight=False), prepare(launch)
+    console, prepared = terminal(), prepare(launch)
     if request.dry_run:
         preview(prepared, console)
         return None

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 from time import sleep
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
@@ -28,9 +28,8 @@ from grading import GraderFailed
 from harness.checks.machine import ONE_NODE, locks_of_one_node
 from harness.cli.messages import counted
 from harness.cli.program import typed
+from harness.cli.screen import terminal
 from jobs import after, launch_plan
-from jobs.finished.target_logprobs import check as check_target
-from jobs.finished.target_logprobs import num_unscored, score_each
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, distinct
 from jobs.run import codes, derived, endings, forecast, sizing, trust
@@ -43,11 +42,13 @@ from jobs.submission import dispatch
 from jobs.submission.dispatch import Request, dispatch_together
 from jobs.submission.here import InProcessJob, Job, start_workers
 from jobs.timing import folder as timings
-from jobs.watch.failures import IN_PROCESS_LOG, explained, first_traceback
-from jobs.watch.follow import follow, follow_several
-from jobs.watch.status import RunStatus, Watch
+from jobs.watch.failures import IN_PROCESS_LOG, explained, traceback_in
+from jobs.watch.follow import follow
 from jobs.work.run_part import RunPart
 from jobs.work.worker import InProcessWorker
+
+if TYPE_CHECKING:
+    from jobs.watch.status import RunStatus
 
 Schedule = Iterable[Sequence[PreparedLaunch]]
 """The rounds of launches, each asked for when the one before has ended or, on Slurm, was submitted."""
@@ -128,7 +129,7 @@ def _assign(prepared: PreparedLaunch) -> None:
             run.create(spec, problems, assigned)
         else:
             run.assign_again(assigned)
-    sizing.record_servers(run, prepared.plan.servers)
+    sizing.record_servers(run, prepared.plan.served)
     if prepared.launch.latency_sample is not None:
         timings.request(run, prepared.launch.latency_sample)
 
@@ -183,7 +184,7 @@ class _OneLineEach:
 
     def details(self, run: RunFolder, console: Console) -> Console:
         """Return the console for what only a run that is printed in full has."""
-        return Console(quiet=True) if run.path in self._names else console
+        return terminal(quiet=True) if run.path in self._names else console
 
     def print_notices(self, launches: Sequence[PreparedLaunch], console: Console) -> None:
         """Print the warnings of the plans of these runs, each once."""
@@ -233,7 +234,7 @@ class _Round:
         done = dispatch_together(list(map(_request, launches)))
         for prepared, dispatched in zip(launches, done, strict=True):
             if self.lines.is_several:
-                self.console.print(f"[bold]{prepared.run.path.name}[/bold]", soft_wrap=True)
+                self.console.print(prepared.run.path.name, style="bold", soft_wrap=True)
             print_dispatched(dispatched, self.console)
         print_how_to_watch([prepared.run for prepared in launches], self.console)
 
@@ -246,10 +247,7 @@ class _Round:
         most = max(len(left) for _, left in parts)
         workers = [[(run, [left[number]]) for run, left in parts if number < len(left)] for number in range(most)]
         jobs = start_workers(runs[0], workers) if workers else []  # another launch may have finished them
-        if self.lines.is_several:
-            follow_several(runs, jobs, self.console)
-        else:
-            follow(runs[0], jobs, self.console)
+        follow(runs, jobs, self.console)
         reasons = _reasons(runs[0], jobs)
         for prepared in launches:
             self._end(prepared, jobs, reasons)
@@ -265,7 +263,7 @@ class _Round:
             for part in in_order:
                 run, among = part.run, self.lines.next(part.run)
                 jobs = [InProcessJob(worker.run, (part,), run.logs_dir / "jobs" / IN_PROCESS_LOG)]
-                follow(run, jobs, self.console, elsewhere=False, among=among)
+                follow([run], jobs, self.console, elsewhere=False, among=among)
                 num_failures = len(self.failures)
                 self._end(by_path[run.path], jobs, _reasons(run, jobs), among)
                 if len(self.failures) > num_failures and part is not in_order[-1]:
@@ -296,9 +294,9 @@ def _request(prepared: PreparedLaunch) -> Request:
 
 
 def _reasons(logged_in: RunFolder, jobs: Sequence[Job]) -> dict[str, str]:
-    """Return why workers failed, each in words, with its first traceback."""
+    """Return why workers failed, each in words, with its traceback."""
     failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
-    return {explained(logged_in, error, job.log): first_traceback(str(error)) for job, error in failed}
+    return {explained(logged_in, error, job.log): traceback_in(str(error)) for job, error in failed}
 
 
 def _print_what_is_left(run: RunFolder, console: Console) -> bool:
@@ -374,18 +372,21 @@ def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None
     Where one cannot be scored the others are, and are loaded. Raises LaunchFailed, which names those that were not,
     each with its reason, and after.WarehouseFailed.
     """
+    waiting = list(filter(_is_read_later, launches))
+    if not waiting:
+        return
+    from jobs.finished import scoring  # with engines
+
     reasons: dict[str, str] = {}
     asked: list[tuple[RunFolder, RunSpec]] = []
-    for prepared in launches:
-        if not _is_read_later(prepared):
-            continue
+    for prepared in waiting:
         try:
-            if num_unscored(prepared.run):
-                asked += [(prepared.run, spec) for spec in check_target([prepared.run], prepared.target_of)]
+            if scoring.num_unscored(prepared.run):
+                asked += [(prepared.run, spec) for spec in scoring.check([prepared.run], prepared.target_of)]
         except ValueError as error:
             reasons[prepared.run.path.name] = str(error)
     runs, specs = [run for run, _ in asked], [spec for _, spec in asked]
-    scored = score_each(runs, specs, partial(console.print, soft_wrap=True)) if asked else []
+    scored = scoring.score_each(runs, specs, partial(console.print, soft_wrap=True)) if asked else []
     for run, one in zip(runs, scored, strict=True):
         if isinstance(one, Exception):
             reasons[run.path.name] = str(one)
@@ -440,6 +441,8 @@ def until_ended(look: Callable[[], Look]) -> None:
 
 
 def _statuses_at_the_end(runs: Sequence[RunFolder], console: Console) -> list[RunStatus]:
+    from jobs.watch.status import Watch  # not in a launch here
+
     watch, shown = Watch(runs), ""
     statuses: list[RunStatus] = []
 

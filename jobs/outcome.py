@@ -26,8 +26,6 @@ from jobs.drive import LaunchFailed
 from jobs.finished.tracking import NotTracked
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import SlurmError, SlurmRejected
-from jobs.watch.listing import listed
-from jobs.watch.status import RunStatus
 
 
 class Outcome(Protocol):
@@ -102,6 +100,8 @@ def _of_run(run: RunFolder) -> dict[str, JsonValue]:
     outcome = {"run": str(path), "run_id": path.name, "database": str(after.database_of(run))}
     if not run.exists():
         return {**outcome, "state": "not begun"}
+    from jobs.watch.status import listed
+
     [listing] = [asdict(found) for found in listed([run])]
     is_concluded = listing["state"] == "finished" and run.results_path.exists()
     results = orjson.loads(run.results_path.read_bytes()) if is_concluded else {}
@@ -140,50 +140,21 @@ def _print(known: Outcome, exit_code: int, error: str | None = None) -> None:
     click.echo(json.dumps(found, allow_nan=False))
 
 
-def of_status(status: RunStatus, run: RunFolder) -> dict[str, JsonValue]:
-    """Return how a run stands, under the keys of `jobs list --json`, with its shards."""
-    names = (
-        "run_id", "planned", "finished", "failed", "in_flight", "may_progress", "is_on_slurm", "tokens_per_second",
-        "samples_per_second", "eta_seconds", "gpu_hours", "shared_with", "codes", "free_bytes", "missing",
-        "how_to_conclude", "how_to_resume", "slurm_error",
-    )  # fmt: skip
-    is_begun = status.finished > 0 or bool(run.journals())
-    state = "finished" if status.is_finished else "under way" if is_begun else "not begun"
-    shards = [{**asdict(shard), "num_unfinished": shard.num_unfinished} for shard in status.shards]
-    return {
-        "run": str(run.path),
-        "state": state,
-        **{name: getattr(status, name) for name in names},
-        "states": dict(status.states),
-        "shards": shards,
-    }
-
-
-@contextmanager
-def slurm_errors_in_one_line(submitted: str) -> Iterator[None]:
-    """Turn an error from Slurm into one line that names what was `submitted`, such as "the run".
-
-    The exit code is 2 where sbatch rejected the job as it was asked for, 1 where Slurm failed or did not answer.
-    """
-    try:
-        yield
-    except SlurmRejected as rejection:
-        raise click.UsageError(f"Slurm rejected {submitted}: {rejection}") from rejection
-    except SlurmError as error:
-        raise click.ClickException(f"{submitted} was not submitted, because Slurm failed: {error}") from error
-
-
 @contextmanager
 def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
-    """Turn the errors of planning and starting a launch into one line each.
+    """Turn the errors of planning and starting a launch into one line each, which names what was `submitted`.
 
     The exit code is 2 where the input was wrong, the warehouse cannot be used or sbatch rejected the job; it is 1 where
     Slurm, workers or the grader failed, or a file cannot be written. An interrupt goes on, with a line on how to
     resume.
     """
     try:
-        with file_errors_in_one_line(), slurm_errors_in_one_line(submitted):
+        with file_errors_in_one_line():
             yield
+    except SlurmRejected as rejection:
+        raise click.UsageError(f"Slurm rejected {submitted}: {rejection}") from rejection
+    except SlurmError as error:
+        raise click.ClickException(f"{submitted} was not submitted, because Slurm failed: {error}") from error
     except KeyboardInterrupt:
         click.echo("Interrupted. What is finished is kept, and the same command resumes.", err=True)
         raise

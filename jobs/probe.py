@@ -28,6 +28,7 @@ from harness.engines import registry
 from harness.methods import build, method_parameters
 from harness.methods.references import resolve
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
+from harness.settings.declaration import Flags
 from harness.settings.launch_settings import Launch, PartialLaunch
 from harness.settings.roles import ModelSettings
 from jobs import after, launch_plan
@@ -36,7 +37,7 @@ from jobs.run import codes, derived, sizing, trace_files, trust
 from jobs.run.endings import finished_records, num_unfinished
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.plan import RunPlan
-from jobs.run.sizing import lines_for_launch
+from jobs.run.sizing import ServedRole, lines_for_launch
 from jobs.run.spec import RunSpec, check_model, current_prompt_hash
 from jobs.run.trace_files import SampleRow, StepRow
 from jobs.submission.submit import resolve as resolve_cluster
@@ -261,9 +262,7 @@ def _reason(run: RunFolder, num_ending: int) -> str:
     )
 
 
-def plan(
-    source: RunFolder, settings: ProbeSettings, flags: Mapping[str, object], *, is_preview: bool = False
-) -> PreparedLaunch:
+def plan(source: RunFolder, settings: ProbeSettings, flags: Flags, *, is_preview: bool = False) -> PreparedLaunch:
     """Draw the points and prepare the run that continues the chains, which is not written.
 
     Journals of the probed run are compacted, unless `is_preview`: then nothing is written at all.
@@ -278,15 +277,15 @@ def plan(
     points, population = draw(source, settings.points, settings.seed, writes=not is_preview)
     name = f"probe-{source.path.name if _NAME.fullmatch(source.path.name) else spec.run_id}"
     problems = problems_of(points, {problem.id: problem for problem in source.problems()}, name)
-    where = {"output": str(source.path.parent), **flags}
-    where |= {"samples": settings.rollouts, "concurrency": settings.concurrency}
-    launch = Launch.from_flags({**where, "method": _METHOD, "dataset": str(source.spec_path)})
+    where = {**flags, "samples": settings.rollouts, "concurrency": settings.concurrency}
+    where = {"output": str(source.path.parent), **where, "method": _METHOD, "dataset": str(source.spec_path)}
+    launch = Launch.from_flags(where)
     own = _spec(spec, launch, name, problems, settings.seed)
-    servers: dict[Role, str] = {
-        role: address for role, address in sizing.recorded_servers(source).items() if role == "target"
-    }
-    trust.require(source, trust.servers(servers))
-    planned = RunPlan(own, problems, [*_notices(source, points, population)], servers)
+    served: dict[Role, ServedRole] = {}
+    if spec.target is not None and (address := sizing.recorded_servers(source).get("target")):
+        trust.require(source, trust.servers({"target": address}))
+        served["target"] = ServedRole(spec.target, address, [])
+    planned = RunPlan(own, problems, [*_notices(source, points, population)], served)
     sbatch, cluster = sbatch_options(launch), resolve_cluster(launch.cluster)
     sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
     run = run_folder(launch.output, own)

@@ -45,6 +45,7 @@ from rich.console import Console
 
 from harness.cli.messages import counted
 from harness.cli.program import typed
+from harness.cli.screen import terminal
 from harness.cli.toml_file import read_toml
 from harness.methods import defaults, parameter_names
 from harness.methods.references import resolve
@@ -66,8 +67,7 @@ DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
 _REPEATED = {
     "parameter",
-    *(name for name, setting in settings_of(Launch).items() if setting.is_repeated),
-    *(name for name, one in ROLE_SETTINGS.items() if one.setting.is_repeated),
+    *(name for name, one in {**settings_of(Launch), **ROLE_SETTINGS}.items() if one.is_repeated),
 }
 """Flags that take several values at once, so that a list of them is one setting."""
 _Table = TypeVar("_Table", bound=BaseModel)
@@ -143,7 +143,7 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
         output = content["output"] = str(overrides["output"])
     launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
-    return Suite(path.stem, Path(output), requests, nightly, rows, probed)
+    return Suite(path.stem, Path(str(output)), requests, nightly, rows, probed)
 
 
 def _from_table(model: type[_Table], name: str, table: object) -> _Table:
@@ -201,7 +201,7 @@ def _of_table(
     try:
         for row, flags in _runs(common, run, folder):
             yield row, layers.launch_from(_overridden(flags, overrides))
-    except ValueError as error:  # BadLaunch is one
+    except ValueError as error:
         raise BadSuite(f"{where}: {error}") from error
 
 
@@ -250,7 +250,7 @@ def _is_swept(name: str, value: object) -> bool:
 
 
 def _overridden(flags: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the flags with others on top, without hyper-parameters of other methods. Raises BadLaunch."""
+    """Return the flags with others on top, without hyper-parameters of other methods. Raises ValueError."""
     if not overrides:
         return flags
     method = layers.merged_flags(flags).get("method")
@@ -346,7 +346,7 @@ def carry_out(
     On Slurm, unless it `waits`, it says how to compare them. `known` is filled as it goes. Raises what planning and
     driving launches raises (see `jobs.drive`).
     """
-    console = Console(highlight=False)
+    console = terminal()
     launches = distinct(prepare(suite, tag, accept_code_change=accept_code_change))
     known.runs = [prepared.run for prepared in launches]
     if is_dry:

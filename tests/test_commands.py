@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import os
 import re
@@ -16,8 +15,9 @@ from click.testing import CliRunner
 
 from harness import installation
 from harness.methods import METHODS, parameter_fields
+from harness.settings.declaration import settings_of
 from harness.settings.roles import ROLE_SETTINGS
-from harness.training.hyperparameters import Settings
+from harness.training.tuning import Settings
 from tests.import_graph import module_files
 from tests.test_imports import PACKAGES, ROOT
 
@@ -67,7 +67,7 @@ def test_without_arguments_a_command_prints_its_help_or_names_in_one_line_what_i
     main = command(module)
     result = CliRunner().invoke(main, [])
     assert result.exit_code == (0 if isinstance(main, click.Group) else 2), result.output
-    if getattr(main, "help_without_arguments", False):
+    if isinstance(main, click.Group):
         assert (result.output[:7], result.stderr) == ("Usage: ", "")
     else:
         assert result.stderr.startswith("error: Missing ")
@@ -88,7 +88,7 @@ def test_the_flags_of_a_launch_stand_under_headings(module: str) -> None:
         "Output:",
         "Options:",
     ]
-    assert headings[1:] == expected
+    assert [heading for heading in headings[1:] if heading[0].isupper()] == expected  # the others are methods
     assert "Examples:" in "".join(lines)
 
 
@@ -120,7 +120,7 @@ def test_the_examples_of_the_help_fit_80_columns_and_every_option_is_explained(m
     for words, subcommand in commands_and_subcommands(module):
         text = CliRunner(env={"COLUMNS": "80"}).invoke(command(module), [*words, "--help"]).output
         assert [line for line in text.splitlines() if len(line) > 80 and "python" in line] == [], words
-        assert len(text.splitlines()) <= (60 if module == "harness.launch" else 45), words
+        assert len(text.splitlines()) <= (60 if module == "harness.launch" else 50), words
         assert "[default: False]" not in " ".join(text.split()), words
         options = [parameter for parameter in subcommand.params if isinstance(parameter, click.Option)]
         assert [o.name for o in options if not o.hidden and (o.help or "[")[0] == "["] == [], words
@@ -134,8 +134,8 @@ def test_the_help_of_a_training_explains_every_setting(task: str) -> None:
     output = CliRunner().invoke(command("harness.train"), [task, "--help-all"], env={"COLUMNS": "500"}).output
     words = " ".join(output.split())
     assert "[OPTIONS] [-- LAUNCH_FLAGS…]" in words
-    for setting in dataclasses.fields(Settings):
-        assert setting.metadata["help"] in words
+    for setting in settings_of(Settings).values():
+        assert setting.flag.help in words
 
 
 def test_the_folder_of_datasets_is_described_in_one_wording() -> None:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from harness import environment, gpus, prompts
 from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
 from harness.engines import registry, speculation
-from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import Proposer, draft_sampling, greedy_drafts_notice, unsupported_reason
 from harness.environment import accelerator
@@ -26,6 +24,7 @@ from harness.methods.method import required_context_tokens
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
 from harness.prompts import Prompts, of_stored
+from harness.settings.declaration import Parameter
 from harness.sizing.card_plan import (
     DoesNotFit,
     ModelFiles,
@@ -165,6 +164,8 @@ def _check_tokenizer(role: Role, folder: Path, question: Question) -> tuple[Chec
 
 def check_servers(question: Question) -> Iterator[Check]:
     """Check each role's server: that it can be reached, what it runs, and every kind of request."""
+    from harness.engines.served import discovery
+
     for role, asked in question.served.items():
         address, subject = ServerAddress.parse(f"--{role}", str(asked.model)), f"{role} server"
         if not question.workers_run_here and address.is_loopback:
@@ -372,7 +373,7 @@ def loaded_tokenizer(path: str, revision: str | None, asked: Conventions) -> HFT
 
 
 def check_prompts(
-    tokenizer: HFTokenizer, role: Role, method: str | None, params: Mapping[str, Any], wording: Prompts
+    tokenizer: HFTokenizer, role: Role, method: str | None, params: Mapping[str, Parameter], wording: Prompts
 ) -> list[str]:
     """Build what a method, or with None any method, sends a model, and return the options of its verdicts.
 
@@ -396,7 +397,7 @@ def check_prompts(
 
 
 def _questions_about_candidates(
-    tokenizer: HFTokenizer, method: str | None, params: Mapping[str, Any], wording: Prompts
+    tokenizer: HFTokenizer, method: str | None, params: Mapping[str, Parameter], wording: Prompts
 ) -> Iterator[prompts.Question]:
     candidates, form = [str(i) for i in range(int(params.get("drafts", 5)))], params.get("verdict", "joint")
     if method in {None, "specreason"}:

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -19,6 +19,10 @@ from harness.cli.messages import did_you_mean
 
 _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory")
 """What the dynamic loader says of a library for which a process has no memory."""
+_END_OF_CSV = "\r\n"
+"""End of a line of CSV."""
+_ACTS_ON_TERMINALS = re.compile(r"[^\t\n -~\xa1-\xac\xae-\u05ff\u2010-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufdff]")
+"""Any character that might; harness.cli.screen.printable decides."""
 _LISTS_ALL = "harness.help-all"
 """Key of a context: whether its help lists every option."""
 
@@ -45,6 +49,27 @@ DATE = click.DateTime(["%Y-%m-%d"])
 """A calendar date, as a datetime at midnight."""
 
 
+class _Escaping:
+    """A stream on which nothing that a folder of others names moves the cursor, changes colors or hides text."""
+
+    def __init__(self, stream: Any) -> None:
+        if isinstance(stream, _Escaping):  # of a command in a command
+            stream = stream.rich_proxied_file
+        self.rich_proxied_file: Any = stream
+        """Where rich writes, whose colors are its own: harness.cli.screen.terminal escapes its text."""
+
+    def write(self, text: str) -> int:
+        """Write a text with its lines and tabs."""
+        if _ACTS_ON_TERMINALS.search(text):
+            from harness.cli.screen import printable
+
+            text = _END_OF_CSV.join(printable(part, "\t\n") for part in text.split(_END_OF_CSV))
+        return int(self.rich_proxied_file.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
 class FurtherOption(click.Option):
     """An option that `--help-all` alone lists."""
 
@@ -57,17 +82,15 @@ class OneLineErrors(click.Command):
     A file or folder that the user may not read or write counts as a wrong input.
 
     It has `-h` and `--version`. Options with an attribute `heading` are listed by `--help` under it, in the order of
-    `headings`; those with an attribute `is_common` that is false, `--help-all` alone lists. With
-    `help_without_arguments` the command without any argument prints its help and exits with code 2. With
-    `prints_outcome` it has an option `--json`, and a command line that cannot be parsed has its line of JSON too, on
-    standard output, as any other refusal has.
+    `headings`; those with an attribute `is_common` that is false, `--help-all` alone lists. With `prints_outcome` it
+    has an option `--json`, and a command line that cannot be parsed has its line of JSON too, on standard output, as
+    any other refusal has.
     """
 
     def __init__(
         self,
         *arguments: Any,
         headings: Iterable[str] = (),
-        help_without_arguments: bool = False,
         prints_outcome: bool = False,
         **settings: Any,
     ) -> None:
@@ -75,14 +98,21 @@ class OneLineErrors(click.Command):
         settings["context_settings"] = {**names, **(settings.get("context_settings") or {})}
         super().__init__(*arguments, **settings)
         self.headings = tuple(headings)
-        self.help_without_arguments = help_without_arguments
         self.prints_outcome = prints_outcome
         version = _printing("--version", "Print the version and exit.", lambda _: environment.version_line())
         self.params.append(version)
         self._help_all = _printing("--help-all", "List every option.", _whole_help)
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
-        """Run and return what the command returns; a number is the exit code."""
+        """Run and return what the command returns; a number is the exit code. What it prints is escaped."""
+        before = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = cast(Any, _Escaping(sys.stdout)), cast(Any, _Escaping(sys.stderr))
+        try:
+            return self._main(*arguments, **settings)
+        finally:
+            sys.stdout, sys.stderr = before
+
+    def _main(self, *arguments: Any, **settings: Any) -> Any:
         try:
             result = super().main(*arguments, **{**settings, "standalone_mode": False})
         except click.exceptions.Exit as stop:
@@ -91,7 +121,7 @@ class OneLineErrors(click.Command):
             sys.exit(exit_codes.INTERRUPTED)
         except click.ClickException as error:
             line = self.reworded(" ".join(error.format_message().split()))
-            click.echo(f"error: {line if line.isprintable() else line.encode('unicode_escape').decode()}", err=True)
+            click.echo(f"error: {line}", err=True)
             sys.exit(error.exit_code)
         except OSError as error:  # a colleague's file, most often
             if not permissions.is_forbidden(error):
@@ -135,6 +165,10 @@ class OneLineErrors(click.Command):
             return params
         return [*params, self._help_all]
 
+    def is_listed(self, parameter: click.Parameter, ctx: click.Context) -> bool:
+        """Return whether the help that is asked for lists an option."""
+        return self.lists_all(ctx) or getattr(parameter, "is_common", True)
+
     @staticmethod
     def lists_all(ctx: click.Context) -> bool:
         """Return whether the help that is asked for is that of `--help-all`."""
@@ -152,26 +186,43 @@ class OneLineErrors(click.Command):
             formatter.write_text(self.where_the_rest_is(ctx))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, or print the help as help where nothing was typed and the command asks for that."""
-        if not args and self.help_without_arguments and not ctx.resilient_parsing:
+        """Parse, or print the help of a group where nothing was typed."""
+        if not args and isinstance(self, click.Group) and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
-            ctx.exit(0 if isinstance(self, click.Group) else 2)  # a script with an empty variable must not go on
-        rest = super().parse_args(ctx, args)
+            ctx.exit(0)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if re.search("requires an argument|not a valid", error.message):
+                raise click.UsageError(error.format_message() + self._what_is_valid(error, ctx), ctx) from error
+            raise
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name or "")
             if isinstance(value, float) and math.isnan(value):  # which click takes for a number within every range
                 raise click.BadParameter("'nan' is not a number", ctx, parameter)
         return rest
 
+    def _what_is_valid(self, error: click.UsageError, ctx: click.Context) -> str:
+        """Return what an option takes, for the end of an error of click that does not say it; empty where it does."""
+        if isinstance(error, click.BadOptionUsage):
+            options = [option for option in self.get_params(ctx) if error.option_name in option.opts]
+        else:
+            options = [error.param] if isinstance(error, click.BadParameter) and error.param else []
+        for option in options:
+            if isinstance(option.type, click.Choice):
+                return f" Valid: {', '.join(option.type.choices)}."
+            if isinstance(option, click.Option) and option.help:
+                return f" {option.help}"
+        return ""
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by heading; those without one come last, under Options."""
-        by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*self.headings, "Options")}
+        by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in self.headings}
         for parameter in self.get_params(ctx):
-            is_listed = self.lists_all(ctx) or getattr(parameter, "is_common", True)
-            record = parameter.get_help_record(ctx) if is_listed else None
+            record = parameter.get_help_record(ctx) if self.is_listed(parameter, ctx) else None
             if record is not None and record[1]:  # from 8.2, click has one for every argument
                 by_heading.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
-        for heading, records in by_heading.items():
+        for heading, records in sorted(by_heading.items(), key=lambda one: one[0] == "Options"):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
@@ -181,9 +232,6 @@ class OneLineGroup(OneLineErrors, click.Group):
     """A command with subcommands; without any it prints its help."""
 
     command_class = OneLineErrors
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, help_without_arguments=True, **settings)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

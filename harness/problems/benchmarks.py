@@ -26,7 +26,7 @@ from typing import Any
 from harness.problems import hub
 from harness.problems.columns import Description, answer_parts, boxes
 from harness.problems.hub import HubSource, Row
-from harness.problems.problem import Dataset, Problem
+from harness.problems.problem import Dataset, Kind, Problem
 
 Record = dict[str, Any]
 Rows = Iterator[tuple[str, Row]]
@@ -177,6 +177,7 @@ class Benchmark(Description):
 
     name: str
     title: str
+    kind: Kind = "math"
     count: int
     """Number of problems in a complete copy."""
     hub_count: int | None = None

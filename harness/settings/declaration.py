@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import functools
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from harness.cli.messages import did_you_mean
 from harness.engine import Role
@@ -23,16 +21,15 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, ValidationError
     from pydantic_core import CoreSchema
 
-Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "output"]
+Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "output", "training"]
 ROLES: tuple[Role, ...] = get_args(Role)
 Parameter = int | float | str | bool
 """The value of a hyper-parameter."""
-_LONGEST_PAIR = 10_000
+Value: TypeAlias = "Parameter | Path | date | time | Sequence[Value] | Mapping[str, Value] | None"
+"""The value of a flag, as a command line, a TOML file or Python has it."""
+Flags: TypeAlias = Mapping[str, Value]
+"""Values by the names of flags."""
 _T = TypeVar("_T")
-
-
-class BadLaunch(ValueError):
-    """A launch that is not valid; the message is one line that names the flag and says what is valid."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,6 @@ class Flag:
     """Whether `--help` lists it, as most people use it; otherwise only `--help-all` does."""
     roles: tuple[Role, ...] = ROLES
     """The models that have it, of a model's setting."""
-    alias: str | None = None
-    """A flag of today that means it, where it is not the role and the name."""
     read: Callable[[Any], Any] | None = None
     """Makes of a value as a file, a command line or Python has it what the type takes. Raises ValueError."""
     check: Callable[[Any], Any] | None = None
@@ -74,7 +69,9 @@ class Setting:
     """A setting as it is declared."""
 
     name: str
-    """The name of its field."""
+    """That of its field; of a model's setting with the role in front, as in `target_top_k`."""
+    spelled: str
+    """Its flag."""
     type: Any
     """Without None."""
     is_optional: bool
@@ -84,6 +81,11 @@ class Setting:
     flag: Flag
     default: Any
     """None also where it has none."""
+    role: Role | None = None
+    key: str = ""
+    """The name of a model's setting in its table."""
+    aliases: tuple[str, ...] = ()
+    """Further flags that mean it, which no help shows."""
 
     @property
     def is_repeated(self) -> bool:
@@ -100,16 +102,11 @@ def settings_of(kind: Any) -> dict[str, Setting]:
         flags = [item for item in metadata if isinstance(item, Flag)]
         if flags:
             bounds = tuple(item for item in metadata if not isinstance(item, Flag))
-            plain, default = _without_none(declared), getattr(kind, name, None)
-            found[name] = Setting(name, plain, declared != plain, bounds, flags[0], default)
+            plain, default = declared, getattr(kind, name, None)
+            if type(None) in get_args(declared):
+                [plain] = [member for member in get_args(declared) if member is not type(None)]
+            found[name] = Setting(name, flag(name), plain, declared != plain, bounds, flags[0], default)
     return found
-
-
-def _without_none(annotation: Any) -> Any:
-    if get_origin(annotation) in (Union, UnionType):
-        members = [member for member in get_args(annotation) if member is not type(None)]
-        return members[0] if len(members) == 1 else annotation
-    return annotation
 
 
 def flag(name: str) -> str:
@@ -117,7 +114,7 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def validated(kind: type[_T], values: Mapping[str, Any]) -> _T:
+def validated(kind: type[_T], values: Mapping[str, object]) -> _T:
     """Return a dataclass made of values by field. Raises pydantic.ValidationError."""
     adapter: Any = _adapter(cast(Any, kind))  # a class of a type variable is hashable, too
     made: _T = adapter.validate_python(dict(values))
@@ -131,48 +128,37 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
-def words(value: object) -> object:
+def words(value: Value) -> Value:
     """Return a single word as a tuple of one, as a flag that may be repeated takes it."""
     return (value,) if isinstance(value, str) else value
 
 
-def table(value: object) -> object:
+def table(value: Value) -> Value:
     """Return words KEY=VALUE as values by name: what JSON means by them (true, 8, [1, 2]), otherwise the text itself.
 
     A table, of a file or a specification, stays what it is. Raises ValueError.
     """
-    if value is None:
-        return {}
-    if isinstance(value, Mapping):
-        pairs = [(str(key), item if isinstance(item, str) else json.dumps(item)) for key, item in value.items()]
-    else:
-        given = (value,) if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
-        pairs = [(key, text) for key, _, text in (str(word).partition("=") for word in given)]
-    found: dict[str, Any] = {}
-    for key, text in pairs:
-        if not key.isidentifier() or not text.strip() or len(key + text) >= _LONGEST_PAIR or "\0" in text:
-            raise ValueError(f"expected KEY=VALUE with a name and a value, of at most {_LONGEST_PAIR:,} characters")
+    found: dict[str, Value] = dict(value) if isinstance(value, Mapping) else {}
+    given = (value,) if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
+    for word in given:
+        key, _, text = str(word).partition("=")
         if key in found:
             raise ValueError(f"{key} is given twice")
-        found[key] = value[key] if isinstance(value, Mapping) else _value(text)
+        found[key] = _value(text) if text.strip() else None
+    if not all(key.isidentifier() and item not in (None, "") for key, item in found.items()):
+        raise ValueError("expected KEY=VALUE with a name and a value")
     return found
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> Value:
     lowered = {"true": True, "false": False}.get(text.lower())
     if lowered is not None:
         return lowered
     try:
-        return json.loads(text, parse_constant=lambda name: name)
-    except (ValueError, RecursionError):
+        found: Value = json.loads(text, parse_constant=lambda name: name)
+        return found
+    except ValueError:
         return text
-
-
-def finite(value: float | None) -> float | None:
-    """Return a number. Raises ValueError where it is infinite."""
-    if value is not None and not math.isfinite(value):
-        raise ValueError("Input should be a finite number")
-    return value
 
 
 def existing_path(path: Path | None) -> Path | None:
@@ -182,17 +168,21 @@ def existing_path(path: Path | None) -> Path | None:
     return path
 
 
-def from_toml(value: Any) -> Any:
+def from_toml(value: Value) -> Value:
     """Return a date or a time of a TOML file as text, as a tag or a time limit may be written."""
     return str(value) if isinstance(value, date | time) else value
 
 
-def in_one_line(error: ValidationError, spelled: Callable[[str, str], str]) -> str:
-    """Return the first error in one line that names the flag; `spelled` returns that of a model's setting."""
+def role_flag(role: str, name: str) -> str:
+    """Return the flag of a model's setting: `--target.top-k`, and `--target` of the model itself."""
+    return f"--{role}" if name == "model" else f"--{role}.{name.replace('_', '-')}"
+
+
+def in_one_line(error: ValidationError) -> str:
+    """Return the first error in one line that names the flag."""
     first = error.errors()[0]
     place = [str(part) for part in first["loc"]]
-    of_model = len(place) > 1 and place[0] in ROLES
-    name = spelled(place[0], place[1]) if of_model else flag(place[0])
+    name = role_flag(place[0], place[1]) if len(place) > 1 and place[0] in ROLES else flag(place[0])
     given, message = first["input"], str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "literal_error":
         choices = first["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")

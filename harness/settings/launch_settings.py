@@ -18,16 +18,18 @@ from harness.cli.messages import counted, did_you_mean
 from harness.engine import Role
 from harness.engines import placement
 from harness.engines.registry import AUTO, CHOICES
+from harness.engines.speculation import DraftSampling
 from harness.settings.declaration import (
     ROLES,
-    BadLaunch,
     Flag,
+    Flags,
     Parameter,
+    Value,
     existing_path,
-    finite,
     flag,
     from_toml,
     in_one_line,
+    role_flag,
     settings_of,
     validated,
     words,
@@ -41,7 +43,6 @@ from harness.settings.roles import (
     ModelSettings,
     flattened,
     nested,
-    role_flag,
     spelled,
 )
 
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 else:
     EngineChoice = Literal[(AUTO, *CHOICES)]
 Proposer = Literal["none", "draft", "ngram", "suffix", "eagle3", "mtp"]
-DraftSampling = Literal["greedy", "probabilistic"]
 Cluster = Literal["auto", "slurm", "local", "debug"]
 
 SBATCH: Mapping[str, str] = {
@@ -83,7 +83,7 @@ _DATASET = Flag(
 )
 
 
-def _columns(value: object) -> object:
+def _columns(value: Value) -> Value:
     """Return a mapping, as a file may have it, as the words that the flag takes."""
     if isinstance(value, Mapping):
         return tuple(f"{name}={'+'.join(c) if isinstance(c, list) else c}" for name, c in value.items())
@@ -97,7 +97,7 @@ class PartialLaunch:
     Made by `from_flags`, which validates; equal launches are equal.
     """
 
-    __pydantic_config__ = {"coerce_numbers_to_str": True}  # noqa: RUF012  pydantic reads it
+    __pydantic_config__ = {"coerce_numbers_to_str": True, "allow_inf_nan": False}  # noqa: RUF012  pydantic reads it
 
     # What is run: the method, the problems, and how often each is sampled.
     method: Annotated[str | None, _METHOD] = None
@@ -107,7 +107,9 @@ class PartialLaunch:
         tuple[str, ...],
         Flag("run", "Own dataset: its columns, as answer=final; repeatable.", metavar="FIELD=COLUMN", read=_columns),
     ] = ()
-    preset: Annotated[str | None, Flag("run", "Settings of a paper (--list presets).", is_common=True)] = None
+    preset: Annotated[
+        str | None, Flag("run", "Settings of a paper (--list presets).", metavar="NAME", is_common=True)
+    ] = None
     samples: Annotated[int, Ge(1), Flag("run", "Samples per problem.", is_common=True)] = 16
     latency_sample: Annotated[
         int | None,
@@ -115,7 +117,7 @@ class PartialLaunch:
         Flag("run", "Time M samples again, one at a time, for latencies without --concurrency 1.", metavar="M"),
     ] = None
     limit: Annotated[
-        int | None, Ge(1), Flag("run", "Only the first N problems; the result is marked as limited.", is_common=True)
+        int | None, Ge(1), Flag("run", "Only the first N problems; marked as limited.", is_common=True)
     ] = None
     problems: Annotated[str | None, Flag("run", "Run only these problems: numbers, ranges or ids, e.g. 3,7,10-15.")] = (
         None
@@ -143,7 +145,7 @@ class PartialLaunch:
     reward: ModelSettings = field(default_factory=ModelSettings)
     """Rates steps, for methods that have such a model."""
     temperature: Annotated[
-        float, Ge(0), Flag("sampling", "Sampling temperature; 0 is greedy decoding.", is_common=True, check=finite)
+        float, Ge(0), Flag("sampling", "Sampling temperature; 0 is greedy decoding.", is_common=True)
     ] = 0.6
     top_p: Annotated[float, Gt(0), Le(1), Flag("sampling", "Nucleus sampling threshold.")] = 0.95
     top_k: Annotated[int, Ge(0), Le(MOST_TOKENS), Flag("sampling", "Sample from the N likeliest tokens; 0: all.")] = 0
@@ -153,7 +155,7 @@ class PartialLaunch:
     repetition_penalty: Annotated[
         float,
         Gt(0),
-        Flag("sampling", "Above 1: tokens of prompt and chain become less likely, except in verdicts.", check=finite),
+        Flag("sampling", "Above 1: tokens of prompt and chain become less likely, except in verdicts."),
     ] = 1.0
     token_budget: Annotated[
         int, Ge(1), Flag("sampling", "Emitted tokens per sample, the answer included.", is_common=True)
@@ -251,12 +253,13 @@ class PartialLaunch:
             "cluster",
             "Refuse above an estimate of H GPU-hours, or without one. Without GPUs: hours of workers.",
             metavar="H",
-            check=finite,
         ),
     ] = None
     sbatch: Mapping[str, str] = field(default_factory=dict)
     """Options of sbatch that are flags of their own, by their name in `SBATCH`."""
-    output: Annotated[Path, Flag("output", "Folder for runs and the warehouse.", is_common=True)] = Path("runs")
+    output: Annotated[Path, Flag("output", "Folder for runs and the warehouse.", metavar="FOLDER", is_common=True)] = (
+        Path("runs")
+    )
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     """All hyper-parameters of the method by name; without a method, those that were set."""
 
@@ -289,37 +292,33 @@ class PartialLaunch:
         return self.temperature if own is None else own
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any]) -> Self:
+    def from_flags(cls, flags: Flags) -> Self:
         """Build from values by flag name, in any spelling of it and without the dashes in front.
 
-        Hyper-parameters stand among them, or by name in the table `parameters`. Raises BadLaunch.
+        Hyper-parameters stand among them, or by name in the table `parameters`. Raises ValueError with one line.
         """
         from harness.methods import parameter_names
         from harness.methods.references import resolve
 
-        try:
-            values = {
-                name: from_toml(value)
-                for name, value in flattened({n: v for n, v in flags.items() if v is not None}).items()
-            }
-            named = values.get("method")
-            parameters = own_parameters(values, None if named is None else resolve(str(named)))
-        except ValueError as error:
-            raise BadLaunch(str(error)) from error
-        declared = settings_of(Launch)
-        switches = {name for name, setting in declared.items() if setting.type is bool}
-        names = [*declared, *ROLE_SETTINGS, *SBATCH_NAMES]
+        given = flattened({name: value for name, value in flags.items() if value is not None})
+        values = {name: from_toml(value) for name, value in given.items()}
+        named = values.get("method")
+        parameters = own_parameters(values, None if named is None else resolve(str(named)))
+        declared = {**settings_of(Launch), **ROLE_SETTINGS}
         for name, value in values.items():
-            if name not in names:
-                hint = did_you_mean(name, [*names, *DOTTED_NAMES, *parameter_names(None)])
-                raise BadLaunch(f"unknown key {name!r}{hint}; the keys are the flags without the dashes")
-            if isinstance(value, bool) and name not in switches and name not in SBATCH_NAMES:
-                raise BadLaunch(f"{spelled(name)}: expected a value, not true or false")
+            if name not in declared and name not in SBATCH_NAMES:
+                hint = did_you_mean(name, [*declared, *SBATCH_NAMES, *DOTTED_NAMES, *parameter_names(None)])
+                raise ValueError(
+                    f"unknown key {name!r}{hint}; valid are the flags without the dashes: python -m harness.launch "
+                    "--help-all lists them"
+                )
+            if isinstance(value, bool) and name in declared and declared[name].type is not bool:
+                raise ValueError(f"{spelled(name)}: expected a value, not true or false")
         sbatch = {word: str(values.pop(name)) for name, word in SBATCH_NAMES.items() if name in values}
         return cls._made({**nested(values), "sbatch": sbatch, "parameters": parameters})
 
     def changed(self, **values: Any) -> Self:
-        """Return a validated copy with other values for these fields. Raises BadLaunch."""
+        """Return a validated copy with other values for these fields. Raises ValueError with one line."""
         return type(self)._made({**vars(self), **values})
 
     @classmethod
@@ -331,25 +330,20 @@ class PartialLaunch:
         from harness.methods.references import resolve
         from harness.problems import sources
 
-        for name in ("method", "dataset") if cls is Launch else ():
-            if values.get(name) is None:
-                raise BadLaunch(_missing(name))
+        if cls is Launch:
+            _check_named(values)
+        if values.get("method") is not None:
+            method = resolve(str(values["method"]))
+            parameters = method_parameters(method, values.get("parameters") or {}, RESERVED)
+            values = {**values, "method": method, "parameters": parameters}
         try:
-            if values.get("method") is not None:
-                method = resolve(str(values["method"]))
-                parameters = method_parameters(method, values.get("parameters") or {}, RESERVED)
-                values = {**values, "method": method, "parameters": parameters}
             made = validated(cls, values)
-            for role, settings in made.roles.items():
-                object.__setattr__(made, role, _with_width(role, settings))  # nobody has it yet
-            if made.dataset is not None:
-                sources.check(made.dataset, made.split, made.columns)
-            elif made.split or made.columns:
-                raise ValueError(f"{'--split' if made.split else '--columns'}: only with --dataset")
         except ValidationError as error:
-            raise BadLaunch(in_one_line(error, role_flag)) from error
-        except ValueError as error:
-            raise BadLaunch(str(error)) from error
+            raise ValueError(in_one_line(error)) from error
+        for role, settings in made.roles.items():
+            object.__setattr__(made, role, _with_width(role, settings))  # nobody has it yet
+        if made.dataset is not None:
+            sources.check(made.dataset, made.split, made.columns)
         return made
 
 
@@ -370,7 +364,7 @@ RESERVED: Final = frozenset({*_SETTINGS, *(f"no_{name}" for name in _SETTINGS), 
 """Names that a hyper-parameter may have, but then without a flag of its own: the launcher has one of this name."""
 
 
-def own_parameters(values: dict[str, Any], method: str | None) -> dict[str, Any]:
+def own_parameters(values: dict[str, Value], method: str | None) -> dict[str, Value]:
     """Take the hyper-parameters of a method out of flags, whose names have underscores, and return them by name.
 
     `parameter` holds words NAME=VALUE, `parameters` is a table. `method`: None, for those of every built-in method.
@@ -382,7 +376,8 @@ def own_parameters(values: dict[str, Any], method: str | None) -> dict[str, Any]
     if not isinstance(given, Mapping):
         raise ValueError("parameters: expected a table of hyper-parameters by name")
     named = {str(name).replace("-", "_"): value for name, value in given.items()}
-    assigned = assignments(values.pop("parameter", ()))
+    told = values.pop("parameter", ())
+    assigned = assignments([str(word) for word in told] if isinstance(told, list | tuple) else str(told))
     switches = switch_names(method)
     for name in [name for name in values if name.startswith("no_") and name.removeprefix("no_") in switches]:
         values[name.removeprefix("no_")] = not values.pop(name)
@@ -392,12 +387,17 @@ def own_parameters(values: dict[str, Any], method: str | None) -> dict[str, Any]
     return {**flat, **named, **assigned}
 
 
-def _missing(name: str) -> str:
+def _check_named(values: Mapping[str, object]) -> None:
+    """Raise ValueError where a launch names no method or no dataset."""
     from harness.methods import METHODS
     from harness.problems.benchmarks import DATASETS
 
-    valid = METHODS if name == "method" else (*DATASETS, "a file of problems (see --list datasets)")
-    return f"{flag(name)} is missing; choose from {', '.join(valid)}"
+    valid = {"method": [*METHODS], "dataset": [*DATASETS, "a file of problems (see --list datasets)"]}
+    missing = [name for name in valid if values.get(name) is None]
+    if missing:
+        raise ValueError(
+            "; ".join(f"{flag(name)} is missing; choose from {', '.join(valid[name])}" for name in missing)
+        )
 
 
 def _with_width(role: Role, settings: ModelSettings) -> ModelSettings:
@@ -416,4 +416,4 @@ def _with_width(role: Role, settings: ModelSettings) -> ModelSettings:
     return replace(settings, tensor_parallel=number)
 
 
-__all__ = ["RESERVED", "ROLES", "SBATCH", "BadLaunch", "Cluster", "Launch", "PartialLaunch"]
+__all__ = ["RESERVED", "ROLES", "SBATCH", "Cluster", "Launch", "PartialLaunch"]

@@ -11,23 +11,22 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from harness.cli.messages import did_you_mean
 from harness.cli.toml_file import read_toml
-from harness.settings.declaration import BadLaunch, flag, from_toml, in_one_line, settings_of, validated
-from harness.settings.launch_settings import SBATCH_NAMES, Launch, PartialLaunch, own_parameters
-from harness.settings.roles import DOTTED_NAMES, ROLE_SETTINGS, flattened, nested, role_flag, spelled
+from harness.settings.declaration import Flags, Value, flag
+from harness.settings.launch_settings import Launch, PartialLaunch, own_parameters
+from harness.settings.roles import flattened, spelled
 
 
 @cache
-def presets() -> Mapping[str, Mapping[str, Any]]:
+def presets() -> Mapping[str, Flags]:
     """Return the papers' settings by name (harness/papers/presets.toml); keys are flat flag names."""
     text = resources.files("harness.papers").joinpath("presets.toml").read_text(encoding="utf-8")
     return {name: flattened(values) for name, values in tomllib.loads(text).items()}
 
 
-def method_among(layers: Sequence[Mapping[str, Any]]) -> str | None:
+def method_among(layers: Sequence[Flags]) -> str | None:
     """Return the method that flags name, the first layer first, and the preset that they name last; else None."""
     preset = next((layer["preset"] for layer in layers if layer.get("preset")), None)
     settings = presets().get(str(preset), {})
@@ -35,67 +34,46 @@ def method_among(layers: Sequence[Mapping[str, Any]]) -> str | None:
     return None if method is None else str(method)
 
 
-def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) -> dict[str, Any]:
+def merged_flags(flags: Flags, further_names: Collection[str] = ()) -> dict[str, Value]:
     """Return `flags` on top of the configuration file that they name, on top of the preset that either of them names.
 
-    By flat name. `further_names`: keys that the file may hold beside the flags of a launch. Raises BadLaunch.
+    By flat name. `further_names`: keys that the file may hold beside the flags of a launch. Raises ValueError.
     """
-    from harness.methods import parameter_names
     from harness.methods.references import resolve
     from harness.sizing.memory import without_replaced
 
-    try:
-        own = flattened(flags)
-    except ValueError as error:
-        raise BadLaunch(str(error)) from error
-    config = own.pop("config", None)
-    layers = [(str(config), _read_config(Path(config)))] if config is not None else []
-    named = [own, *(layer for _, layer in layers)]
-    preset = next((layer["preset"] for layer in named if layer.get("preset")), None)
-    if preset is not None:
+    own = flattened(flags)
+    layers = [own]
+    if (config := own.pop("config", None)) is not None:
+        layers.insert(0, config_of(str(config)))
+    if named := [str(layer["preset"]) for layer in layers if layer.get("preset")]:
+        preset = named[-1]
         if preset not in presets():
-            hint = did_you_mean(str(preset), presets())
-            raise BadLaunch(f"--preset {preset}: unknown; valid: {', '.join(presets())}{hint}")
-        layers.insert(0, (f"preset {preset}", dict(presets()[preset])))
-    reference = method_among(named)
-    parameters: dict[str, Any] = {}
-    try:
-        method = None if reference is None else resolve(reference)
-        for layer in (*(layer for _, layer in layers), own):
-            parameters |= own_parameters(layer, method)
-    except ValueError as error:
-        raise BadLaunch(str(error)) from error
-    valid = {*settings_of(Launch), *ROLE_SETTINGS, *SBATCH_NAMES, *further_names}
-    for source, layer in layers:
-        for name in layer:
-            if name not in valid:
-                hint = did_you_mean(name, {*valid, *DOTTED_NAMES, *parameter_names(method), "parameter", "parameters"})
-                raise BadLaunch(f"{source}: unknown key {name!r}{hint}; the keys are the flags without the dashes")
+            hint = did_you_mean(preset, presets())
+            raise ValueError(f"--preset {preset}: unknown; valid: {', '.join(presets())}{hint}")
+        layers.insert(0, dict(presets()[preset]))
+    reference = method_among(list(reversed(layers)))
+    method = None if reference is None else resolve(reference)
     if config is not None:
-        _check_values(*layers[-1])
-    merged: dict[str, Any] = {}
-    for layer in (*(layer for _, layer in layers), own):
+        told = {name: value for name, value in layers[-2].items() if name not in further_names}
+        try:
+            PartialLaunch.from_flags({**told, "method": method})
+        except ValueError as error:
+            raise ValueError(f"{config}: {error}") from error
+    parameters: dict[str, Value] = {}
+    merged: dict[str, Value] = {}
+    for layer in layers:
+        parameters |= own_parameters(layer, method)
         merged = {**without_replaced(merged, layer), **layer}
     return {**merged, **({"parameters": parameters} if parameters else {})}
 
 
-def _check_values(source: str, layer: Mapping[str, Any]) -> None:
-    """Raise BadLaunch, which names the file, where a value of one is not valid."""
-    from pydantic import ValidationError
-
-    values = {name: from_toml(value) for name, value in layer.items() if name not in SBATCH_NAMES}
-    try:
-        validated(PartialLaunch, nested(values))
-    except ValidationError as error:
-        raise BadLaunch(f"{source}: {in_one_line(error, role_flag)}") from error
-
-
-def launch_from(flags: Mapping[str, Any]) -> Launch:
-    """Build a launch from flags, with the preset and the configuration file that they name. Raises BadLaunch."""
+def launch_from(flags: Flags) -> Launch:
+    """Build a launch from flags, with the preset and the configuration file that they name. Raises ValueError."""
     return Launch.from_flags(merged_flags(flags))
 
 
-def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def with_files_beside(flags: Flags, folder: Path) -> dict[str, Value]:
     """Return the flags of a file in a folder with the files that they name by their paths.
 
     A method, problems or prompts are looked for beside the file that names them, and where they are not there, in the
@@ -105,8 +83,8 @@ def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     from harness.problems import sources
 
     found = dict(flags)
-    if isinstance(flags.get("method"), str):
-        found["method"] = beside(flags["method"], folder)
+    if isinstance(method := flags.get("method"), str):
+        found["method"] = beside(method, folder)
     for name in ("dataset", "prompts"):
         named = flags.get(name)
         is_file = isinstance(named, str) and (name == "prompts" or sources.is_own(named))
@@ -115,33 +93,27 @@ def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return found
 
 
-def arguments(flags: Mapping[str, Any]) -> list[str]:
-    """Return flags as the words of a command line: a list repeats its flag, true is a bare flag."""
-    from harness.methods import switch_names
-    from harness.methods.references import resolve
-
+def arguments(flags: Flags) -> list[str]:
+    """Return flags as the words of a command line: a list repeats its flag, a switch is a bare flag."""
     flat = flattened(flags)
-    negatable = {"logprobs", *switch_names(resolve(str(flat["method"])) if flat.get("method") else None)}
     own = flat.pop("parameters", {})
-    found = [word for name, value in own.items() for word in ("--parameter", f"{name}={value}")]
+    assigned = own.items() if isinstance(own, Mapping) else ()
+    found = [word for name, value in assigned for word in ("--parameter", f"{name}={value}")]
     for name, value in flat.items():
         words = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else value
         for item in words if isinstance(words, list | tuple) else [words]:
-            if item is True:
-                found.append(spelled(name))
-            elif item is not False:
+            if isinstance(item, bool):
+                found.append(spelled(name) if item else flag(f"no_{name}"))
+            else:
                 found += [spelled(name), str(item)]
-            elif name in negatable:
-                found.append(flag(f"no_{name}"))
     return found
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        content = read_toml(path, f"--config {path}")
-    except ValueError as error:
-        raise BadLaunch(str(error)) from error
+def config_of(file: str) -> dict[str, Value]:
+    """Return the flags of a configuration file. Raises ValueError."""
+    path = Path(file)
+    content = read_toml(path, f"--config {path}")
     try:
         return with_files_beside(flattened(content), path.parent)
     except ValueError as error:
-        raise BadLaunch(f"--config {path}: {error}") from error
+        raise ValueError(f"--config {path}: {error}") from error

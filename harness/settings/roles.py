@@ -8,14 +8,14 @@ mean the same until version 1.0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from harness.engine import Role
 from harness.engines import placement
-from harness.settings.declaration import ROLES, Flag, Setting, finite, flag, settings_of, table
+from harness.settings.declaration import ROLES, Flag, Flags, Setting, Value, flag, role_flag, settings_of, table
 
 DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]
 _PAIR: tuple[Role, ...] = ("draft", "target")
@@ -32,7 +32,7 @@ def _valid_tags(text: str | None) -> str | None:
     return text
 
 
-def _cards(value: object) -> object:
+def _cards(value: Value) -> tuple[int, ...] | None:
     """Return numbers of GPUs, as a text or a list has them; None for all of them. Raises ValueError."""
     if isinstance(value, list | tuple):
         value = ",".join(map(str, value))
@@ -40,7 +40,7 @@ def _cards(value: object) -> object:
 
 
 def _own(name: str) -> Flag:
-    return Flag("sampling", f"The {{role}}'s own {name}.", default=f"--{name}", roles=_PAIR, check=finite)
+    return Flag("sampling", f"The {{role}}'s own {name}.", default=f"--{name}", roles=_PAIR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class ModelSettings:
     A specification has a model's settings as a `jobs.run.spec.ModelSpec`, which is one of these.
     """
 
-    __pydantic_config__ = {"extra": "forbid", "coerce_numbers_to_str": True}  # noqa: RUF012  pydantic reads it
+    __pydantic_config__ = {"extra": "forbid", "coerce_numbers_to_str": True, "allow_inf_nan": False}  # noqa: RUF012
 
     model: Annotated[
         str | None,
@@ -105,7 +105,6 @@ class ModelSettings:
             "models",
             "scot: folder of the LoRA weights that select a draft (see harness.train).",
             roles=("target",),
-            alias="selection_adapter",
         ),
     ] = None
     temperature: Annotated[float | None, Ge(0), _own("temperature")] = None
@@ -160,54 +159,40 @@ SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty
 """The settings that say how tokens are drawn."""
 
 
-@dataclass(frozen=True)
-class RoleSetting:
-    """A setting of the model of one role."""
-
-    role: Role
-    setting: Setting
-
-    @property
-    def name(self) -> str:
-        """Its flat name."""
-        return flat_role_name(self.role, self.setting.name)
-
-    @property
-    def spelled(self) -> str:
-        """Its flag."""
-        return role_flag(self.role, self.setting.name)
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """The flags that mean it too: the flat ones, and `--target.model`."""
-        flat = flag(self.name) if self.setting.name != "model" else f"--{self.role}.model"
-        own = self.setting.flag.alias
-        return (flat, flag(own)) if own else (flat,)
-
-
 def flat_role_name(role: str, name: str) -> str:
     """Return what the flat spellings call a model's setting, with underscores; the model itself has the role's name."""
     return role if name == "model" else f"{role}_{name}"
 
 
-def role_flag(role: str, name: str) -> str:
-    """Return the flag of a model's setting: `--target.top-k`, and `--target` of the model itself."""
-    return f"--{role}" if name == "model" else f"--{role}.{name.replace('_', '-')}"
+def _of_role(role: Role, setting: Setting) -> Setting:
+    name = flat_role_name(role, setting.name)
+    aliases = [f"--{role}.model" if setting.name == "model" else flag(name)]
+    if name == "target_adapter":
+        aliases.append("--selection-adapter")
+    is_common = setting.flag.is_common and role != "reward"
+    declared = replace(setting.flag, help=setting.flag.help.format(role=role), is_common=is_common)
+    return replace(
+        setting,
+        name=name,
+        spelled=role_flag(role, setting.name),
+        flag=declared,
+        role=role,
+        key=setting.name,
+        aliases=tuple(aliases),
+    )
 
 
-ROLE_SETTINGS: Mapping[str, RoleSetting] = {
-    flat_role_name(role, name): RoleSetting(role, setting)
+ROLE_SETTINGS: Mapping[str, Setting] = {
+    flat_role_name(role, name): _of_role(role, setting)
     for name, setting in settings_of(ModelSettings).items()
     for role in setting.flag.roles
 }
 """By the names of the flat spellings, with underscores."""
 _FLAT_NAMES: Mapping[str, str] = {
-    **{f"{one.role}.{one.setting.name}": name for name, one in ROLE_SETTINGS.items()},
-    **{one.setting.flag.alias: name for name, one in ROLE_SETTINGS.items() if one.setting.flag.alias},
+    **{f"{one.role}.{one.key}": name for name, one in ROLE_SETTINGS.items()},
+    "selection_adapter": "target_adapter",
 }
-
-
-DOTTED_NAMES: tuple[str, ...] = tuple(name for name in _FLAT_NAMES if "." in name)
+DOTTED_NAMES = tuple(name for name in _FLAT_NAMES if "." in name)
 """The keys of the settings of models, as `target.top_k`."""
 
 
@@ -216,34 +201,31 @@ def spelled(name: str) -> str:
     return ROLE_SETTINGS[name].spelled if name in ROLE_SETTINGS else flag(name)
 
 
-def flat_name(name: str) -> str:
-    """Return the flat name of a setting that is spelled in any way; another name as it is, with underscores."""
-    plain = name.replace("-", "_")
-    return _FLAT_NAMES.get(plain, plain)
-
-
-def flattened(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flags by their flat names (see `flat_name`), tables of roles taken apart.
+def flattened(flags: Flags) -> dict[str, Value]:
+    """Return flags by their flat names, in whatever spelling they are, tables of roles taken apart.
 
     Raises ValueError where one is set twice.
     """
-    flat: dict[str, Any] = {}
+    flat: dict[str, Value] = {}
     for name, value in flags.items():
-        is_table = name in ROLES and isinstance(value, Mapping)
-        for key, own in ({f"{name}.{key}": own for key, own in value.items()} if is_table else {name: value}).items():
-            known = flat_name(key)
+        own_table = value if name in ROLES and isinstance(value, Mapping) else None
+        named = {name: value} if own_table is None else {f"{name}.{key}": own for key, own in own_table.items()}
+        for key, own in named.items():
+            plain = key.replace("-", "_")
+            known = _FLAT_NAMES.get(plain, plain)
             if known in flat:
                 raise ValueError(f"{key}: set twice")
             flat[known] = own
     return flat
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def nested(flat: Flags) -> dict[str, Any]:
     """Return flags by flat name with those of each role in a table of its own, by the names of `ModelSettings`."""
     found: dict[str, Any] = {}
     for name, value in flat.items():
-        if (of_role := ROLE_SETTINGS.get(name)) is None:
+        one = ROLE_SETTINGS.get(name)
+        if one is None or one.role is None:
             found[name] = value
         else:
-            found.setdefault(of_role.role, {})[of_role.setting.name] = value
+            found.setdefault(one.role, {})[one.key] = value
     return found

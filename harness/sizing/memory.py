@@ -559,7 +559,7 @@ def cards_of_job(sbatch: Options) -> CardType | None:
     return asked if asked is None or memory is None else replace(asked, card=memory)
 
 
-def without_replaced(options: Options, typed: Options) -> dict[str, Any]:
+def without_replaced(options: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options, such as a profile's, that hold beside others that win over them, such as those typed.
 
     Whoever asks for GPUs by one of sbatch's options means no other option that asks for some, and sbatch takes one of

@@ -20,25 +20,32 @@ import random
 import shutil
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from annotated_types import Ge, Gt, Lt
 from filelock import FileLock, Timeout
 
 from harness import environment
-from harness.training.hyperparameters import MODULES, Settings, Task
+from harness.settings.declaration import Flag
 from harness.training.training_examples import Example, Examples, Loss, as_lines
 from harness.weights import adapter as adapters
 from harness.weights import models
 
 if TYPE_CHECKING:
-    import torch
     from peft import PeftModel
     from torch import Tensor
     from transformers import PreTrainedModel
 
+Task = Literal["align", "select"]
+"""align: the draft learns to think as the target does (3.3). select: the target learns to choose a draft (3.4)."""
+MODULES = ("q_proj", "v_proj")
+"""Modules that LoRA is added to (section 3.3): the query and value projections of every layer."""
+_RANKS = (1, 8, 16, 32, 64, 128)
 MANIFEST = "training.json"
 FORMAT = 1
 """Version of the manifest's format; no other one is read."""
@@ -47,6 +54,69 @@ Say = Callable[[str], None]
 
 class OtherTraining(ValueError):
     """The folder has the state of another training; the message is one line."""
+
+
+def _served_rank(rank: int) -> int:
+    if rank not in _RANKS:
+        raise ValueError(f"vLLM serves the ranks {', '.join(map(str, _RANKS))}")
+    return rank
+
+
+def _said(text: str, **settings: Any) -> Flag:
+    return Flag("training", text, **settings)
+
+
+_Count = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hyper-parameters of a training: the paper's values, otherwise those of its authors' code."""
+
+    learning_rate: Annotated[
+        float,
+        Gt(0),
+        Lt(1),
+        _said(
+            "Learning rate of the first step; it decays linearly to 0 (authors' code).",
+            default="5e-5 for align, 1e-4 for select",
+        ),
+    ]
+    epochs: Annotated[_Count, _said("Number of epochs (authors' code).")] = 5
+    batch: Annotated[_Count, _said("Examples per forward pass (authors' code).")] = 1
+    accumulation: Annotated[_Count, _said("Forward passes per optimizer step (authors' code).")] = 1
+    rank: Annotated[int, _said("Rank of LoRA (section 4.1).", check=_served_rank)] = 8
+    alpha: Annotated[_Count, _said("Scale of LoRA (authors' code).")] = 32
+    dropout: Annotated[float, Ge(0), Lt(1), _said("Dropout of LoRA (authors' code).")] = 0.1
+    gradient_norm: Annotated[float, Ge(0), _said("Norm that gradients are clipped to (authors' code).")] = 1.0
+    label_loss: Annotated[
+        Literal["best", "sum"],
+        _said("Loss of select over the right options: of the most probable one (best, equation 4) or of all (sum)."),
+    ] = "best"
+    max_tokens: Annotated[_Count, _said("Longest example, in tokens; longer ones are left out and counted.")] = 8192
+    dtype: Annotated[
+        Literal["auto", "bfloat16", "float32"],
+        _said("Data type of the frozen weights; auto: bfloat16 on a GPU, float32 on a CPU. LoRA's are float32."),
+    ] = "auto"
+    gradient_checkpointing: Annotated[
+        bool,
+        _said("Recompute each layer's activations in the backward pass instead of storing them, to save memory."),
+    ] = False
+    save_every: Annotated[_Count, _said("Optimizer steps between checkpoints.")] = 20
+    seed: Annotated[int, _said("Seed of the initial weights, dropout and the order of the examples.")] = 0
+
+
+DEFAULTS: Mapping[Task, Settings] = {"align": Settings(5e-5), "select": Settings(1e-4)}
+"""Learning rates as in the code."""
+
+
+def presets() -> dict[str, dict[str, Any]]:
+    """Return the presets by name: `draft`, `target`, `dataset`, and for each task its settings and `data`.
+
+    `data`: flags of harness.launch for the run that makes the data.
+    """
+    text = resources.files("harness.training").joinpath("presets.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +206,8 @@ def train(
     work.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(work / "lock", timeout=0):
-            _claim(work, own)
-            (work / "data.jsonl").write_bytes(content)
             adapter = tune(base, examples.kept, loss, settings, work, own, say)
+            (work / "data.jsonl").write_bytes(content)
             if task == "align":
                 merge(base, adapter, output)
             else:
@@ -152,22 +221,16 @@ def train(
         raise ValueError(f"another process is training into {output}") from busy
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the optimizer."""
+def steps(num_examples: int, settings: Settings) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the optimizer steps in order: the epoch, and the indexes of the examples.
 
-    epoch: int
-    examples: tuple[int, ...]
-    """Indexes into the list of examples."""
-
-
-def steps(num_examples: int, settings: Settings) -> list[Step]:
-    """Return all optimizer steps in order; each epoch has every example once, in its own random order."""
+    Each epoch has every example once, in its own random order.
+    """
     size, planned = settings.batch * settings.accumulation, []
     for epoch in range(settings.epochs):
         order = list(range(num_examples))
         random.Random(f"{settings.seed}/{epoch}").shuffle(order)
-        planned += [Step(epoch, tuple(order[i : i + size])) for i in range(0, num_examples, size)]
+        planned += [(epoch, tuple(order[i : i + size])) for i in range(0, num_examples, size)]
     return planned
 
 
@@ -197,8 +260,8 @@ def tune(
         say(f"resuming after step {done} of {len(plan)}")
     logged = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
     log.write_text("".join(logged[:done]), encoding="utf-8")  # steps behind the checkpoint are made again
-    for number, step in enumerate(plan[done:], done + 1):
-        begun, chosen = time.monotonic(), [examples[i] for i in step.examples]
+    for number, (epoch, indexes) in enumerate(plan[done:], done + 1):
+        begun, chosen = time.monotonic(), [examples[i] for i in indexes]
         torch.manual_seed(_seed(settings.seed, "step", number - 1))
         rate = settings.learning_rate * (1 - (number - 1) / len(plan))
         for group in optimizer.param_groups:
@@ -212,7 +275,7 @@ def tune(
         optimizer.step()
         optimizer.zero_grad()
         record = {
-            "step": number, "epoch": step.epoch, "loss": total, "gradient_norm": norm, "learning_rate": rate,
+            "step": number, "epoch": epoch, "loss": total, "gradient_norm": norm, "learning_rate": rate,
             "examples": len(chosen), "tokens": sum(len(e.inputs) for e in chosen), "seconds": time.monotonic() - begun,
         }  # fmt: skip
         with log.open("a", encoding="utf-8") as file:
@@ -244,23 +307,17 @@ def _claim(work: Path, own: str) -> None:
 
 def _losses(model: PeftModel, loss: Loss, chosen: Sequence[Example]) -> Tensor:
     """Return the sum of the losses of one batch of examples."""
-    predictions = max(example.predictions for example in chosen)
-    logits = model(**_padded(chosen, model.device), logits_to_keep=predictions, use_cache=False).logits
-    return sum(loss(logits[i, -one.predictions :].float(), one.label_ids) for i, one in enumerate(chosen))
-
-
-def _padded(examples: Sequence[Example], device: torch.device) -> dict[str, Tensor]:
-    """Return the model's inputs, left-padded so that every example's predictions are at the end."""
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
-    longest = max(len(example.inputs) for example in examples)
-    gaps = [longest - len(example.inputs) for example in examples]
-    ids = [[0] * gap + list(example.inputs) for gap, example in zip(gaps, examples, strict=True)]
-    inputs = {"input_ids": torch.tensor(ids, device=device)}
-    if any(gaps):
-        mask = torch.tensor([[0] * gap + [1] * (longest - gap) for gap in gaps], device=device)
-        inputs |= {"attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
-    return inputs
+    # Padded on the left, so that every example's predictions are at the end.
+    inputs = [torch.tensor(example.inputs, device=model.device) for example in chosen]
+    ids = pad_sequence(inputs, batch_first=True, padding_side="left")
+    mask = pad_sequence([torch.ones_like(one) for one in inputs], batch_first=True, padding_side="left")
+    places = (mask.cumsum(-1) - 1).clamp(min=0)
+    kept = max(example.predictions for example in chosen)
+    logits = model(ids, attention_mask=mask, position_ids=places, logits_to_keep=kept, use_cache=False).logits
+    return sum(loss(logits[i, -one.predictions :].float(), one.label_ids) for i, one in enumerate(chosen))
 
 
 def _seed(seed: int, what: str, number: int) -> int:
@@ -285,6 +342,9 @@ def _with_lora(base: Base, settings: Settings) -> PeftModel:
     from peft import LoraConfig, get_peft_model
 
     model = load(base, settings)
+    names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    if lacking := [name for name in MODULES if name not in names]:
+        raise ValueError(f"{base.path} has no {' and no '.join(lacking)}: SCoT trains LoRA on {' and '.join(MODULES)}")
     torch.manual_seed(_seed(settings.seed, "weights", 0))
     config = LoraConfig(
         r=settings.rank,

@@ -25,7 +25,7 @@ from filelock import Timeout
 from harness import environment
 from harness.trace import Trace
 from jobs.run import events, files, submissions, trace_files
-from jobs.run.files import has_right_checksum, say_once
+from jobs.run.files import has_right_checksum, reading, say_once
 from jobs.run.folder import RunFolder, until_seen
 from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
 from jobs.run.trace_files import FAILED, NOT_FINISHED, SampleRow, counting_records
@@ -102,7 +102,8 @@ def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
     journals, ids = {}, run.ids()
     for path in run.journals():
         try:
-            journals[path.stem] = endings_in_journal(path, path.read_bytes(), ids, whole=whole)
+            with reading(path) as file:
+                journals[path.stem] = endings_in_journal(path, file.read(), ids, whole=whole)
         except FileNotFoundError:
             continue  # its samples are in a trace file by now
     return count_endings(run, journals, run.trace_files(), whole=whole)
@@ -322,7 +323,22 @@ def compact(run: RunFolder) -> int:
     holds the shard's lock). A journal with samples that nobody has finished yet stays: a later attempt resumes them.
     """
     with run.compaction_lock():
-        return _compact(run)
+        journals, ids = run.journals(), run.ids()
+        written = 0
+        for path in list(journals):
+            with contextlib.suppress(FileNotFoundError):
+                journal = read_journal(path)
+                if is_own_journal(path, journal.attempt, ids):
+                    written += _write_trace_file(run, path, journal, is_own=False)
+                else:
+                    journals.remove(path)
+        if journals:
+            finished = set(count_endings(run, {}, run.trace_files()).finished.to_pylist())
+            is_complete = finished >= set(run.units_by_shard()["sample_id"].to_pylist())
+            for path in journals:
+                with contextlib.suppress(FileNotFoundError):  # its worker has compacted it itself
+                    _remove_if_compacted(run, path, finished, is_complete=is_complete)
+        return written
 
 
 def finished_records(run: RunFolder, columns: Sequence[str], *, writes: bool = True) -> Iterator[SampleRow]:
@@ -352,25 +368,6 @@ def compact_own(run: RunFolder, journal_path: Path) -> None:
     with contextlib.suppress(Timeout), run.compaction_lock().acquire(timeout=0):
         if samples <= _compacted_ids(run, journal_path, journal) and not journal.bad_lines:
             journal_path.unlink()
-
-
-def _compact(run: RunFolder) -> int:
-    journals, ids = run.journals(), run.ids()
-    written = 0
-    for path in list(journals):
-        with contextlib.suppress(FileNotFoundError):
-            journal = read_journal(path)
-            if is_own_journal(path, journal.attempt, ids):
-                written += _write_trace_file(run, path, journal, is_own=False)
-            else:
-                journals.remove(path)
-    if journals:
-        finished = set(count_endings(run, {}, run.trace_files()).finished.to_pylist())
-        is_complete = finished >= set(run.units_by_shard()["sample_id"].to_pylist())
-        for path in journals:
-            with contextlib.suppress(FileNotFoundError):  # its worker has compacted it itself
-                _remove_if_compacted(run, path, finished, is_complete=is_complete)
-    return written
 
 
 def _remove_if_compacted(run: RunFolder, path: Path, finished: set[str], *, is_complete: bool) -> None:

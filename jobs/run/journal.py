@@ -38,6 +38,7 @@ from jobs.run.files import (
     has_right_checksum,
     is_torn,
     opened,
+    reading,
     say_once,
     with_checksum,
 )
@@ -62,7 +63,8 @@ class _End:
     num_attempts: int
 
 
-_TRACE = TypeAdapter(Trace)
+TRACE = TypeAdapter(Trace)
+"""Builds a trace from its JSON object; raises ValueError where a field is missing, unknown or of another type."""
 _STEP = TypeAdapter(Step)
 _CALLS = TypeAdapter(list[Call])
 _END = TypeAdapter(_End)
@@ -87,7 +89,7 @@ class Journal:
 
 def read_journal(path: Path) -> Journal:
     """Read a journal, whatever its writer left of it; what cannot be used is named. Raises WrongFormat."""
-    with path.open("rb") as lines:
+    with reading(path) as lines:
         return parse_journal(path, lines)
 
 
@@ -150,7 +152,7 @@ def apply(journal: Journal, event: dict[str, Any], number: int = 0) -> None:
     if kind == "attempt":
         journal.attempt = cast(AttemptRow, {k: v for k, v in event.items() if k not in _NOT_OF_ATTEMPT})
     elif kind == "start":
-        trace = trace_from_dict(event["trace"])
+        trace = TRACE.validate_python(event["trace"])
         journal.unfinished[trace.sample_id] = trace
     elif kind == "step":
         _apply_step(journal, event, number)
@@ -208,11 +210,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, orjson.JSONDecodeError):
         return "not JSON"
     return f"no {error}" if isinstance(error, KeyError) else next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def trace_from_dict(record: dict[str, Any]) -> Trace:
-    """Build a trace from its JSON object; raises ValueError where a field is missing, unknown or of another type."""
-    return _TRACE.validate_python(record)
 
 
 _SYNC_SECONDS = 1.0

@@ -15,15 +15,14 @@ from typing import Any, get_args
 from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
 from harness.engines import registry
-from harness.engines.served import discovery
 from harness.engines.served.address import ServedModel, ServerAddress, is_address, refuse_other_forms
 from harness.engines.settings import UNPLANNED
 from harness.environment import accelerator
 from harness.methods import Method, build
 from harness.methods.method import required_context_tokens
 from harness.problems.problem import Problem
+from harness.settings.declaration import role_flag
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
-from harness.settings.roles import role_flag
 from harness.sizing.card_plan import (
     DoesNotFit,
     ModelFiles,
@@ -183,28 +182,10 @@ def _files(model: ModelSpec) -> ModelFiles:
     return ModelFiles(model.name, model.path, model.revision)
 
 
-def check_worker_engine(kind: str) -> None:
-    """Raise ValueError where this worker cannot start the engine of its run."""
-    if missing := _missing(kind):
-        raise ValueError(
-            f"the run needs the engine {kind}, and {missing}: install it "
-            "there, name another python in the profile, or launch with another --engine"
-        )
-
-
-def check_launch_engine(kind: str, *, on_slurm: bool) -> None:
-    """Raise ValueError where the workers of a launch, which run in this Python, could not start its engine."""
-    if missing := _missing(kind):
-        profile = "name another python in the profile, " if on_slurm else ""
-        raise ValueError(
-            f"--engine {kind}: {missing}: install vLLM there (python -m harness.installation, or pip install "
-            f"'speculative-reasoning-harness[engine]'), {profile}or choose --engine scripted, which runs no model"
-        )
-
-
-def _missing(kind: str) -> str:
-    packages = registry.missing_packages(kind)
-    return f"{sys.executable} has no {' and no '.join(packages)}" if packages else ""
+def check_engine(kind: str, given: str, remedy: str) -> None:
+    """Raise ValueError where this Python cannot start an engine: what was `given`, why not, and what helps."""
+    if packages := registry.missing_packages(kind):
+        raise ValueError(f"{given} {sys.executable} has no {' and no '.join(packages)}: {remedy}")
 
 
 UNKNOWN = "unknown"
@@ -272,17 +253,14 @@ def check_speculation(proposing: str | None, served: Collection[Role]) -> None:
         raise ValueError("--spec-decode draft needs the weights of the draft, and --draft names a server")
 
 
-def kind_of_engines(kind: str, served: Collection[Role], roles: Collection[Role]) -> str:
-    """Return the kind that a run records: that of the engines it starts itself, `served` where it starts none."""
-    return "served" if served and set(roles) <= set(served) else kind
-
-
 def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster) -> ServedRole:
     """Ask the server of a role what it runs and whether it gives what methods need.
 
     Where this machine is not the one that runs the samples and cannot reach the server, the workers ask it. Raises
     ValueError with one line.
     """
+    from harness.engines.served import discovery
+
     wanted, named = launch.roles[role].served_model, launch.roles[role].tokenizer
     notices = []
     if cluster == "slurm" and address.is_loopback:
@@ -309,9 +287,9 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     return ServedRole(spec, address.root, notices, found.context_tokens if found else None)
 
 
-def record_servers(run: RunFolder, servers: Mapping[Role, str]) -> None:
+def record_servers(run: RunFolder, served: Mapping[Role, ServedRole]) -> None:
     """Keep the addresses of a run's servers for its workers, where they differ from those before."""
-    if servers:
+    if servers := {role: one.address for role, one in served.items()}:
         trust.remember(run, trust.servers(servers))
         if servers != recorded_servers(run):
             run.append("servers", addresses={str(role): url for role, url in servers.items()})
@@ -329,8 +307,12 @@ def served_models(spec: RunSpec, servers: Mapping[Role, str]) -> Iterator[tuple[
     for role, model in spec.models.items():
         if model is None or model.server is None:
             continue
+        from harness.engines.served import discovery
+
         if role not in servers:
             raise ValueError(f"the address of the {role}'s server is not recorded: launch the run again with --{role}")
+        from harness.engines.served.discovery import model_of
+
         address = ServerAddress.parse(f"--{role}", servers[role])
         kind = None if model.server == UNKNOWN else model.server
-        yield role, ServedModel(address.root, kind, discovery.model_of(model.fingerprint), model.fingerprint)
+        yield role, ServedModel(address.root, kind, model_of(model.fingerprint), model.fingerprint)

@@ -198,7 +198,8 @@ def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
     try:
         events.check(path, whole=whole)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            files.check_format(path, _format_of(file))
+            written = metadata_of(file).get(files.FORMAT_KEY)
+            files.check_format(path, int(written) if written and written.isdigit() else written)
             yield file
     except FileDamaged:
         raise
@@ -250,11 +251,6 @@ def read_metadata(path: Path) -> dict[str, str]:
         return {key: value for key, value in metadata_of(file).items() if key != files.FORMAT_KEY}
 
 
-def _format_of(file: pq.ParquetFile) -> int | str | None:
-    written = metadata_of(file).get(files.FORMAT_KEY)
-    return int(written) if written and written.isdigit() else written
-
-
 def metadata_of(file: pq.ParquetFile) -> dict[str, str]:
     """Return the metadata of an open file."""
     raw = file.metadata.metadata or {}
@@ -296,11 +292,6 @@ def finished_ids(path: Path) -> set[str]:
     return set(endings(path)["sample_id"].to_pylist())
 
 
-def usable(paths: Sequence[Path]) -> list[Path]:
-    """Return the trace files that count, in the given order, after comparing all of them with their digests."""
-    return [path for path in paths if endings(path).num_rows]
-
-
 def attempt_of(path: Path, metadata: Mapping[str, str]) -> AttemptRow:
     """Return the record of the attempt in a trace file's metadata; empty where there is none. Raises FileDamaged."""
     try:
@@ -322,7 +313,7 @@ def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = T
     Without `failed`, samples that ended in an error every time are left out. Samples of a file that is damaged or of
     another run are not finished, unless another file has them; samples that are not in the plan are left out.
     """
-    files = usable(run.trace_files())
+    files = [path for path in run.trace_files() if endings(path).num_rows]
     planned = set(run.units_by_shard()["sample_id"].to_pylist())
     succeeded = _succeeded(files) if failed else set()
     seen: set[str] = set()

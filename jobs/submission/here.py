@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +18,15 @@ from harness import gpus
 from harness.engines import placement
 from harness.environment import accelerator
 from harness.methods import build
+from jobs.run.files import opened
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
+from jobs.watch import failures
 from jobs.work.worker import LAUNCHER_PID
 
 
 class WorkerFailed(RuntimeError):
-    """A worker failed; the message is its traceback, or all that it wrote."""
+    """A worker failed; the message is all that it wrote."""
 
 
 class Job(Protocol):
@@ -66,10 +67,11 @@ class InProcessJob:
             except asyncio.CancelledError as interrupt:  # a worker takes Ctrl-C as a request to end in good order
                 raise KeyboardInterrupt from interrupt
             except Exception as error:  # noqa: BLE001 reported like the failure of a worker in a process of its own
-                self._failure = WorkerFailed(traceback.format_exc())
+                self._failure = WorkerFailed(failures.report(error))
                 self._failure.__cause__ = error
                 self.log.parent.mkdir(parents=True, exist_ok=True)
-                self.log.write_text(str(self._failure), encoding="utf-8")
+                with os.fdopen(opened(self.log, os.O_EXCL), "w", encoding="utf-8") as file:
+                    file.write(str(self._failure))
         return True
 
     def exception(self) -> WorkerFailed | None:
@@ -113,7 +115,8 @@ def start_workers(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFold
         parts = [(str(run.path), shards) for run, shards in worker]
         share = json.dumps({"parts": parts, "number": number, "count": len(merged)})
         log = folder / f"{os.getpid()}-{number}_0_log.err"
-        with log.open("wb") as errors, log.with_suffix(".out").open("wb") as output:
+        logs = [os.fdopen(opened(path, os.O_TRUNC), "wb") for path in (log, log.with_suffix(".out"))]
+        with logs[0] as errors, logs[1] as output:
             process = subprocess.Popen(
                 [sys.executable, "-u", "-m", "jobs.submission.task", "here", share],
                 env={**os.environ, LAUNCHER_PID: str(os.getpid())},

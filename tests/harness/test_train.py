@@ -107,8 +107,8 @@ def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
     [
         (("align", "--output", "o", "--run", "none", "--draft", "{draft}"), "none is not a run folder"),
         (("align", "--output", "o", "--draft", "r1-1b"), "unknown model 'r1-1b'; valid: "),
-        (("align", "--output", "o", "--run", "{chains}", "--draft", "{draft}", "--rank", "7"), "--rank must be one of"),
-        (("align", "--output", "o", "--run", "{chains}", "--draft", "{draft}", "--epochs", "0"), "--epochs must be at"),
+        (("align", "--output", "o", "--run", "{chains}", "--draft", "{draft}", "--rank", "7"), "--rank 7: vLLM"),
+        (("align", "--output", "o", "--run", "{chains}", "--draft", "{draft}", "--epochs", "0"), "--epochs"),
         (("align", "--output", "o", "--preset", "gpu"), "'r1-32b', 'cpu'"),
         (("align", "--output", "o", "--run", "{drafts}", "--draft", "{draft}"), "align needs a run of vanilla"),
         (("select", "--output", "o", "--run", "{chains}"), "select needs a run of scot"),

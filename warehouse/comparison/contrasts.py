@@ -34,7 +34,7 @@ from warehouse.statistics.intervals import Families, Interval, mean, rerun_stand
 from warehouse.statistics.paired import holm, on_these
 from warehouse.statistics.paired import paired as paired_interval
 from warehouse.statistics.planning import CannotPlan, Pilot, plan
-from warehouse.statistics.run_factor import RunFactor
+from warehouse.statistics.ratios import RunFactor
 
 ALPHA = 0.05
 _PASS_AT_1 = Metric("pass@1", 1)

@@ -4,13 +4,20 @@ The model is fitted to the calls of the timed samples, once for each fold of the
 What it predicts from are token counts that follow from a chain alone (table timing_work). Counts of tokens that a cache
 held, or of requests in flight, depend on the load: with those, the chains of the full batches would be predicted
 otherwise than equal chains that ran alone, and the estimate would not be unbiased any more.
+
+The model has the latency of a sample as a sum over its calls, linear in token counts, with a handful of speeds per
+model. A call waits for its prompt's tokens that no cache holds, then for those of its longest completion. Both take
+longer the more requests are running. The calls of one sample run one after the other, so a sample's latency is the sum
+of its calls and of what the harness itself adds. SpecReason section 4.1 and SpecCoT section 3.4 count a verdict in the
+same way: one short prefill and one token. A draft that was started under a verdict (specreason's `--lookahead`) adds
+what it takes beyond that verdict.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
 from itertools import groupby
 from typing import get_args
 
@@ -19,7 +26,6 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from harness.engine import Role
-from harness.latency import LatencyModel, ModelSpeed, Work
 from warehouse.database import Connection, Record, rows
 from warehouse.statistics.intervals import Floats, Interval
 from warehouse.statistics.two_phase import Measured, Predicted, TwoPhaseMean, two_phase_mean, two_phase_ratio
@@ -45,9 +51,81 @@ SELECT sample_id, is_timed, part, model, num_calls, new_prompt_tokens, output_to
 FROM timing_work WHERE run_id = $run_id ORDER BY part, model
 """
 _COUNTS = ("num_calls", "new_prompt_tokens", "output_tokens", "further_output_tokens")
-_NO_SPEED = ModelSpeed()
 _Work = dict[tuple[str, str], Floats]
 """The counts of chains, (chains, 4) in the order of `_COUNTS`, by part and model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One call, or the sum of several calls of one model: the latency model is linear, so both are treated alike."""
+
+    model: Role
+    calls: float
+    new_prompt_tokens: float
+    """Prompt tokens that the prefix cache did not hold."""
+    output_tokens: float
+    """Tokens of the longest completion, which are on the critical path."""
+    further_completions: float = 0.0
+    """Completions of the call beyond the first."""
+    further_requests: float = 0.0
+    """Further requests of this engine that run at the same time."""
+    begun_under: Work | None = None
+    """The work that the sample waits for meanwhile; None where this work starts after all earlier work."""
+
+    def features(self) -> tuple[float, ...]:
+        """Return the factors of `ModelSpeed`'s numbers, in the order of its fields."""
+        crowd = self.further_requests
+        return (
+            self.calls,
+            self.new_prompt_tokens,
+            self.output_tokens,
+            self.output_tokens * self.further_completions,
+            self.calls * crowd,
+            self.new_prompt_tokens * crowd,
+            self.output_tokens * crowd,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpeed:
+    """Speeds of one model on one machine, in seconds and non-negative."""
+
+    call: float = 0.0
+    """Fixed cost of a call."""
+    prompt_token: float = 0.0
+    output_token: float = 0.0
+    output_token_per_completion: float = 0.0
+    """Added to an output token by every further completion of the call."""
+    call_per_request: float = 0.0
+    """Added to a call by every further running request."""
+    prompt_token_per_request: float = 0.0
+    output_token_per_request: float = 0.0
+
+    def seconds(self, work: Work) -> float:
+        """Return the wall time of the work."""
+        speeds: tuple[float, ...] = astuple(self)
+        return sum(speed * cause for speed, cause in zip(speeds, work.features(), strict=True))
+
+
+_NO_SPEED = ModelSpeed()
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyModel:
+    """Predicts the latency of samples on one machine."""
+
+    speeds: Mapping[Role, ModelSpeed]
+    sample_overhead_seconds: float = 0.0
+    """Time that a sample spends outside of its calls."""
+
+    def sample_seconds(self, work: Iterable[Work]) -> float:
+        """Return the predicted latency of one sample. Raises KeyError where a model has no speeds."""
+        return self.sample_overhead_seconds + sum(self._waited(w) for w in work)
+
+    def _waited(self, work: Work) -> float:
+        under = work.begun_under
+        seconds = self.speeds[work.model].seconds(work)
+        return seconds if under is None else max(0.0, seconds - self.speeds[under.model].seconds(under))
 
 
 @dataclass(frozen=True)
@@ -122,7 +200,7 @@ class SpeedUpAtOne:
     """How many times faster a run is than another one, both with one sample in flight."""
 
     ratio: Interval
-    """Within these two runs; `run_factor.between_runs` adds what differs from one run to the next."""
+    """Within these two runs; `ratios.between_runs` adds what differs from one run to the next."""
     n: int
     """Problems."""
     num_timed: int

@@ -18,7 +18,7 @@ from warehouse.comparison.outcomes import LEAST_COMPLETENESS
 from warehouse.report.summary import RunSummary, accuracy, fallback, labels
 from warehouse.statistics.intervals import FEWEST_FAMILIES, Interval
 from warehouse.statistics.planning import POWER
-from warehouse.statistics.run_factor import RunFactor
+from warehouse.statistics.ratios import RunFactor
 
 Cell = str | float | int | bool | None
 CONTRAST_HEADERS = ("difference", "95 %", "on these", "p", "p (Holm)", "not worse", "worst case")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from harness.problems.benchmarks import BadDataset
 from harness.problems.hub import HubSource
 from harness.problems.problem import Problem, dataset_hash
 from harness.problems.sources import describe, is_own
-from harness.settings.launch_settings import BadLaunch, Launch
+from harness.settings.launch_settings import Launch
 from tests.harness.problems.local_hub import LocalHub, local_hub
 
 GOOD = '{"problem": "What is 2 + 3?", "answer": 5}\n'
@@ -290,9 +291,8 @@ def test_wrong_flags_are_one_line(
     flags: dict[str, str], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    with pytest.raises(BadLaunch) as error:
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
         Launch.from_flags({**FLAGS, **flags})
-    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -317,9 +317,8 @@ WRONG_FILES = [
 @pytest.mark.parametrize(("text", "message"), WRONG_FILES)
 def test_a_wrong_toml_file_is_one_line(text: str, message: str, folder: Path) -> None:
     (folder / "told.toml").write_text(text)
-    with pytest.raises(BadLaunch) as error:
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
         Launch.from_flags({**FLAGS, "dataset": str(folder / "told.toml")})
-    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import pytest
 
 from harness.methods import defaults
-from harness.settings.launch_settings import BadLaunch, Launch, PartialLaunch
+from harness.settings.launch_command import parsed_flags
+from harness.settings.launch_settings import Launch, PartialLaunch
 from harness.settings.layers import arguments, launch_from
-from harness.settings.method_options import parsed_flags
 from harness.settings.roles import ModelSettings
 
 SPECCOT = {"method": "speccot", "dataset": "demo"}
@@ -73,9 +74,8 @@ def test_values_of_a_file_are_read_as_those_of_a_command_line(flags: dict[str, A
     ],
 )
 def test_a_wrong_value_is_named_in_one_line(flags: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadLaunch) as refused:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}") as refused:
         launch_from(flags)
-    assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
 
 
@@ -102,7 +102,7 @@ def test_a_flag_wins_over_the_file_and_the_file_over_the_preset_that_it_names(tm
 def test_a_file_does_not_name_another_file(tmp_path: Path) -> None:
     config = tmp_path / "my.toml"
     config.write_text('config = "other.toml"\n')
-    with pytest.raises(BadLaunch, match="unknown key 'config'"):
+    with pytest.raises(ValueError, match="unknown key 'config'"):
         launch_from({**SPECCOT, "config": config})
 
 
@@ -111,7 +111,7 @@ def test_a_launch_is_frozen_and_a_changed_copy_is_validated() -> None:
     with pytest.raises(FrozenInstanceError):
         launch.samples = 3  # type: ignore[misc]
     assert launch.changed(samples=3) == launch_from({"method": "vanilla", "dataset": "demo", "samples": 3})
-    with pytest.raises(BadLaunch, match="--samples 0: "):
+    with pytest.raises(ValueError, match="--samples 0: "):
         launch.changed(samples=0)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from harness.launch import main
-from harness.settings.declaration import BadLaunch
 from harness.settings.layers import arguments, merged_flags
 
 
@@ -24,7 +24,7 @@ def test_flags_as_the_launcher_takes_them() -> None:
 
 
 def test_a_bare_flag_that_is_false_is_omitted() -> None:
-    assert arguments({"dry_run": False}) == []
+    assert arguments({"take_turns": False}) == ["--no-take-turns"]
 
 
 def test_the_list_of_methods_is_aligned() -> None:
@@ -50,7 +50,7 @@ def test_a_wrong_value_or_key_of_a_models_table_names_its_file(tmp_path: Path) -
         ("top-k = 1\ntop_k = 2", "target.top_k: set twice"),
     ):
         config.write_text(f"[target]\n{text}\n")
-        with pytest.raises(BadLaunch) as refused:
+        with pytest.raises(ValueError, match=re.escape(message)) as refused:
             merged_flags({"config": str(config)})
         assert str(config) in str(refused.value)
         assert message in str(refused.value)

@@ -8,14 +8,15 @@ from typing import get_args
 import pytest
 
 from harness import train
-from harness.training.hyperparameters import Task, presets
+from harness.settings.layers import launch_from
+from harness.training.tuning import Task, presets
 
 
 @pytest.mark.parametrize("name", list(presets()))
 @pytest.mark.parametrize("task", ["align", "select"])
 def test_the_flags_of_a_preset_are_valid(task: Task, name: str, tmp_path: Path) -> None:
     request = requested(task, tmp_path, "--preset", name, "--skip", "3", "--problems", "7", "--", "--limit", "5")
-    launch = request.data_launch()
+    launch = launch_from(request.data_flags)
     dataset = "gsm8k-scot" if name == "scot-program" else "gsm8k-train"
     assert (launch.dataset, launch.samples, launch.problems) == (dataset, 1, "3-9")
     assert launch.limit == 5

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harness.training import tuning
-from harness.training.hyperparameters import Settings
 from harness.training.training_examples import Example, chain_loss
+from harness.training.tuning import Settings
 from harness.weights.models import folder_fingerprint
 
 SETTINGS = Settings(learning_rate=1e-2, epochs=2, accumulation=2, save_every=1)
@@ -98,10 +98,10 @@ def test_another_seed_gives_other_weights(tiny_models: dict[str, Path], tmp_path
 
 def test_every_epoch_has_every_example_once_in_an_order_of_its_own() -> None:
     planned = tuning.steps(7, Settings(1e-3, epochs=3, batch=2, accumulation=2))
-    epochs = [[i for step in planned if step.epoch == epoch for i in step.examples] for epoch in range(3)]
+    epochs = [[i for of, indexes in planned if of == epoch for i in indexes] for epoch in range(3)]
     assert [sorted(order) for order in epochs] == [list(range(7))] * 3
     assert len({tuple(order) for order in epochs}) == 3
-    assert [len(step.examples) for step in planned] == [4, 3] * 3
+    assert [len(indexes) for _, indexes in planned] == [4, 3] * 3
     assert planned == tuning.steps(7, Settings(1e-3, epochs=3, batch=4))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from jobs.finished.grading import grade
 from jobs.run import derived, submissions, trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.journal import JournalWriter, trace_from_dict
+from jobs.run.journal import TRACE, JournalWriter
 from jobs.run.spec import Attempt
 from jobs.run.submissions import SharedJob, Submission
 from jobs.work.worker import run_shard
@@ -51,7 +51,7 @@ def _made(folder: Path, dtype: str) -> RunFolder:
         derived.write(run, kind, "s", [{name: row[name] for name in derived.SCHEMAS[kind].names} for row in keys])
     for number in range(3):
         submissions.record(run, Submission(number, f"{run.path.name}.{number}", [[0], [1]], 1.0 * number))
-        submissions.record_shared(run, SharedJob(f"shared{number}", [run.path.name], f"shared{number}.finalize"))
+        submissions.record_shared(run, SharedJob(f"shared{number}", [run.path.name]))
         run.append("retries", samples=[rows[number]["sample_id"]])
     submissions.leave(run, "shared0")
     return run
@@ -64,7 +64,7 @@ def _interrupt(run: RunFolder, trace_file: Path) -> None:
     trace_file.unlink()
     writer = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
     for number, row in enumerate(rows):
-        trace = trace_from_dict(row)
+        trace = TRACE.validate_python(row)
         steps, calls, trace.steps, trace.calls = trace.steps, trace.calls, [], []
         writer.start(replace(trace, stop_reason=None))
         for place, step in enumerate(steps):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from harness.settings.launch_command import parsed_flags
 from harness.settings.layers import arguments, launch_from
-from harness.settings.method_options import parsed_flags
 from jobs.run import trace_files
 from jobs.run.endings import compact
 from jobs.work.worker import run_shard

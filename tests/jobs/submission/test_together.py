@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from harness.settings.roles import ModelSettings
-from jobs.run import submissions
+from jobs.run import submissions, trust
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
 from jobs.submission import canceling, code_archive, dispatch, submit, task
 from jobs.submission.dispatch import Request, dispatch_together
-from jobs.watch.failures import log_path, reason
+from jobs.watch.failures import FAILED, log_path, task_reason
 from jobs.watch.status import status
 from jobs.work.worker import run_parts, run_shard
 from tests.jobs.runs import dispatch_alone, finished_ids, plan, planned_ids
@@ -97,7 +97,9 @@ def test_runs_of_other_models_engines_or_resources_do_not_share(tmp_path: Path, 
     runs = [plan(tmp_path, drafts=2), plan(tmp_path, drafts=3, settings={"target": ModelSettings(memory=0.5)})]
     elsewhere = plan(tmp_path / "elsewhere", drafts=3)
     requests = [Request(run, {}) for run in (*runs, elsewhere)]
-    dispatch_together([*requests, Request(plan(tmp_path, drafts=4), {"time": "1:00:00"})])
+    longer = Request(plan(tmp_path, drafts=4), {"time": "1:00:00"})
+    trust.remember(longer.run, trust.options(longer.options))
+    dispatch_together([*requests, longer])
     assert cluster.shared == {}
     assert len(cluster.own) == 4
 
@@ -186,6 +188,6 @@ def test_the_log_of_a_shared_task_is_found_from_every_run(tmp_path: Path, cluste
     task = Task(name, 0, "101_0", "FAILED")
     assert log_path(first, task) == log_path(second, task) == first.logs_dir / "jobs" / "101_0_0_log.out"
     log_path(first, task).parent.mkdir(parents=True)
-    line = f"jobs.work.worker.RunsFailed: 1 of 2 runs failed: {second.path.name}: EngineDied: out of memory"
+    line = f"{FAILED}1 of 2 runs failed: {second.path.name}: out of memory"
     log_path(first, task).write_text(line + "\n")
-    assert f"{second.path.name}: EngineDied: out of memory" in reason(second, task)
+    assert f"{second.path.name}: out of memory" in task_reason(second, task)

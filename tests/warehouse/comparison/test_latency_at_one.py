@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.latency import LatencyModel, ModelSpeed, Work
 from jobs.finished.grading import finish
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
@@ -22,7 +21,15 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse.comparison import latency_at_one
 from warehouse.comparison.contrasts import Settings, compare_runs
-from warehouse.comparison.latency_at_one import TimedCall, TimedSample, fit, read_samples
+from warehouse.comparison.latency_at_one import (
+    LatencyModel,
+    ModelSpeed,
+    TimedCall,
+    TimedSample,
+    Work,
+    fit,
+    read_samples,
+)
 from warehouse.comparison.show import at_one_lines, record
 from warehouse.database import reader, rows
 from warehouse.loading.runs import load_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.latency import LatencyModel, ModelSpeed, Work
+from warehouse.comparison.latency_at_one import LatencyModel, ModelSpeed, Work
 
 
 def test_a_call_costs_its_prompt_and_its_longest_completion() -> None:

@@ -1,0 +1,298 @@
+"""Commands that take the flags of a launch as click options, generated from their declarations.
+
+The hyper-parameters are those of the method that is chosen. One that is called like a flag of the launcher has no flag
+of its own; `--parameter NAME=VALUE`, which works for every parameter, sets it. Methods are imported only where a
+command line names one, or is more than a question for help.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import annotated_types
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from harness.cli.command import OneLineErrors, is_for_help
+from harness.settings import layers
+from harness.settings.declaration import Group, Setting, Value, flag, settings_of
+from harness.settings.launch_settings import RESERVED, SBATCH, SBATCH_NAMES, Launch
+from harness.settings.roles import ROLE_SETTINGS
+
+if TYPE_CHECKING:
+    from harness.methods import ParameterField
+
+HEADINGS: Mapping[Group, str] = {
+    "run": "Run",
+    "models": "Models",
+    "sampling": "Sampling",
+    "method": "Method (hyper-parameters)",
+    "engine": "Engine",
+    "cluster": "Cluster",
+    "output": "Output",
+    "training": "Training",
+}
+"""The headings of a help, in order."""
+_CHOSEN, _PARAMETERS = "harness.method", "harness.parameters"
+
+
+class LaunchOption(click.Option):
+    """An option under the heading of its group; `--help` lists it if it is a common one, `--help-all` always."""
+
+    def __init__(
+        self,
+        declarations: list[str],
+        *,
+        group: Group,
+        is_common: bool = False,
+        aliases: Sequence[str] = (),
+        heading: str | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(declarations, **settings)
+        self.group = group
+        self.heading = heading or HEADINGS[group]
+        self.is_common = is_common
+        self.aliases = list(aliases)
+        """Further flags that mean it and that no help shows."""
+        if self.metavar is None and not self.is_flag and not isinstance(self.type, click.Choice):
+            metavars = {click.types.IntParamType: "N", click.types.FloatParamType: "X", click.Path: "FILE"}
+            self.metavar = next((name for kind, name in metavars.items() if isinstance(self.type, kind)), "NAME")
+
+    def add_to_parser(self, parser: click.parser._OptionParser, ctx: click.Context) -> None:
+        """Add the option under all of its flags."""
+        shown = self.opts
+        self.opts = [*shown, *self.aliases]
+        super().add_to_parser(parser, ctx)
+        self.opts = shown
+
+
+class LaunchCommand(OneLineErrors):
+    """A command with the flags of a launch; the hyper-parameters are those of the method that is chosen.
+
+    `--help` lists the common flags, or the parameters of the method that is named, `--help-all` all flags with the
+    parameters of each built-in method. `without`: flags of a launch that the command does not have; `common`: those
+    of the common flags that its `--help` lists, all by default.
+    """
+
+    def __init__(
+        self, *arguments: Any, without: Collection[str] = (), common: Collection[str] | None = None, **settings: Any
+    ) -> None:
+        super().__init__(*arguments, headings=HEADINGS.values(), **settings)
+        self.own_names = {parameter.name for parameter in self.params}
+        """Options that are no flags of a launch."""
+        options = [option for option in launch_options() if option.name not in without]
+        for option in options:
+            option.is_common &= common is None or option.name in common
+        self.params += options
+        self._has_methods = "method" not in without
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, with the parameters of the method that the command line names."""
+        chosen = None
+        try:
+            chosen = ctx.meta[_CHOSEN] = _chosen_method(args)
+        except ValueError as error:
+            if not ctx.resilient_parsing:  # as for a shell's completion
+                raise click.UsageError(str(error)) from error
+        if chosen is not None or not is_for_help(args):
+            ctx.meta[_PARAMETERS] = list(_parameter_options(chosen))
+        elif "--help-all" in args:
+            ctx.meta[_PARAMETERS] = list(_options_by_method())
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options, with the parameters of the chosen method, else of all; without any for plain help."""
+        return [*super().get_params(ctx), *ctx.meta.get(_PARAMETERS, ())]
+
+    def is_listed(self, parameter: click.Parameter, ctx: click.Context) -> bool:
+        """Return whether a help lists an option: that of a method has its parameters in place of the common flags."""
+        is_of_launch = isinstance(parameter, LaunchOption) and parameter.group != "method"
+        of_method = ctx.meta.get(_CHOSEN) is not None and not self.lists_all(ctx)
+        return super().is_listed(parameter, ctx) and not (is_of_launch and of_method)
+
+    def where_the_rest_is(self, ctx: click.Context) -> str:
+        """Return the last line of the help."""
+        path = ctx.command_path
+        of_method = f" Those of a method: {path} --method NAME --help." if self._has_methods else ""
+        return (
+            "Each model has settings of its own, such as --target.temperature 0.7 or --draft.gpus 0. All flags, by "
+            f"section: {path} --help-all.{of_method}"
+        )
+
+    def flags_of(self, ctx: click.Context) -> dict[str, Value]:
+        """Return the flags of a launch that were typed, without options of the command's own."""
+        return {name: value for name, value in typed_flags(ctx).items() if name not in self.own_names}
+
+
+def parsed_flags(words: Sequence[str]) -> dict[str, Value]:
+    """Return the flags of a launch among the words of a command line, by name. Raises click.UsageError."""
+    command = LaunchCommand("harness.launch", add_help_option=False)
+    return command.flags_of(command.make_context("harness.launch", list(words)))
+
+
+def typed_flags(context: click.Context) -> dict[str, Value]:
+    """Return what was typed on the command line, by flag name with underscores; defaults are left out."""
+    typed = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    return {name: value for name, value in context.params.items() if context.get_parameter_source(name) in typed}
+
+
+def launch_options() -> list[LaunchOption]:
+    """Return one option for each flag of a launch but the hyper-parameters."""
+    return [
+        *map(setting_option, (*settings_of(Launch).values(), *ROLE_SETTINGS.values())),
+        LaunchOption(
+            ["--config"],
+            group="run",
+            is_common=True,
+            type=click.Path(exists=True, path_type=Path),
+            help="TOML file of flags without their dashes; flags win over it.",
+        ),
+        LaunchOption(
+            ["--parameter"],
+            group="method",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Set a hyper-parameter of the method, also one that is called like another flag; may be repeated.",
+        ),
+        *(
+            LaunchOption([flag(name), name], group="cluster", help=f"Slurm: {SBATCH[word]}")
+            for name, word in SBATCH_NAMES.items()
+        ),
+    ]
+
+
+def setting_option(setting: Setting) -> LaunchOption:
+    """Return the option of a setting."""
+    declared, text = setting.flag, setting.flag.help
+    default = setting.default if declared.default is None else declared.default
+    if default is not None and default is not False and default != ():
+        text += f"  [default: {default}]"
+    return _typed_option(
+        [setting.spelled, setting.name],
+        None if setting.is_repeated or declared.read is not None else setting.type,
+        setting.bounds,
+        group=declared.group,
+        is_common=declared.is_common,
+        help=text,
+        multiple=setting.is_repeated,
+        metavar=declared.metavar,
+        aliases=setting.aliases,
+        shell_complete=_offered if setting.name in {"method", "dataset", "draft", "target"} else None,
+    )
+
+
+def _typed_option(names: list[str], kind: Any, bounds: Sequence[object] = (), **settings: Any) -> LaunchOption:
+    """Return the option of a value of a type, by what it is called; None as a type: a text. A switch has two flags."""
+    if kind is bool:
+        names = [f"{names[0]}/--no-{names[0].removeprefix('--')}", *names[1:]]
+    elif names[-1] == "preset":
+        settings["type"] = click.Choice(tuple(layers.presets()))
+    elif choices := _literal_choices(kind):
+        settings["type"] = click.Choice(choices)
+    elif kind is Path:
+        settings["type"] = click.Path(path_type=Path)
+    elif limits := _limits(bounds):
+        settings["type"] = click.IntRange(**limits) if kind is int else click.FloatRange(**limits)
+    else:
+        settings["type"] = kind
+    return LaunchOption(names, default=None, **settings)
+
+
+def _limits(bounds: Sequence[object]) -> dict[str, Any]:
+    """Return constraints of annotated_types as the arguments of a range of click."""
+    found: dict[str, Any] = {}
+    for bound in bounds:
+        match bound:
+            case annotated_types.Ge(ge=limit):
+                found |= {"min": limit}
+            case annotated_types.Gt(gt=limit):
+                found |= {"min": limit, "min_open": True}
+            case annotated_types.Le(le=limit):
+                found |= {"max": limit}
+            case annotated_types.Lt(lt=limit):
+                found |= {"max": limit, "max_open": True}
+    return found
+
+
+def _literal_choices(kind: Any) -> tuple[str, ...]:
+    """Return the values of a Literal of texts; empty for any other type."""
+    values = get_args(kind)
+    return values if all(isinstance(value, str) for value in values) else ()
+
+
+def _offered(_: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return what the shell offers; imported is what it needs when the shell asks."""
+    from harness.methods import METHODS, plugins
+    from harness.problems.benchmarks import DATASETS
+    from harness.weights import models
+
+    names: dict[str | None, Iterable[str]] = {"method": (*METHODS, *plugins.registered), "dataset": DATASETS}
+    offered = sorted(names.get(parameter.name, (*models.BUNDLED, *models.MODELS)))
+    found = [CompletionItem(name) for name in offered if name.startswith(incomplete)]
+    return [*found, CompletionItem(incomplete, type="file")]
+
+
+def _chosen_method(words: Sequence[str]) -> str | None:
+    """Return the name of the method that a command line chooses, itself or by its configuration file or preset.
+
+    None where it chooses none, or the file is wrong, which is reported with it. Raises ValueError where the method is
+    wrong.
+    """
+    named = click.Command(
+        None,
+        params=[click.Option(["--method"]), click.Option(["--config"]), click.Option(["--preset"])],
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+        add_help_option=False,
+    )
+    typed = named.make_context("", list(words), resilient_parsing=True).params
+    try:
+        reference = layers.method_among([typed, *([layers.config_of(typed["config"])] if typed["config"] else [])])
+    except ValueError:
+        return None
+    if reference is None:
+        return None
+    from harness.methods.references import resolve
+
+    return resolve(reference)
+
+
+def _parameter_options(method: str | None) -> Iterable[LaunchOption]:
+    """Yield one option for each hyper-parameter of a method, or of all built-in ones.
+
+    With a method, those that only others have are hidden; the launch says then which parameters the method takes.
+    """
+    from harness.methods import METHODS, parameter_fields, parameter_names
+
+    own = {declared.name: declared for declared in parameter_fields(method)} if method else {}
+    yield from (_parameter_option(declared) for name, declared in own.items() if name not in RESERVED)
+    for name in parameter_names():
+        if name not in own:
+            of = {other: p for other in METHODS for p in parameter_fields(other) if p.name == name}
+            kind = next(iter(of.values())).type
+            yield _typed_option(
+                [flag(name), name], kind, group="method", is_common=True, help=", ".join(of), hidden=bool(method)
+            )
+
+
+def _options_by_method() -> Iterable[LaunchOption]:
+    """Yield the options of each built-in method, under the first line of what its module says."""
+    from harness.methods import METHODS, parameter_fields
+
+    for method, kind in METHODS.items():
+        summary = (sys.modules[kind.__module__].__doc__ or "").strip().partition("\n")[0]
+        for declared in parameter_fields(method):
+            yield _parameter_option(declared, f"{method}: {summary}")
+
+
+def _parameter_option(declared: ParameterField, heading: str | None = None) -> LaunchOption:
+    default = str(declared.default)
+    if isinstance(declared.default, bool):
+        default = ("" if declared.default else "no-") + declared.name.replace("_", "-")
+    text = f"{declared.help}  [default: {default}]"
+    names = [flag(declared.name), declared.name]
+    return _typed_option(names, declared.type, group="method", is_common=True, help=text, heading=heading)
