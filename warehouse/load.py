@@ -25,7 +25,7 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
     """Print what was loaded and what was left out; return the exit code."""
     from harness.cli.screen import printable
     from warehouse.database import WarehouseError
-    from warehouse.loading.runs import RunForbidden, describe, describe_copies, describe_journals, describe_skipped
+    from warehouse.loading.runs import RunForbidden, describe, describe_journals
 
     is_complete, is_all_forbidden = True, True
     for folder, outcome in outcomes:
@@ -37,10 +37,13 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
         click.echo(printable(describe(outcome)))
         if outcome.num_finished < outcome.num_samples and (journals := describe_journals(folder)):
             click.echo(printable(journals))
-        if copies := describe_copies(outcome):
-            click.echo(printable(copies), err=True)
+        warning = f"WARNING: {outcome.run_id}"
+        if outcome.copies:
+            names = ", ".join(outcome.copies)
+            same = "the database holds the same samples as several runs"
+            click.echo(printable(f"{warning} is a copy of {names}: {same}"), err=True)
         for file in outcome.skipped:
-            click.echo(printable(describe_skipped(outcome.run_id, file)), err=True)
+            click.echo(printable(f"{warning}: {file.name} cannot be read and is LEFT OUT: {file.reason}"), err=True)
             is_complete = False
     if is_all_forbidden:
         return _NOTHING

@@ -6,7 +6,7 @@ Model output is printed with its control characters escaped.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -188,21 +188,9 @@ def _explain_missing(connection: Connection, run_id: str, problem_id: str, sampl
     if problem_id not in problems:
         more = f" and {len(problems) - _MOST_NAMED:,} more" if len(problems) > _MOST_NAMED else ""
         return f"no problem {problem_id} in {run_id}; there are: {', '.join(problems[:_MOST_NAMED])}{more}"
-    sql = "SELECT sample_index FROM sample WHERE run_id = $run_id AND problem_id = $problem_id ORDER BY sample_index"
-    samples: list[Row] = rows(connection, sql, {"run_id": run_id, "problem_id": problem_id})
-    valid = _ranges([row["sample_index"] for row in samples])
-    return f"no sample {sample_index} of {problem_id} in {run_id}; valid: {valid or 'none'}"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Return ascending numbers in words, such as `0 to 3, 5`, of very many ranges the first ones."""
-    ranges: list[tuple[int, int]] = []
-    for number in numbers:
-        first = ranges.pop()[0] if ranges and ranges[-1][1] == number - 1 else number
-        ranges.append((first, number))
-    shown = [str(first) if first == last else f"{first} to {last}" for first, last in ranges[:_MOST_NAMED]]
-    more = [f"and {len(ranges) - _MOST_NAMED:,} more"] if len(ranges) > _MOST_NAMED else []
-    return ", ".join(shown + more)
+    sql = "SELECT max(sample_index) AS last FROM sample WHERE run_id = $run_id AND problem_id = $problem_id"
+    [row] = rows(connection, sql, {"run_id": run_id, "problem_id": problem_id})
+    return f"no sample {sample_index} of {problem_id} in {run_id}; valid: 0 to {row['last']}"
 
 
 @click.command(cls=WarehouseCommand)

@@ -111,14 +111,6 @@ def describe(report: LoadReport) -> str:
     )
 
 
-def describe_copies(report: LoadReport) -> str:
-    """Return one line of warning about copies of a run, or an empty text where there is none."""
-    if not report.copies:
-        return ""
-    names = ", ".join(report.copies)
-    return f"WARNING: {report.run_id} is a copy of {names}: the database holds the same samples as several runs"
-
-
 def describe_journals(folder: RunFolder) -> str:
     """Return one line about finished samples that loading does not see yet, or an empty text where there are none."""
     try:
@@ -127,11 +119,6 @@ def describe_journals(folder: RunFolder) -> str:
         return ""  # what cannot be read is named elsewhere
     are = f"{number} more {'is' if number == 1 else 'are'}"
     return f"  {are} finished in journals:  python -m jobs finalize {quote(str(folder.path))}" if number > 0 else ""
-
-
-def describe_skipped(run_id: str, file: SkippedFile) -> str:
-    """Return one line of warning about a file that was left out."""
-    return f"WARNING: {run_id}: {file.name} cannot be read and is LEFT OUT: {file.reason}"
 
 
 _PUBLISH_SECONDS = 60.0

@@ -15,10 +15,9 @@ from warehouse.report.summary import RunSummary, labels, summaries
 from warehouse.statistics.intervals import Interval
 from warehouse.suites.run_cost import Cost, costs
 
-_P95 = "SELECT p95_seconds FROM latency WHERE run_id = $run_id"
 _CONDITIONS = """
-SELECT created_at, loaded_at, dataset_title, devices, device_kinds
-FROM run JOIN run_conditions USING (run_id) WHERE run_id = $run_id
+SELECT created_at, loaded_at, dataset_title, devices, device_kinds, p95_seconds
+FROM run JOIN run_conditions USING (run_id) LEFT JOIN latency USING (run_id) WHERE run_id = $run_id
 """
 _PROBLEMS = "SELECT problem_id, content_hash FROM problem WHERE run_id = $run_id ORDER BY problem_index"
 
@@ -38,8 +37,7 @@ class RunFacts:
     """Short name, unique in the report."""
     summary: RunSummary
     conditions: Record
-    """When it was created and loaded, its dataset's title and its devices, by column name."""
-    p95_seconds: float | None
+    """When it was created and loaded, its dataset's title, devices and 95th percentile of latency, by column name."""
     costs: Sequence[Cost]
     place: int = 0
     """Index of the run in the report."""
@@ -76,12 +74,10 @@ def _facts(connection: Connection, summary: RunSummary, label: str, place: int) 
         return rows(connection, sql, {"run_id": run_id})
 
     [conditions] = select(_CONDITIONS)
-    p95 = select(_P95)
     return RunFacts(
         label=label,
         summary=summary,
         conditions=conditions,
-        p95_seconds=p95[0]["p95_seconds"] if p95 else None,
         costs=costs(connection, run_id),
         place=place,
         problems=frozenset((row["problem_id"], row["content_hash"]) for row in select(_PROBLEMS)),

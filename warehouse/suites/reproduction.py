@@ -248,9 +248,9 @@ def _print_published_plan(console: Console, asked: Reproduction, runs: Sequence[
                 known.append(cost.gpu_hours + timing)
             size = f"{num_problems(run.launch)} problems × {run.launch.samples} samples"
             line = f"  {label}: {run.launch.method}, {size}, {_cost_in_words(cost)}"
-            if timing:
+            if cost and timing:
                 line += f", and {timing:,.1f} for {run.launch.latency_sample} samples timed one at a time"
-            elif cost is None and (slow := estimated(asked, every_sample_alone(run.launch), run.plan)):
+            elif run.launch.latency_sample and (slow := estimated(asked, every_sample_alone(run.launch), run.plan)):
                 line += f"; with every sample alone {_cost_in_words(slow)}"
             screen.say(line)
             Screen(console, is_whole=True).say(f"      {' '.join(layers.arguments(run.plan.flags))}", "dim")
