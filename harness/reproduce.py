@@ -106,8 +106,10 @@ def main(context: click.Context, /, **values: Any) -> None:
     typed, name = context.command.flags_of(context), values["name"]
     overrides = {**typed, **_scale(values["scale"])}
     database = values["database"] or Path(str(typed.get("output", "runs"))) / "warehouse.duckdb"
-    is_published = name in published.names()
-    _refuse(values, typed, is_published=is_published)
+    path = Path(name or "")
+    is_file = path.suffix or path.is_file() or len(path.parts) > 1
+    file = None if name in published.names() else path if is_file else SUITES.get(name)
+    _refuse(values, typed, is_own=file is not None)
     with launch_errors_in_one_line():
         if values["costs"]:
             reproduction.print_costs(overrides, values["aligned"], database, Console(highlight=False))
@@ -120,9 +122,7 @@ def main(context: click.Context, /, **values: Any) -> None:
             has_intervals=not values["no_intervals"],
         )
         how = {"dry_run": values["dry_run"], "only_table": values["only_table"]}
-        if not is_published:
-            is_file = Path(name).suffix or Path(name).is_file() or "/" in name
-            file = Path(name) if is_file else SUITES.get(name, Path(name))
+        if file is not None:
             reproduction.reproduce_own(file, overrides, values["columns"], values["database"], printed, **how)
             return
         asked = published.Reproduction(
@@ -138,12 +138,13 @@ def main(context: click.Context, /, **values: Any) -> None:
         reproduction.reproduce_published(asked, printed, **how)
 
 
-def _refuse(values: Mapping[str, Any], typed: Flags, *, is_published: bool) -> None:
+def _refuse(values: Mapping[str, Any], typed: Flags, *, is_own: bool) -> None:
     """Raise UsageError for options that do not go together."""
-    name, alone, is_own = values["name"], values["every_sample_alone"], not is_published and not values["costs"]
+    name, alone = values["name"], values["every_sample_alone"]
     refused = {
         f"--costs is of all published suites: leave out {name}, or use --dry-run": values["costs"] and name is not None,
-        "SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file": is_own and name is None,
+        "SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file": name is None
+        and not values["costs"],
         "--dry-run prints the plan and --table the table, and neither runs anything: choose one": values["dry_run"]
         and values["only_table"],
         f"--every-sample-alone is for published tables; {name} has latency-sample or not": is_own and alone,

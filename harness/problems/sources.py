@@ -6,8 +6,8 @@ a run are in its folder: `--dataset RUN/spec.json` goes on with one whose file i
 
 Files are data from anywhere: whatever is wrong is one line that names the file and the place. Lines count from 1, as
 editors do; rows of Parquet files and of the hub count from 0, as the ids of problems do. A problem without an id of its
-own has `row/<row>`: whatever the file is called and wherever it lies, equal problems have equal ids, and so runs on them
-can be paired.
+own has `row/<row>`: whatever the file is called and wherever it lies, equal problems have equal ids, and so runs on
+them can be paired.
 """
 
 from __future__ import annotations
