@@ -23,6 +23,7 @@ import click
 from rich.console import Console
 
 from harness.cli import permissions
+from harness.cli.screen import terminal
 from harness.methods import METHODS, Method
 from harness.methods.method import problem_of
 from harness.settings.layers import launch_from
@@ -107,7 +108,7 @@ def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **fla
     if "method" in given:
         given["method"] = _reference_of(given["method"])
     is_notebook = Console().is_jupyter  # its kernel asks for colors, and what is redrawn there stays
-    console = Console(highlight=False, quiet=quiet, force_jupyter=False, force_terminal=False if is_notebook else None)
+    console = terminal(quiet=quiet, force_jupyter=False, force_terminal=False if is_notebook else None)
     with _errors_in_one_line(), _children_without_the_script():
         return _start(given, console, is_dry=dry_run, is_waiting=wait)
 

@@ -180,11 +180,12 @@ def _absolute(name: str) -> str:
 
 
 def _print(here: list[Check], node: NodeAnswer | None) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from harness.cli.screen import terminal
+
+    console = terminal(markup=True)
     table = Table("check", socket.gethostname(), *([node.hostname] if node else ()), show_lines=node is not None)
     columns = [here, *([node.checks] if node else ())]
     every_check = [check for column in columns for check in column]

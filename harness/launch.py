@@ -103,14 +103,13 @@ def _launch(
     as_json: bool,
     tracker: str | None,
 ) -> RunFolder:
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from jobs.drive import drive, preview
     from jobs.finished import tracking
     from jobs.outcome import launch_errors_in_one_line
     from jobs.preparation import prepare
 
-    console = Console(highlight=False, stderr=as_json)
+    console = terminal(stderr=as_json)
     with launch_errors_in_one_line():
         if tracker:
             tracking.check(tracker)

@@ -88,8 +88,7 @@ def main(context: click.Context, /, **values: Any) -> None:
     SUITE is a published table (--list), or a TOML file of launches of your own: its table has a row for each
     method and a column for each dataset. Flags of harness.launch override the suite's.
     """
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from jobs.cli.examples import SUITES
     from jobs.outcome import launch_errors_in_one_line
     from warehouse.options import check_output_folder, choose_format
@@ -112,7 +111,7 @@ def main(context: click.Context, /, **values: Any) -> None:
     _refuse(values, typed, is_own=file is not None)
     with launch_errors_in_one_line():
         if values["costs"]:
-            reproduction.print_costs(overrides, values["aligned"], database, Console(highlight=False))
+            reproduction.print_costs(overrides, values["aligned"], database, terminal())
             return
         check_output_folder("-o", values["output_file"])
         printed = reproduction.Printed(

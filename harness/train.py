@@ -218,8 +218,7 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
 
     Raises ValueError, before any model loads, where it would not be training data.
     """
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from harness.training.training_examples import check_dataset, compare_with_benchmarks
     from jobs.drive import drive, preview
     from jobs.preparation import prepare
@@ -239,7 +238,7 @@ def _data_run(request: TrainingRequest) -> RunFolder | None:
     chosen = benchmarks.select(dataset, launch.limit, launch.problems)
     compare_with_benchmarks(chosen, launch.data_dir, accepts_test_questions=accepts)
     click.echo(f"{request.task}: problems {launch.problems} of {launch.dataset}\n{settings}")
-    console, prepared = Console(highlight=False), prepare(launch)
+    console, prepared = terminal(), prepare(launch)
     if request.dry_run:
         preview(prepared, console)
         return None

@@ -23,7 +23,7 @@ from grading import GraderFailed
 from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING
 from harness.cli.program import typed
-from harness.cli.screen import Column, Line, Screen, Table
+from harness.cli.screen import Column, Line, Screen, Table, terminal
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
 from jobs.finished.grading import finish
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from jobs.run.forecast import Recorded
     from warehouse.nightly.judge import NightVerdict
 
-_IN_SHORT = ("models", "pass@1", "once complete", "fallback rate", "tokens per sample", "speed-up")
+_IN_SHORT = ("models", "pass@1", "once complete", "verdicts", "fallback rate", "tokens per sample", "speed-up")
 """What the end of a run prints of its numbers."""
+_DOUBT = "CHECK THE JUDGE"
+"""In a line that it prints too."""
 _WAIT_SECONDS = 3600.0
 """How long to wait for the warehouse: the runs of a night end at the same time."""
 _GRADED = """
@@ -129,7 +131,7 @@ def short_names(runs: Sequence[RunSpec]) -> list[str]:
 
 def conclude(folder: str, database: str | None = None) -> bool:
     """Conclude a run for a log or a terminal; returns whether it is complete. Raises what `report` raises."""
-    console = Console(highlight=False)
+    console = terminal()
     run = RunFolder(Path(folder))
     if client.this_job():  # the workers have ended on other machines a moment ago
         wait_for_endings(run)
@@ -208,6 +210,7 @@ def _load_and_print(
     rows = [
         ("method", f"{result.method} on {result.dataset}: {problems}"),
         *(line for line in lines(result) if line[0].startswith(_IN_SHORT) and line[1] != NOTHING),
+        *(line for line in lines(result) if _DOUBT in line[1]),
     ]
     columns = [Column("", style="bold"), Column("", is_right=False, is_folded=True)]
     warnings = (Line(line, "bold red") for line in result.warnings)
@@ -345,7 +348,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
             if len(folders) > 1:
                 write_short(compare_runs(folders, database, Settings()), sys.stdout)
         finally:
-            console = Console(highlight=False)
+            console = terminal()
             console.print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
     _print_next(runs, database, console)
 

@@ -138,10 +138,11 @@ def run_folder(path: Path) -> RunFolder:
     return run
 
 
-def trusted_run(path: Path, *, accept: bool, submits: bool = False) -> RunFolder:
-    """Return the run folder at a path, of which all that is used to work on the run, or to submit work, is trusted.
+def trusted_run(path: Path, *, accept: bool, submits: bool = False, runs_method: bool = True) -> RunFolder:
+    """Return the run folder at a path, of which all that a command uses to work on the run is trusted.
 
-    What is not trusted is shown, and accepted with `accept`. Raises click.UsageError.
+    What is not trusted is shown, and accepted with `accept`. `submits`: whether jobs are submitted with the options of
+    the last ones; `runs_method`: whether the run's method runs. Raises click.UsageError.
     """
     from harness.methods.plugins import BadMethod
     from jobs.run import codes, sizing, submissions, trust
@@ -150,8 +151,8 @@ def trusted_run(path: Path, *, accept: bool, submits: bool = False) -> RunFolder
     submitted = submissions.read(run) if submits else []
     try:
         of_submission = trust.options(submitted[-1].options) if submitted else []
-        recorded = [*of_submission, *trust.servers(sizing.recorded_servers(run)), *codes.recorded_method(run)]
-        trust.ask(run, recorded, accept=accept)
+        of_method = codes.recorded_method(run) if runs_method else []
+        trust.ask(run, [*of_submission, *trust.servers(sizing.recorded_servers(run)), *of_method], accept=accept)
     except (trust.NotTrusted, BadMethod) as error:
         raise click.UsageError(str(error)) from error
     return run

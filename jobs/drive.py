@@ -28,6 +28,7 @@ from grading import GraderFailed
 from harness.checks.machine import ONE_NODE, locks_of_one_node
 from harness.cli.messages import counted
 from harness.cli.program import typed
+from harness.cli.screen import terminal
 from jobs import after, launch_plan
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, distinct
@@ -183,7 +184,7 @@ class _OneLineEach:
 
     def details(self, run: RunFolder, console: Console) -> Console:
         """Return the console for what only a run that is printed in full has."""
-        return Console(quiet=True) if run.path in self._names else console
+        return terminal(quiet=True) if run.path in self._names else console
 
     def print_notices(self, launches: Sequence[PreparedLaunch], console: Console) -> None:
         """Print the warnings of the plans of these runs, each once."""
@@ -233,7 +234,7 @@ class _Round:
         done = dispatch_together(list(map(_request, launches)))
         for prepared, dispatched in zip(launches, done, strict=True):
             if self.lines.is_several:
-                self.console.print(f"[bold]{prepared.run.path.name}[/bold]", soft_wrap=True)
+                self.console.print(prepared.run.path.name, style="bold", soft_wrap=True)
             print_dispatched(dispatched, self.console)
         print_how_to_watch([prepared.run for prepared in launches], self.console)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
+from rich.markup import escape
 
 from harness.cli.messages import counted
 from harness.cli.number_format import hours
@@ -30,8 +31,9 @@ def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool =
     spec = prepared.plan.spec
     for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
         console.print(notice, style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
-    parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
-    console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
+    parameters = escape(", ".join(f"{name} {value}" for name, value in spec.params.items()))
+    names_of_both = f"[bold]{escape(spec.method)}[/bold] on [bold]{escape(spec.dataset)}[/bold]"
+    console.print(f"{names_of_both}: {parameters}", markup=True)
     if own := spec.dataset_origin:
         title = f"{own.title}, " if own.title else ""
         console.print(

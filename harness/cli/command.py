@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -19,6 +19,10 @@ from harness.cli.messages import did_you_mean
 
 _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory")
 """What the dynamic loader says of a library for which a process has no memory."""
+_END_OF_CSV = "\r\n"
+"""End of a line of CSV."""
+_ACTS_ON_TERMINALS = re.compile(r"[^\t\n -~\xa1-\xac\xae-\u05ff\u2010-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufdff]")
+"""Any character that might; harness.cli.screen.printable decides."""
 _LISTS_ALL = "harness.help-all"
 """Key of a context: whether its help lists every option."""
 
@@ -43,6 +47,27 @@ class OutputFile(click.Path):
 
 DATE = click.DateTime(["%Y-%m-%d"])
 """A calendar date, as a datetime at midnight."""
+
+
+class _Escaping:
+    """A stream on which nothing that a folder of others names moves the cursor, changes colors or hides text."""
+
+    def __init__(self, stream: Any) -> None:
+        if isinstance(stream, _Escaping):  # of a command in a command
+            stream = stream.rich_proxied_file
+        self.rich_proxied_file: Any = stream
+        """Where rich writes, whose colors are its own: harness.cli.screen.terminal escapes its text."""
+
+    def write(self, text: str) -> int:
+        """Write a text with its lines and tabs."""
+        if _ACTS_ON_TERMINALS.search(text):
+            from harness.cli.screen import printable
+
+            text = _END_OF_CSV.join(printable(part, "\t\n") for part in text.split(_END_OF_CSV))
+        return int(self.rich_proxied_file.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
 
 
 class FurtherOption(click.Option):
@@ -79,7 +104,15 @@ class OneLineErrors(click.Command):
         self._help_all = _printing("--help-all", "List every option.", _whole_help)
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
-        """Run and return what the command returns; a number is the exit code."""
+        """Run and return what the command returns; a number is the exit code. What it prints is escaped."""
+        before = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = cast(Any, _Escaping(sys.stdout)), cast(Any, _Escaping(sys.stderr))
+        try:
+            return self._main(*arguments, **settings)
+        finally:
+            sys.stdout, sys.stderr = before
+
+    def _main(self, *arguments: Any, **settings: Any) -> Any:
         try:
             result = super().main(*arguments, **{**settings, "standalone_mode": False})
         except click.exceptions.Exit as stop:
@@ -88,7 +121,7 @@ class OneLineErrors(click.Command):
             sys.exit(exit_codes.INTERRUPTED)
         except click.ClickException as error:
             line = self.reworded(" ".join(error.format_message().split()))
-            click.echo(f"error: {line if line.isprintable() else line.encode('unicode_escape').decode()}", err=True)
+            click.echo(f"error: {line}", err=True)
             sys.exit(error.exit_code)
         except OSError as error:  # a colleague's file, most often
             if not permissions.is_forbidden(error):

@@ -1,8 +1,8 @@
 """Tables, and their form on a terminal.
 
 Text of models and of others is hostile: on a terminal it must not move the cursor, change colors or hide anything.
-Every text is escaped where it is written, here and, for files, in `warehouse.report.tables`; nothing is parsed as
-markup.
+Every text is escaped where it is written, by `printable`: here, for files in `warehouse.report.tables`, and for all
+else that a command prints in harness.cli.command. Nothing is parsed as markup.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Any
 
 from rich import box
 from rich.cells import cell_len
@@ -115,6 +115,16 @@ def _is_hidden(character: str) -> bool:
 def plain(text: str, style: str = "", keep: str = "") -> Text:
     """Return `printable` text for rich, which is never parsed as markup."""
     return Text(printable(text, keep), style=style)
+
+
+def terminal(**options: Any) -> Console:
+    """Return rich's console for text that may come from others: it is escaped, and markup is read only if asked for."""
+    return _Terminal(**{"highlight": False, "markup": False, **options})
+
+
+class _Terminal(Console):
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text, "\t\n"), **options)
 
 
 def asks_for_width() -> bool:

@@ -211,7 +211,7 @@ def output_to(log_path: Path) -> Iterator[None]:
     """Redirect descriptors 1 and 2 to the file, so that the output of native code and dying processes is in it too."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
     originals = [os.dup(1), os.dup(2)]
-    file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)  # less the umask
+    file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)  # less the umask
     try:
         _flush()
         for number in (1, 2):
@@ -461,8 +461,9 @@ def _since_start(log: Path) -> str:
 
 
 def _append(log: Path, line: str) -> None:
-    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:  # a full disk ends the run elsewhere
-        file.write(f"{line}\n")
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    with contextlib.suppress(OSError), os.fdopen(os.open(log, flags, 0o666), "a") as file:  # less the umask
+        file.write(f"{line}\n")  # a full disk ends the run elsewhere
 
 
 if __name__ == "__main__":

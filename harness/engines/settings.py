@@ -91,8 +91,6 @@ def pair_settings(
     *,
     dtype: str = "auto",
     max_context: int | None = None,
-    tensor_parallel: Mapping[Role, int] | None = None,
-    memory: Mapping[Role, float | None] | None = None,
     models: Mapping[Role, ModelSettings] | None = None,
     concurrency: int = 64,
     candidates: int = 1,
@@ -106,22 +104,22 @@ def pair_settings(
 ) -> dict[Role, EngineSettings]:
     """Return the settings for the engines of one worker, resolved on its node.
 
-    `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU; harness.sizing chooses shares and
-    widths on GPUs. `candidates` is the number of completions of one sample that the draft writes in parallel,
-    `target_candidates` that of the target beside it. `adapter` is for the target's verdicts. Engines that take turns
-    share all cores; `small` are the roles of models that may need one only (`small_models`). `models` have the numbers
-    of each engine's cards, and its data type where that is not `dtype`. `kv_bytes` is the size of both KV caches
-    together on a CPU (None: by the memory that is free now). Raises ValueError where the shares of engines on the same
-    cards add up to more than 1, or this worker lacks a card.
+    `models` have each engine's width, its cards, its share of a GPU's memory (on a CPU of the KV caches'), and its data
+    type where that is not `dtype`; harness.sizing chooses shares and widths on GPUs. `candidates` is the number of
+    completions of one sample that the draft writes in parallel, `target_candidates` that of the target beside it.
+    `adapter` is for the target's verdicts. Engines that take turns share all cores; `small` are the roles of models
+    that may need one only (`small_models`). `kv_bytes` is the size of both KV caches together on a CPU (None: by the
+    memory that is free now). Raises ValueError where the shares of engines on the same cards add up to more than 1, or
+    this worker lacks a card.
     """
     device = device or accelerator()
     own = {role: (models or {}).get(role) or ModelSettings() for role in roles}
     placed: Placement = {role: own[role].gpus for role in roles}
     names = _device_names(kind, device, placed)
-    ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
+    ranks: dict[Role, int] = {role: own[role].tensor_parallel or 1 for role in roles}
     one_core = small if concurrency < CONCURRENCY_TO_SPLIT and not take_turns else ()
     shares: dict[Role, float] = {
-        role: (memory or {}).get(role) or _default_share(device, role, placed, one_core) for role in roles
+        role: own[role].memory or _default_share(device, role, placed, one_core) for role in roles
     }
     for together in placement.on_each_card(placed):
         if sum(shares[role] for role in together) > 1 + 1e-9:

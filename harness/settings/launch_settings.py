@@ -18,6 +18,7 @@ from harness.cli.messages import counted, did_you_mean
 from harness.engine import Role
 from harness.engines import placement
 from harness.engines.registry import AUTO, CHOICES
+from harness.engines.speculation import DraftSampling
 from harness.settings.declaration import (
     ROLES,
     Flag,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 else:
     EngineChoice = Literal[(AUTO, *CHOICES)]
 Proposer = Literal["none", "draft", "ngram", "suffix", "eagle3", "mtp"]
-DraftSampling = Literal["greedy", "probabilistic"]
 Cluster = Literal["auto", "slurm", "local", "debug"]
 
 SBATCH: Mapping[str, str] = {

@@ -553,31 +553,23 @@ def _shape(model: ModelFiles) -> ModelShape:
     return known
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """What `pair_settings` takes."""
+def chosen_here(kind: str, sizing: RunSizing) -> dict[Role, ModelSettings]:
+    """Return the models' settings with the widths and shares on this machine's GPUs.
 
-    tensor_parallel: dict[Role, int]
-    memory: dict[Role, float | None]
-    """Memory shares; None: the default."""
-
-
-def chosen_here(kind: str, sizing: RunSizing) -> Chosen:
-    """Return the widths and shares on this machine's GPUs; those that were asked for, without GPUs or a plan.
-
-    Raises DoesNotFit, and ValueError where what was asked for is not possible.
+    Those that were asked for, without GPUs or a plan. Raises DoesNotFit, and ValueError where what was asked for is not
+    possible.
     """
     cards = cards_here() if registry.capabilities(kind).is_planned and accelerator() == "gpu" else ()
     with contextlib.suppress(NotPlannable):
         if cards:
             plan = planned(sizing, cards)
             engines = {role: plan.engines[role] for role in sizing.roles}
-            return Chosen({r: e.width for r, e in engines.items()}, {r: e.share for r, e in engines.items()})
+            return {r: replace(sizing.of(r), tensor_parallel=e.width, memory=e.share) for r, e in engines.items()}
     return asked_for(sizing)
 
 
-def asked_for(sizing: RunSizing) -> Chosen:
-    """Return the widths and shares that were asked for, and the defaults where nothing was."""
+def asked_for(sizing: RunSizing) -> dict[Role, ModelSettings]:
+    """Return the models' settings with the widths that follow from what was asked for."""
     asked = {role: sizing.of(role) for role in sizing.roles}
     widths = {role: own.tensor_parallel or len(own.gpus or (0,)) for role, own in asked.items()}
-    return Chosen(widths, {role: own.memory for role, own in asked.items()})
+    return {role: replace(own, tensor_parallel=widths[role]) for role, own in asked.items()}

@@ -161,17 +161,16 @@ def probe(
     the judge truly accepts wrong steps and refuses right ones. The probe is a run beside RUN; the same command again
     resumes it.
     """
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from jobs.drive import drive, preview
     from jobs.outcome import launch_errors_in_one_line
     from jobs.probe import ProbeSettings, plan
     from jobs.run.endings import num_unfinished
 
-    console = Console(highlight=False)
+    console = terminal()
     with launch_errors_in_one_line("the probe"):
         settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
-        source, asked = trusted_run(run, accept=trust), {**flags, "accept_code_change": accept}
+        source, asked = trusted_run(run, accept=trust, runs_method=False), {**flags, "accept_code_change": accept}
         planned = plan(source, settings, asked, is_preview=dry_run)
         if dry_run:
             preview(planned, console)

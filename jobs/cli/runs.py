@@ -32,12 +32,10 @@ def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
     import json
     import time
 
-    from rich.console import Console
-
-    from harness.cli.screen import Screen
+    from harness.cli.screen import Screen, terminal
     from jobs.watch.status import Watch, page
 
-    folders, console = _run_folders(runs), Console(highlight=False)
+    folders, console = _run_folders(runs), terminal()
     watch = Watch(folders)
     while True:
         statuses = watch.read()
@@ -64,9 +62,7 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
-    from rich.console import Console
-
-    from harness.cli.screen import Screen
+    from harness.cli.screen import Screen, terminal
     from jobs.run.folder import PLACES, RunFolder, run_paths
     from jobs.watch.status import listed, table_of
 
@@ -75,7 +71,7 @@ def list_runs(folder: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(run) for run in runs], indent=2))
     elif runs:
-        Screen(Console(highlight=False)).table(table_of(runs))
+        Screen(terminal()).table(table_of(runs))
     else:
         click.echo(f"no run in {chosen.resolve() if chosen == Path() else chosen}")
 
@@ -102,13 +98,11 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
 
     Of workers on this machine it prints the logs of all that failed, because shards have no workers of their own there.
     """
-    from rich.console import Console
-
-    from harness.cli.screen import Screen
+    from harness.cli.screen import Screen, terminal
     from jobs.watch.failures import local_logs, log_path, reason_in
     from jobs.watch.status import status as read_status
 
-    folder, screen = run_folder(run), Screen(Console(highlight=False), is_whole=True)
+    folder, screen = run_folder(run), Screen(terminal(), is_whole=True)
     if shard is not None:
         check_shard(folder, shard)
     found = read_status(folder)
@@ -140,13 +134,12 @@ _DATABASE = click.option(
 @_DATABASE
 def show(run: Path, database: Path | None) -> None:
     """Print all numbers of a run that was graded and loaded, from the warehouse; of a probe, what it found."""
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from jobs import after
     from jobs.outcome import launch_errors_in_one_line
 
     with launch_errors_in_one_line():
-        after.show(run_folder(run), Console(highlight=False), database)
+        after.show(run_folder(run), terminal(), database)
 
 
 @click.command(cls=RunCommand, short_help="Grade, load and print the result.")
@@ -214,7 +207,7 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) 
     from jobs.finished import scoring
     from jobs.outcome import launch_errors_in_one_line
 
-    folders = [trusted_run(run, accept=trust) for run in runs]
+    folders = [trusted_run(run, accept=trust, runs_method=False) for run in runs]
     other = run_folder(target_of) if target_of else None
     with launch_errors_in_one_line():
         specs = scoring.check(folders, other)

@@ -121,8 +121,7 @@ def retry_failed(run: Path, at_most: int, accept: bool, trust: bool) -> None:
 
 
 def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
-    from rich.console import Console
-
+    from harness.cli.screen import terminal
     from jobs.drive import print_dispatched, print_how_to_watch
     from jobs.outcome import launch_errors_in_one_line
     from jobs.run import submissions
@@ -138,7 +137,7 @@ def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
     if concluding:
         click.echo(f"Every sample is finished; {concluding}")
     else:
-        console = Console(highlight=False)
+        console = terminal()
         print_dispatched(dispatched, console)
         print_how_to_watch([run], console)
 

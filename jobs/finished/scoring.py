@@ -97,14 +97,7 @@ def score_run(
     async def work() -> tuple[int, int]:
         model: dict[Role, ModelFiles] = {"target": ModelFiles(location.scorer, location.path, location.revision)}
         chosen = chosen_here(kind, RunSizing(model, max_context, {"target": max_context}, concurrency))
-        settings = pair_settings(
-            kind,
-            ("target",),
-            max_context=max_context,
-            concurrency=concurrency,
-            tensor_parallel=chosen.tensor_parallel,
-            memory=chosen.memory,
-        )
+        settings = pair_settings(kind, ("target",), max_context=max_context, models=chosen, concurrency=concurrency)
         async with open_engines(None, location, ("target",), settings, run.logs_dir / "score") as engines:
             return await score(run, RewardModel(engines["target"]), location.scorer, concurrency, say)
 

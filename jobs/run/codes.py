@@ -15,7 +15,6 @@ in a run folder is imported only where this user trusts it (trust.py).
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -28,7 +27,7 @@ from harness.methods import plugins
 from harness.methods.plugins import BadMethod, MethodSource, PlugIn, recorded_hash
 from harness.methods.references import load_packed, packed
 from jobs.run import endings, submissions, trust
-from jobs.run.files import RunDamaged, records_of, write_atomically
+from jobs.run.files import RunDamaged, reading, records_of, write_atomically
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, night_of
 
@@ -246,7 +245,7 @@ def _archived(run: RunFolder, name: str, source: MethodSource) -> tuple[str, Pat
     code_hash = next(filter(None, hashes), source.code_hash)
     path = _archive(run, code_hash)
     try:  # one look: what a link or a pipe names may be another file at the next
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        with reading(path) as file:
             return code_hash, path, file.read()
     except OSError as error:
         remedy = f"launch it with --method {source.reference}"

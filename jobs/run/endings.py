@@ -25,7 +25,7 @@ from filelock import Timeout
 from harness import environment
 from harness.trace import Trace
 from jobs.run import events, files, submissions, trace_files
-from jobs.run.files import has_right_checksum, say_once
+from jobs.run.files import has_right_checksum, reading, say_once
 from jobs.run.folder import RunFolder, until_seen
 from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
 from jobs.run.trace_files import FAILED, NOT_FINISHED, SampleRow, counting_records
@@ -102,7 +102,8 @@ def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
     journals, ids = {}, run.ids()
     for path in run.journals():
         try:
-            journals[path.stem] = endings_in_journal(path, path.read_bytes(), ids, whole=whole)
+            with reading(path) as file:
+                journals[path.stem] = endings_in_journal(path, file.read(), ids, whole=whole)
         except FileNotFoundError:
             continue  # its samples are in a trace file by now
     return count_endings(run, journals, run.trace_files(), whole=whole)

@@ -35,6 +35,7 @@ from jobs.run.files import (
     check_format,
     has_right_checksum,
     read_records,
+    reading,
     with_checksum,
     write_atomically,
 )
@@ -84,7 +85,7 @@ def of_kind(folder: Path, event: str) -> list[Mapping[str, Any]]:
 def run_id(folder: Path) -> str:
     """Return the id of the run that a folder was made for. Raises FileDamaged and OSError."""
     path = folder / NAME
-    with path.open("rb") as file:
+    with reading(path) as file:
         first = file.readline()
     try:
         record = orjson.loads(first)
@@ -118,7 +119,7 @@ def check(path: Path, *, whole: bool = True) -> None:
     checksums that Parquet has of every page it covers what a reader of two columns reads. Raises FileDamaged, and
     OSError where the file cannot be read.
     """
-    with path.open("rb") as file:
+    with reading(path) as file:
         if whole:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         else:
@@ -163,7 +164,7 @@ def _folder_of(path: Path) -> Path:
 
 def _read(folder: Path) -> _Events:
     path = folder / NAME
-    with path.open("rb") as file:  # opened, not looked at: a shared filesystem asks its server then
+    with reading(path) as file:  # opened, not looked at: a shared filesystem asks its server then
         found = os.fstat(file.fileno())
     return _parsed(path, found.st_ino, found.st_size, found.st_mtime_ns)
 

@@ -17,6 +17,7 @@ import contextlib
 import errno
 import fcntl
 import functools
+import io
 import logging
 import os
 import secrets
@@ -37,6 +38,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 def opened(path: Path, flags: int) -> int:
     """Open a file for writing, which is created where it is missing; returns its descriptor. Raises OSError."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | flags, 0o666)  # less the umask
+
+
+def reading(path: Path) -> io.BufferedReader:
+    """Open a file for reading, which is no link to elsewhere and no pipe to wait for. Raises OSError."""
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 
 @contextlib.contextmanager
@@ -120,7 +126,7 @@ def read_records(path: Path, owner: str = "") -> list[dict[str, Any]]:
     cannot be read; there are none where there is no file.
     """
     try:
-        with path.open("rb") as file:
+        with reading(path) as file:
             lines = list(file)
     except FileNotFoundError:
         return []

@@ -38,6 +38,7 @@ from jobs.run.files import (
     has_right_checksum,
     is_torn,
     opened,
+    reading,
     say_once,
     with_checksum,
 )
@@ -88,7 +89,7 @@ class Journal:
 
 def read_journal(path: Path) -> Journal:
     """Read a journal, whatever its writer left of it; what cannot be used is named. Raises WrongFormat."""
-    with path.open("rb") as lines:
+    with reading(path) as lines:
         return parse_journal(path, lines)
 
 

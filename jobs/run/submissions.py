@@ -138,13 +138,12 @@ class SharedJob:
     """Its name in Slurm."""
     runs: list[str]
     """Names of the run folders; the first one has the job's logs and code."""
-    finalizer: str
-    """Name of the job that grades and loads this run after it."""
 
 
 def read_shared(run: RunFolder) -> dict[str, SharedJob]:
-    """Return the shared jobs of a run by name, those that it has left included."""
-    return {job.name: job for job in records_of(run.events_path, SharedJob, run.events("shared job"))}
+    """Return the shared jobs of a run by name, those that it has left included; their runs stand beside this one."""
+    jobs = records_of(run.events_path, SharedJob, run.events("shared job"))
+    return {job.name: job for job in jobs if all(name == Path(name).name for name in job.runs)}
 
 
 def record_shared(run: RunFolder, job: SharedJob) -> None:
@@ -162,16 +161,35 @@ def leave(run: RunFolder, name: str) -> None:
     run.append("left", name=name)
 
 
+def of_this_folder(run: RunFolder) -> list[Submission]:
+    """Return the submissions whose jobs are this folder's, in order.
+
+    A copy of a folder has the records of the original, whose jobs it must neither wait for nor cancel, and what
+    somebody appended may name any job. The name of a job holds the folder's path.
+    """
+    shared = read_shared(run)
+
+    def is_here(submission: Submission) -> bool:
+        job = shared.get(submission.name)
+        if job is None:
+            return submission.name == job_name(run, submission.number)
+        first = RunFolder(run.path.parent / job.runs[0])
+        names = {f"{job_name(first, one.number)}+{len(job.runs) - 1}" for one in read(first)}
+        return run.path.name in job.runs and submission.name in names
+
+    return [submission for submission in read(run) if is_here(submission)]
+
+
 def current(run: RunFolder) -> list[Submission]:
-    """Return the submissions of a run in order, without the shared jobs that it has left."""
+    """Return the submissions of this folder in order, without the shared jobs that the run has left."""
     left_jobs = left(run)
-    return [submission for submission in read(run) if submission.name not in left_jobs]
+    return [submission for submission in of_this_folder(run) if submission.name not in left_jobs]
 
 
 def finalizer_of(run: RunFolder, submission: Submission) -> str:
-    """Return the name of the job that grades and loads a run after a submission."""
-    shared = read_shared(run).get(submission.name)
-    return shared.finalizer if shared else finalizer_name(submission.name)
+    """Return the name of the job that grades and loads a run after a submission; each run of a shared job has one."""
+    is_shared = submission.name in read_shared(run)
+    return finalizer_name(job_name(run, submission.number) if is_shared else submission.name)
 
 
 def others(run: RunFolder, job: SharedJob) -> list[RunFolder]:

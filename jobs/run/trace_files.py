@@ -292,11 +292,6 @@ def finished_ids(path: Path) -> set[str]:
     return set(endings(path)["sample_id"].to_pylist())
 
 
-def usable(paths: Sequence[Path]) -> list[Path]:
-    """Return the trace files that count, in the given order, after comparing all of them with their digests."""
-    return [path for path in paths if endings(path).num_rows]
-
-
 def attempt_of(path: Path, metadata: Mapping[str, str]) -> AttemptRow:
     """Return the record of the attempt in a trace file's metadata; empty where there is none. Raises FileDamaged."""
     try:
@@ -318,7 +313,7 @@ def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = T
     Without `failed`, samples that ended in an error every time are left out. Samples of a file that is damaged or of
     another run are not finished, unless another file has them; samples that are not in the plan are left out.
     """
-    files = usable(run.trace_files())
+    files = [path for path in run.trace_files() if endings(path).num_rows]
     planned = set(run.units_by_shard()["sample_id"].to_pylist())
     succeeded = _succeeded(files) if failed else set()
     seen: set[str] = set()

@@ -14,6 +14,7 @@ batch script, which the one who submitted it has made, exports the digests of wh
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -25,8 +26,8 @@ from typing import Any
 
 import click
 
-from harness.cli.escapes import printable
 from harness.cli.program import typed
+from harness.cli.screen import printable
 from jobs.run.folder import RunFolder
 
 VARIABLE = "HARNESS_TRUSTED"
@@ -73,7 +74,8 @@ def remember(run: RunFolder, recorded: Sequence[Recorded]) -> None:
     if recorded:
         digests = {_digest(run, one): one.what for one in recorded}
         _rely_on(digests)
-        _write(run, digests)
+        with contextlib.suppress(OSError, RuntimeError):  # no place for the file: this process alone remembers them
+            _write(run, digests)
 
 
 def require(run: RunFolder, recorded: Sequence[Recorded]) -> None:
@@ -101,10 +103,10 @@ def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
         remember(run, unknown)
         return
     _write(run, shown)
-    why = "is shown to you for the first time" if accept else "was not given by you"
+    first = ", and is shown for the first time" if accept else ""
     raise NotTrusted(
-        f"{run.path.name}: {' and '.join(shown.values())} {why} and would be used as you: to accept what is shown "
-        "above, repeat this with --trust"
+        f"{run.path.name} holds {' and '.join(shown.values())}, which you did not give and would use{first}: to accept "
+        "what is shown above, repeat this with --trust"
     )
 
 
@@ -139,7 +141,7 @@ def _file(flags: int) -> int:
     descriptor = os.open(folder / "trusted", flags | os.O_NOFOLLOW, 0o600)
     if os.fstat(descriptor).st_uid != os.geteuid():
         os.close(descriptor)
-        raise PermissionError
+        raise PermissionError(errno.EACCES, "it belongs to another user", str(folder / "trusted"))
     return descriptor
 
 
@@ -153,10 +155,9 @@ def _accepted() -> set[str]:
 
 
 def _write(run: RunFolder, digests: Mapping[str, str]) -> None:
-    """Add digests to the file; where there is no place for it, this process alone remembers them."""
+    """Add digests to the file. Raises OSError and RuntimeError."""
     known, folder = _accepted(), printable(str(run.path.resolve().parent))
     lines = [f"{digest} {what} in {folder}\n" for digest, what in digests.items() if digest not in known]
     if lines:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        with contextlib.suppress(OSError, RuntimeError), os.fdopen(_file(flags), "a", encoding="utf-8") as file:
+        with os.fdopen(_file(os.O_WRONLY | os.O_CREAT | os.O_APPEND), "a", encoding="utf-8") as file:
             file.write("".join(lines))

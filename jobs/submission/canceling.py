@@ -22,12 +22,14 @@ def cancel(run: RunFolder) -> list[str]:
     Finished and SlurmError, such as where the tasks are another user's.
     """
     with run.submission_lock():
-        submitted = submissions.read(run)
+        submitted = submissions.of_this_folder(run)
         if not submitted:
             raise NotSubmitted(
-                f"{run.path} was not submitted to Slurm; a local run ends with the command that started it"
+                f"{run.path} was not submitted to Slurm from where it is; a local run ends with the command that "
+                "started it, and a copy's jobs are the original's"
             )
-        shared = submissions.read_shared(run)
+        names = {submission.name for submission in submitted}
+        shared = {name: job for name, job in submissions.read_shared(run).items() if name in names}
         own = [submission.name for submission in submitted if submission.name not in shared]
         own += [submissions.finalizer_of(run, submission) for submission in submitted]
         own_tasks = client.queue(own)

@@ -86,12 +86,13 @@ def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
     """Submit every shard of these runs that needs it as array jobs, and a job after them that concludes each run.
 
     Returns what was done for each run. Runs that were submitted before an error stay so, and the same call submits the
-    rest. Raises ValueError where an option is wrong, OtherPrompts where a run was begun with other prompts, CodeChanged
-    where it was begun by other code, SlurmRejected where sbatch rejects the arrays, and SlurmError where Slurm does not
-    answer.
+    rest. Raises ValueError where an option is wrong, RunDamaged where a plan cannot be used, OtherPrompts where a run
+    was begun with other prompts, CodeChanged where it was begun by other code, SlurmRejected where sbatch rejects the
+    arrays, and SlurmError where Slurm does not answer.
     """
     for request in requests:
         profiles.submitit_parameters(request.options)
+        request.run.check()
     done: dict[int, Dispatched] = {}
     for group in _groups(requests):
         done |= dict(zip(group, _dispatch_group([requests[number] for number in group]), strict=True))
@@ -199,8 +200,7 @@ def _record(requests: Sequence[Request], archives: Sequence[str], array: Sequenc
         run, of_run = request.run, [task[number] for task in array]
         place = len(submissions.read(run))
         if is_shared:
-            finalizer = submissions.finalizer_name(submissions.job_name(run, place))
-            submissions.record_shared(run, SharedJob(name, [of.run.path.name for of in requests], finalizer))
+            submissions.record_shared(run, SharedJob(name, [of.run.path.name for of in requests]))
         options, per_task = dict(request.options), (request.shards_per_task, code, request.workers_per_task)
         recorded.append(Submission(place, name, of_run, time.time(), options, *per_task))
         submissions.record(run, recorded[-1])
@@ -265,14 +265,13 @@ def conclude_again(run: RunFolder) -> str:
         missing = after.missing(run, read_endings(run))
         if not missing:
             return ""
-        before = submissions.read(run)
-        queued = client.queue([submissions.finalizer_of(run, submission) for submission in before])
+        last = submissions.read(run)[-1]
+        queued = client.queue([submissions.finalizer_of(run, one) for one in submissions.of_this_folder(run)])
         if at_work := [task for task in queued if task.is_active]:
             return in_queue(missing, at_work[-1])
         client.cancel_tasks(queued)  # held for good
-        name = submissions.finalizer_of(run, before[-1]).removesuffix(submissions.finalizer_name(""))
-        trust.require(run, trust.options(before[-1].options))
-        parameters = profiles.finalizer_parameters(before[-1].options)
+        trust.require(run, trust.options(last.options))
+        name, parameters = submissions.job_name(run, last.number), profiles.finalizer_parameters(last.options)
         try:
             job = submit.submit_finalizer(run, name, [], with_code(run, code_archive.take(run), parameters))
         except client.SlurmRejected as rejection:
@@ -292,15 +291,10 @@ def _queued(run: RunFolder, before: Sequence[Submission]) -> list[client.Task]:
 
     A canceled task of an array is then submitted again, and a job that depends on it no longer waits forever.
     """
-    queued = client.queue(_names(run, before))
+    names = [submission.name for submission in before]
+    queued = client.queue([*names, *(submissions.finalizer_of(run, submission) for submission in before)])
     client.cancel_tasks([task for task in queued if task.is_held])
     return [task for task in queued if not task.is_held]
-
-
-def _names(run: RunFolder, before: Sequence[Submission]) -> list[str]:
-    """Return the names of the jobs of these submissions, those that grade included."""
-    names = [submission.name for submission in before]
-    return [*names, *(submissions.finalizer_of(run, submission) for submission in before)]
 
 
 def preview(request: Request, spec: RunSpec, shards: int) -> str:

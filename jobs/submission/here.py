@@ -18,6 +18,7 @@ from harness import gpus
 from harness.engines import placement
 from harness.environment import accelerator
 from harness.methods import build
+from jobs.run.files import opened
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from jobs.watch import failures
@@ -69,7 +70,8 @@ class InProcessJob:
                 self._failure = WorkerFailed(failures.report(error))
                 self._failure.__cause__ = error
                 self.log.parent.mkdir(parents=True, exist_ok=True)
-                self.log.write_text(str(self._failure), encoding="utf-8")
+                with os.fdopen(opened(self.log, os.O_EXCL), "w", encoding="utf-8") as file:
+                    file.write(str(self._failure))
         return True
 
     def exception(self) -> WorkerFailed | None:
@@ -113,7 +115,8 @@ def start_workers(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFold
         parts = [(str(run.path), shards) for run, shards in worker]
         share = json.dumps({"parts": parts, "number": number, "count": len(merged)})
         log = folder / f"{os.getpid()}-{number}_0_log.err"
-        with log.open("wb") as errors, log.with_suffix(".out").open("wb") as output:
+        logs = [os.fdopen(opened(path, os.O_TRUNC), "wb") for path in (log, log.with_suffix(".out"))]
+        with logs[0] as errors, logs[1] as output:
             process = subprocess.Popen(
                 [sys.executable, "-u", "-m", "jobs.submission.task", "here", share],
                 env={**os.environ, LAUNCHER_PID: str(os.getpid())},

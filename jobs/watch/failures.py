@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 import traceback
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from harness.methods.plugins import described
 from jobs.run import submissions
+from jobs.run.files import opened
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
 
@@ -135,7 +137,7 @@ def explained(run: RunFolder, error: BaseException, log: Path) -> str:
         return f"{reason}. Log: {log}"
     if full := full_disk(shutil.disk_usage(run.path).free):
         return f"the disk is full: {full}. Run folder: {run.path}"
-    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
+    with contextlib.suppress(OSError), os.fdopen(opened(log, os.O_APPEND), "a", encoding="utf-8") as file:
         file.write(f"{FAILED}{_KILLED}\n")
     return f"{_KILLED} (dmesg may say more). Log: {log}"
 

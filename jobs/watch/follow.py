@@ -21,6 +21,7 @@ from rich.text import Text
 
 from harness.cli.messages import counted
 from harness.cli.number_format import duration
+from harness.cli.screen import terminal
 from harness.engines import processes
 from jobs.run import trace_files
 from jobs.run.endings import read_endings
@@ -272,7 +273,7 @@ def _duplicate(console: Console) -> Iterator[Console]:
         yield console
         return
     with os.fdopen(copied, "w", encoding="utf-8") as file:
-        yield Console(file=file, width=console.width, quiet=console.quiet)
+        yield terminal(file=file, width=console.width, quiet=console.quiet)
 
 
 def _show(line: _Line, console: Console, ended: threading.Event, live: bool, is_brief: bool) -> None:

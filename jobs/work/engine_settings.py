@@ -17,7 +17,8 @@ from harness.engines.settings import EngineSettings, check_arguments, pair_setti
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
-from harness.sizing.card_plan import Chosen, DoesNotFit, RunSizing, asked_for, chosen_here, small_models
+from harness.settings.roles import ModelSettings
+from harness.sizing.card_plan import DoesNotFit, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import adapter
 from jobs.run import trust
 from jobs.run.folder import RunFolder
@@ -84,15 +85,13 @@ def engine_settings(
     """
     engine = spec.engine
     sizing = sizing_of(spec, method, problems)
-    chosen, served = _chosen(spec, sizing), servers or {}
+    served = servers or {}
     own_roles = tuple(role for role in method.roles if role not in served)
     settings = pair_settings(
         engine.kind,
         own_roles,
         max_context=sizing.context_tokens,
-        tensor_parallel=chosen.tensor_parallel,
-        memory=chosen.memory,
-        models=spec.settings,
+        models=_chosen(spec, sizing),
         concurrency=spec.concurrency,
         candidates=method.parallel,
         target_candidates=method.target_parallel,
@@ -113,7 +112,7 @@ def engine_settings(
     }
 
 
-def _chosen(spec: RunSpec, sizing: RunSizing) -> Chosen:
+def _chosen(spec: RunSpec, sizing: RunSizing) -> dict[Role, ModelSettings]:
     """Return widths and shares. What does not fit by the plan may fit with arguments that the plan does not count."""
     try:
         return chosen_here(spec.engine.kind, sizing)

@@ -19,8 +19,8 @@ from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine
 from harness.engines.settings import cpu_kv_bytes
 from harness.methods import Method, build
 from harness.problems.problem import Problem
-from jobs.run import codes, submissions
-from jobs.run.endings import RunState, by_shard, compact_own, read_state, started_in_journal
+from jobs.run import codes, endings, submissions
+from jobs.run.endings import RunState, by_shard, started_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt, RunSpec, Unit, check_prompts
@@ -152,7 +152,7 @@ class RunPart:
                     message = f"shard {shard} of {self.run.path.name} is locked by another process"
                     raise ShardBusyError(message) from timeout
             _check_shards(self.run, self.shards)
-            state = read_state(self.run, self.shards)
+            state = endings.read_state(self.run, self.shards)
             todo = [unit for unit in _units(self.run, self.shards) if unit.sample_id not in state.finished]
             if todo:
                 await self._work(pool, ends_at, self.shards[0], todo, state, locks)
@@ -184,7 +184,7 @@ class RunPart:
             await samples.run_all(todo, None if self.free is None else partial(self.free.take, locks))
         finally:
             journal.close()
-            compact_own(run, journal.path)
+            endings.compact_own(run, journal.path)
             self.num_ended += samples.num_ended
             self.num_steps += samples.num_steps
         self.is_cut_short |= samples.num_ended < samples.num_asked
@@ -217,7 +217,7 @@ class RunPart:
             self.is_cut_short |= not are_all_timed
         finally:
             journal.close()
-            compact_own(folder, journal.path)
+            endings.compact_own(folder, journal.path)
             self.num_timed += timed.num_timed
 
     async def _begin(self, pool: EnginePool, shard: int) -> tuple[dict[Role, LeasedEngine], Attempt]:
@@ -275,7 +275,7 @@ class FreeShards:
             for path in [*self._run.journals(), *self._run.trace_files()]:
                 with contextlib.suppress(FileNotFoundError):  # compacted since the listing
                     self._sizes[path] = path.stat().st_size
-            self._begun_with = read_state(self._run, self._shards)
+            self._begun_with = endings.read_state(self._run, self._shards)
             ended = by_shard(self._run, self._begun_with.endings)
             # The largest first: one that is begun last would keep all others waiting.
             self._shards.sort(key=lambda shard: ended.finished[shard] - ended.planned[shard])
@@ -285,7 +285,7 @@ class FreeShards:
         """Return a shard that is locked; None where it is finished, or left alone."""
         units = self._run.shard(number)
         samples = {unit.sample_id for unit in units}
-        since = read_state(self._run, self._shards, partial(self._is_news_of, samples))
+        since = endings.read_state(self._run, self._shards, partial(self._is_news_of, samples))
         todo = [unit for unit in units if unit.sample_id not in begun_with.finished | since.finished]
         was_begun = not samples.isdisjoint(since.finished | since.unfinished.keys())
         if todo and was_begun and self._deaths(samples) > _MAX_DEATHS:

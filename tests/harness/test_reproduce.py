@@ -22,7 +22,7 @@ SMALL = ("--draft", "org/small", "--target", "org/large")
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(reproduce.main, list(arguments))
+    return CliRunner(env={"COLUMNS": "2000"}).invoke(reproduce.main, list(arguments))
 
 
 @pytest.mark.parametrize(

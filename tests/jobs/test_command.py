@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from jobs.outcome import slurm_errors_in_one_line
+from jobs.outcome import launch_errors_in_one_line
 from jobs.slurm.client import SlurmError, SlurmRejected
 
 
@@ -17,7 +17,7 @@ from jobs.slurm.client import SlurmError, SlurmRejected
     ],
 )
 def test_a_rejection_is_a_usage_error_and_silence_is_not(error: SlurmError, exit_code: int, message: str) -> None:
-    with pytest.raises(click.ClickException) as reported, slurm_errors_in_one_line("the run"):
+    with pytest.raises(click.ClickException) as reported, launch_errors_in_one_line("the run"):
         raise error
     assert reported.value.exit_code == exit_code
     assert reported.value.format_message().startswith(message)

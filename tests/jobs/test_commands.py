@@ -17,6 +17,12 @@ from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import SQUEUE_DOWN, FakeSlurm
 
 
+@pytest.fixture(autouse=True)
+def short_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call the jobs of a folder run.0, run.1 and so on."""
+    monkeypatch.setattr(submissions, "job_name", lambda run, number: f"run.{number}")
+
+
 def jobs(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 

@@ -106,7 +106,7 @@ def test_a_re_run_that_does_not_count_is_named(tmp_path: Path) -> None:
     said = {phrase.split()[1]: phrase for phrase in cell.uncounted}
     assert said[elsewhere] == f"re-run {elsewhere} does not count: devices: NVIDIA H100 → NVIDIA A100"
     assert said[part].startswith(f"re-run {part} does not count: it is not finished (3 of 48 samples ")
-    assert said[other_clock].startswith(f"re-run {other_clock} does not count: samples in flight: 8 (")
+    assert said[other_clock].startswith(f"re-run {other_clock} does not count: samples in flight: 1 → 48 (")
     assert list(cell.uncounted) == judged(tmp_path)[1]["cells"][0]["reasons"][1:]
 
 

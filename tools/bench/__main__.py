@@ -128,13 +128,11 @@ async def _with_engines(chosen: dict[str, Any], begun: float) -> tuple[list[Tabl
         concurrency=max(*chosen["in_flight"], chosen["problems"], 16),
         candidates=chosen["drafts"],
     )
-    sizes = chosen_here("vllm", sizing)
     settings = pair_settings(
         "vllm",
         _ROLES,
         max_context=context,
-        tensor_parallel=sizes.tensor_parallel,
-        memory=sizes.memory,
+        models=chosen_here("vllm", sizing),
         concurrency=sizing.concurrency,
         candidates=sizing.candidates,
     )

@@ -227,7 +227,7 @@ def read(connection: Connection, run_id: str) -> TimedRun | None:
     return TimedRun(
         run_id,
         problems,
-        np.array([int(str(chain["stratum"])) for chain in chains], dtype=np.int64),
+        np.array([chain["stratum"] for chain in chains], dtype=np.int64),
         np.array(predicted),
         np.array([places[sample_id] for sample_id in ids], dtype=np.int64),
         folds,
@@ -279,7 +279,7 @@ def _work(
             work, where = (found[1], timed_places) if row["is_timed"] else (found[0], places)
             place = where.get(str(row["sample_id"]))
             if place is not None:
-                work[part][place] = [float(str(row[name])) for name in _COUNTS]
+                work[part][place] = [row[name] for name in _COUNTS]
     return found
 
 
@@ -327,7 +327,7 @@ def read_samples(connection: Connection, sql: str, run_id: str) -> dict[str, Tim
     latency: dict[str, float] = {}
     for row in rows(connection, sql, {"run_id": run_id}):
         sample = str(row["sample_id"])
-        latency[sample] = _number(row["latency_seconds"])
+        latency[sample] = row["latency_seconds"]
         calls.setdefault(sample, [])
         if row["model"] is not None:
             calls[sample].append(_call(row, calls[sample]))
@@ -359,19 +359,15 @@ def _speed(calls: Sequence[TimedCall]) -> ModelSpeed | None:
 
 def _call(row: Record, before: Sequence[TimedCall]) -> TimedCall:
     """Return a call; a draft that overlapped with other work began during the verdict before it."""
-    overlapped = _number(row["overlapped_seconds"])
+    overlapped = row["overlapped_seconds"]
     verdicts = (call.work for call in reversed(before) if call.purpose == "verdict")
     work = Work(
         model=next(role for role in get_args(Role) if role == row["model"]),
         calls=1,
-        new_prompt_tokens=_number(row["new_prompt_tokens"]),
-        output_tokens=_number(row["longest_output_tokens"]),
-        further_completions=_number(row["n"]) - 1,
-        further_requests=_number(row["in_flight"]) - 1,
+        new_prompt_tokens=row["new_prompt_tokens"],
+        output_tokens=row["longest_output_tokens"],
+        further_completions=row["n"] - 1,
+        further_requests=row["in_flight"] - 1,
         begun_under=next(verdicts, None) if overlapped > 0 and row["purpose"] == "draft" else None,
     )
-    return TimedCall(work, _number(row["end_seconds"]), str(row["purpose"]), overlapped)
-
-
-def _number(value: object) -> float:
-    return float(str(value))
+    return TimedCall(work, row["end_seconds"], str(row["purpose"]), overlapped)

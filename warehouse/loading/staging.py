@@ -9,11 +9,10 @@ import contextlib
 import glob
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -27,7 +26,7 @@ from jobs.run.spec import RunSpec
 from jobs.run.trace_files import FAILED
 from jobs.timing import folder as timings
 from jobs.timing.folder import timing_id
-from warehouse.database import Connection, DatabaseError, literal
+from warehouse.database import Connection, DatabaseError, Record, literal
 from warehouse.files import one_line
 from warehouse.loading import convert
 from warehouse.loading.convert import LoadedFile, Row, SkippedFile, utc
@@ -287,12 +286,12 @@ def _stage_derived(connection: Connection, kind: str, run_id: str, path: Path, l
 _WHITE = " \n\t\r"
 
 
-def answer_of(record: Mapping[str, Any], attempt: Mapping[str, Any]) -> tuple[float, float]:
+def answer_of(record: Record, attempt: Record) -> tuple[float, float]:
     """Return the tokens and the seconds of a chain's final answer, 0 where it has none.
 
     `record` is a row of a trace file, `attempt` the record of the attempt that wrote it.
     """
-    steps: Sequence[Mapping[str, Any]] = record["steps"] or ()
+    steps: Sequence[Record] = record["steps"] or ()
     thought = [index for index, step in enumerate(steps) if CLOSE in step["text"]]
     tokens, seconds = 0.0, 0.0
     for index, step in enumerate(steps):
@@ -303,7 +302,7 @@ def answer_of(record: Mapping[str, Any], attempt: Mapping[str, Any]) -> tuple[fl
     return tokens, seconds
 
 
-def _share(step: Mapping[str, Any], attempt: Mapping[str, Any]) -> float:
+def _share(step: Record, attempt: Record) -> float:
     """Return how much of the step that ends the thought is behind its end."""
     behind = len(step["text"].rpartition(CLOSE)[2].strip(_WHITE))
     if not behind:
@@ -315,7 +314,7 @@ def _share(step: Mapping[str, Any], attempt: Mapping[str, Any]) -> float:
     return min(1.0, behind / len(step["text"]))
 
 
-def _seconds(call: Mapping[str, Any], step: Mapping[str, Any], share: float | None) -> float:
+def _seconds(call: Record, step: Record, share: float | None) -> float:
     """Return the time of a call that is the answer's; `share` of what was written, or all of the call for None."""
     if call["purpose"] == "lookahead":
         return 0.0
@@ -372,7 +371,7 @@ class StagedTimings:
         found = {"timing_draw": self._draw, "timing_sample": list(self._samples.values()), "timing_call": calls}
         return {name: [row | {"run_id": run_id} for row in of_table] for name, of_table in found.items()}
 
-    def _add_record(self, attempt_id: str, attempt: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+    def _add_record(self, attempt_id: str, attempt: Record, record: Record) -> None:
         unit = self._planned.get(record["sample_id"])
         if unit is None or record["stop_reason"] is None:
             return

@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 from pydantic import TypeAdapter
 
 from harness.cli.number_format import sides
+from harness.engine import Role
 from harness.methods import run_identity
 from harness.settings.launch_settings import Launch
 from jobs.run.files import Lock, WrongFormat, append_record, read_records
@@ -46,11 +48,11 @@ SELECT run_id, baseline_run_id, metric, estimate FROM counted_estimate
 WHERE metric IN $names AND role IS NULL AND group_kind IS NULL
 ORDER BY run_id, baseline_run_id
 """
-_MODELS = (column_of("draft", "model"), column_of("target", "model"))
-_OPTIONAL_OF_CELL = {column_of("reward", "model"): "reward model"} | {
+_OF_CELL = {column_of(role, "model"): role for role in get_args(Role)} | {
     column.name: f"{column.owner} {column.name.partition(f'{column.owner}_')[2].replace('_', ' ')}"
     for column in SHOWN_COLUMNS
 }
+"""Further columns of `run` that are part of a cell, and what its name calls them."""
 _SAMPLING = {"temperature": "temperature", "top_p": "top-p", "token_budget": "budget"}
 _INPUTS = ("prompts", "problems")
 _FILES = [c.printed for c in MODEL_COLUMNS if c.printed and c.field.name.endswith("fingerprint")]
@@ -179,13 +181,13 @@ def cell_of(row: Record) -> str:
     """
     values = run_identity(row["method"], json.loads(row["params"]))
     shown = f" ({', '.join(f'{name} {values[name]}' for name in sorted(values))})" if values else ""
-    models = " → ".join(row[column] for column in _MODELS if row[column] is not None)
-    models += f" with {row['selection_name']}" if row.get("selection_name") else ""
-    settings = [
-        *(f"{name} {row[column]:.12g}" for column, name in _SAMPLING.items() if row[column] != getattr(Launch, column)),
-        *(f"{name} {row[column]}" for column, name in _OPTIONAL_OF_CELL.items() if row.get(column)),
-    ]
-    return ", ".join([f"{row['dataset']} {row['method']}{shown}", models, *settings])
+    sampling = {name: column for column, name in _SAMPLING.items() if row[column] != getattr(Launch, column)}
+    return ", ".join([
+        f"{row['dataset']} {row['method']}{shown}",
+        *([f"selection {row['selection_name']}"] if row.get("selection_name") else []),
+        *(f"{name} {row[column]:.12g}" for name, column in sampling.items()),
+        *(f"{name} {row[column]}" for column, name in _OF_CELL.items() if row.get(column)),
+    ])  # fmt: skip
 
 
 def kept_nights(database: Path) -> list[CellNight]:

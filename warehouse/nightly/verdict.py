@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import IO
+from typing import IO, get_args
 
 from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed
 from harness.cli.screen import Column, Line, Page, Screen, Table, printable
+from harness.engine import Role
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader
 from warehouse.nightly.history import kept_nights, read_nights, recorded
 from warehouse.nightly.judge import (
@@ -87,11 +89,11 @@ def _page(verdict: NightVerdict) -> Page:
     yield from (Line(warning, "bold red") for warning in verdict.warnings)
     # Commas stand between the parts of a name, and in the parentheses of parameters.
     parts = [re.split(r", (?![^(]*\))", cell.cell) for cell in verdict.cells]
-    common = set.intersection(*map(set, parts)) if len(parts) > 1 else set[str]()
-    names = [", ".join(part for part in of_cell if part not in common) or of_cell[0] for of_cell in parts]
+    common = _common(parts) if len(parts) > 1 else []
+    names = [", ".join(part for part in of_cell if part not in common) for of_cell in parts]
     yield Table(_COLUMNS, [_row(cell, name) for cell, name in zip(verdict.cells, names, strict=True)])
     if common:
-        yield Line(f"every cell: {', '.join(part for part in parts[0] if part in common)}")
+        yield Line(f"every cell: {', '.join(common)}")
     for cell, name in zip(verdict.cells, names, strict=True):
         for reason in cell.reasons:
             yield Line(f"{name}: {reason}", is_item=True)
@@ -99,6 +101,20 @@ def _page(verdict: NightVerdict) -> Page:
         yield Line(f"run again with another seed: {cell.run_id} ({cell.cell})", is_item=True)
     if found := powers(verdict):
         yield Table(_POWER, found)
+
+
+def _common(parts: Sequence[Sequence[str]]) -> list[str]:
+    """Return the parts of names, but the first, that every cell has, and models of which there is one of their kind.
+
+    parts (cells, parts of each).
+    """
+    number = Counter(part for of_cell in parts for part in of_cell[1:])
+    models = Counter(part.split()[0] for part in number)
+    return [
+        part
+        for part, times in number.items()
+        if times == len(parts) or (part.split()[0] in get_args(Role) and models[part.split()[0]] == 1)
+    ]
 
 
 def _row(cell: CellVerdict, name: str) -> list[str]:

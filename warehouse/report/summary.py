@@ -18,13 +18,13 @@ from rich.console import Console
 from grading.grade import FAILED
 from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed, number, percent, sides, span
-from harness.cli.screen import Column, Line, Screen, Table
+from harness.cli.screen import Column, Line, Screen, Table, terminal
 from harness.engine import Role
 from harness.engines import registry
 from harness.engines.speculation import greedy_drafts_notice
 from harness.trace import VERDICT_KINDS
 from jobs.run.spec import RunSpec
-from warehouse.database import Connection, Record, reader, rows
+from warehouse.database import Connection, Record, Row, reader, rows
 from warehouse.loading.convert import SkippedFile
 from warehouse.measures import MEASURES, SAMPLES_PER_SLOT
 from warehouse.sql.model_columns import column_of, model_in
@@ -363,7 +363,7 @@ def summaries(connection: Connection, run_ids: Sequence[str]) -> list[RunSummary
 
 
 def _summary(connection: Connection, run_id: str) -> RunSummary:
-    def query(sql: str) -> list[dict[str, Any]]:
+    def query(sql: str) -> list[Row]:
         return rows(connection, sql, {"run_id": run_id})
 
     found = query(_RUN)
@@ -402,7 +402,7 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
     return run.model_copy(update={"warnings": [*setting_warnings(run), *_work_warnings(run)]})
 
 
-def _pairs(two_column_rows: Sequence[Record]) -> dict[str, Any]:
+def _pairs(two_column_rows: Sequence[Record]) -> Row:
     """Return rows of two columns as a dictionary from the first to the second."""
     return dict(tuple(row.values()) for row in two_column_rows)
 
@@ -521,7 +521,7 @@ def differing_parameters(runs: Sequence[Run], given: Sequence[str]) -> Callable[
     return differing
 
 
-def _plain(value: object) -> str:
+def _plain(value: str | float | None) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -564,7 +564,7 @@ def row_labels(specs: Sequence[RunSpec], named: Sequence[str | None]) -> list[st
 
 def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
     """Print the warnings and the table of each run."""
-    screen = Screen(console or Console(), is_fitted=True)
+    screen = Screen(console or terminal(), is_fitted=True)
     columns = [Column("", style="bold"), Column("", is_right=False, is_folded=True)]
     for run in summaries:
         screen.show([*(Line(line, "bold red") for line in run.warnings), Table(columns, lines(run), title=run.run_id)])

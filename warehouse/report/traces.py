@@ -9,13 +9,12 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
-from warehouse.database import Connection, rows
+from warehouse.database import Connection, Record, Row, rows
 from warehouse.report.facts import RunFacts
 
 _BATCH = 256
@@ -134,8 +133,8 @@ def _grouped(units: Iterator[list[Placed]]) -> Iterator[list[Placed]]:
         yield chunk
 
 
-def _read(connection: Connection, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-    def selected(sql: str) -> Iterator[tuple[Key, dict[str, Any]]]:
+def _read(connection: Connection, keys: Sequence[Key]) -> dict[Key, Row]:
+    def selected(sql: str) -> Iterator[tuple[Key, Row]]:
         batch = {"run_ids": [run for run, _ in keys], "sample_ids": [sample for _, sample in keys]}
         for row in rows(connection, sql, batch):
             yield (row.pop("run_id"), row.pop("sample_id")), row
@@ -150,7 +149,7 @@ def _read(connection: Connection, keys: Sequence[Key]) -> dict[Key, dict[str, An
     return traces
 
 
-def _cut(row: Mapping[str, Any]) -> dict[str, Any]:
+def _cut(row: Record) -> Row:
     return {name: cut(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
@@ -178,8 +177,8 @@ FROM wide_sample LEFT JOIN decided USING (sample_id) WHERE run_id = $run_id
 class Samples:
     """The distinct problems of all runs, and each run's samples in the order of problem and sample index."""
 
-    problems: list[dict[str, Any]] = field(default_factory=list)
-    runs: list[list[dict[str, Any]]] = field(default_factory=list)
+    problems: list[Row] = field(default_factory=list)
+    runs: list[list[Row]] = field(default_factory=list)
     """A row per sample for each run; `problem` is an index in `problems`."""
 
 
@@ -188,7 +187,7 @@ def read_samples(connection: Connection, runs: Sequence[RunFacts]) -> Samples:
     samples, places = Samples(), dict[tuple[str, str], int]()
     for run in runs:
         run_places = {}
-        problem_rows: list[dict[str, Any]] = rows(connection, _PROBLEMS, {"run_id": run.summary.run_id})
+        problem_rows: list[Row] = rows(connection, _PROBLEMS, {"run_id": run.summary.run_id})
         for row in problem_rows:
             key = (row["problem_id"], row["content_hash"])
             if key not in places:
@@ -214,7 +213,7 @@ def viewing_order(samples: Samples) -> list[tuple[int, int]]:
     return sorted(finished, key=lambda u: (u not in flipped, u[1], ranks[u[0]], u[0]))
 
 
-def index(samples: Samples, chunks: dict[tuple[int, int, int], int]) -> dict[str, Any]:
+def index(samples: Samples, chunks: dict[tuple[int, int, int], int]) -> Row:
     """Return the data that the viewer loads first. chunks: (run, problem, sample index) → the chunk with its trace."""
     names = (
         "problem", "sample_index", "verdict", "graded", "stop_reason", "num_steps", "num_decisions", "num_rejected",
@@ -258,5 +257,5 @@ def _flipped(samples: Samples) -> set[tuple[int, int]]:
     return {(problem, i) for problem in flipped for outcome in (True, False) for i in first[problem].get(outcome, ())}
 
 
-def _place(row: dict[str, Any]) -> tuple[int, int]:
+def _place(row: Row) -> tuple[int, int]:
     return row["problem"], row["sample_index"]

@@ -137,7 +137,7 @@ FROM run JOIN run_conditions USING (run_id)
 _IS_ALONE = "({side}.method = 'vanilla' AND json_extract_string({side}.params, '$.model') = 'target')"
 
 
-def is_target_alone(method: str, params: Any) -> bool:
+def is_target_alone(method: str, params: Record) -> bool:
     """Return whether a run is the target without any speculation over steps."""
     return bool(method == "vanilla" and params.get("model") == "target")
 

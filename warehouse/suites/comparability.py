@@ -172,6 +172,8 @@ def _other_data(trained: str, folder: str, num_problems: int) -> list[str]:
     return reasons
 
 
+_Value = str | float | None
+"""What a condition can be."""
 _WORDS = {
     "problems": "{} problems",
     "samples": "{} samples a problem",
@@ -187,7 +189,7 @@ class Condition:
     """One condition of a run beside the one that the suite's flags have."""
 
     name: str
-    ours: object
+    ours: _Value
     difference: str | None
     """What is different, in words; None: nothing."""
     times_only: bool = False
@@ -199,11 +201,11 @@ class Condition:
         return _told(self.name, self.ours)
 
 
-def _told(name: str, value: object) -> str:
+def _told(name: str, value: _Value) -> str:
     return _WORDS.get(name, f"{name.replace('-', ' ')} {{}}").format(value)
 
 
-def _compared(name: str, ours: object, theirs: object, *, times_only: bool = False) -> Condition:
+def _compared(name: str, ours: _Value, theirs: _Value, *, times_only: bool = False) -> Condition:
     words = f"{_told(name, ours)} instead of {theirs}" if ours != theirs else None
     return Condition(name, ours, words, times_only)
 

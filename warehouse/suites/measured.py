@@ -19,7 +19,7 @@ from warehouse.comparison import latency_at_one
 from warehouse.comparison.latency_at_one import TimedRun
 from warehouse.comparison.outcomes import families
 from warehouse.comparison.pairs import latencies
-from warehouse.database import Connection, Record, columns, rows
+from warehouse.database import Connection, Record, Row, columns, rows
 from warehouse.estimates import of_problems
 from warehouse.measures import CORRELATED, MEASURES, Source
 from warehouse.sql import baselines
@@ -240,7 +240,7 @@ def _of_pair(name: str, own: TimedRun | None, base: TimedRun | None) -> Interval
     return _known(_saved(name, two_phase_ratio(first, second)))
 
 
-def runs_like(connection: Connection, wanted: Record) -> list[dict[str, object]]:
+def runs_like(connection: Connection, wanted: Record) -> list[Row]:
     """Return the runs with these values in the table `run`, those with the most finished samples first.
 
     wanted: values by column, with `params` as a dictionary; it must have `method` and `dataset`. Scripted runs, whose

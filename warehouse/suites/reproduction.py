@@ -12,7 +12,7 @@ from rich.console import Console
 
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from harness.cli.screen import Column, Screen, Table, printable
+from harness.cli.screen import Column, Screen, Table, printable, terminal
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
 from jobs import launch_plan, probe
@@ -74,7 +74,7 @@ def reproduce_published(
 
     Raises ValueError with one line, and what a launch raises.
     """
-    console, suite = Console(highlight=False), asked.suite
+    console, suite = terminal(), asked.suite
     _check("--metric", printed.metrics, list(suite.metrics))
     if unknown := sorted(set(asked.columns) - set(suite.columns)):
         raise ValueError(f"--column {unknown[0]}: {suite.name} has {', '.join(suite.columns)}")
@@ -112,7 +112,7 @@ def reproduce_own(
     suite = suites.read(file, overrides=overrides)
     database = database or suite.output / DATABASE_NAME
     runs = own_runs(suite, columns)
-    console = Console(highlight=False)
+    console = terminal()
     if dry_run:
         _print_own_plan(Screen(console), suite.name, runs, database)
         if suite.probe is not None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from harness.methods import build
 from harness.settings.launch_settings import Launch
 from jobs.run.forecast import Forecast, Recorded
 from jobs.run.spec import RunSpec
-from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
+from warehouse.database import Connection, DatabaseError, Record, WarehouseError, reader, rows
 from warehouse.statistics.ratios import mean_time
 from warehouse.suites.measured import runs_like
 
@@ -81,7 +80,7 @@ def _added(batches: Forecast, timing: Forecast) -> Forecast:
     )
 
 
-def same_cost(spec: RunSpec) -> dict[str, Any]:
+def same_cost(spec: RunSpec) -> Record:
     """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
     return {
         "method": spec.method,
@@ -106,7 +105,7 @@ def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forec
         return None
 
 
-def from_history(launch: Launch, like: Mapping[str, Any], num_samples: int, database: Path) -> Forecast | None:
+def from_history(launch: Launch, like: Record, num_samples: int, database: Path) -> Forecast | None:
     """Estimate samples by finished runs that have the columns `like` in the table `run`; None where there are none.
 
     A run counts if it has times, and no model was split over another number of devices than the launch asks for.
@@ -114,7 +113,7 @@ def from_history(launch: Launch, like: Mapping[str, Any], num_samples: int, data
     return _read(database, lambda connection: _from_history(connection, launch, like, num_samples))
 
 
-def _from_history(connection: Connection, launch: Launch, like: Mapping[str, Any], num_samples: int) -> Forecast | None:
+def _from_history(connection: Connection, launch: Launch, like: Record, num_samples: int) -> Forecast | None:
     roles = build(launch.method, dict(launch.parameters)).roles
     found = [
         run
@@ -212,7 +211,7 @@ def _read_spent(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str
         "token_budget": spec.token_budget,
     }
     planned = set(texts)
-    groups: dict[object, dict[str, Recorded]] = {}
+    groups: dict[int, dict[str, Recorded]] = {}
     with reader(database, _WAIT_SECONDS) as connection:
         for row in rows(connection, _SPENT, parameters):
             recorded = Recorded(float(str(row["spent_tokens"])), int(str(row["num_samples"])))
@@ -221,7 +220,7 @@ def _read_spent(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str
     return _best(groups, len(planned))
 
 
-def _best(groups: Mapping[object, dict[str, Recorded]], num_problems: int) -> dict[str, Recorded]:
+def _best(groups: Mapping[int, dict[str, Recorded]], num_problems: int) -> dict[str, Recorded]:
     for group in groups.values():
         if len(group) >= _COVERED * num_problems:
             return group

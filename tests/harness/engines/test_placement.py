@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,8 +35,21 @@ def on(cards: placement.Placement) -> dict[Role, ModelSettings]:
     return {role: ModelSettings(gpus=numbers) for role, numbers in cards.items()}
 
 
-def placed(cards: placement.Placement | None = None, **options: object) -> dict[str, EngineSettings]:
-    return dict(pair_settings("vllm", ("draft", "target"), device="gpu", models=on(cards or {}), **options))  # type: ignore[arg-type]
+def placed(
+    cards: placement.Placement | None = None,
+    tensor_parallel: Mapping[Role, int] | None = None,
+    memory: Mapping[Role, float] | None = None,
+) -> dict[Role, EngineSettings]:
+    roles: tuple[Role, ...] = ("draft", "target")
+    models = {
+        role: ModelSettings(
+            gpus=(cards or {}).get(role),
+            tensor_parallel=(tensor_parallel or {}).get(role),
+            memory=(memory or {}).get(role),
+        )
+        for role in roles
+    }
+    return pair_settings("vllm", roles, device="gpu", models=models)
 
 
 def launch(**flags: object) -> Launch:
@@ -171,9 +185,10 @@ def test_shares_of_three_engines_are_added_up_for_each_card(
     settings = pair_settings("vllm", ROLES, device="gpu", models=on(placed))
     assert tuple(settings[role].memory_fraction for role in ROLES) == shares
     halves = dict.fromkeys(ROLES, 0.5)
-    assert pair_settings("vllm", ROLES, device="gpu", models=on(placed), memory=halves)
+    halved = {role: replace(own, memory=0.5) for role, own in on(placed).items()}
+    assert pair_settings("vllm", ROLES, device="gpu", models=halved)
     check_shares({str(role): share for role, share in halves.items()}, {str(r): own for r, own in placed.items()})
     with pytest.raises(ValueError, match="add up to more than 1"):
-        pair_settings("vllm", ROLES, device="gpu", memory=halves)
+        pair_settings("vllm", ROLES, device="gpu", models=dict.fromkeys(ROLES, ModelSettings(memory=0.5)))
     with pytest.raises(ValueError, match=r"--draft.memory 0.5 and --target.memory 0.5 and --reward.memory 0.5 add up"):
         check_shares({str(role): share for role, share in halves.items()}, {})

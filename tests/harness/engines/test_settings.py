@@ -14,6 +14,7 @@ from harness.engines import settings, vllm
 from harness.engines.placement import core_lists
 from harness.engines.settings import EngineSettings, cpu_kv_bytes, pair_settings
 from harness.engines.vllm import variables
+from harness.settings.roles import ModelSettings
 
 PAIR: tuple[Role, ...] = ("draft", "target")
 EIGHT = "0,1,2,3,4,5,6,7"
@@ -32,7 +33,9 @@ def test_on_a_gpu_a_single_engine_takes_nearly_all() -> None:
 
 
 def test_on_a_cpu_the_caches_have_a_size_and_small_blocks() -> None:
-    settings = pair_settings("vllm", PAIR, device="cpu", memory={"draft": 0.25, "target": 0.5})
+    settings = pair_settings(
+        "vllm", PAIR, device="cpu", models={"draft": ModelSettings(memory=0.25), "target": ModelSettings(memory=0.5)}
+    )
     for engine_settings in settings.values():
         assert engine_settings.enforce_eager
         assert engine_settings.block_size == 32
@@ -63,7 +66,9 @@ def test_a_requested_type_is_not_replaced() -> None:
 
 def test_shares_above_the_whole_are_refused() -> None:
     with pytest.raises(ValueError, match="more than 1"):
-        pair_settings("vllm", PAIR, device="gpu", memory={"draft": 0.5, "target": 0.6})
+        pair_settings(
+            "vllm", PAIR, device="gpu", models={"draft": ModelSettings(memory=0.5), "target": ModelSettings(memory=0.6)}
+        )
 
 
 @pytest.mark.parametrize(

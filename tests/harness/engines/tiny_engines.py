@@ -9,13 +9,16 @@ import psutil
 from harness.engine import Completion, Role
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.vllm import VLLMEngine
+from harness.settings.roles import ModelSettings
 
 PROMPT = list(range(40, 140))
 """Longer than three blocks of the prefix cache."""
 
 
 def tiny_settings() -> dict[Role, EngineSettings]:
-    whole = pair_settings("vllm", ("draft", "target"), dtype="float32", concurrency=16, memory={"target": 0.3})
+    whole = pair_settings(
+        "vllm", ("draft", "target"), dtype="float32", concurrency=16, models={"target": ModelSettings(memory=0.3)}
+    )
     return {
         role: dataclasses.replace(s, kv_cache_bytes=32 << 20 if s.device == "cpu" else None, enforce_eager=True)
         for role, s in whole.items()

@@ -51,7 +51,7 @@ def _made(folder: Path, dtype: str) -> RunFolder:
         derived.write(run, kind, "s", [{name: row[name] for name in derived.SCHEMAS[kind].names} for row in keys])
     for number in range(3):
         submissions.record(run, Submission(number, f"{run.path.name}.{number}", [[0], [1]], 1.0 * number))
-        submissions.record_shared(run, SharedJob(f"shared{number}", [run.path.name], f"shared{number}.finalize"))
+        submissions.record_shared(run, SharedJob(f"shared{number}", [run.path.name]))
         run.append("retries", samples=[rows[number]["sample_id"]])
     submissions.leave(run, "shared0")
     return run

@@ -56,7 +56,7 @@ def made(folder: Path) -> list[RunFolder]:
     run.append("servers", addresses={})
     submissions.record(run, Submission(0, "job", [[0]], 0.0))
     submissions.record_job(run, "7")
-    submissions.record_shared(run, SharedJob("shared", [run.path.name], "shared.finalize"))
+    submissions.record_shared(run, SharedJob("shared", [run.path.name]))
     submissions.leave(run, "shared")
     submissions.record_canceled(run, ["job"])
     run.append("retries", samples=[])

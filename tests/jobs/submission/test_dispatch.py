@@ -19,6 +19,12 @@ from tests.jobs.runs import dispatch_alone, plan
 from tests.jobs.slurm.fake import FakeSlurm
 
 
+@pytest.fixture(autouse=True)
+def short_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call the jobs of a folder run.0, run.1 and so on."""
+    monkeypatch.setattr(submissions, "job_name", lambda run, number: f"run.{number}")
+
+
 def test_a_task_that_slurm_holds_for_good_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = plan(tmp_path, shards=2)
     submissions.record(run, Submission(0, "run.0", [[0], [1]], 0.0))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.settings.roles import ModelSettings
-from jobs.run import submissions
+from jobs.run import submissions, trust
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
@@ -97,7 +97,9 @@ def test_runs_of_other_models_engines_or_resources_do_not_share(tmp_path: Path, 
     runs = [plan(tmp_path, drafts=2), plan(tmp_path, drafts=3, settings={"target": ModelSettings(memory=0.5)})]
     elsewhere = plan(tmp_path / "elsewhere", drafts=3)
     requests = [Request(run, {}) for run in (*runs, elsewhere)]
-    dispatch_together([*requests, Request(plan(tmp_path, drafts=4), {"time": "1:00:00"})])
+    longer = Request(plan(tmp_path, drafts=4), {"time": "1:00:00"})
+    trust.remember(longer.run, trust.options(longer.options))
+    dispatch_together([*requests, longer])
     assert cluster.shared == {}
     assert len(cluster.own) == 4
 

@@ -91,7 +91,8 @@ def test_only_the_last_start_of_a_task_counts(run: RunFolder) -> None:
 
 def test_what_python_says_before_a_task_begins_is_the_end_of_its_log(run: RunFolder) -> None:
     said = explained(run, TRACEBACK + SRUN)
-    assert said.startswith("Slurm: FAILED, exit code 1; its log ends: ValueError: could not convert")
+    assert said.startswith("Slurm: FAILED, exit code 1; its log ends: ")
+    assert said.endswith("ValueError: could not convert string to float: 'soon'")
 
 
 def test_lines_of_a_setup_that_fails_stand_beside_its_exit_code(run: RunFolder) -> None:

@@ -157,7 +157,7 @@ def test_a_shard_is_running_though_a_later_submission_of_it_has_ended(tmp_path: 
 
 def test_a_run_that_waits_for_its_turn_in_a_shared_job_is_not_called_silent(tmp_path: Path, slurm: FakeSlurm) -> None:
     run = submitted(tmp_path)
-    submissions.record_shared(run, submissions.SharedJob("run.0", [run.path.name, "another"], "run.0.finalize"))
+    submissions.record_shared(run, submissions.SharedJob("run.0", [run.path.name, "another"]))
     slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None|0|root|1-00:20:05", sacct="")
     assert status(run).shards[1].silent_seconds is None
 

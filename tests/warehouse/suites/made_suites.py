@@ -48,7 +48,7 @@ class Made:
 
     def reproduce(self, *words: str) -> Result:
         command = [str(self.file), "--output", str(self.output), *words]
-        return CliRunner(env={"COLUMNS": "300"}).invoke(reproduce.main, command)
+        return CliRunner(env={"COLUMNS": "2000"}).invoke(reproduce.main, command)
 
 
 def write_suite(folder: Path) -> Path:

@@ -26,7 +26,7 @@ def large_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asked(output: Path, *more: str) -> str:
     command = ["speccot-table2", *MODELS, "--output", str(output), *more]
-    result = CliRunner(env={"COLUMNS": "220"}).invoke(reproduce.main, command)
+    result = CliRunner(env={"COLUMNS": "2000"}).invoke(reproduce.main, command)
     assert result.exit_code == 0, result.output
     return result.output
 

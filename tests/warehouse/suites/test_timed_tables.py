@@ -36,7 +36,7 @@ def large_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def table(output: Path, *more: str) -> str:
     command = [*TABLE[:-1], "3x2", "--database", str(output / "w.duckdb"), "--output", str(output), *more]
-    result = CliRunner(env={"COLUMNS": "220"}).invoke(reproduce.main, command)
+    result = CliRunner(env={"COLUMNS": "2000"}).invoke(reproduce.main, command)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -100,7 +100,7 @@ def test_a_dry_run_says_by_recorded_runs_what_a_latency_sample_takes(tmp_path: P
     more = ("--dry-run", "--latency-sample", "4", "--tag", "new", "--database", str(tmp_path / "w.duckdb"))
     width = ("--target.tensor-parallel", "1")
     words = [TABLE[0], *TABLE[2:-1], "3x2", "--output", str(tmp_path), *more, *width]
-    told = CliRunner(env={"COLUMNS": "220"}).invoke(reproduce.main, words).output
+    told = CliRunner(env={"COLUMNS": "2000"}).invoke(reproduce.main, words).output
     assert ", and 0.1 for 4 samples timed one at a time" in told, told
     assert "Total: 0.3 GPU-hours" in told
 

@@ -1,0 +1,263 @@
+"""A run folder that others may write to: no command runs what they put there, sends a key there, or shows their codes.
+
+Each attack changes a copy of a run, and every command that opens a run folder meets it as a user who launched nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness.methods import plugins
+from harness.weights.tokenizer import HFTokenizer
+from jobs.run import submissions, trust
+from jobs.run.folder import RunFolder
+from jobs.run.submissions import Submission
+from tests.harness.conftest import save_tokenizer
+from tests.harness.engines.served.fake_server import serving
+from tests.jobs.slurm.fake import FakeSlurm
+from tests.own_methods import confident, no_methods, write_method
+
+__all__ = ["no_methods"]
+pytestmark = pytest.mark.usefixtures("no_methods")
+
+SMALL = ["--dataset", "demo", "--limit", "2", "--samples", "1", "--cluster", "debug"]
+SECRET, MARK = "the-key-of-this-user", "mark-of-the-attack"
+SEQUENCE = "\x1b]0;title\x07\x1b[2J\u202e"
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "status": ("jobs", "status", "RUN"),
+    "status --json": ("jobs", "status", "RUN", "--json"),
+    "list": ("jobs", "list", "FOLDER"),
+    "logs": ("jobs", "logs", "RUN"),
+    "show": ("jobs", "show", "RUN"),
+    "cancel": ("jobs", "cancel", "RUN"),
+    "resume": ("jobs", "resume", "RUN"),
+    "retry-failed": ("jobs", "retry-failed", "RUN"),
+    "worker": ("jobs", "worker", "RUN", "0"),
+    "finalize": ("jobs", "finalize", "RUN"),
+    "probe": ("jobs", "probe", "RUN", "--cluster", "debug"),
+    "target-logprobs": ("jobs", "target-logprobs", "RUN"),
+    "lossless": ("jobs", "lossless", "RUN", "RUN"),
+    "load": ("warehouse.load", "RUN"),
+    "report": ("warehouse.report", "RUN", "-o", "FOLDER/report.html"),
+    "compare": ("warehouse.compare", "RUN", "RUN"),
+    "trace": ("warehouse.trace", "--database", "FOLDER/warehouse.duckdb", "NAME", "demo/0", "0"),
+}
+
+
+def main_of(module: str) -> Any:
+    found = importlib.import_module(module)
+    return (importlib.import_module(f"{module}.__main__") if hasattr(found, "__path__") else found).main
+
+
+def launched(folder: Path, *flags: str) -> Path:
+    done = CliRunner().invoke(main_of("harness.launch"), [*SMALL, *flags, "--output", str(folder)])
+    assert done.exit_code == 0, done.output
+    [run] = folder.glob("demo-*")
+    return run
+
+
+def killed(run: Path) -> Path:
+    """What is left of a run whose worker died before its first sample ended."""
+    shutil.rmtree(run / "traces")
+    (run / "traces").mkdir()
+    return run
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """Runs of somebody else: finished, killed, of a method of their own, and with models on servers."""
+    place = tmp_path_factory.mktemp("theirs")
+    scripted = ("--method", "speccot", "--engine", "scripted")
+    method = write_method(place, f"{confident()}\n\nimport os\nos.environ['MARK'] = {MARK!r}\n")
+    save_tokenizer(place / "tokenizer")
+    with serving("vllm", HFTokenizer(str(place / "tokenizer"))) as server:
+        words = [word for role in ("draft", "target") for word in (f"--{role}", server.url, f"--{role}.tokenizer")]
+        words = [word for one in words for word in ((one, str(place / "tokenizer")) if "tokenizer" in one else (one,))]
+        flags = ("--method", "specreason", "--token-budget", "100", *words)
+        served, answered = killed(launched(place / "served", *flags)), launched(place / "answered", *flags)
+    found = {
+        "finished": launched(place / "finished", *scripted),
+        "killed": killed(launched(place / "killed", *scripted)),
+        "method": killed(launched(place / "method", "--method", f"{method}:Confident", "--engine", "scripted")),
+        "served": served,
+        "answered": answered,
+    }
+    plugins.registered.clear()
+    del os.environ["MARK"]
+    return found
+
+
+class Victim:
+    """A user who works on a copy of a run, and what others got out of it."""
+
+    def __init__(self, base: Path, place: Path, slurm: FakeSlurm) -> None:
+        shutil.copytree(base, place / "runs" / base.name)
+        self.run, self.slurm, self.place = RunFolder(place / "runs" / base.name), slurm, place
+        self.keys: list[str] = []
+        self.outside = place / "outside"
+        self.outside.write_text("precious\n")
+
+    def submitted(self, options: Mapping[str, Any], name: str = "") -> None:
+        """Record a job of earlier, as anybody can who may write to the folder."""
+        name = name or submissions.job_name(self.run, 0)
+        submissions.record(self.run, Submission(0, name, [[0]], 0.0, dict(options)))
+
+    def linked(self, path: Path) -> None:
+        """Put a link to a file of this user in the place of a file of the run."""
+        if path.exists():
+            shutil.copy(path, self.outside)
+            path.unlink()
+        path.symlink_to(self.outside)
+
+    def tries(self, command: str) -> str:
+        """Return what a command does: `safe` where it does nothing that it should not."""
+        module, *words = COMMANDS[command]
+        places = {"RUN": str(self.run.path), "FOLDER": str(self.run.path.parent), "NAME": self.run.path.name}
+        arguments = [places.get(word, word.replace("FOLDER", places["FOLDER"])) for word in words]
+        before, num_calls = self.outside.read_bytes(), len(self.slurm.calls())
+        done = CliRunner().invoke(main_of(module), arguments)
+        script = self.place / "submitted"
+        if os.environ.pop("MARK", None) or (script.exists() and MARK in script.read_text()):
+            return "RUNS IT"
+        if self.keys:
+            return "SENDS THE KEY"
+        if any(MARK in call for call in self.slurm.calls()[num_calls:] if call.startswith("scancel")):
+            return "CANCELS ANOTHER'S"
+        if self.outside.read_bytes() != before:
+            return "WRITES ELSEWHERE"
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            return f"TRACEBACK {type(done.exception).__name__}"
+        return "RAW CODES" if any(code in done.output for code in ("\x1b", "\x07", "\u202e")) else "safe"
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server of the attacker's, and the keys that it got."""
+    keys: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            keys.append(self.headers.get("Authorization", "a request"))
+            self.send_error(404)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", keys
+        server.shutdown()
+
+
+def _evil_name(victim: Victim) -> None:
+    renamed = victim.run.path.with_name(f"demo-{SEQUENCE}[red]")
+    victim.run = RunFolder(victim.run.path.rename(renamed))
+
+
+def _evil_texts(victim: Victim) -> None:
+    logs = victim.run.logs_dir / "jobs"
+    logs.mkdir(parents=True, exist_ok=True)
+    (logs / "7-0_0_log.err").write_text(f"Traceback (most recent call last):\nValueError: {SEQUENCE}[/x]\n")
+    (victim.run.journal_dir / f"{SEQUENCE}-deal0-shard0.jsonl").write_text(f"{SEQUENCE}\n")
+    victim.run.append("retries", samples=[SEQUENCE])
+    victim.submitted({"partition": SEQUENCE})
+
+
+def _huge(victim: Victim) -> None:
+    with victim.run.events_path.open("a") as file:
+        file.write("x" * 5_000_000 + "\n")
+    victim.submitted({"comment": MARK + "x" * 1_000_000})
+
+
+ATTACKS: Mapping[str, tuple[str, Callable[[Victim], None]]] = {
+    "setup line": ("killed", lambda victim: victim.submitted({"setup": [f"touch {MARK}"]})),
+    "python": ("killed", lambda victim: victim.submitted({"python": f"/tmp/{MARK}/python3"})),
+    "srun": ("killed", lambda victim: victim.submitted({"srun": [f"--task-prolog={MARK}"]})),
+    "sbatch option": ("killed", lambda victim: victim.submitted({"chdir": f"/tmp/{MARK}"})),
+    "another's job": ("killed", lambda victim: victim.submitted({}, f"{MARK}.0")),
+    "method": ("method", lambda victim: None),
+    "server": ("served", lambda victim: None),
+    "server, finished": ("answered", lambda victim: None),
+    "linked events": ("killed", lambda victim: victim.linked(victim.run.events_path)),
+    "linked journal": ("killed", lambda victim: victim.linked(victim.run.journal_dir / "x-deal0-shard0.jsonl")),
+    "linked lock": ("killed", lambda victim: victim.linked(victim.run.locks_dir / "submission.lock")),
+    "codes in names": ("finished", _evil_name),
+    "codes in texts": ("killed", _evil_texts),
+    "long lines": ("killed", _huge),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_command_does_what_a_hostile_folder_wants(
+    attack: str,
+    bases: Mapping[str, Path],
+    listener: tuple[str, list[str]],
+    tmp_path: Path,
+    slurm: FakeSlurm,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("HARNESS_TARGET_API_KEY", SECRET)
+    monkeypatch.setenv("HARNESS_DRAFT_API_KEY", SECRET)
+    monkeypatch.setattr("harness.engines.served.connection.MOST_ATTEMPTS", 1)
+    slurm.prints(squeue="", sacct="", scancel="", srun="", scontrol="MaxArraySize = 1001")
+    base, strike = ATTACKS[attack]
+    found = {}
+    for number, command in enumerate(COMMANDS):
+        place = tmp_path / str(number)
+        victim = Victim(bases[base], place, slurm)
+        slurm.answers(sbatch=f"for last; do :; done; cat $last >> {place}/submitted; echo Submitted batch job 7")
+        strike(victim)
+        if attack.startswith("server"):
+            address, victim.keys = listener
+            victim.keys.clear()
+            victim.run.append("servers", addresses=dict.fromkeys(("draft", "target"), address))
+        found[command] = victim.tries(command)
+        plugins.registered.clear()
+        monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
+    if table := os.environ.get("HOSTILE_TABLE"):
+        with Path(table).open("a", encoding="utf-8") as file:
+            file.write("|".join([attack, *found.values()]) + "\n")
+    assert set(found.values()) == {"safe"}, found
+
+
+def test_what_was_shown_is_accepted_once_for_the_runs_of_a_folder(
+    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    script = tmp_path / "submitted"
+    slurm.prints(squeue="", srun="", scontrol="MaxArraySize = 1001")
+    slurm.answers(sbatch=f"for last; do :; done; cat $last >> {script}; echo Submitted batch job 7")
+    victim = Victim(bases["killed"], tmp_path, slurm)
+    beside = RunFolder(victim.run.path.with_name("beside"))
+    shutil.copytree(victim.run.path, beside.path)
+
+    def resumed(run: RunFolder, *flags: str) -> int:
+        monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
+        done = CliRunner().invoke(main_of("jobs"), ["resume", str(run.path), *flags])
+        return done.exit_code
+
+    victim.submitted({"setup": [MARK]})
+    assert resumed(victim.run, "--trust") == 2, "shown for the first time"
+    assert not script.exists()
+    assert resumed(victim.run, "--trust") == 0
+    assert MARK in script.read_text()
+    assert f"export {trust.VARIABLE}=" in script.read_text(), "what its jobs may use"
+    of_original = submissions.job_name(victim.run, 0)
+    submissions.record(beside, Submission(0, of_original, [[0]], 0.0, {"setup": [MARK]}))
+    slurm.prints(squeue=f"{of_original}|0|7|7|RUNNING|n1|None")
+    script.unlink()
+    assert resumed(beside) == 0
+    assert script.exists(), "a copy does not wait for the original's jobs"
+    submissions.record(beside, Submission(1, "a.1", [[0]], 0.0, {"setup": [f"{MARK} changed"]}))
+    assert resumed(beside) == 2
