@@ -12,16 +12,13 @@ import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
 from harness.cli.command import FurtherOption
-from harness.settings.declaration import flag
+from harness.settings.declaration import Flags, flag
 from harness.settings.launch_command import LaunchCommand
-
-if TYPE_CHECKING:
-    from warehouse.suites.reproduction import Printed
 
 _SUITE_DECIDES = {
     "method", "dataset", "split", "columns", "preset", "config", "samples", "limit", "problems", "take_turns",
@@ -91,117 +88,75 @@ def main(context: click.Context, /, **values: Any) -> None:
     SUITE is a published table (--list), or a TOML file of launches of your own: its table has a row for each
     method and a column for each dataset. Flags of harness.launch override the suite's.
     """
+    from harness.cli.screen import terminal
     from jobs.cli.examples import SUITES
     from jobs.outcome import launch_errors_in_one_line
-    from warehouse.suites import published
+    from warehouse.options import check_output_folder, choose_format
+    from warehouse.suites import published, reproduction
 
     if values["listing"]:
-        for name in published.names():
-            listed = published.load(name)
+        for known in published.names():
+            listed = published.load(known)
             num_runs = len(list(published.planned(listed)))
-            click.echo(f"{name:22} {num_runs:3} runs  {listed.title} ({listed.place})")
+            click.echo(f"{known:22} {num_runs:3} runs  {listed.title} ({listed.place})")
         click.echo(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
         return
-    if values["costs"]:
-        _print_costs(context, values)
-        return
-    if values["name"] is None:
-        raise click.UsageError("SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file")
-    if values["dry_run"] and values["only_table"]:
-        raise click.UsageError("--dry-run prints the plan and --table the table, and neither runs anything: choose one")
-    typed = _typed(context)
-    file = _own_file(values["name"])
-    with launch_errors_in_one_line():
-        if file is not None:
-            _reproduce_own(file, typed, values)
-        else:
-            _reproduce_published(typed, values)
-
-
-def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
-    from harness.cli.screen import terminal
-    from jobs.outcome import launch_errors_in_one_line
-    from warehouse.suites.reproduction import print_costs
-
-    if values["name"] is not None:
-        raise click.UsageError(f"--costs is of all published suites: leave out {values['name']}, or use --dry-run")
-    typed = _typed(context)
-    database = values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb"
-    with launch_errors_in_one_line():
-        print_costs({**typed, **_scale(values["scale"])}, values["aligned"], database, terminal())
-
-
-def _typed(context: click.Context) -> dict[str, Any]:
     assert isinstance(context.command, LaunchCommand)
-    return context.command.flags_of(context)
-
-
-def _own_file(name: str) -> Path | None:
-    """Return the file of a suite of one's own, also a bundled one; None: the name is that of a published table."""
-    from jobs.cli.examples import SUITES
-    from warehouse.suites import published
-
-    if name in published.names():
-        return None
-    path = Path(name)
-    return path if path.suffix or path.is_file() or len(path.parts) > 1 else SUITES.get(name)
-
-
-def _reproduce_own(file: Path, typed: dict[str, Any], values: dict[str, Any]) -> None:
-    from warehouse.suites.reproduction import reproduce_own
-
-    if values["every_sample_alone"]:
-        raise click.UsageError(f"--every-sample-alone is for published tables; {file} has latency-sample or not")
-    if values["aligned"]:
-        raise click.UsageError(f"--aligned is for published tables; {file} names its drafts itself")
-    reproduce_own(
-        file,
-        {**typed, **_scale(values["scale"])},
-        values["columns"],
-        values["database"],
-        _printed(values),
-        dry_run=values["dry_run"],
-        only_table=values["only_table"],
-    )
-
-
-def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
-    from warehouse.suites import published
-    from warehouse.suites.published import Reproduction
-    from warehouse.suites.reproduction import reproduce_published
-
-    for name in ("latency_sample", "concurrency"):
-        if values["every_sample_alone"] and typed.get(name, 1) != 1:
-            raise click.UsageError(f"--every-sample-alone has one sample in flight: leave out {flag(name)}")
-    max_gpu_hours = typed.pop("max_gpu_hours", None)
-    reproduce_published(
-        Reproduction(
-            suite=published.load(values["name"]),
-            overrides={**typed, **_scale(values["scale"])},
-            max_gpu_hours=max_gpu_hours,
+    typed, name = context.command.flags_of(context), values["name"]
+    overrides = {**typed, **_scale(values["scale"])}
+    database = values["database"] or Path(str(typed.get("output", "runs"))) / "warehouse.duckdb"
+    path = Path(name or "")
+    is_file = path.suffix or path.is_file() or len(path.parts) > 1
+    file = None if name in published.names() else path if is_file else SUITES.get(name)
+    _refuse(values, typed, is_own=file is not None)
+    with launch_errors_in_one_line():
+        if values["costs"]:
+            reproduction.print_costs(overrides, values["aligned"], database, terminal())
+            return
+        check_output_folder("-o", values["output_file"])
+        printed = reproduction.Printed(
+            metrics=tuple(dict.fromkeys(values["metrics"])),
+            shape=choose_format(values["output_format"], values["output_file"], _FORMATS, "table"),
+            output=values["output_file"],
+            has_intervals=not values["no_intervals"],
+        )
+        how = {"dry_run": values["dry_run"], "only_table": values["only_table"]}
+        if file is not None:
+            reproduction.reproduce_own(file, overrides, values["columns"], values["database"], printed, **how)
+            return
+        asked = published.Reproduction(
+            suite=published.load(name),
+            overrides={key: value for key, value in overrides.items() if key != "max_gpu_hours"},
+            max_gpu_hours=context.params.get("max_gpu_hours"),
             every_sample_alone=values["every_sample_alone"],
             exact_scale=values["scale"] not in (None, "paper"),
             columns=values["columns"],
             aligned=values["aligned"],
-            database=values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb",
-        ),
-        _printed(values),
-        dry_run=values["dry_run"],
-        only_table=values["only_table"],
-    )
+            database=database,
+        )
+        reproduction.reproduce_published(asked, printed, **how)
 
 
-def _printed(values: dict[str, Any]) -> Printed:
-    from warehouse.options import check_output_folder, choose_format
-    from warehouse.suites.reproduction import Printed
-
-    check_output_folder("-o", values["output_file"])
-    return Printed(
-        metrics=tuple(dict.fromkeys(values["metrics"])),
-        shape=choose_format(values["output_format"], values["output_file"], _FORMATS, "table"),
-        output=values["output_file"],
-        has_intervals=not values["no_intervals"],
-    )
+def _refuse(values: Mapping[str, Any], typed: Flags, *, is_own: bool) -> None:
+    """Raise UsageError for options that do not go together."""
+    name, alone = values["name"], values["every_sample_alone"]
+    refused = {
+        f"--costs is of all published suites: leave out {name}, or use --dry-run": values["costs"] and name is not None,
+        "SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file": name is None
+        and not values["costs"],
+        "--dry-run prints the plan and --table the table, and neither runs anything: choose one": values["dry_run"]
+        and values["only_table"],
+        f"--every-sample-alone is for published tables; {name} has latency-sample or not": is_own and alone,
+        f"--aligned is for published tables; {name} names its drafts itself": is_own and values["aligned"],
+        **{
+            f"--every-sample-alone has one sample in flight: leave out {flag(other)}": alone
+            and typed.get(other, 1) != 1
+            for other in ("latency_sample", "concurrency")
+        },
+    }
+    for message, is_wrong in refused.items():
+        if is_wrong:
+            raise click.UsageError(message)
 
 
 def _scale(text: str | None) -> dict[str, int]:

@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Watch": {
         "status": ("jobs status", "Print the status of runs."),
         "list": ("jobs list", "List the runs of a folder."),
+        "show": ("jobs show", "Print all numbers of a run."),
         "logs": ("jobs logs", "Print the end of a worker's log."),
         "cancel": ("jobs cancel", "Cancel a run's Slurm jobs."),
         "resume": ("jobs resume", "Submit the shards that are left."),

@@ -4,10 +4,10 @@ A dataset of one's own is named by `--dataset FILE`, `--dataset hf:ORG/NAME`, or
 reads nothing but that TOML file, so a launch knows in a moment whether what was asked for can be meant. The problems of
 a run are in its folder: `--dataset RUN/spec.json` goes on with one whose file is gone.
 
-Files are data from anywhere: sizes are bounded before anything is parsed, and whatever is wrong is one line that names
-the file and the place. Lines count from 1, as editors do; rows of Parquet files and of the hub count from 0, as the ids
-of problems do. A problem without an id of its own has `row/<row>`: whatever the file is called and wherever it lies,
-equal problems have equal ids, and so runs on them can be paired.
+Files are data from anywhere: whatever is wrong is one line that names the file and the place. Lines count from 1, as
+editors do; rows of Parquet files and of the hub count from 0, as the ids of problems do. A problem without an id of its
+own has `row/<row>`: whatever the file is called and wherever it lies, equal problems have equal ids, and so runs on
+them can be paired.
 """
 
 from __future__ import annotations
@@ -32,18 +32,14 @@ from harness.problems.hub import HubSource, Row
 from harness.problems.problem import Dataset as Dataset
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 
-MAX_FILE_BYTES = 1 << 30
-
 
 def read_rows(path: Path) -> Rows:
     """Yield the rows of a file with their places.
 
-    Raises BadDataset: a suffix that is none of `SUFFIXES`, a file that is missing, too large or broken.
+    Raises BadDataset: a suffix that is none of `SUFFIXES`, a file that is missing or broken.
     """
     check_file(path)
     try:
-        if (size := path.stat().st_size) > MAX_FILE_BYTES:
-            raise BadDataset(f"{path}: {size >> 20} MiB; at most {MAX_FILE_BYTES >> 20} MiB are read")
         yield from _READERS[path.suffix.lower()](path)
     except OSError as error:
         raise BadDataset(f"{path}: cannot be read: {error.strerror or _error_line(error)}") from error
@@ -87,11 +83,7 @@ def _parquet(path: Path) -> Rows:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
-            groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
-            if sum(group.total_byte_size for group in groups) > MAX_FILE_BYTES:
-                raise ValueError(f"more than {MAX_FILE_BYTES >> 20} MiB once uncompressed")
-            rows = file.read().to_pylist()
+        rows = parquet.read_table(path).to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadDataset(f"{path}: not a readable Parquet file: {_error_line(error)}") from error
     yield from ((f"row {number}", row) for number, row in enumerate(rows))

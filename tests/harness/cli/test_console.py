@@ -146,4 +146,4 @@ def test_it_runs_in_a_folder_with_packages_of_the_same_names(tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stderr
     assert "sum 1" in done.stdout
-    assert "speculative-harness query --database runs/warehouse.duckdb" in done.stdout
+    assert "speculative-harness report" in done.stdout
