@@ -122,7 +122,7 @@ async def test_a_shared_engine_is_opened_for_the_longest_context_and_each_run_ke
         ({"concurrency": 8}, True, False),
         ({"dtype": "float16"}, False, False),
         ({"models": {"target": ModelSettings(tensor_parallel=2)}}, False, False),
-        ({"memory": {"target": 0.5}}, False, False),
+        ({"models": {"target": ModelSettings(memory=0.5)}}, False, False),
         ({"target": "other"}, False, False),
         ({"speculation": Speculation("ngram", 3, None, None)}, False, False),
     ],
