@@ -17,6 +17,7 @@ from harness.engines.pool import EngineNeed, EnginePool, in_engine_order, may_sh
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import Speculation
+from harness.settings.roles import ModelSettings
 
 pytestmark = pytest.mark.asyncio
 PROMPT = list(b"a prompt that is longer than two blocks of the prefix cache")
@@ -120,8 +121,8 @@ async def test_a_shared_engine_is_opened_for_the_longest_context_and_each_run_ke
         ({"max_context": 9000}, False, True),  # on a CPU a batch is as large as the context
         ({"concurrency": 8}, True, False),
         ({"dtype": "float16"}, False, False),
-        ({"tensor_parallel": {"target": 2}}, False, False),
-        ({"memory": {"target": 0.5}}, False, False),
+        ({"models": {"target": ModelSettings(tensor_parallel=2)}}, False, False),
+        ({"models": {"target": ModelSettings(memory=0.5)}}, False, False),
         ({"target": "other"}, False, False),
         ({"speculation": Speculation("ngram", 3, None, None)}, False, False),
     ],
