@@ -15,6 +15,7 @@ from warehouse.comparison import show
 from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
 from warehouse.comparison.manifests import UNKNOWN, Manifest, differences
+from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.database import Connection, WarehouseError, literal
 from warehouse.measures import MEASURES
 from warehouse.report.charts import Bar, Chart, Dot, Dots, Reference, Scatter, StackedBars
@@ -70,7 +71,7 @@ class Compared:
 
     comparison: Comparison | None
     reasons: Sequence[str] = ()
-    """Why there is none."""
+    """Why runs are not in it, or why there is none."""
 
     @property
     def rows(self) -> dict[str, Row]:
@@ -81,18 +82,22 @@ class Compared:
 def read_comparison(
     connection: Connection, run_ids: Sequence[str], settings: Settings, baseline: str | None = None
 ) -> Compared:
-    """Compare the runs with their baselines as `warehouse.compare` does.
+    """Compare the runs with their baselines as `warehouse.compare` does, else those that share problems with the first.
 
     Raises WarehouseError where `baseline`, a run id, is given and not comparable.
     """
     if len(run_ids) < 2:
         return Compared(None)
-    try:
-        return Compared(compare(read_runs(connection, run_ids, votes=False), settings, baseline))
-    except WarehouseError as error:
-        if baseline is not None:
-            raise
-        return Compared(None, [str(error)])
+    runs, reasons = read_runs(connection, run_ids, votes=False), list[str]()
+    first = {run.dataset: run.outcomes for run in reversed(runs)}
+    for some in (runs, [run for run in runs if num_shared_problems(run.outcomes, first[run.dataset])]):
+        try:
+            return Compared(compare(some, settings, baseline), reasons)
+        except WarehouseError as error:
+            if baseline is not None:
+                raise
+            reasons.append(str(error))
+    return Compared(None, list(dict.fromkeys(reasons)))
 
 
 def sections(runs: Sequence[RunFacts], compared: Compared, manifests: Mapping[str, Manifest]) -> list[Section]:
