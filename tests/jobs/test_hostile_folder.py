@@ -39,7 +39,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "list": ("jobs", "list", "FOLDER"),
     "logs": ("jobs", "logs", "RUN"),
     "show": ("jobs", "show", "RUN"),
-    "show": ("jobs", "show", "RUN"),
     "cancel": ("jobs", "cancel", "RUN"),
     "resume": ("jobs", "resume", "RUN"),
     "retry-failed": ("jobs", "retry-failed", "RUN"),
