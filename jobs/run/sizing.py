@@ -307,7 +307,6 @@ def served_models(spec: RunSpec, servers: Mapping[Role, str]) -> Iterator[tuple[
     for role, model in spec.models.items():
         if model is None or model.server is None:
             continue
-
         if role not in servers:
             raise ValueError(f"the address of the {role}'s server is not recorded: launch the run again with --{role}")
         from harness.engines.served.discovery import model_of

@@ -167,7 +167,7 @@ def _evil_name(victim: Victim) -> None:
 def _evil_texts(victim: Victim) -> None:
     logs = victim.run.logs_dir / "jobs"
     logs.mkdir(parents=True, exist_ok=True)
-    (logs / "7-0_0_log.err").write_text(f"Traceback (most recent call last):\nValueError: {SEQUENCE}[/x]\n")
+    (logs / "7-0_0_log.err").write_text(f"ValueError: {SEQUENCE}\n== failed: {SEQUENCE}[/x]\n")
     (victim.run.journal_dir / f"{SEQUENCE}-deal0-shard0.jsonl").write_text(f"{SEQUENCE}\n")
     victim.run.append("retries", samples=[SEQUENCE])
     victim.submitted({"partition": SEQUENCE})
