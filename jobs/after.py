@@ -27,6 +27,7 @@ from harness.settings.launch_settings import Launch
 from jobs.finished import target_logprobs
 from jobs.finished.grading import finish
 from jobs.run import submissions, trace_files
+from jobs.run import timing as timings
 from jobs.run.derived import written_at
 from jobs.run.endings import Endings, by_shard, num_unfinished, wait_for_endings
 from jobs.run.files import write_atomically
@@ -34,7 +35,6 @@ from jobs.run.folder import RunFolder
 from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 from jobs.slurm import client
-from jobs.timing import folder as timings
 
 if TYPE_CHECKING:
     from jobs.run.forecast import Recorded

@@ -34,6 +34,7 @@ from jobs.finished.target_logprobs import num_unscored, score_each
 from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, distinct
 from jobs.run import codes, derived, endings, forecast, sizing
+from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import expected_tokens
@@ -42,7 +43,6 @@ from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch
 from jobs.submission.dispatch import Request, dispatch_together
 from jobs.submission.here import InProcessJob, Job, start_workers
-from jobs.timing import folder as timings
 from jobs.watch.failures import IN_PROCESS_LOG, explained, first_traceback
 from jobs.watch.follow import follow, follow_several
 from jobs.watch.status import RunStatus, Watch

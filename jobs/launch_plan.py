@@ -14,9 +14,9 @@ from harness.cli.number_format import hours
 from harness.engines import placement
 from jobs.preparation import PreparedLaunch, distinct
 from jobs.run import sizing
+from jobs.run import timing as timings
 from jobs.run.forecast import Forecast
 from jobs.run.spec import ModelSpec, RunSpec
-from jobs.timing import folder as timings
 
 _PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}
 UNKNOWN = (

@@ -18,6 +18,7 @@ from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLau
 from harness.sizing.memory import Option, cards_of_worker
 from jobs import after, golds
 from jobs.run import codes, files, launch_checks, sizing
+from jobs.run import timing as timings
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.forecast import Forecast, so_far
@@ -28,7 +29,6 @@ from jobs.slurm import profiles
 from jobs.slurm.python_command import names_own_python
 from jobs.submission.here import num_cards
 from jobs.submission.submit import resolve
-from jobs.timing import folder as timings
 
 NO_TARGET = (
     "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 
 from harness.cli.messages import counted
 from harness.problems.problem import Problem
+from jobs.run import timing as timings
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.journal import attempt_in, is_own_journal
 from jobs.run.spec import AttemptRow, Unit
-from jobs.timing import folder as timings
 
 _CALL = ("calls.list.element.submitted_at", "calls.list.element.end_seconds")
 _TIMES = re.compile(rb'"submitted_at":([\d.e+-]+),[^{}]*?"end_seconds":([\d.e+-]+)')

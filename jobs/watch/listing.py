@@ -10,10 +10,10 @@ from rich.console import Console
 
 from harness.cli.number_format import duration
 from harness.cli.screen import Column, Screen, Table
+from jobs.run import timing as timings
 from jobs.run.endings import ShardEndings, by_shard, read_endings
 from jobs.run.files import FileDamaged
 from jobs.run.folder import RunFolder
-from jobs.timing import folder as timings
 
 _COLUMNS = ("run", "models", "tag", "state", "samples", "failed", "age")
 

@@ -14,11 +14,11 @@ import orjson
 
 from harness.cli.messages import counted
 from harness.engines import processes
+from jobs.run import timing as timings
 from jobs.run import trace_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import StepRow
-from jobs.timing import folder as timings
 
 _WINDOW_SECONDS = 60.0
 _CLOCK_SECONDS = 5.0

@@ -12,13 +12,13 @@ from typing import Literal
 
 from jobs import after
 from jobs.run import codes, derived, submissions
+from jobs.run import timing as timings
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
 from jobs.run.files import is_held
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission, files_of_shards, first_shard
 from jobs.slurm import client
 from jobs.slurm.client import Task
-from jobs.timing import folder as timings
 from jobs.watch import failures
 from jobs.watch.answers import Answers, SlurmWatch, after_job, at_work, how_to_conclude
 from jobs.watch.progress import logs_of, phase_of
