@@ -71,8 +71,7 @@ def main(
     With --engines, of which --draft, --target and --engine say the models, real engines start and answer.
     """
     from harness.checks.every import checks
-    from jobs.slurm.checks import check_slurm
-    from jobs.submission.on_node import ask_node
+    from jobs.submission.on_node import ask_node, check_slurm
 
     assert isinstance(context.command, LaunchCommand)
     flags = context.command.flags_of(context)

@@ -91,7 +91,7 @@ def main(context: click.Context, /, **values: Any) -> None:
     SUITE is a published table (--list), or a TOML file of launches of your own: its table has a row for each
     method and a column for each dataset. Flags of harness.launch override the suite's.
     """
-    from jobs.cli.examples import SUITES
+    from jobs.cli.launches import SUITES
     from jobs.outcome import launch_errors_in_one_line
     from warehouse.suites import published
 
@@ -139,7 +139,7 @@ def _typed(context: click.Context) -> dict[str, Any]:
 
 def _own_file(name: str) -> Path | None:
     """Return the file of a suite of one's own, also a bundled one; None: the name is that of a published table."""
-    from jobs.cli.examples import SUITES
+    from jobs.cli.launches import SUITES
     from warehouse.suites import published
 
     if name in published.names():

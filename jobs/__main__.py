@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jobs.arguments import RunCommands
-from jobs.cli import examples, launches, results, watch, workers
+from jobs.cli import launches, results, watch, workers
 
 
 @click.group(cls=RunCommands)
@@ -28,7 +28,7 @@ for _command in (
     launches.probe,
     results.target_logprob,
     results.finalize,
-    examples.example,
+    launches.example,
 ):
     main.add_command(_command)
 

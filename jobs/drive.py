@@ -28,11 +28,10 @@ from grading import GraderFailed
 from harness.checks.machine import ONE_NODE, locks_of_one_node
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from jobs import after, launch_plan
+from jobs import after, preparation
 from jobs.finished.target_logprobs import check as check_target
 from jobs.finished.target_logprobs import num_unscored, score_each
-from jobs.launch_plan import print_plan
-from jobs.preparation import PreparedLaunch, check_engines, distinct
+from jobs.preparation import PreparedLaunch, check_engines, distinct, print_plan
 from jobs.run import codes, derived, endings, forecast, sizing
 from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
@@ -80,8 +79,8 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
     runs: list[RunFolder] = []
     for launches in schedule:
         check(launches)
-        if len(launches) > 1 and any(map(launch_plan.is_cost_said, launches)):
-            console.print(launch_plan.total(launches), soft_wrap=True)
+        if len(launches) > 1 and any(map(preparation.is_cost_said, launches)):
+            console.print(preparation.total(launches), soft_wrap=True)
         carry_out(launches, console)
         started = [prepared.run for prepared in launches]
         runs += started
@@ -93,7 +92,7 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
 def check(launches: Sequence[PreparedLaunch]) -> None:
     """Raise ValueError where workers would lack an engine, and OverBudget; call it before anything is written."""
     check_engines(launches)
-    launch_plan.check_budget(launches)
+    preparation.check_budget(launches)
 
 
 def preview(prepared: PreparedLaunch, console: Console) -> None:
@@ -105,7 +104,7 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
     if prepared.cluster == "slurm":
         script = dispatch.preview(_request(prepared), prepared.plan.spec, prepared.num_shards)
         print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
-    launch_plan.check_budget([prepared])
+    preparation.check_budget([prepared])
 
 
 def create(prepared: PreparedLaunch) -> None:

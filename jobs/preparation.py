@@ -1,6 +1,7 @@
-"""A launch as it is prepared: found to be valid, planned and sized, before anything is written.
+"""A launch as it is prepared, before anything is written: valid, planned, sized, within its limit, and told in words.
 
-Library code: it raises; only a command exits.
+Where an estimate comes from is the warehouse's matter (warehouse.run_cost). Library code: it raises; only a command
+exits.
 """
 
 from __future__ import annotations
@@ -12,24 +13,31 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from harness.cli.messages import counted
 from harness.engines import calls, placement
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.memory import Option, cards_of_worker
-from jobs import after, golds
+from jobs import after
 from jobs.run import codes, files, launch_checks, sizing
 from jobs.run import timing as timings
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder, run_folder
-from jobs.run.forecast import Forecast, so_far
+from jobs.run.forecast import Forecast, check_forecasts, in_words, so_far, total_of
 from jobs.run.plan import RunPlan, plan
 from jobs.run.sizing import lines_for_launch, no_gpus
-from jobs.run.spec import RunSpec
+from jobs.run.spec import ModelSpec, RunSpec
 from jobs.slurm import profiles
 from jobs.slurm.python_command import names_own_python
 from jobs.submission.here import num_cards
 from jobs.submission.submit import resolve
 
+_PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}
+UNKNOWN = (
+    "GPU-hours: unknown, because no finished run of these settings is in the database; run a few problems first "
+    "(--limit 5)"
+)
 NO_TARGET = (
     "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
     "--target-of OTHER-RUN"
@@ -119,7 +127,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         planned.notices.extend(launch_checks.check_taught(planned.spec))
         planned.notices.extend(launch_checks.check_hub_ids(planned.spec))
         if planned.spec.dataset_origin is not None:
-            planned.notices.extend(golds.check(launch, planned.problems))
+            planned.notices.extend(launch_checks.check_golds(launch, planned.problems))
     if launch.target_logprobs and planned.spec.target is None:
         planned.notices.append(NO_TARGET)
     timings.check_request(launch.latency_sample, planned.spec, run)
@@ -181,3 +189,125 @@ def _check_output(folder: Path) -> None:
 def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
     """Return the options for sbatch by sbatch's names: the profile, `--slurm`, and the flags. Raises ValueError."""
     return profiles.sbatch_options(launch.profile, launch.slurm, {word: launch.sbatch.get(word) for word in SBATCH})
+
+
+def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool = False) -> None:
+    """Print what a launch comes to; a preview says also that its cost is not known."""
+    spec = prepared.plan.spec
+    for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
+        console.print(notice, style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
+    parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
+    console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
+    if own := spec.dataset_origin:
+        title = f"{own.title}, " if own.title else ""
+        console.print(
+            f"  problems: {title}{own.source}, hash {own.content}", markup=False, soft_wrap=not console.is_terminal
+        )
+    own_sampling = [f"{role} {_drawing(own)}" for role, own in spec.sampling.items() if own]
+    names: dict[str, str] = {role: _named(model) for role, model in spec.models.items() if model}
+    names |= {"selection adapter": spec.selection.name} if spec.selection else {}
+    size = f"{counted(spec.num_problems, 'problem')} × {counted(spec.samples, 'sample')} = {spec.num_samples}"
+    lines = [
+        ", ".join(f"{role} {name}" for role, name in names.items()),
+        f"{size}, temperature {spec.temperature}, top-p {spec.top_p}, token budget {spec.token_budget}, "
+        f"seed {spec.seed}",
+        *own_sampling,
+        f"{spec.engine.kind} engines, {counted(spec.concurrency, 'sample')} in flight per worker, "
+        f"{counted(prepared.num_shards, 'shard')}, {_PLACES[prepared.cluster]}",
+        *_prompts(spec),
+        *_conventions(spec),
+        *_engine_arguments(spec),
+        *_token_speculation(spec),
+        *_placement(spec),
+        *timings.in_words(prepared.launch.latency_sample),
+        *prepared.sizes,
+    ]
+    for line in lines:
+        console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
+    if spec.limited:
+        console.print(
+            f"LIMITED RUN: {spec.num_problems} of {spec.dataset_size} problems; "
+            "its numbers are not results of the benchmark.",
+            style="bold yellow",
+            soft_wrap=not console.is_terminal,
+        )
+    if is_preview or is_cost_said(prepared):
+        console.print(f"  {_cost_line(prepared)}", markup=False, soft_wrap=not console.is_terminal)
+    console.print(f"  run folder {prepared.run.path}", soft_wrap=True)
+
+
+def _named(model: ModelSpec) -> str:
+    kind = "" if model.server == sizing.UNKNOWN else f" of {model.server}"
+    return model.name if model.server is None else f"{model.name} on a server{kind}"
+
+
+def _token_speculation(spec: RunSpec) -> list[str]:
+    engine, weights = spec.engine, spec.speculator
+    if engine.spec_decode is None:
+        return []
+    model = f" ({weights.name})" if weights else ""
+    sampling = f", {engine.spec_sampling} drafts" if engine.spec_sampling else ""
+    return [f"token-level speculation: {engine.spec_decode}{model}, up to {engine.spec_tokens} at a time{sampling}"]
+
+
+def _drawing(sampling: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in sampling.items())
+
+
+def _conventions(spec: RunSpec) -> list[str]:
+    lines = []
+    for role, own in spec.settings.items():
+        table = ", ".join(f"{name} {value}" for name, value in own.template.items())
+        lines += [f"template of the {role}: {table}"] if table else []
+    for role, own in spec.settings.items():
+        lines += [f"thinking tags of the {role}: {own.thinking_tags}"] if own.thinking_tags else []
+    return lines
+
+
+def _prompts(spec: RunSpec) -> list[str]:
+    changed = list(spec.wording.changes)
+    return [f"own prompts: {', '.join(changed)}; hash {spec.prompt_hash}"] if changed else []
+
+
+def _engine_arguments(spec: RunSpec) -> list[str]:
+    return [
+        f"engine of the {role}: {', '.join(f'{name} {value}' for name, value in given.items())}"
+        for role, own in spec.settings.items()
+        if (given := own.engine)
+    ]
+
+
+def _placement(spec: RunSpec) -> list[str]:
+    cards = {role: own.gpus for role, own in spec.settings.items() if own.gpus is not None}
+    places = ", ".join(f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items())
+    return [f"{places}, of those of a worker"] if places else []
+
+
+def is_cost_said(prepared: PreparedLaunch) -> bool:
+    """Return whether a launch that begins says what is left: where that is known, or limited."""
+    return prepared.launch.max_gpu_hours is not None or (prepared.is_work_left and prepared.forecast is not None)
+
+
+def _cost_line(prepared: PreparedLaunch) -> str:
+    """Return one line on what is left of a run."""
+    if not prepared.is_work_left:
+        return "GPU-hours: none, because every sample is finished"
+    if prepared.forecast is None and not prepared.plan.spec.engine.can.runs_models:
+        return f"GPU-hours: none are estimated, because {prepared.plan.spec.engine.kind} engines run no model"
+    return UNKNOWN if prepared.forecast is None else f"estimate: {in_words(prepared.forecast)}"
+
+
+def total(launches: Sequence[PreparedLaunch]) -> str:
+    """Return one line on what is left of several runs together."""
+    left = [prepared for prepared in distinct(launches) if prepared.is_work_left]
+    if not left:
+        return "Total: nothing is left to run."
+    return total_of([prepared.forecast for prepared in left])
+
+
+def check_budget(launches: Sequence[PreparedLaunch]) -> None:
+    """Raise OverBudget where the launches of a command need more than its limit, or nothing tells what one needs."""
+    left = [prepared for prepared in distinct(launches) if prepared.is_work_left]
+    limit = left[0].launch.max_gpu_hours if left else None
+    if limit is not None:
+        check_forecasts({prepared.run.path.name: prepared.forecast for prepared in left}, limit)

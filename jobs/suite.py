@@ -54,11 +54,10 @@ from harness.settings.declaration import ROLES, settings_of
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import ROLE_SETTINGS, flattened
 from harness.sizing.memory import without_replaced
-from jobs import after, launch_plan, preparation, probe
+from jobs import after, preparation, probe
 from jobs.drive import Schedule, drive
-from jobs.launch_plan import print_plan
 from jobs.outcome import SuiteOutcome
-from jobs.preparation import NO_TARGET, PreparedLaunch, distinct
+from jobs.preparation import NO_TARGET, PreparedLaunch, distinct, print_plan
 from jobs.probe import ProbeSettings
 from jobs.run import submissions
 
@@ -309,7 +308,7 @@ def _with_assigned_targets(launches: Sequence[PreparedLaunch]) -> list[PreparedL
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
     """Print what each run of a suite would do, how many samples are left, and what they are likely to take.
 
-    Writes nothing. Raises launch_plan.OverBudget.
+    Writes nothing. Raises OverBudget.
     """
     launches = distinct(launches)
     for prepared in launches:
@@ -319,9 +318,9 @@ def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
     num_left = sum(prepared.num_left for prepared in launches)
     num_samples = counted(sum(prepared.plan.spec.num_samples for prepared in launches), "sample")
     to_time = _to_time(sum(prepared.num_to_time for prepared in launches))
-    console.print(launch_plan.total(launches), soft_wrap=True)
+    console.print(preparation.total(launches), soft_wrap=True)
     console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{to_time}")
-    launch_plan.check_budget(launches)
+    preparation.check_budget(launches)
 
 
 def _to_time(number: int) -> str:

@@ -5,14 +5,19 @@ A run that exists already is not checked again: its settings are what it was beg
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
+from shlex import join
+from typing import TYPE_CHECKING
 
 from harness.checks import models as model_checks
 from harness.checks.models import WORKERS_MAY, findings, loaded_tokenizer
 from harness.cli.messages import counted
+from harness.cli.program import typed
 from harness.engine import Role
 from harness.engines import placement
 from harness.engines.scripted import ByteTokenizer
@@ -29,8 +34,13 @@ from harness.sizing.memory import shape_of
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import BadTemplate
 from harness.weights.tokenizer import HFTokenizer
+from jobs.finished.grading import gold_of
 from jobs.run.plan import local_folder, unused
 from jobs.run.spec import ModelSpec, RunSpec
+
+if TYPE_CHECKING:
+    from grading.check import Finding
+    from grading.grade import Gold
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_A_MODEL = ("model", "dtype", "gpus", "memory", "tensor_parallel")
@@ -39,6 +49,11 @@ _HUB_SECONDS = 5.0
 
 _QUESTIONS = {"score", "separate_score", "step_choice", "chain_choice", "reward", "equivalence"}
 """Tables of a prompt file that no model alone is asked."""
+MOST_GRADED = 2_000
+"""Golds that a launch grades, spread over the dataset: a second or two; sentences take longer than answers do."""
+_NAMED = 3
+_MOST_CHARACTERS = 60
+_ALONE = r"give the answer alone, words that an answer must repeat in \text{…}"
 
 
 def check_typed(launch: PartialLaunch, typed: Collection[str]) -> None:
@@ -305,3 +320,79 @@ def _is_at_hub(given: str, model: ModelSpec) -> bool:
     except Exception:  # noqa: BLE001 whatever keeps the hub from answering is met by the worker, as without this check
         return False
     return True
+
+
+def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[str]:
+    """Yield warnings that name the golds of an own dataset that no answer meets, or that are prose.
+
+    Golds are graded as answers before a model runs. Refused is what would give silently wrong numbers: golds that are
+    solutions where a rule reads the answer, and datasets of which no gold can be met. Single golds of other kinds are
+    named, and the run goes on: a dataset may have a few.
+
+    Raises ValueError where a rule reads the answers of golds that are solutions, and where no gold can be met.
+    """
+    from grading.check import conclusion, to_grade
+
+    dataset = launch.dataset
+    golds = tuple(gold_of(problem) for problem in problems)
+    doubtful = to_grade(golds)
+    chosen = tuple(doubtful[:: -(-len(doubtful) // MOST_GRADED) or 1])
+    found = _findings(golds, chosen)
+    some = "at least " if len(chosen) < len(doubtful) else ""
+
+    def names(indexes: Sequence[int]) -> str:
+        first, *others = indexes[:_NAMED]
+        shown = [_shown(problems[first], found[first]), *(problems[index].id for index in others)]
+        return f"{', '.join(shown)}{', …' if len(indexes) > _NAMED else ''}"
+
+    def count(indexes: Sequence[int]) -> str:
+        return f"{some}{len(indexes):,} of {len(problems):,} golds"
+
+    unmet = [index for index, finding in found.items() if not finding.is_met]
+    rules = Counter(end.rule for index in unmet if (end := found[index].conclusion) is not None and end.rule)
+    if rules:
+        [(rule, _)] = rules.most_common(1)
+        solutions = [index for index in unmet if (end := found[index].conclusion) is not None and end.rule == rule]
+        reads = sum((end := conclusion(problem.answer)) is not None and end.rule == rule for problem in problems)
+        raise ValueError(
+            f"--dataset {dataset}: the right answer would be graded wrong, because {count(solutions)} are solutions: "
+            f"{names(solutions)}; {_remedy(rule, reads, len(problems))}"
+        )
+    if unmet and len(unmet) == len(chosen) and len(doubtful) == len(problems):
+        raise ValueError(f"--dataset {dataset}: no answer would be graded correct: {names(unmet)}; {_ALONE}")
+    rejected = [index for index in unmet if found[index].rejected]
+    prose = sorted((index for index in found if not found[index].rejected), key=lambda index: found[index].is_met)
+    columns, split = ",".join(launch.columns), launch.split or ""
+    given = {"--dataset": dataset, "--columns": columns, "--split": split}
+    flags = [word for name, value in given.items() if value for word in (name, value)]
+    more = f"all: {typed('grading.check')} {join(flags)}"
+    if rejected:
+        yield f"GOLDS THAT NO ANSWER MEETS: {count(rejected)}: {names(rejected)}; {more}"
+    if prose:
+        yield f"PROSE AS GOLDS: {count(prose)} are sentences or several lines: {names(prose)}; {_ALONE}; {more}"
+
+
+@lru_cache(maxsize=4)  # the runs of a suite have the same problems
+def _findings(golds: tuple[Gold, ...], chosen: tuple[int, ...]) -> dict[int, Finding]:
+    from grading.check import findings as graded
+
+    return graded(golds, chosen)
+
+
+def _shown(problem: Problem, finding: Finding) -> str:
+    text = problem.answer if len(problem.answer) <= _MOST_CHARACTERS else f"{problem.answer[: _MOST_CHARACTERS - 1]}…"
+    end = finding.conclusion
+    verdict = "graded correct" if finding.is_met else "graded wrong"
+    reason = finding.rejected if end is None else f"{_printable(end.answer[:_MOST_CHARACTERS])} is {verdict}"
+    return f'{problem.id} "{_printable(text)}" ({reason})'
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _remedy(rule: str, reads: int, num_golds: int) -> str:
+    told = f'answer_rule = "{rule}" in a TOML file for the dataset'
+    if reads < num_golds:
+        return f"{told} reads {reads:,} of {num_golds:,}, so that rows have two forms: give the answer alone in all"
+    return f"{told} reads all"

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from harness.problems import benchmarks
 from jobs import suite
-from jobs.cli.examples import SUITES
+from jobs.cli.launches import SUITES
 from jobs.drive import LaunchFailed, create
 from jobs.preparation import prepare
 from jobs.run import timing as timings

@@ -24,9 +24,8 @@ from harness.methods import build, run_identity, sample_identity
 from harness.settings.launch_settings import Launch
 from harness.sizing.memory import cards_of_worker
 from harness.weights import models
-from jobs import launch_plan
 from jobs.preparation import PreparedLaunch
-from jobs.run.forecast import Forecast
+from jobs.run.forecast import Forecast, check_forecasts
 from warehouse import run_cost
 from warehouse.suites import published
 from warehouse.suites.comparability import run_columns
@@ -335,7 +334,7 @@ def check_budget(asked: Reproduction, runs: Sequence[SuiteRun], prepared: Sequen
         for run, planned in zip(runs, prepared, strict=True)
         if planned.is_work_left
     }
-    launch_plan.check_forecasts(left, asked.max_gpu_hours or 0.0)
+    check_forecasts(left, asked.max_gpu_hours or 0.0)
 
 
 def _part_left(asked: Reproduction, run: SuiteRun, planned: PreparedLaunch) -> Forecast | None:

@@ -21,8 +21,7 @@ from harness.problems import hub
 from harness.settings.launch_settings import Launch
 from harness.weights.models import pair_folder
 from jobs.drive import create
-from jobs.launch_plan import print_plan
-from jobs.preparation import PreparedLaunch, prepare
+from jobs.preparation import PreparedLaunch, prepare, print_plan
 from jobs.run.launch_checks import check_contexts
 
 BUDGET = 512
