@@ -127,7 +127,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     """Return what is to be checked for a launch. Raises ValueError with one line."""
     from jobs.preparation import sbatch_options
     from jobs.run import plan, sizing
-    from jobs.submission.submit import ControllerSilent, resolve
+    from jobs.slurm.client import ControllerSilent, resolve
 
     try:
         cluster = "slurm" if on_node else resolve(launch.cluster)

@@ -24,11 +24,10 @@ from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
-from jobs.finished import target_logprobs
 from jobs.finished.grading import finish
 from jobs.run import submissions, trace_files
 from jobs.run import timing as timings
-from jobs.run.derived import written_at
+from jobs.run.derived import are_logprobs_asked, written_at
 from jobs.run.endings import Endings, by_shard, num_unfinished, wait_for_endings
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
@@ -174,8 +173,11 @@ def report(
             ungraded = error
     with _warehouse_errors():
         _load_and_print(run, database, console, wait_seconds, among)
-    if says_unscored and (missing := target_logprobs.notice(run)):
-        console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
+    if says_unscored and are_logprobs_asked(run):
+        from jobs.finished import target_logprobs
+
+        if missing := target_logprobs.notice(run):
+            console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
     write_results(run, database)
     if among is None:
         _print_next(run, database, console)

@@ -20,33 +20,29 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 from time import sleep
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
 from grading import GraderFailed
-from harness.checks.machine import ONE_NODE, locks_of_one_node
 from harness.cli.messages import counted
 from harness.cli.program import typed
 from jobs import after, preparation
-from jobs.finished.target_logprobs import check as check_target
-from jobs.finished.target_logprobs import num_unscored, score_each
 from jobs.preparation import PreparedLaunch, check_engines, distinct, print_plan
 from jobs.run import codes, derived, endings, forecast, sizing
 from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
-from jobs.run.folder import RunFolder
+from jobs.run.folder import IN_PROCESS_LOG, RunFolder
 from jobs.run.forecast import expected_tokens
 from jobs.run.spec import RunSpec, units
-from jobs.slurm.client import SlurmError
-from jobs.submission import dispatch
-from jobs.submission.dispatch import Request, dispatch_together
 from jobs.submission.here import InProcessJob, Job, start_workers
-from jobs.watch.failures import IN_PROCESS_LOG, explained, first_traceback
 from jobs.watch.follow import follow, follow_several
-from jobs.watch.status import RunStatus, Watch
 from jobs.work.run_part import RunPart
 from jobs.work.worker import InProcessWorker
+
+if TYPE_CHECKING:
+    from jobs.submission.dispatch import Dispatched, Request
+    from jobs.watch.status import RunStatus
 
 Schedule = Iterable[Sequence[PreparedLaunch]]
 """The rounds of launches, each asked for when the one before has ended or, on Slurm, was submitted."""
@@ -102,6 +98,8 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
     """
     print_plan(prepared, console, is_preview=True)
     if prepared.cluster == "slurm":
+        from jobs.submission import dispatch
+
         script = dispatch.preview(_request(prepared), prepared.plan.spec, prepared.num_shards)
         print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
     preparation.check_budget([prepared])
@@ -214,6 +212,9 @@ class _Round:
         """Grade, load and print a finished run; a failure keeps no other run from it."""
         run = prepared.run
         if prepared.cluster == "slurm":
+            from jobs.slurm.client import SlurmError
+            from jobs.submission import dispatch
+
             with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
                 dispatch.clear(run)
         try:
@@ -226,6 +227,9 @@ class _Round:
         """Submit runs: those of one pair of models share jobs."""
         if not launches:
             return
+        from harness.checks.machine import ONE_NODE, locks_of_one_node
+        from jobs.submission.dispatch import dispatch_together
+
         if option := locks_of_one_node(launches[0].run.path):
             _warn(f"WARNING: {ONE_NODE.format(option)}", self.console)
         done = dispatch_together(list(map(_request, launches)))
@@ -288,6 +292,8 @@ class _Round:
 
 
 def _request(prepared: PreparedLaunch) -> Request:
+    from jobs.submission.dispatch import Request
+
     run, launch = prepared.run, prepared.launch
     per_task = launch.shards_per_task, launch.workers_per_task
     return Request(run, prepared.sbatch, *per_task, launch.accept_code_change)
@@ -296,6 +302,10 @@ def _request(prepared: PreparedLaunch) -> Request:
 def _reasons(logged_in: RunFolder, jobs: Sequence[Job]) -> dict[str, str]:
     """Return why workers failed, each in words, with its first traceback."""
     failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
+    if not failed:
+        return {}
+    from jobs.watch.failures import explained, first_traceback
+
     return {explained(logged_in, error, job.log): first_traceback(str(error)) for job, error in failed}
 
 
@@ -316,7 +326,7 @@ def _print_what_is_left(run: RunFolder, console: Console) -> bool:
     return bool(ended.num_left)
 
 
-def print_dispatched(dispatched: dispatch.Dispatched, console: Console) -> None:
+def print_dispatched(dispatched: Dispatched, console: Console) -> None:
     """Say what was submitted, and what was not."""
     if dispatched.submitted:
         jobs = ", ".join(dispatched.submitted)
@@ -374,9 +384,13 @@ def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None
     """
     reasons: dict[str, str] = {}
     asked: list[tuple[RunFolder, RunSpec]] = []
-    for prepared in launches:
-        if not _is_read_later(prepared):
-            continue
+    read_later = [prepared for prepared in launches if _is_read_later(prepared)]
+    if not read_later:
+        return
+    from jobs.finished.target_logprobs import check as check_target
+    from jobs.finished.target_logprobs import num_unscored, score_each
+
+    for prepared in read_later:
         try:
             if num_unscored(prepared.run):
                 asked += [(prepared.run, spec) for spec in check_target([prepared.run], prepared.target_of)]
@@ -438,6 +452,8 @@ def until_ended(look: Callable[[], Look]) -> None:
 
 
 def _statuses_at_the_end(runs: Sequence[RunFolder], console: Console) -> list[RunStatus]:
+    from jobs.watch.status import Watch
+
     watch, shown = Watch(runs), ""
     statuses: list[RunStatus] = []
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 import orjson
@@ -23,11 +23,11 @@ from harness.weights import models
 from jobs import after
 from jobs.arguments import file_errors_in_one_line
 from jobs.drive import LaunchFailed
-from jobs.finished.tracking import NotTracked
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import SlurmError, SlurmRejected
-from jobs.watch.listing import listed
-from jobs.watch.status import RunStatus
+
+if TYPE_CHECKING:
+    from jobs.watch.status import RunStatus
 
 
 class Outcome(Protocol):
@@ -102,6 +102,8 @@ def _of_run(run: RunFolder) -> dict[str, JsonValue]:
     outcome = {"run": str(path), "run_id": path.name, "database": str(after.database_of(run))}
     if not run.exists():
         return {**outcome, "state": "not begun"}
+    from jobs.watch.listing import listed
+
     [listing] = [asdict(found) for found in listed([run])]
     is_concluded = listing["state"] == "finished" and run.results_path.exists()
     results = orjson.loads(run.results_path.read_bytes()) if is_concluded else {}
@@ -187,7 +189,7 @@ def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("Interrupted. What is finished is kept, and the same command resumes.", err=True)
         raise
-    except (EngineDied, GraderFailed, LaunchFailed, NotTracked) as error:
+    except (EngineDied, GraderFailed, LaunchFailed) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         if error.errno is not None:

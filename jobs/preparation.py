@@ -28,10 +28,8 @@ from jobs.run.forecast import Forecast, check_forecasts, in_words, so_far, total
 from jobs.run.plan import RunPlan, plan
 from jobs.run.sizing import lines_for_launch, no_gpus
 from jobs.run.spec import ModelSpec, RunSpec
-from jobs.slurm import profiles
-from jobs.slurm.python_command import names_own_python
+from jobs.slurm.client import resolve
 from jobs.submission.here import num_cards
-from jobs.submission.submit import resolve
 
 _PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}
 UNKNOWN = (
@@ -109,7 +107,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     calls.limit_seconds()  # of the engines, which start long after this
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
-    planned = plan(launch, cluster, is_own_python=names_own_python(sbatch))
+    planned = plan(launch, cluster, is_own_python=bool(sbatch.get("python")))
     if cluster == "slurm":
         _check_cards(launch, planned.spec, sbatch)
         planned.notices.extend(no_gpus(planned.spec, sbatch))
@@ -156,7 +154,7 @@ def check_engines(launches: Sequence[PreparedLaunch]) -> None:
 
 def _prepares_python(sbatch: Mapping[str, Option]) -> bool:
     """Return whether the Python of the jobs, or its packages and variables, need not be those of this process."""
-    return names_own_python(sbatch) or bool(sbatch.get("setup"))
+    return bool(sbatch.get("python") or sbatch.get("setup"))
 
 
 def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Option]) -> None:
@@ -188,7 +186,12 @@ def _check_output(folder: Path) -> None:
 
 def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
     """Return the options for sbatch by sbatch's names: the profile, `--slurm`, and the flags. Raises ValueError."""
-    return profiles.sbatch_options(launch.profile, launch.slurm, {word: launch.sbatch.get(word) for word in SBATCH})
+    flags = {word: value for word in SBATCH if (value := launch.sbatch.get(word)) is not None}
+    if not (launch.profile or launch.slurm or flags):
+        return {}
+    from jobs.slurm import profiles
+
+    return profiles.sbatch_options(launch.profile, launch.slurm, flags)
 
 
 def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool = False) -> None:

@@ -41,7 +41,7 @@ from jobs.run.plan import RunPlan
 from jobs.run.sizing import lines_for_launch
 from jobs.run.spec import RunSpec, check_model, current_prompt_hash
 from jobs.run.trace_files import SampleRow, StepRow
-from jobs.submission.submit import resolve as resolve_cluster
+from jobs.slurm.client import resolve as resolve_cluster
 
 _COLUMNS = ("problem_id", "steps")
 _THIRDS = 3

@@ -409,7 +409,7 @@ def _pairs(two_column_rows: Sequence[Record]) -> dict[str, Any]:
 
 def setting_warnings(run: RunSummary) -> Iterator[str]:
     """Yield why numbers of such runs are no benchmark result, however far the run is."""
-    if run.engine_kind in registry.uncounted():
+    if not registry.is_counted(run.engine_kind):
         yield f"{run.engine_kind.upper()} ENGINES: no model ran; the numbers mean nothing."
     if run.limited:
         yield f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; not a benchmark result."
@@ -438,7 +438,7 @@ def _work_warnings(run: RunSummary) -> Iterator[str]:
         yield f"GRADER EXCEPTIONS: {ended} ended in an exception of the grader; counted as unparsable: {names}."
     yield from (f"LEFT OUT: {file.name} cannot be read: {file.reason}" for file in run.skipped)
     # A machine that works for a run alone has a load of about 1 for each core while it generates on them.
-    is_counted = run.engine_kind not in registry.uncounted()
+    is_counted = registry.is_counted(run.engine_kind)
     if is_counted and run.load_per_core is not None and run.load_per_core >= _BUSY:
         yield (
             f"BUSY MACHINE: a load of {run.load_per_core:.1f} for each core at the start or end of the run's work; its "

@@ -18,7 +18,6 @@ from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
 from harness.engines import libraries, registry, speculation
-from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import Proposer, draft_sampling, greedy_drafts_notice, unsupported_reason
 from harness.environment import accelerator
@@ -198,6 +197,8 @@ def _check_tokenizer(role: Role, folder: Path, question: Question) -> tuple[Chec
 
 def check_servers(question: Question) -> Iterator[Check]:
     """Check each role's server: that it can be reached, what it runs, and every kind of request."""
+    from harness.engines.served import discovery
+
     for role, asked in question.served.items():
         address, subject = ServerAddress.parse(f"--{role}", str(asked.model)), f"{role} server"
         if not question.workers_run_here and address.is_loopback:

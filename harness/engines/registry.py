@@ -120,6 +120,11 @@ def missing_packages(name: str) -> list[str]:
     return [package for package in capabilities(name).packages if find_spec(package) is None]
 
 
+def is_counted(name: str) -> bool:
+    """Return whether what an engine answers is a result; one that is not known here counts."""
+    return name not in _CLASSES or engine_class(name).capabilities.counts_as_result
+
+
 def uncounted() -> list[str]:
     """Return the engines whose answers are no results."""
     return [name for name in CHOICES if not capabilities(name).counts_as_result]

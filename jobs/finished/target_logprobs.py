@@ -77,9 +77,7 @@ def num_unscored(run: RunFolder) -> int:
 
 
 def notice(run: RunFolder) -> str | None:
-    """Return a line on finished samples that are not scored although the run asks for it; None: there are none."""
-    if not derived.are_logprobs_asked(run):
-        return None
+    """Return a line on finished samples that are not scored, of a run that asks for it; None: there are none."""
     try:
         number = num_unscored(run)
     except derived.OtherTarget as error:

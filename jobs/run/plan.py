@@ -30,7 +30,6 @@ from harness.prompts import Prompts, equivalence_question, reward_question
 from harness.settings.declaration import ROLES
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.settings.roles import SAMPLING, ModelSettings, role_flag
-from harness.training.tuning import data_hash, find_manifest
 from harness.weights import adapter, models
 from harness.weights.models import files_at_hand, read_config
 from harness.weights.templates import NO_CONVENTIONS, BadTemplate, Conventions, has_chat_template
@@ -204,7 +203,11 @@ def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -
     """Return what a run keeps of a model; `resolve` finds it by name, as `models.resolve` does unless given."""
     reference = (resolve or models.resolve)(name)
     path = reference.path_or_hub_id
-    trained_on = data_hash(Path(path), reference.identity) if reference.fingerprint else None
+    trained_on = None
+    if reference.fingerprint:
+        from harness.training.tuning import data_hash
+
+        trained_on = data_hash(Path(path), reference.identity)
     return ModelSpec(
         model=reference.name,
         path=path,
@@ -238,6 +241,8 @@ def _selection(launch: Launch, engine: EngineSpec, *, is_here: bool) -> AdapterS
     speculates = engine.spec_decode is not None
     if reason := adapter.unsupported_reason(engine.kind, launch.method, speculates=speculates, is_here=is_here):
         raise ValueError(reason)
+    from harness.training.tuning import data_hash
+
     weights = adapter.read(launch.target.adapter)
     folder = Path(weights.path)
     fingerprint = adapter.fingerprint(folder)
@@ -246,6 +251,8 @@ def _selection(launch: Launch, engine: EngineSpec, *, is_here: bool) -> AdapterS
 
 def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
     """Raises ValueError where an adapter says that it was trained for another model."""
+    from harness.training.tuning import find_manifest
+
     made = find_manifest(Path(selection.path))
     if made is not None and made.weights == selection.fingerprint and made.base["fingerprint"] != target.fingerprint:
         raise ValueError(

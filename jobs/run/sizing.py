@@ -16,7 +16,6 @@ from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
 from harness.engines import registry
 from harness.engines.libraries import UNPLANNED
-from harness.engines.served import discovery
 from harness.engines.served.address import ServedModel, ServerAddress, is_address, refuse_other_forms
 from harness.environment import accelerator
 from harness.methods import Method, build
@@ -282,6 +281,8 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     Where this machine is not the one that runs the samples and cannot reach the server, the workers ask it. Raises
     ValueError with one line.
     """
+    from harness.engines.served import discovery
+
     wanted, named = launch.roles[role].served_model, launch.roles[role].tokenizer
     notices = []
     if cluster == "slurm" and address.is_loopback:
@@ -326,8 +327,10 @@ def served_models(spec: RunSpec, servers: Mapping[Role, str]) -> Iterator[tuple[
     for role, model in spec.models.items():
         if model is None or model.server is None:
             continue
+        from harness.engines.served.discovery import model_of
+
         if role not in servers:
             raise ValueError(f"the address of the {role}'s server is not recorded: launch the run again with --{role}")
         address = ServerAddress.parse(f"--{role}", servers[role])
         kind = None if model.server == UNKNOWN else model.server
-        yield role, ServedModel(address.root, kind, discovery.model_of(model.fingerprint), model.fingerprint)
+        yield role, ServedModel(address.root, kind, model_of(model.fingerprint), model.fingerprint)

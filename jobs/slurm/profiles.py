@@ -83,7 +83,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge a profile, `KEY=VALUE` pairs and flags that are not None; later ones win. Raises ValueError.
+    """Merge a profile, `KEY=VALUE` pairs and flags; later ones win. Raises ValueError.
 
     A pair or flag that asks for GPUs replaces every option of the profile that does.
     """
@@ -93,7 +93,7 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
         if not equals:
             raise ValueError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
         typed[key.replace("_", "-")] = value
-    typed |= {name: value for name, value in flags.items() if value is not None}
+    typed |= flags
     options = {**without_replaced(load(profile), typed), **typed} if profile else typed
     if throttle := _THROTTLE.fullmatch(str(options.get("array", ""))):
         options["array-parallelism"] = throttle[1]

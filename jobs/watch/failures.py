@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.run import submissions
-from jobs.run.folder import RunFolder
+from jobs.run.folder import IN_PROCESS_LOG, RunFolder
 from jobs.slurm.client import Task
 
 BEGINS = "== the task begins"
 """In the first line of every start of a task, which appends to its log where it is requeued."""
-IN_PROCESS_LOG = "in-process.log"
-"""Name of the log of a worker in the launcher's process."""
 _LOG_TAIL_BYTES = 256 << 10
 _MIN_FREE_BYTES = 4 << 20
 _MAX_CHARACTERS = 300

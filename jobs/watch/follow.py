@@ -15,8 +15,7 @@ from rich.text import Text
 from harness.cli.messages import counted
 from jobs.run.folder import RunFolder
 from jobs.submission.here import Job
-from jobs.watch.progress import Follower
-from jobs.watch.status_screen import progress_line
+from jobs.watch.progress import Follower, progress_line
 
 _POLL_SECONDS = 1.0
 _PLAIN_LINE_SECONDS, _AMONG_SEVERAL_SECONDS = 15.0, 60.0

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from harness.cli.messages import counted
-from harness.engines import processes
+from harness.cli.number_format import duration
 from jobs.run import timing as timings
 from jobs.run import trace_files
 from jobs.run.endings import read_endings
@@ -156,13 +156,15 @@ def phase_of(engine_logs: Iterable[Path], since: float) -> str:
 
     Only logs count that were written after `since`, in seconds since the epoch.
     """
+    from harness.engines.processes import start_phase
+
     written: list[tuple[float, str]] = []
     for log in engine_logs:
         try:
             modified_at = log.stat().st_mtime
         except FileNotFoundError:
             continue
-        if modified_at >= since and (phase := processes.start_phase(log)) is not None:
+        if modified_at >= since and (phase := start_phase(log)) is not None:
             written.append((modified_at, phase))
     return max(written)[1] if written else ""
 
@@ -187,3 +189,27 @@ def starting_in_words(phases: Mapping[int, str], *, are_all: bool = True) -> str
     if len(by_phase) < 2 and are_all:
         return "".join(by_phase)
     return "; ".join(f"{phase} ({counted(len(shards), 'worker')})" for phase, shards in by_phase.items())
+
+
+def progress_line(progress: Progress) -> str:
+    """Format progress as `12/80 samples · draft 41 tok/s, target 9 tok/s · accepted 71% · ETA 3 min`.
+
+    While engines start, it ends with what they are at.
+    """
+    rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in progress.tokens_per_second.items() if rate)
+    shown = [f"{len(progress.ended)}/{counted(progress.total, 'sample')}"]
+    shown += [counted(progress.errors, "error")] if progress.errors else []
+    if len(progress.ended) == progress.total:
+        # The journal may have been removed before its last steps were read, so no count of steps would be right.
+        shown += [f"timing {progress.timed} of {progress.to_time}, one at a time"] if progress.to_time else []
+        return " · ".join(shown)
+    shown += [counted(progress.steps, "step")]
+    shown += [rates] if rates else []
+    shown += [f"accepted {progress.acceptance:.0%}"] if progress.acceptance is not None else []
+    shown += [f"ETA {duration(progress.eta_seconds)}"] if progress.eta_seconds is not None else []
+    if progress.starting:
+        are_all = not progress.in_flight and progress.steps == progress.steps_before
+        shown.append(starting_in_words(progress.starting, are_all=are_all))
+    elif progress.eta_seconds is None:
+        shown.append(f"{len(progress.in_flight)} in flight" if progress.in_flight else "engines are starting")
+    return " · ".join(shown)

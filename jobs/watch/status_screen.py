@@ -10,7 +10,6 @@ from harness.cli.messages import counted
 from harness.cli.number_format import duration
 from harness.cli.screen import Column, Line, Screen, Table
 from jobs.watch import failures
-from jobs.watch.progress import Progress, starting_in_words
 from jobs.watch.status import RunStatus, ShardStatus
 
 _MAX_ROWS = 32
@@ -82,27 +81,3 @@ def _row(shard: ShardStatus) -> list[str]:
 
 def _silence(shard: ShardStatus) -> str:
     return f"no step for {duration(shard.silent_seconds)}" if shard.silent_seconds else ""
-
-
-def progress_line(progress: Progress) -> str:
-    """Format progress as `12/80 samples · draft 41 tok/s, target 9 tok/s · accepted 71% · ETA 3 min`.
-
-    While engines start, it ends with what they are at.
-    """
-    rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in progress.tokens_per_second.items() if rate)
-    shown = [f"{len(progress.ended)}/{counted(progress.total, 'sample')}"]
-    shown += [counted(progress.errors, "error")] if progress.errors else []
-    if len(progress.ended) == progress.total:
-        # The journal may have been removed before its last steps were read, so no count of steps would be right.
-        shown += [f"timing {progress.timed} of {progress.to_time}, one at a time"] if progress.to_time else []
-        return " · ".join(shown)
-    shown += [counted(progress.steps, "step")]
-    shown += [rates] if rates else []
-    shown += [f"accepted {progress.acceptance:.0%}"] if progress.acceptance is not None else []
-    shown += [f"ETA {duration(progress.eta_seconds)}"] if progress.eta_seconds is not None else []
-    if progress.starting:
-        are_all = not progress.in_flight and progress.steps == progress.steps_before
-        shown.append(starting_in_words(progress.starting, are_all=are_all))
-    elif progress.eta_seconds is None:
-        shown.append(f"{len(progress.in_flight)} in flight" if progress.in_flight else "engines are starting")
-    return " · ".join(shown)

@@ -22,6 +22,7 @@ from harness.problems.problem import Problem
 from jobs.run import codes, submissions
 from jobs.run import endings as run_state
 from jobs.run import timing as timings
+from jobs.run.derived import are_logprobs_asked
 from jobs.run.endings import RunState, by_shard, started_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, read_journal
@@ -29,7 +30,6 @@ from jobs.run.spec import Attempt, RunSpec, Unit, check_prompts
 from jobs.work.attempt import new_attempt
 from jobs.work.engine_settings import engine_needs
 from jobs.work.shard_run import ShardRun, TakenShard, TimingRun, units_to_time
-from jobs.work.target_logprobs import score_finished
 
 _LOCK_SECONDS = 3.0
 """How long to wait for a shard's lock: longer than a compaction holds it."""
@@ -177,7 +177,9 @@ class RunPart:
         finally:
             self.num_ended += samples.num_ended
             self.num_steps += samples.num_steps
-        if not self.is_cut_short:
+        if not self.is_cut_short and are_logprobs_asked(self.run):
+            from jobs.work.target_logprobs import score_finished
+
             await score_finished(self.run, self.spec, engines, journal.path)
 
     async def _run(

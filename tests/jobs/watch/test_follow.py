@@ -18,7 +18,7 @@ from harness.engines import scripted
 from jobs.run.folder import RunFolder
 from jobs.submission.here import Job, start_workers
 from jobs.watch import follow
-from jobs.watch.status_screen import progress_line
+from jobs.watch.progress import progress_line
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 

@@ -10,8 +10,7 @@ from harness.trace import Trace
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.journal import JournalWriter
 from jobs.run.spec import Attempt
-from jobs.watch.progress import Follower
-from jobs.watch.status_screen import progress_line
+from jobs.watch.progress import Follower, progress_line
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan, planned_ids
 

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from harness.cli.number_format import duration
 from jobs.slurm.client import Task
-from jobs.watch.progress import Progress
+from jobs.watch.progress import Progress, progress_line
 from jobs.watch.status import RunStatus, ShardStatus
-from jobs.watch.status_screen import print_status, progress_line
+from jobs.watch.status_screen import print_status
 
 
 @pytest.mark.parametrize(

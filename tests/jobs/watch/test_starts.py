@@ -20,9 +20,9 @@ from harness.engines import processes
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
-from jobs.watch.progress import Follower
+from jobs.watch.progress import Follower, progress_line
 from jobs.watch.status import status
-from jobs.watch.status_screen import print_status, progress_line
+from jobs.watch.status_screen import print_status
 from tests.conftest import VLLMPair
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import FakeSlurm
