@@ -92,9 +92,11 @@ def check(database: Path) -> None:
 
 def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
     """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
+    if not (database := database_of(run)).exists():
+        return {}
     from warehouse import run_cost
 
-    return run_cost.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
+    return run_cost.spent_tokens(database, spec, [problem.text for problem in problems])
 
 
 def forecast(
@@ -104,9 +106,12 @@ def forecast(
 
     `own`: what the run itself tells of it; `to_time`: samples to be timed one at a time. None: nothing tells.
     """
+    database = database_of(run)
+    if not (to_time or database.exists()):
+        return own
     from warehouse import run_cost
 
-    return run_cost.forecast(launch, spec, num_samples, database_of(run), own, to_time)
+    return run_cost.forecast(launch, spec, num_samples, database, own, to_time)
 
 
 def load(run: RunFolder) -> None:
