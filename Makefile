@@ -6,7 +6,6 @@ VENV ?= .venv
 # pair: the bundled draft and target, trained by train-demo; smollm: SmolLM2-135M in both roles, installed by pip
 MODELS ?= pair
 SMOLLM := --method speccot --dataset demo --limit 10 --samples 2 --concurrency 8 --token-budget 256
-SMOLLM += --draft smollm2-135m --target smollm2-135m
 # Additional arguments for pytest, e.g. make test TESTS=tests/grading
 TESTS ?=
 
@@ -46,7 +45,7 @@ demo: $(STAMP) ## Compare four methods here, with the bundled toy models
 	@echo 'Before commands of your own:  . $(VENV)/bin/activate'
 else ifeq ($(MODELS),smollm)
 demo: $(SMOLLM_STAMP)
-	$(RUN) -m harness.launch $(SMOLLM)
+	folder=$$($(RUN) -m tools.smollm) && $(RUN) -m harness.launch $(SMOLLM) --draft "$$folder" --target "$$folder"
 	@echo 'Before commands of your own:  . $(VENV)/bin/activate'
 else
 demo:

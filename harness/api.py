@@ -31,7 +31,7 @@ from harness.settings.roles import flattened
 if TYPE_CHECKING:
     import pandas
 
-    from warehouse.summary import RunSummary
+    from warehouse.report.summary import RunSummary
 
 _DATABASE = "warehouse.duckdb"
 
@@ -78,7 +78,7 @@ class Run:
     @property
     def summary(self) -> RunSummary:
         """The numbers that the launch prints, from the warehouse. Raises HarnessError where it lacks the run."""
-        from warehouse.summary import UnknownRun, summary
+        from warehouse.report.summary import UnknownRun, summary
 
         with _warehouse_errors_in_one_line():
             try:
@@ -141,7 +141,7 @@ def results(
     """
     import pandas
 
-    from warehouse.frames import data_frame
+    from warehouse.export import data_frame
     from warehouse.options import default_database
 
     with _warehouse_errors_in_one_line():

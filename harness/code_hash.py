@@ -37,7 +37,7 @@ _LEFT_OUT = (
         "checks", "cli", "papers", "settings", "training",
     )),
     "harness/data",  # weights have fingerprints, and problems a hash of their own
-    *(f"harness/problems/{name}.py" for name in ("benchmarks", "columns", "hub", "own_problems", "sources")),
+    *(f"harness/problems/{name}.py" for name in ("benchmarks", "columns", "hub", "sources")),
     *(f"harness/{name}.py" for name in (
         "__init__", "__main__", "api", "code_hash", "doctor", "environment", "installation",
         "latency", "launch", "reproduce", "train",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +22,11 @@ from harness import environment, prompts
 from harness.checks.finding import Check, Question, Status, proposer_of
 from harness.cli.messages import counted
 from harness.engine import Role
-from harness.engines import registry, speculation
+from harness.engines import registry
 from harness.engines.served.address import is_address
 from harness.engines.speculation import proposing_roles
 from harness.methods import build
-from harness.problems import own_problems
+from harness.problems import sources
 from harness.settings.declaration import flag
 from harness.settings.launch_settings import Cluster, PartialLaunch
 from harness.settings.layers import merged_flags
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _MARKS: Mapping[Status, str] = {
     "ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failure": "[bold red]FAILURE[/]"
 }  # fmt: skip
-_WIDTH_OF_A_FILE = 160
 _COMMON = {"method", "dataset", "draft", "target", "config", "profile"}
 _EXAMPLES = """\b
 Examples:
@@ -71,6 +70,7 @@ def main(
     With --engines, of which --draft, --target and --engine say the models, real engines start and answer.
     """
     from harness.checks.every import checks
+    from jobs.run.plan import check_used
     from jobs.submission.on_node import ask_node, check_slurm
 
     assert isinstance(context.command, LaunchCommand)
@@ -81,7 +81,7 @@ def main(
             sys.exit(not _check_engines(launch, flags, only, time_limit, as_json=as_json))
         if only:
             raise ValueError("--only chooses checks of --engines, which is not given")
-        _check_used(launch, flags)
+        check_used(launch, flags)
         question = question_of(launch, on_node=on_node)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -111,18 +111,6 @@ def _check_engines(
         raise ValueError(str(error)) from error
 
 
-def _check_used(launch: PartialLaunch, typed: Collection[str]) -> None:
-    """Raise ValueError, as a launch does, where a flag is for a model that the method does not use."""
-    from jobs.run import launch_checks, plan
-
-    if launch.method is None:
-        return
-    roles = build(launch.method, dict(launch.parameters)).roles
-    plan.check_used(launch, roles)
-    plan.check_reward_flags(launch, roles)
-    launch_checks.check_typed(launch, typed)
-
-
 def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     """Return what is to be checked for a launch. Raises ValueError with one line."""
     from jobs.preparation import sbatch_options
@@ -140,13 +128,13 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     wording = prompts.load(launch.prompts).stored if launch.prompts else None
     data_dir = str(launch.data_dir.absolute()) if launch.data_dir else None
     named, dataset = launch.target.adapter, launch.dataset
-    if dataset is not None and own_problems.is_own(dataset) and not dataset.startswith(own_problems.HUB):
+    if dataset is not None and sources.is_own(dataset) and not dataset.startswith(sources.HUB):
         dataset = str(Path(dataset).absolute())  # as a node needs it
     launch = launch.changed(
         output=launch.output.absolute(),
         dataset=dataset,
         data_dir=None,
-        spec_model=launch.spec_model and _absolute(launch.spec_model, speculation.SPECULATORS),
+        spec_model=launch.spec_model and _absolute(launch.spec_model),
         target=replace(launch.target, adapter=adapter.read(named).path if named else None),
     )
     return Question(launch, _models(launch, roles, cluster), data_dir, wording, cluster, sbatch_options(launch))
@@ -183,13 +171,9 @@ def _absolute_folder(name: str) -> str:
     return name if folder is None else str(folder.absolute())
 
 
-def _absolute(name: str, further_names: Container[str] = ()) -> str:
-    """A folder as an absolute path, any other name as it is. Raises ValueError for one that is no model's name.
-
-    `further_names` are valid beside the models' names.
-    """
-    is_known = name.lower() in {models.SMOLLM, *models.BUNDLED} or name.lower() in further_names
-    if models.folder_named(name) is None and not is_address(name) and not is_known:
+def _absolute(name: str) -> str:
+    """A folder as an absolute path, any other name as it is. Raises ValueError for one that is no model's name."""
+    if models.folder_named(name) is None and not is_address(name) and name.lower() not in models.BUNDLED:
         models.resolve(name)
     return _absolute_folder(name)
 
@@ -200,8 +184,6 @@ def _print(here: list[Check], node: NodeAnswer | None) -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_A_FILE
     table = Table("check", socket.gethostname(), *([node.hostname] if node else ()), show_lines=node is not None)
     columns = [here, *([node.checks] if node else ())]
     every_check = [check for column in columns for check in column]

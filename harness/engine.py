@@ -7,7 +7,6 @@ prefix cache hits.
 
 from __future__ import annotations
 
-import codecs
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -193,9 +192,6 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, control tokens included, without any clean-up."""
 
-    def num_unfinished(self, ids: Sequence[int]) -> int:
-        """Return how many of the last ids belong to a character that is not complete: 0 where a text ends with one."""
-
     def open_reply(self, question: str, system: str = "") -> str:
         """Return the chat template's text up to where the assistant's reply to the user's `question` starts.
 
@@ -252,22 +248,3 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """End the engine and all of its processes. May be called more than once."""
-
-
-LOOKED_AT = 8
-"""Last tokens of a text that decide: more than a character has bytes."""
-
-
-def num_unfinished(last_tokens: Sequence[bytes]) -> int:
-    """Return how many of the last tokens of a text, given as UTF-8, have to go so that it ends with a whole character.
-
-    Bytes that can no longer become a character count as one: they are the author's own.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for count in range(len(last_tokens)):
-        decoder.reset()
-        decoder.decode(b"".join(last_tokens[: len(last_tokens) - count]))
-        begun, _ = decoder.getstate()
-        if not begun:
-            return count
-    return len(last_tokens)

@@ -6,7 +6,7 @@ of its calls and of what the harness itself adds. SpecReason section 4.1 and Spe
 same way: one short prefill and one token. A draft that was started under a verdict (specreason's `--lookahead`) adds
 what it takes beyond that verdict.
 
-The speeds are fitted to recorded calls (warehouse/latency_at_one.py).
+The speeds are fitted to recorded calls (warehouse/comparison/latency_at_one.py).
 """
 
 from __future__ import annotations

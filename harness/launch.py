@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jobs.outcome import LaunchOutcome
     from jobs.run.folder import RunFolder
 
-_LISTS = ("methods", "datasets", "models", "presets", "prompts", "speculators")
+_LISTS = ("methods", "datasets", "models", "presets", "prompts")
 _OF_THE_COMMAND = ("wait", "as_json", "tracker")
 """Options that are no flags of a launch, so that no configuration file has them."""
 _EXAMPLES = """\b
@@ -47,9 +47,9 @@ _option = functools.partial(click.option, cls=LaunchOption, group="output")
 @_option(
     "--list",
     "listing",
-    brief="Print the methods, datasets, models, presets, prompts or speculators.",
+    brief="Print the methods, datasets, models, presets or prompts.",
     type=click.Choice(_LISTS),
-    help="Print the methods, datasets, models, presets or speculators that there are, or the built-in prompts as a "
+    help="Print the methods, datasets, models and presets that there are, or the built-in prompts as a "
     "file for --prompts, and exit. With --prompts FILE, the hash of that file.",
 )
 @_option(
@@ -139,8 +139,7 @@ def _launch(
 
 
 def _print_list(what: str) -> None:
-    from harness.engines import speculation
-    from harness.problems import benchmarks, own_problems
+    from harness.problems import benchmarks, sources
     from harness.weights import models
 
     if what == "methods":
@@ -148,17 +147,13 @@ def _print_list(what: str) -> None:
     elif what == "datasets":
         for dataset in benchmarks.DATASETS.values():
             click.echo(f"{dataset.name:18} {dataset.count:5} problems  {dataset.title}")
-        click.echo(f"or {own_problems.VALID}")
+        click.echo(f"or {sources.VALID}")
     elif what == "models":
         for name in models.BUNDLED:
             click.echo(f"{name:28} bundled toy model, trained only on stories like those of the dataset demo")
         for model in models.MODELS.values():
             click.echo(f"{model.name:28} {model.path_or_hub_id}")
         click.echo("or a Hugging Face id org/name, or a folder")
-    elif what == "speculators":
-        for speculator in speculation.SPECULATORS.values():
-            click.echo(f"{speculator.name:28} {speculator.proposer:7} for {speculator.target}: {speculator.hub_id}")
-        click.echo("seen at the hub, not tried; or a Hugging Face id org/name, or a folder")
     else:
         for name, values in layers.presets().items():
             click.echo(f"{name:20} " + ", ".join(f"{key} {value}" for key, value in values.items()))

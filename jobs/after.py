@@ -55,7 +55,7 @@ class WarehouseFailed(RuntimeError):
 def _warehouse_errors() -> Iterator[None]:
     from warehouse.database import DatabaseError, WarehouseError
     from warehouse.files import one_line
-    from warehouse.summary import UnknownRun
+    from warehouse.report.summary import UnknownRun
 
     try:
         yield
@@ -94,7 +94,7 @@ def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> 
     """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
     if not (database := database_of(run)).exists():
         return {}
-    from warehouse import run_cost
+    from warehouse.suites import run_cost
 
     return run_cost.spent_tokens(database, spec, [problem.text for problem in problems])
 
@@ -109,7 +109,7 @@ def forecast(
     database = database_of(run)
     if not (to_time or database.exists()):
         return own
-    from warehouse import run_cost
+    from warehouse.suites import run_cost
 
     return run_cost.forecast(launch, spec, num_samples, database, own, to_time)
 
@@ -124,7 +124,7 @@ def load(run: RunFolder) -> None:
 
 def short_names(runs: Sequence[RunSpec]) -> list[str]:
     """Return a short name for each run, by which it can be told from the others."""
-    from warehouse.summary import row_labels, told_apart
+    from warehouse.report.summary import row_labels, told_apart
 
     return told_apart(runs, row_labels(runs, [None] * len(runs)), lambda spec: spec.dataset)
 
@@ -209,7 +209,7 @@ def _load_and_print(
     """Load a run and print its result; of a probe that is what it found, no accuracy: that is of its continuations."""
     from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
-    from warehouse.summary import in_one_line, render, render_warnings, summary
+    from warehouse.report.summary import in_one_line, render, render_warnings, summary
 
     load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
     summaries = summary(database, [run.path.name])
@@ -231,7 +231,7 @@ def write_results(run: RunFolder, database: Path) -> None:
 
     `results.json` has the same numbers as the summary, from the same tables, for programs. Raises WarehouseFailed.
     """
-    from warehouse.summary import summary
+    from warehouse.report.summary import summary
 
     with _warehouse_errors():
         [result] = summary(database, [run.path.name])

@@ -58,6 +58,13 @@ ACCEPT_CODE_CHANGE = click.option(
     help="Go on with a run that other code began; its results then say that two codes made them.",
 )
 """The option of a command that goes on with runs."""
+TRUST = click.option(
+    "--trust",
+    is_flag=True,
+    help="Accept what somebody else recorded in the run folder, as this command has shown it: code of a method, "
+    "addresses of servers, options of sbatch.",
+)
+"""The option of a command that works on a run, or submits work on it."""
 MAX_GPU_HOURS = click.option(
     "--max-gpu-hours",
     metavar="H",
@@ -128,6 +135,25 @@ def run_folder(path: Path) -> RunFolder:
         names = [inner.path.name for inner in run_folders([path])] if path.is_dir() else []
         inside = f"; the run folders in it: {', '.join(names[:_MAX_NAMES])}" if names else ""
         raise click.UsageError(f"{path} is not a run folder: it has no events.jsonl{inside}")
+    return run
+
+
+def trusted_run(path: Path, *, accept: bool, submits: bool = False) -> RunFolder:
+    """Return the run folder at a path, of which all that is used to work on the run, or to submit work, is trusted.
+
+    What is not trusted is shown, and accepted with `accept`. Raises click.UsageError.
+    """
+    from harness.methods.plugins import BadMethod
+    from jobs.run import codes, sizing, submissions, trust
+
+    run = run_folder(path)
+    submitted = submissions.read(run) if submits else []
+    try:
+        of_submission = trust.options(submitted[-1].options) if submitted else []
+        recorded = [*of_submission, *trust.servers(sizing.recorded_servers(run)), *codes.recorded_method(run)]
+        trust.ask(run, recorded, accept=accept)
+    except (trust.NotTrusted, BadMethod) as error:
+        raise click.UsageError(str(error)) from error
     return run
 
 

@@ -29,7 +29,7 @@ from harness.cli.messages import counted
 from harness.cli.program import typed
 from jobs import after, preparation
 from jobs.preparation import PreparedLaunch, check_engines, distinct, print_plan
-from jobs.run import codes, derived, endings, forecast, sizing
+from jobs.run import codes, derived, endings, forecast, sizing, trust
 from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import IN_PROCESS_LOG, RunFolder
@@ -108,6 +108,7 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
 def create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
     _assign(prepared)
+    trust.remember(prepared.run, trust.options(prepared.sbatch))
     if prepared.launch.target_logprobs or prepared.target_of:
         derived.ask_for_logprobs(prepared.run)  # of workers that have a target, and is what is told of
     if prepared.write_points is not None:

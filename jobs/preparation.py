@@ -1,41 +1,55 @@
 """A launch as it is prepared, before anything is written: valid, planned, sized, within its limit, and told in words.
 
-Where an estimate comes from is the warehouse's matter (warehouse.run_cost). Library code: it raises; only a command
-exits.
+Where an estimate comes from is the warehouse's matter (warehouse.suites.run_cost). Library code: it raises; only a
+command exits.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from shlex import join
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from harness.cli.messages import counted
+from harness.cli.program import typed as command
 from harness.engines import calls, placement
+from harness.problems.problem import Problem
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.memory import Option, cards_of_worker
 from jobs import after
-from jobs.run import codes, files, launch_checks, sizing
+from jobs.finished.grading import gold_of
+from jobs.run import codes, files, sizing
 from jobs.run import timing as timings
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.forecast import Forecast, check_forecasts, in_words, so_far, total_of
-from jobs.run.plan import RunPlan, plan
+from jobs.run.plan import RunPlan, check_new, plan
 from jobs.run.sizing import lines_for_launch, no_gpus
 from jobs.run.spec import ModelSpec, RunSpec
 from jobs.slurm.client import resolve
 from jobs.submission.here import num_cards
+
+if TYPE_CHECKING:
+    from grading.check import Finding
+    from grading.grade import Gold
 
 _PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}
 UNKNOWN = (
     "GPU-hours: unknown, because no finished run of these settings is in the database; run a few problems first "
     "(--limit 5)"
 )
+MOST_GRADED = 2_000
+"""Golds that a launch grades, spread over the dataset: a second or two; sentences take longer than answers do."""
+_NAMED = 3
+_MOST_CHARACTERS = 60
+_ALONE = r"give the answer alone, words that an answer must repeat in \text{…}"
 NO_TARGET = (
     "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
     "--target-of OTHER-RUN"
@@ -113,19 +127,11 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         planned.notices.extend(no_gpus(planned.spec, sbatch))
     run = run_folder(launch.output, planned.spec)
     if not run.exists():
-        launch_checks.check_typed(launch, typed)
         is_here = cluster != "slurm" or not _prepares_python(sbatch)
-        planned.notices.extend(launch_checks.check_models(planned.spec, is_here=is_here))
-    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
-    if not run.exists():
-        planned.notices.extend(launch_checks.check_prompts(launch, planned.spec))
-        planned.notices.extend(
-            launch_checks.check_contexts(launch, planned.spec, planned.problems, planned.served_contexts)
-        )
-        planned.notices.extend(launch_checks.check_taught(planned.spec))
-        planned.notices.extend(launch_checks.check_hub_ids(planned.spec))
+        planned.notices.extend(check_new(launch, planned, typed, is_here=is_here))
         if planned.spec.dataset_origin is not None:
-            planned.notices.extend(launch_checks.check_golds(launch, planned.problems))
+            planned.notices.extend(check_golds(launch, planned.problems))
+    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
     if launch.target_logprobs and planned.spec.target is None:
         planned.notices.append(NO_TARGET)
     timings.check_request(launch.latency_sample, planned.spec, run)
@@ -314,3 +320,79 @@ def check_budget(launches: Sequence[PreparedLaunch]) -> None:
     limit = left[0].launch.max_gpu_hours if left else None
     if limit is not None:
         check_forecasts({prepared.run.path.name: prepared.forecast for prepared in left}, limit)
+
+
+def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[str]:
+    """Yield warnings that name the golds of an own dataset that no answer meets, or that are prose.
+
+    Golds are graded as answers before a model runs. Refused is what would give silently wrong numbers: golds that are
+    solutions where a rule reads the answer, and datasets of which no gold can be met. Single golds of other kinds are
+    named, and the run goes on: a dataset may have a few.
+
+    Raises ValueError where a rule reads the answers of golds that are solutions, and where no gold can be met.
+    """
+    from grading.check import conclusion, to_grade
+
+    dataset = launch.dataset
+    golds = tuple(gold_of(problem) for problem in problems)
+    doubtful = to_grade(golds)
+    chosen = tuple(doubtful[:: -(-len(doubtful) // MOST_GRADED) or 1])
+    found = _findings(golds, chosen)
+    some = "at least " if len(chosen) < len(doubtful) else ""
+
+    def names(indexes: Sequence[int]) -> str:
+        first, *others = indexes[:_NAMED]
+        shown = [_shown(problems[first], found[first]), *(problems[index].id for index in others)]
+        return f"{', '.join(shown)}{', …' if len(indexes) > _NAMED else ''}"
+
+    def count(indexes: Sequence[int]) -> str:
+        return f"{some}{len(indexes):,} of {len(problems):,} golds"
+
+    unmet = [index for index, finding in found.items() if not finding.is_met]
+    rules = Counter(end.rule for index in unmet if (end := found[index].conclusion) is not None and end.rule)
+    if rules:
+        [(rule, _)] = rules.most_common(1)
+        solutions = [index for index in unmet if (end := found[index].conclusion) is not None and end.rule == rule]
+        reads = sum((end := conclusion(problem.answer)) is not None and end.rule == rule for problem in problems)
+        raise ValueError(
+            f"--dataset {dataset}: the right answer would be graded wrong, because {count(solutions)} are solutions: "
+            f"{names(solutions)}; {_remedy(rule, reads, len(problems))}"
+        )
+    if unmet and len(unmet) == len(chosen) and len(doubtful) == len(problems):
+        raise ValueError(f"--dataset {dataset}: no answer would be graded correct: {names(unmet)}; {_ALONE}")
+    rejected = [index for index in unmet if found[index].rejected]
+    prose = sorted((index for index in found if not found[index].rejected), key=lambda index: found[index].is_met)
+    columns, split = ",".join(launch.columns), launch.split or ""
+    given = {"--dataset": dataset, "--columns": columns, "--split": split}
+    flags = [word for name, value in given.items() if value for word in (name, value)]
+    more = f"all: {command('grading.check')} {join(flags)}"
+    if rejected:
+        yield f"GOLDS THAT NO ANSWER MEETS: {count(rejected)}: {names(rejected)}; {more}"
+    if prose:
+        yield f"PROSE AS GOLDS: {count(prose)} are sentences or several lines: {names(prose)}; {_ALONE}; {more}"
+
+
+@lru_cache(maxsize=4)  # the runs of a suite have the same problems
+def _findings(golds: tuple[Gold, ...], chosen: tuple[int, ...]) -> dict[int, Finding]:
+    from grading.check import findings as graded
+
+    return graded(golds, chosen)
+
+
+def _shown(problem: Problem, finding: Finding) -> str:
+    text = problem.answer if len(problem.answer) <= _MOST_CHARACTERS else f"{problem.answer[: _MOST_CHARACTERS - 1]}…"
+    end = finding.conclusion
+    verdict = "graded correct" if finding.is_met else "graded wrong"
+    reason = finding.rejected if end is None else f"{_printable(end.answer[:_MOST_CHARACTERS])} is {verdict}"
+    return f'{problem.id} "{_printable(text)}" ({reason})'
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _remedy(rule: str, reads: int, num_golds: int) -> str:
+    told = f'answer_rule = "{rule}" in a TOML file for the dataset'
+    if reads < num_golds:
+        return f"{told} reads {reads:,} of {num_golds:,}, so that rows have two forms: give the answer alone in all"
+    return f"{told} reads all"

@@ -25,15 +25,14 @@ from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.engine import Role, normalized
 from harness.engines import registry
-from harness.methods import build
-from harness.methods.parameters import method_parameters
+from harness.methods import build, method_parameters
 from harness.methods.references import resolve
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 from harness.settings.launch_settings import Launch, PartialLaunch
 from harness.settings.roles import ModelSettings
 from jobs import after
 from jobs.preparation import PreparedLaunch, prepare, sbatch_options
-from jobs.run import codes, derived, sizing, trace_files
+from jobs.run import codes, derived, sizing, trace_files, trust
 from jobs.run.endings import finished_records, num_unfinished
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.forecast import total_of
@@ -287,6 +286,7 @@ def plan(
     servers: dict[Role, str] = {
         role: address for role, address in sizing.recorded_servers(source).items() if role == "target"
     }
+    trust.require(source, trust.servers(servers))
     planned = RunPlan(own, problems, [*_notices(source, points, population)], servers)
     sbatch, cluster = sbatch_options(launch), resolve_cluster(launch.cluster)
     sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)

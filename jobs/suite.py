@@ -46,8 +46,7 @@ from rich.console import Console
 from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.cli.toml_file import read_toml
-from harness.methods import defaults
-from harness.methods.parameters import parameter_names
+from harness.methods import defaults, parameter_names
 from harness.methods.references import resolve
 from harness.settings import layers
 from harness.settings.declaration import ROLES, settings_of

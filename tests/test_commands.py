@@ -63,18 +63,15 @@ def test_every_command_says_its_version(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", [module for module in COMMANDS if needs_arguments(module)])
-def test_without_arguments_a_command_that_needs_some_prints_its_help(module: str) -> None:
+def test_without_arguments_a_command_prints_its_help_or_names_in_one_line_what_is_missing(module: str) -> None:
     main = command(module)
     result = CliRunner().invoke(main, [])
     assert result.exit_code == (0 if isinstance(main, click.Group) else 2), result.output
-    assert result.output.startswith("Usage: ")
-    assert result.stderr == ""
-
-
-def test_a_subcommand_without_its_argument_prints_its_help() -> None:
-    result = CliRunner().invoke(command("jobs.__main__"), ["resume"])
-    assert result.exit_code == 2, result.output
-    assert "Options:" in result.output
+    if getattr(main, "help_without_arguments", False):
+        assert (result.output[:7], result.stderr) == ("Usage: ", "")
+    else:
+        assert result.stderr.startswith("error: Missing ")
+        assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("module", ["harness.launch", "harness.doctor", "harness.reproduce"])

@@ -47,7 +47,7 @@ DOORS = {
     "math_verify": {"grading/reading/symbolic.py"},
     "sympy": {"grading/reading/symbolic.py"},
     "datasets": {"harness/problems/hub.py"},
-    "inspect_ai": {"warehouse/inspect_log.py"},
+    "inspect_ai": {"warehouse/export.py"},
     "junitparser": {"warehouse/nightly/verdict.py"},
     "matplotlib": {"warehouse/report/paper_charts.py"},
     "mlflow": {"jobs/finished/tracking.py"},

@@ -11,19 +11,19 @@ from typing import get_args
 
 import click
 
-from jobs.arguments import RunName
 from warehouse.options import (
     ComparisonFormat,
     WarehouseCommand,
     baseline_option,
     choose_format,
+    complete_output,
     database_option,
     default_database,
     format_option,
     grader_option,
     margin_option,
-    open_output,
     output_option,
+    runs_argument,
     wait_option,
 )
 
@@ -42,7 +42,7 @@ def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -
 
 
 @click.command(cls=WarehouseCommand)
-@click.argument("runs", metavar="RUN RUN…", nargs=-1, required=True, type=RunName())
+@runs_argument("RUN RUN…")
 @baseline_option()
 @margin_option()
 @click.option("--k", "ks", metavar="K,K…", callback=_ks, help="Add pass@K, and maj@K with --maj.")
@@ -88,7 +88,7 @@ def main(
         grader=grader,
         wait_seconds=wait_seconds,
     )
-    with open_output(output) as out:
+    with complete_output(output) as out:
         write(comparison, out, shape, is_brief=not is_complete and (output is None or shape == "latex"))
 
 

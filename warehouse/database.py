@@ -7,7 +7,6 @@ through `reader`, whose connection can neither write nor reach any other file.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -21,7 +20,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from warehouse import schema
 from warehouse.files import (
     SAY_SECONDS,
     WAIT_SECONDS,
@@ -39,7 +37,8 @@ from warehouse.files import (
     successor,
     write_lock,
 )
-from warehouse.schema import format_digest, tables_sql, views_sql
+from warehouse.sql import schema
+from warehouse.sql.schema import format_digest, tables_sql, views_sql
 
 Connection = duckdb.DuckDBPyConnection
 DatabaseError = duckdb.Error
@@ -59,10 +58,8 @@ __all__ = [
     "literal",
     "memory_mebibytes",
     "reader",
-    "rebuilder",
     "rows",
     "run_tables",
-    "scratch",
     "transaction",
     "writer",
 ]
@@ -81,45 +78,31 @@ _NO_EXTENSIONS = {"autoinstall_known_extensions": False, "autoload_known_extensi
 
 
 @contextmanager
-def writer(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Connection]:
+def writer(database: Path, wait_seconds: float = WAIT_SECONDS, *, is_anew: bool = False) -> Iterator[Connection]:
     """Open a copy of the database for writing; it replaces the file when the block ends without an exception.
 
-    The file and the schema are created where they are missing. Readers do not wait; they see the new state when they
-    open the file the next time. Raises WarehouseError.
+    is_anew: begin without any rows, whatever the file is. The file and the schema are created where they are missing.
+    Readers do not wait; they see the new state when they open the file the next time. Raises WarehouseError.
     """
     check_is_file(database)
     with write_lock(database, wait_seconds), ExitStack() as stack:
-        if database.exists():
+        is_kept = database.exists() and not is_anew
+        if is_kept:
             # An open reader keeps other programs from opening the file itself for writing.
             _check_format(stack.enter_context(closing(_connect(database, wait_seconds))), database)
         with successor(database) as new_file:
-            if database.exists():
+            if is_kept:
                 copy(database, new_file)
             with _open_for_writing(new_file) as connection:
                 yield connection
 
 
 @contextmanager
-def rebuilder(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Connection]:
-    """Open a new database for writing; it replaces any file there when the block ends without an exception.
-
-    Raises WarehouseError.
-    """
-    check_is_file(database)
-    with (
-        write_lock(database, wait_seconds),
-        _other_programs_kept_out(database, wait_seconds),
-        successor(database) as new_file,
-        _open_for_writing(new_file) as connection,
-    ):
-        yield connection
-
-
-@contextmanager
-def reader(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Connection]:
+def reader(database: Path, wait_seconds: float = WAIT_SECONDS, grader: str | None = None) -> Iterator[Connection]:
     """Open the database for reading: no writes, no other files, no network, and no setting that would allow them.
 
-    Raises WarehouseMissing, WarehouseOutdated, WarehouseBusy and other WarehouseErrors.
+    grader: the version that views count (see `choose_grader`); None: each run's newest. Raises WarehouseMissing,
+    WarehouseOutdated, WarehouseBusy and other WarehouseErrors.
     """
     check_is_file(database)
     if not database.exists():
@@ -127,22 +110,11 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
     connection = _connect(database, wait_seconds)
     try:
         _check_format(connection, database)
+        if grader is not None:
+            choose_grader(connection, grader)
         yield connection
     finally:
         connection.close()
-
-
-@contextmanager
-def scratch(folder: Path) -> Iterator[Connection]:
-    """Open a database in memory that may read and write any file.
-
-    What does not fit into memory is spilled to a temporary folder inside `folder`.
-    """
-    config: dict[str, str | bool | int | float | list[str]] = dict(_NO_EXTENSIONS)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".spill-") as spill:
-        config |= {"memory_limit": f"{memory_mebibytes()}MiB", "temp_directory": spill}
-        with closing(duckdb.connect(":memory:", config=config)) as connection:
-            yield connection
 
 
 @contextmanager
@@ -282,20 +254,6 @@ def _is_locked(error: BaseException) -> bool:
     return isinstance(error, duckdb.IOException) and "lock" in str(error).lower()
 
 
-@contextmanager
-def _other_programs_kept_out(database: Path, wait_seconds: float) -> Iterator[None]:
-    """Keep other programs from writing to a file that may be missing, of another format or not a database at all."""
-    with ExitStack() as stack:
-        try:
-            if database.exists():
-                stack.enter_context(closing(_connect(database, wait_seconds)))
-        except WarehouseBusy:
-            raise
-        except WarehouseError:
-            pass
-        yield
-
-
 def _define_views(connection: Connection) -> None:
     connection.execute(views_sql())
     found = [schema.Column(*row) for row in connection.execute(schema.COLUMNS).fetchall()]
@@ -330,15 +288,3 @@ def choose_grader(connection: Connection, name: str) -> None:
         choices = "; ".join(matching or versions) or "none"
         raise WarehouseError(f"grader version {name!r} {problem}; there are: {choices}")
     connection.execute("SET VARIABLE grader_version = ?", matching)
-
-
-@contextmanager
-def reader_for_grader(database: Path, grader: str | None, wait_seconds: float = WAIT_SECONDS) -> Iterator[Connection]:
-    """Open a database for reading; its views count one grader version, or with None each run's newest.
-
-    Raises WarehouseError.
-    """
-    with reader(database, wait_seconds) as connection:
-        if grader is not None:
-            choose_grader(connection, grader)
-        yield connection

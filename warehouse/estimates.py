@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from warehouse import latency_at_one
+from warehouse.comparison import latency_at_one
+from warehouse.comparison.latency_at_one import TimedRun
 from warehouse.comparison.outcomes import families
+from warehouse.comparison.pairs import read_times, timed_pair
 from warehouse.database import Connection, Record, columns, rows, transaction
-from warehouse.latency_at_one import TimedRun
 from warehouse.measures import MEASURES, SAMPLES_PER_SLOT, Measure, Source
-from warehouse.pairs import read_times, timed_pair
 from warehouse.statistics import probes
 from warehouse.statistics.intervals import Counts, Floats, Interval, family_numbers, mean, mean_on_these, mean_t
 from warehouse.statistics.probes import Points
@@ -341,8 +341,8 @@ def alone(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
         run = latency_at_one.read(connection, row["run_id"])
         if run is not None:
             found = run.mean()
-            n, num_samples = len(found.values), found.num_samples
-            yield Estimate(Subject(run.run_id), latency_at_one.MEAN, n, mean_interval(found), num_samples=num_samples)
+            n, interval = len(run.families), mean_interval(found)
+            yield Estimate(Subject(run.run_id), latency_at_one.MEAN, n, interval, num_samples=found.num_samples)
 
 
 _FULL_SLOTS = f"""
@@ -409,15 +409,14 @@ def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
         numbers = family_numbers(outcomes[row["run_id"]])
         problem, sample = found["problem_index"], found["sample_index"]
         sample = problem.astype(np.int64) * (int(sample.max()) + 1) + sample
-        cluster = problem if numbers is None else numbers[problem]
-        area = auroc(found["rating"], found["is_right"], sample, cluster)
-        area = area if numbers is None else replace(area, families=len(np.unique(cluster)))
+        family = None if numbers is None else numbers[problem]
+        area = auroc(found["rating"], found["is_right"], sample, problem, family)
         subject = Subject(row["run_id"], row["grader_version"], group_kind="kind", group_value=row["kind"])
         yield Estimate(subject, "judge_auroc", len(np.unique(problem)), area)
 
 
 _POINTS = """
-SELECT probe.*, grader_version, problem.text AS problem_text
+SELECT probe.*, grader_version, problem.text AS problem_text, family
 FROM probe JOIN problem ON (problem.run_id, problem.problem_id) = (probe.run_id, probe.draft_problem_id)
 JOIN counted_version ON counted_version.run_id = probe.run_id
 WHERE probe.run_id IN (SELECT unnest($run_ids::VARCHAR[])) AND num_draft_rollouts > 0 AND num_own_rollouts > 0
@@ -464,7 +463,8 @@ def _rates(subject: Subject, points: Points, accepted: probes.Flags | None = Non
 
 
 def _points(found: Sequence[Mapping[str, object]]) -> Points:
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(str(row["problem_text"]) for row in found))}
+    texts = [str(row["problem_text"]) for row in found]
+    families = [text if row["family"] is None else str(row["family"]) for text, row in zip(texts, found, strict=True)]
     ratings = [float("nan") if row["value"] is None else float(str(row["value"])) for row in found]
     signs = [-1.0 if row["accepts_below"] else 1.0 for row in found]
 
@@ -472,7 +472,8 @@ def _points(found: Sequence[Mapping[str, object]]) -> Points:
         return np.array([int(str(row[name])) for row in found])
 
     return Points(
-        problem=np.array([numbers[str(row["problem_text"])] for row in found]),
+        problem=np.unique(texts, return_inverse=True)[1],
+        family=np.unique(families, return_inverse=True)[1],
         weight=np.array([float(str(row["weight"])) for row in found]),
         accepted=np.array([bool(row["accepted"]) for row in found]),
         third=counts("third"),

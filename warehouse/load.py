@@ -1,13 +1,13 @@
 """Load run folders into the warehouse: `python -m warehouse.load RUNS_DIR`.
 
-A command front: loading is in `warehouse.loading`, and its functions are attributes of this module as well.
+A command front: loading is in `warehouse.loading`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,39 +15,10 @@ from warehouse.options import WarehouseCommand, database_beside, database_option
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
-    from warehouse.loading.runs import (
-        Outcome,
-        RunUnreadable,
-        describe,
-        files_of,
-        load_into,
-        load_run,
-        load_runs,
-        rebuild,
-    )
+    from warehouse.loading.runs import Outcome
 
-__all__ = [
-    "Outcome",
-    "RunUnreadable",
-    "describe",
-    "files_of",
-    "load_into",
-    "load_run",
-    "load_runs",
-    "main",
-    "rebuild",
-]
 _COMPLETE, _INCOMPLETE, _NOTHING = 0, 1, 2
 """Exit codes."""
-
-
-def __getattr__(name: str) -> Any:
-    """Return a function of loading; it is imported with its first use, so that `--help` needs no database."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from warehouse.loading import runs
-
-    return getattr(runs, name)
 
 
 def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:

@@ -124,6 +124,19 @@ def database_option(text: str = "Database to read.", default: str | None = None)
     return click.option("--database", type=click.Path(path_type=Path), help=f"{text}  [default: {default}]")
 
 
+def runs_argument(metavar: str = "RUN…") -> Option:
+    """Add the argument of several runs, of which there is at least one."""
+    return click.argument("runs", metavar=metavar, nargs=-1, required=True, type=RunName(), callback=_without_files)
+
+
+def _without_files(context: click.Context, _: click.Parameter, runs: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the runs of an argument such as `runs/*`, which also has the files beside them: no run is a file."""
+    found = tuple(run for run in runs if not Path(run).is_file())
+    if runs and not found:
+        raise click.UsageError(f"{', '.join(runs)}: no run, but a file", context)
+    return found
+
+
 def baseline_option(text: str = "Baseline of the comparison.  [default: each dataset's target alone]") -> Option:
     """Return the option --baseline."""
     return click.option("--baseline", metavar="RUN", type=RunName(), help=text)
@@ -147,7 +160,7 @@ def wait_option() -> Option:
 
 
 def grader_option() -> Option:
-    """Add `--grader`, a grader version for `warehouse.database.reader_for_grader`."""
+    """Add `--grader`, a grader version for `warehouse.database.reader`."""
     return click.option(
         "--grader",
         metavar="VERSION",
@@ -217,17 +230,10 @@ def choose_format(
 
 
 @contextmanager
-def open_output(output: Path | None) -> Iterator[IO[str]]:
-    """Open a text file for writing, or standard output where there is none."""
-    with output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout) as out:
-        yield out
-
-
-@contextmanager
 def complete_output(output: Path | None) -> Iterator[IO[str]]:
-    """Open the output as `open_output` does; a file that an error leaves incomplete is removed."""
+    """Open a text file for writing, or standard output; a file that an error leaves incomplete is removed."""
     try:
-        with open_output(output) as out:
+        with output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout) as out:
             yield out
     except BaseException:
         if output is not None and output.is_file() and not output.is_symlink():

@@ -98,7 +98,7 @@ def main(
     plan is for the decision "not worse" of warehouse.compare, and for GPU-hours as these runs took them.
     """
     from warehouse.comparison import plans
-    from warehouse.database import reader_for_grader
+    from warehouse.database import reader
 
     if difference_points <= -margin_points:
         raise click.UsageError(
@@ -109,7 +109,7 @@ def main(
     question = plans.Question(margin_points / 100, power, difference_points / 100, correlation, num_problems=problems)
     question = replace(question, ks=ks) if ks else question
     named = runs[0] if runs else baseline
-    with reader_for_grader(database or default_database(named), grader, wait_seconds) as connection:
+    with reader(database or default_database(named), wait_seconds, grader) as connection:
         found, left_out = plans.read(connection, runs, baseline)
     planned = [plans.plan(basis, question) for basis in found]
     with complete_output(output) as out:

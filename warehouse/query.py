@@ -31,7 +31,7 @@ from warehouse.options import (
     output_option,
     wait_option,
 )
-from warehouse.tables import distinct, write_csv, write_json
+from warehouse.report.tables import distinct, write_csv, write_json
 
 if TYPE_CHECKING:
     from warehouse.database import Connection
@@ -78,7 +78,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Table:
 
 def _description(connection: Connection, name: str) -> Table:
     """Return the columns of a table or view with type and meaning. Raises WarehouseError for any other name."""
-    from warehouse import schema
+    from warehouse.sql import schema
 
     columns = [schema.Column(*row) for row in connection.execute(schema.COLUMNS).fetchall()]
     of_tables = schema.comments_of_tables(columns)
@@ -281,12 +281,12 @@ def main(
     On a terminal, a table is made to fit: numbers are rounded, and columns without room are named below it. In a pipe
     or a file it has every column, tabs between them, and full numbers.
     """
-    from warehouse.database import reader_for_grader
+    from warehouse.database import reader
 
     if [sql is not None, name is not None, is_list, describe is not None].count(True) != 1:
         raise click.UsageError("expected exactly one of SQL, --name, --list or --describe")
     chosen: QueryFormat = choose_format(output_format, output, _BY_ENDING, "table", file_only=["parquet"])
-    with reader_for_grader(database or default_database(), grader, wait_seconds) as connection:
+    with reader(database or default_database(), wait_seconds, grader) as connection:
         if chosen == "parquet" and output is not None:
             if describe is not None:
                 raise click.UsageError("--describe has no Parquet form: --format is one of table, csv, json")

@@ -103,7 +103,7 @@ def _step(step: Row, candidates: list[Row], calls: list[Row]) -> Iterator[Text]:
             outcome = "✔ accepted" if candidate["accepted"] else "= same text as the accepted one:"
         yield plain(
             f"   {outcome} candidate {candidate['candidate_index']}"
-            + ("" if candidate["option"] is None else f" (option {candidate['option']})")
+            + ("" if candidate["option"] is None else f" (option {_option(step, candidate['option'])})")
             + f", {candidate['num_tokens']} tokens, finish {candidate['finish']}"
             + ("" if logprob is None else f", mean log-probability {logprob:.3f}"),
             style="red" if outcome == "✘ rejected" else "green",
@@ -116,6 +116,12 @@ def _step(step: Row, candidates: list[Row], calls: list[Row]) -> Iterator[Text]:
         yield from _verdict(step)
     yield from map(_call, calls)
     yield _block(step["text"])
+
+
+def _option(step: Row, place: int) -> str:
+    """Return an option by the name that the judge knows it by, else by its number from 1."""
+    options = step["verdict_options"] or ()
+    return str(options[place] if place < len(options) else place + 1)
 
 
 def _decided(step: Row) -> str:

@@ -92,12 +92,9 @@ def has_boxed(text: str) -> bool:
 _UNFINISHED = "\ufffd"
 """How decoders show the bytes of an unfinished character, and any others that are none."""
 _MOST_MISSING = 3
-"""Most bytes, and so tokens, that an unfinished character lacks."""
-
-
-def is_cut(completion: Completion, tokenizer: Tokenizer) -> bool:
-    """Return True where the completion's limit has cut it inside a character."""
-    return _num_cut(completion, tokenizer) > 0
+"""Most bytes, and so tokens, that an unfinished character has, and that it lacks."""
+_LOOKED_AT = 8
+"""Last tokens of a text that decide: more than a character has bytes."""
 
 
 async def whole_completion(
@@ -111,23 +108,30 @@ async def whole_completion(
     `next_token` draws one token behind these ids of the completion. It is called, up to `most_tokens` of the whole
     completion, only where all of it is one unfinished character.
     """
-    count = _num_cut(completion, tokenizer)
+    count = num_cut(completion, tokenizer)
     for _ in range(_MOST_MISSING):
         if count < len(completion.token_ids) or completion.num_tokens >= most_tokens or not count:
             break
         completion = joined(completion, await next_token(completion.token_ids), tokenizer)
-        count = _num_cut(completion, tokenizer)
+        count = num_cut(completion, tokenizer)
     if not count:
         return completion
     ids = completion.token_ids[: len(completion.token_ids) - count]
     return replace(completion, token_ids=ids, text=tokenizer.decode(ids))
 
 
-def _num_cut(completion: Completion, tokenizer: Tokenizer) -> int:
-    """Return how many ids of an unfinished character the completion's limit has left."""
+def num_cut(completion: Completion, tokenizer: Tokenizer) -> int:
+    """Return how many ids of an unfinished character the completion's limit has left.
+
+    Further bytes that can become no character are the author's own.
+    """
     if completion.finish != "length" or not completion.text.endswith(_UNFINISHED):
         return 0
-    return tokenizer.num_unfinished(completion.token_ids)
+    ids = completion.token_ids[-_LOOKED_AT:]
+    for count in range(1, min(len(ids), _MOST_MISSING) + 1):
+        if not tokenizer.decode(ids[: len(ids) - count]).endswith(_UNFINISHED):
+            return count
+    return 0
 
 
 def joined(begun: Completion, more: Completion, tokenizer: Tokenizer) -> Completion:

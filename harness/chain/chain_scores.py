@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.chain.chain_state import ModelContext
+from harness.chain.chain import ModelContext
 from harness.engine import Engine, Finish, Role, Tokenizer
 from harness.problems.problem import Problem
 from harness.prompts import BUILT_IN, Prompts

@@ -52,7 +52,7 @@ def _outcome(name: str, future: Future[list[Check]], question: Question) -> list
 def _models(question: Question) -> Iterator[Check]:
     folders: dict[Role, Path] = {}
     for role, name in question.named.items():
-        found, folder = models.find_model(role, name, question)
+        found, folder = models.find_model(role, name)
         yield from found
         if folder is not None:
             folders[role] = folder

@@ -9,7 +9,6 @@ import fcntl
 import importlib.metadata
 import os
 import shutil
-import stat
 import sys
 import tempfile
 import time
@@ -272,7 +271,6 @@ ONE_NODE = (
     "file locks hold on one node only here (mount option {}): two nodes could run the same shard, which wastes work "
     "and counts nothing twice; mount it without that option, or give another --output"
 )
-_STATUS = Path("/proc/self/status")
 _TRY_LOCK = """
 import json, sys
 from filelock import FileLock, Timeout
@@ -302,8 +300,6 @@ def check_storage(question: Question) -> Iterator[Check]:
             yield warning("output filesystem", f"{kind} is usually local, and nodes must see it: check with --on-node")
         yield _durable(trial)
         yield _locks(trial)
-        if text := keeps_group_out(output):
-            yield warning("sharing", text)
         yield from _room(folder)
     finally:
         shutil.rmtree(trial, ignore_errors=True)
@@ -374,30 +370,6 @@ def _locks(trial: Path) -> Check:
     if outcome == "taken":
         return failure("file locking", f"a second process got a lock that the first one held; {remedy}")
     return failure("file locking", f"a second process cannot try a lock ({outcome}); {remedy}")
-
-
-def keeps_group_out(output: Path) -> str:
-    """Return one line where a launch would begin in a group's folder what its members could not resume, otherwise "".
-
-    Nothing is written: the process's umask decides, unless the folder has a default ACL, which is not judged.
-    """
-    try:
-        folder = _nearest_existing(output.absolute())
-        status = _STATUS.read_text()
-    except OSError:
-        return ""
-    umask = next((line.split()[1] for line in status.splitlines() if line.startswith("Umask:")), "0")
-    shared = stat.S_ISGID | stat.S_IWGRP  # new files belong to the group, whose members may create some
-    if folder.stat().st_mode & shared != shared or not int(umask, 8) & stat.S_IWGRP or _has_default_acl(folder):
-        return ""
-    return f"{folder} is a group's, whose members could not resume what you launch: set umask 002"
-
-
-def _has_default_acl(folder: Path) -> bool:
-    try:
-        return "system.posix_acl_default" in os.listxattr(folder)
-    except OSError:
-        return False
 
 
 def _room(folder: Path) -> Iterator[Check]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from harness import environment, gpus, prompts
 from harness.checks.finding import Check, Question, failure, ok, warning
 from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
-from harness.engines import libraries, registry, speculation
+from harness.engines import registry, speculation
 from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import Proposer, draft_sampling, greedy_drafts_notice, unsupported_reason
 from harness.environment import accelerator
@@ -49,36 +48,28 @@ _ANOTHER_LOADER = frozenset({"load_format", "config_format", "hf_overrides"})
 _HUB_SECONDS = 5.0
 _LONGEST_PROBLEM = 500
 """Characters of a line about a model's files."""
-WORKERS_MAY = "the Python of the workers, which is not this one, may know more"
 
 
 Found = tuple[list[Check], Path | None]
 """What the checks of a model's files say, and their folder, complete or not; None: it is not on this machine."""
 
 
-def find_model(role: Role, name: str, question: Question) -> Found:
+def find_model(role: Role, name: str) -> Found:
     """Find a model by name, hub id or folder, and check its files. Nothing is downloaded or converted."""
     if (folder := models.folder_named(name)) is not None:
-        return _checked(role, name, folder, question)
+        return _checked(role, name, folder)
     if Path(name).is_absolute():
         return [failure(role, f"{name} is not on this machine: put it on a filesystem that the nodes share")], None
     try:
-        if name.lower() == models.SMOLLM:
-            made = models.smollm_made()
-            if (made / "config.json").is_file():
-                return _checked(role, models.SMOLLM, made, question)
-            models.gguf_file()
-            text = f"{models.SMOLLM} will be converted at the first launch, which takes half a minute"
-            return [warning(role, text)], None
         if name.lower() in models.BUNDLED:
-            return _checked(role, name.lower(), models.pair_folder(name.lower()), question)
+            return _checked(role, name.lower(), models.pair_folder(name.lower()))
     except models.ModelUnavailable as unavailable:
         return [failure(role, str(unavailable))], None
     reference = models.resolve(name)
     folder = models.files_at_hand(reference.path_or_hub_id, reference.revision)
     if folder is None:
         return [_not_cached(role, reference)], None
-    return _checked(role, reference.name, folder, question)
+    return _checked(role, reference.name, folder)
 
 
 def check_adapter(name: str) -> Check:
@@ -91,28 +82,12 @@ def check_adapter(name: str) -> Check:
     return ok("selection adapter", text)
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What keeps engines from writing with a model, one line each, which names the file and what helps."""
-
-    faults: list[str]
-    """What is sure."""
-    doubts: list[str]
-    """What the packages of this machine say, where those of the workers may know more."""
-
-
-def findings(
-    folder: Path,
-    engine: str,
-    *,
-    is_here: bool,
-    to_download: bool = False,
-    proposes: bool = False,
-    arguments: Collection[str] = (),
-) -> Findings:
+def faults_of(
+    folder: Path, *, to_download: bool = False, proposes: bool = False, arguments: Collection[str] = ()
+) -> list[str]:
     """Return what keeps engines from loading the model in a folder and writing with it, as far as its files tell.
 
-    `is_here`: the workers have the packages of this Python. `to_download`: they fetch what is missing. `proposes`: its
+    One line each, which names the file and what helps. `to_download`: engines fetch what is missing. `proposes`: its
     weights are loaded beside the target's, which needs no tokenizer. `arguments`: the engine's own.
     """
 
@@ -124,24 +99,16 @@ def findings(
 
     if proposes:
         weights = models.weight_files(folder)
-        return Findings([of(problem) for problem in (weights.damaged if to_download else weights.problems)], [])
+        return [of(problem) for problem in (weights.damaged if to_download else weights.problems)]
     faults = [of(problem) for problem in models.folder_problems(folder, to_download=to_download)]
     if faults or not (folder / "config.json").is_file() or not _ANOTHER_LOADER.isdisjoint(arguments):
-        return Findings(faults, [])
-    if (nothing := libraries.writes_nothing(folder)) is not None:
-        return Findings([of(nothing)], [])
-    unknown = [of(line) for line in [libraries.unknown_here(folder, engine)] if line is not None]
-    return Findings(unknown, []) if is_here else Findings([], unknown)
+        return faults
+    return [of(nothing)] if (nothing := models.writes_nothing(folder)) is not None else []
 
 
-def _checked(role: Role, name: str, folder: Path, question: Question) -> Found:
-    is_here = question.on_node or not (question.has_own_python or question.sbatch.get("setup"))
-    found = findings(folder, registry.resolved(question.engine), is_here=is_here)
-    checks = [failure(role, fault) for fault in found.faults]
-    checks += [warning(role, f"{doubt}; {WORKERS_MAY}") for doubt in found.doubts]
-    if not found.faults:
-        checks.insert(0, ok(role, f"{name}: {_described(models.weight_files(folder))}"))
-    return checks, folder
+def _checked(role: Role, name: str, folder: Path) -> Found:
+    checks = [failure(role, fault) for fault in faults_of(folder)]
+    return checks or [ok(role, f"{name}: {_described(models.weight_files(folder))}")], folder
 
 
 def _described(weights: models.WeightFiles) -> str:
@@ -276,24 +243,20 @@ def check_speculation(question: Question) -> Iterator[Check]:
 
 
 def _weights(question: Question, proposing: Proposer) -> Iterator[Check]:
-    """Check the files of the proposing weights, and that they are for the target, as far as files are at hand."""
-    names, own = question.named, question.launch.spec_model
-    target = models.resolve(names["target"]) if "target" in names else None
-    named = own or (names.get("draft") if proposing == "draft" else None)
-    weights = speculation.resolve(named) if named else None
+    """Check the files of the proposing weights, as far as they are at hand."""
+    own = question.launch.spec_model
+    named = own or (question.named.get("draft") if proposing == "draft" else None)
+    weights = models.resolve(named) if named else None
     if own is not None and weights is not None:
         cached = models.files_at_hand(weights.path_or_hub_id, weights.revision)
         if cached is None:
             yield _not_cached("speculator", weights)
-        elif faults := findings(cached, "vllm", is_here=True, proposes=True).faults:
+        elif faults := faults_of(cached, proposes=True):
             yield from (failure("speculator", fault) for fault in faults)
         else:
             yield ok("speculator", f"{weights.name}: {_described(models.weight_files(cached))}")
-    if target is None:
-        return
     try:
-        samples_drafts = question.launch.spec_sampling == "probabilistic"
-        speculation.check_pair(proposing, target, weights, samples_drafts=samples_drafts)
+        speculation.check_pair(proposing, weights)
     except ValueError as problem:
         yield failure(_SPECULATION, str(problem))
 
@@ -365,7 +328,7 @@ def _sizing(question: Question, method: Method, folders: Mapping[Role, Path]) ->
     files = {role: _files(name, folders.get(role)) for role, name in question.named.items()}
     proposes = files.get("draft") if question.spec_decode == "draft" else None
     if launch.spec_model is not None:
-        reference = speculation.resolve(launch.spec_model)
+        reference = models.resolve(launch.spec_model)
         proposes = ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)
     return RunSizing.for_method(
         method,
@@ -383,7 +346,7 @@ def _sizing(question: Question, method: Method, folders: Mapping[Role, Path]) ->
 
 def _files(name: str, folder: Path | None) -> ModelFiles:
     """Return where a model's files are, or would be; nothing is downloaded or converted."""
-    if folder is not None or Path(name).is_absolute() or name.lower() == models.SMOLLM:
+    if folder is not None or Path(name).is_absolute():
         return ModelFiles(name, str(folder or name))
     reference = models.resolve(name)
     return ModelFiles(reference.name, reference.path_or_hub_id, reference.revision)

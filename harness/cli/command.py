@@ -58,9 +58,9 @@ class OneLineErrors(click.Command):
 
     It has `-h` and `--version`. Options with an attribute `heading` are listed by `--help` under it, in the order of
     `headings`; those with an attribute `is_common` that is false, `--help-all` alone lists. With
-    `help_without_arguments`, or where an argument or option is required, the command without any argument prints its
-    help and exits with code 2. With `prints_outcome` it has an option `--json`, and a command line that cannot be
-    parsed has its line of JSON too, on standard output, as any other refusal has.
+    `help_without_arguments` the command without any argument prints its help and exits with code 2. With
+    `prints_outcome` it has an option `--json`, and a command line that cannot be parsed has its line of JSON too, on
+    standard output, as any other refusal has.
     """
 
     def __init__(
@@ -152,9 +152,8 @@ class OneLineErrors(click.Command):
             formatter.write_text(self.where_the_rest_is(ctx))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, or print the help as help where nothing was typed and something is needed."""
-        needs_input = self.help_without_arguments or any(parameter.required for parameter in self.params)
-        if not args and needs_input and not ctx.resilient_parsing:
+        """Parse, or print the help as help where nothing was typed and the command asks for that."""
+        if not args and self.help_without_arguments and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0 if isinstance(self, click.Group) else 2)  # a script with an empty variable must not go on
         rest = super().parse_args(ctx, args)

@@ -1,7 +1,8 @@
 """Tables, and their form on a terminal.
 
 Text of models and of others is hostile: on a terminal it must not move the cursor, change colors or hide anything.
-Every text is escaped where it is written, here and, for files, in `warehouse.tables`; nothing is parsed as markup.
+Every text is escaped where it is written, here and, for files, in `warehouse.report.tables`; nothing is parsed as
+markup.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The engines by name, what each can do, and how they are started.
 
-An engine is a class with `capabilities` and `start` in a module of its own, and a line in `_CLASSES`. Nothing outside
-this folder asks for an engine's name. A module is imported when its engine is asked for; torch, vLLM and transformers
-only when one starts.
+An engine is a class with `start` in a module of its own, and an entry in `_ENGINES`. Nothing outside this folder asks
+for an engine's name. A module is imported when its engine starts.
 """
 
 from __future__ import annotations
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
 
 SERVED = "served"
 """The engine of models that servers run. Nobody chooses it by name: a model is named by its server's address."""
-_CLASSES: Mapping[str, str] = {
-    "vllm": "harness.engines.vllm:VLLMEngine",
-    "transformers": "harness.engines.transformers:TransformersEngine",
-    "scripted": "harness.engines.scripted:ScriptedEngine",
-    SERVED: "harness.engines.served.served_engine:ServedEngine",
-}
-CHOICES = tuple(name for name in _CLASSES if name != SERVED)
-"""What `--engine` takes; `auto` takes the first one that runs models and is installed."""
-AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -63,6 +53,48 @@ class Capabilities:
     """Packages that it needs beside those of the project."""
 
 
+@dataclass(frozen=True)
+class _Registered:
+    place: str
+    """Module and class."""
+    capabilities: Capabilities
+
+
+_ENGINES: Mapping[str, _Registered] = {
+    "vllm": _Registered(
+        "harness.engines.vllm:VLLMEngine",
+        Capabilities(
+            is_planned=True,
+            takes_arguments=True,
+            speculates=True,
+            adapter_packages=(),
+            has_processes=True,
+            packages=("vllm",),
+        ),
+    ),
+    "transformers": _Registered(
+        "harness.engines.transformers:TransformersEngine",
+        Capabilities(
+            max_cards=1,
+            adapter_packages=("peft",),
+            has_prefix_cache=False,
+            is_reference=True,
+            packages=("transformers", "torch"),
+        ),
+    ),
+    "scripted": _Registered(
+        "harness.engines.scripted:ScriptedEngine",
+        Capabilities(runs_models=False, counts_as_result=False, max_cards=0),
+    ),
+    SERVED: _Registered(
+        "harness.engines.served.served_engine:ServedEngine", Capabilities(runs_here=False, max_cards=0)
+    ),
+}
+CHOICES = tuple(name for name in _ENGINES if name != SERVED)
+"""What `--engine` takes; `auto` takes the first one that runs models and is installed."""
+AUTO = "auto"
+
+
 class ModelSource(Protocol):
     """Where a model is stored."""
 
@@ -76,11 +108,7 @@ class ModelSource(Protocol):
 
 
 class EngineClass(Protocol):
-    """What is registered: how an engine is started, and what it can do."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the engine can do."""
+    """How an engine is started."""
 
     async def start(
         self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None = None
@@ -93,15 +121,19 @@ class EngineClass(Protocol):
 
 def engine_class(name: str) -> EngineClass:
     """Return the class of an engine. Raises ValueError, in one line, where there is none of that name."""
-    if name not in _CLASSES:
-        raise ValueError(f"no engine is called {name!r}; valid: {', '.join(CHOICES)}")
-    module, _, attribute = _CLASSES[name].partition(":")
+    module, _, attribute = _registered(name).place.partition(":")
     return cast(EngineClass, getattr(import_module(module), attribute))
 
 
 def capabilities(name: str) -> Capabilities:
     """Return what an engine can do; for `auto`, the one that it stands for on this machine. Raises ValueError."""
-    return engine_class(resolved(name)).capabilities
+    return _registered(resolved(name)).capabilities
+
+
+def _registered(name: str) -> _Registered:
+    if name not in _ENGINES:
+        raise ValueError(f"no engine is called {name!r}; valid: {', '.join(CHOICES)}")
+    return _ENGINES[name]
 
 
 def resolved(name: str, *, is_here: bool = True) -> str:
@@ -118,11 +150,6 @@ def resolved(name: str, *, is_here: bool = True) -> str:
 def missing_packages(name: str) -> list[str]:
     """Return the packages of an engine that this Python lacks."""
     return [package for package in capabilities(name).packages if find_spec(package) is None]
-
-
-def is_counted(name: str) -> bool:
-    """Return whether what an engine answers is a result; one that is not known here counts."""
-    return name not in _CLASSES or engine_class(name).capabilities.counts_as_result
 
 
 def uncounted() -> list[str]:
@@ -159,8 +186,8 @@ async def open_engines(
 
 async def start(source: ModelSource | None, role: Role, settings: EngineSettings, log_path: Path) -> Engine:
     """Start one engine, whose output goes to `log_path`. Raises EngineDied, and ValueError where it lacks a model."""
-    engine = engine_class(settings.kind)
-    if source is None and engine.capabilities.runs_models:
+    if source is None and capabilities(settings.kind).runs_models:
         raise ValueError(f"this method needs a {role} model")
     path, revision = (source.path, source.revision) if source is not None else ("", None)
-    return await engine.start(path, role, settings, log_path, None if Path(path).is_dir() else revision)
+    revision = None if Path(path).is_dir() else revision
+    return await engine_class(settings.kind).start(path, role, settings, log_path, revision)

@@ -17,9 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
-from harness import engine
 from harness.engine import (
     Choice,
     Completion,
@@ -33,7 +31,6 @@ from harness.engine import (
     Timing,
 )
 from harness.engines.calls import CallClock, check_continuation
-from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings
 from harness.weights.templates import Thought
 
@@ -85,9 +82,6 @@ class ByteTokenizer:
         data = b"".join(bytes([i]) if i < _EOS else _SPECIALS[i - _EOS].encode() for i in ids)
         return data.decode("utf-8", "replace")
 
-    def num_unfinished(self, ids: Sequence[int]) -> int:
-        return engine.num_unfinished([bytes([i]) if i < _EOS else b"|" for i in ids[-engine.LOOKED_AT :]])
-
     def open_reply(self, question: str, system: str = "") -> str:
         before = f"System: {system}\n" if system else ""
         return f"{before}User: {question}\nAssistant: " + (self.thought.opening if self._thinks else "")
@@ -117,7 +111,6 @@ class Counters:
 class ScriptedEngine:
     """An Engine whose replies come from script functions."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(runs_models=False, counts_as_result=False, max_cards=0)
     write: WriteScript
     judge: JudgeScript
     tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)

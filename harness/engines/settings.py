@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import difflib
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from harness.engine import Role
+from harness.engine import Json, Role
 from harness.engines import placement, registry
 from harness.engines.placement import CONCURRENCY_TO_SPLIT, Placement, core_lists
 from harness.engines.served.address import ServedModel
@@ -212,3 +217,84 @@ def _available_memory() -> int:
     limit = Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.is_file() else "max"
     return min(available, int(text)) if text.isdigit() else available
+
+
+# Arguments of vLLM's engine that a launch may give (`--target.engine`), and those that it may not.
+
+_REASONS = (
+    (
+        "--{role} names the model: org/name@revision, or a folder",
+        "model model_weights tokenizer revision tokenizer_revision code_revision hf_config_path",
+    ),
+    ("give --dtype", "dtype"),
+    ("give --max-context", "max_model_len"),
+    ("give --{role}.tensor-parallel", "tensor_parallel_size"),
+    ("give --{role}.memory", "gpu_memory_utilization"),
+    (
+        "a run has one engine a model on each node; its cards are --{role}.tensor-parallel and --{role}.gpus",
+        "device_ids pipeline_parallel_size data_parallel_size data_parallel_rank nnodes node_rank master_addr "
+        "data_parallel_start_rank data_parallel_size_local data_parallel_address data_parallel_rpc_port master_port "
+        "data_parallel_hybrid_lb data_parallel_external_lb data_parallel_multi_port_external_lb data_parallel_backend "
+        "distributed_executor_backend",
+    ),
+    (
+        "token-level speculation has flags of its own (--spec-decode)",
+        "speculative_config spec_method spec_model spec_tokens",
+    ),
+    (
+        "adapters are served for --target.adapter alone",
+        "enable_lora max_loras max_lora_rank default_mm_loras",
+    ),
+    (
+        "the harness sets it, because it reads the engine's replies and times",
+        "enable_prefix_caching enable_chunked_prefill scheduling_policy disable_log_stats max_logprobs logprobs_mode "
+        "runner convert skip_tokenizer_init language_model_only per_request_spec_decode_metrics stream_interval "
+        "distributed_timeout_seconds tokens_only enable_sleep_mode",
+    ),
+    (
+        "it would run code that is not part of the recorded code",
+        "trust_remote_code worker_cls worker_extension_cls scheduler_cls logits_processors io_processor_plugin "
+        "reasoning_parser_plugin model_class_overrides kv_transfer_config ec_transfer_config log_config_file",
+    ),
+    ("credentials come from the environment (HF_TOKEN) and are never recorded", "hf_token"),
+)
+_RESERVED: Mapping[str, str] = {name: reason for reason, names in _REASONS for name in names.split()}
+"""Arguments that cannot be given, and why or what to give instead."""
+UNPLANNED = ("quantization", "quantization_config", "kv_cache_dtype", "cpu_offload_gb", "hf_overrides", "load_format",
+             "num_gpu_blocks_override", "kv_cache_memory_bytes", "block_size")  # fmt: skip
+"""Arguments that change the memory of an engine, which its plan (harness.sizing) does not count."""
+
+
+def check_arguments(role: str, arguments: Mapping[str, Json]) -> None:
+    """Raise ValueError, in one line that says what is valid, for an argument that the engine of a model cannot get.
+
+    Where vLLM is not installed, only the names that the harness keeps for itself are refused. Values are vLLM's to
+    check when the engine starts.
+    """
+    declared = declared_arguments()
+    for name, value in arguments.items():
+        given = f"--{role}.engine {name}={json.dumps(value) if isinstance(value, dict | list | bool) else value}"
+        if name in _RESERVED:
+            raise ValueError(f"{given}: {_RESERVED[name].format(role=role)}")
+        if declared and name not in declared:
+            near = difflib.get_close_matches(name, sorted(declared - _RESERVED.keys()), 3, 0.5)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ", whose list is: vllm serve --help=all"
+            raise ValueError(f"{given}: not an argument of this vLLM's engine{meant}")
+
+
+@cache
+def declared_arguments() -> frozenset[str]:
+    """Return the arguments of the installed vLLM's engine; empty where there is no vLLM.
+
+    They are read from its source, because to import it takes seconds.
+    """
+    spec = find_spec("vllm")
+    files = [Path(folder) / "engine" / "arg_utils.py" for folder in (spec and spec.submodule_search_locations) or ()]
+    return frozenset(
+        field.target.id
+        for file in files
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name in ("EngineArgs", "AsyncEngineArgs")
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.target.id[0] != "_"
+    )

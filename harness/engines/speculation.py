@@ -1,18 +1,17 @@
 """Token-level speculation inside the target's engine: proposed tokens are verified by the target in one forward pass.
 
 Speculative sampling (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318) leaves the target's
-distribution unchanged; vLLM implements it. Which heads are published, and whether weights can propose tokens for a
-target, is read from configuration files: a login node can import this module, which needs neither torch nor vLLM.
+distribution unchanged; vLLM implements it. A login node can import this module: it needs neither torch nor vLLM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-from harness.engine import Json, Role
+from harness.engine import Role
 from harness.engines import registry
 from harness.weights import models
 
@@ -88,7 +87,7 @@ def check_flags(
 ) -> None:
     """Raise ValueError, in one line that says what is valid, where the flags beside --spec-decode do not fit it."""
     if spec_model is not None and not spec_model.strip():
-        raise ValueError("--spec-model is empty: give a known name (see --list speculators), a hub id or a folder")
+        raise ValueError("--spec-model is empty: give a model's name, a hub id or a folder")
     if proposing is None:
         for flag, value in (("--spec-model", spec_model), ("--spec-sampling", spec_sampling)):
             if value is not None:
@@ -97,7 +96,7 @@ def check_flags(
             raise ValueError(f"--spec-tokens {spec_tokens}: needs --spec-decode {', '.join(PROPOSERS)}")
         return
     if proposing == "eagle3" and spec_model is None:
-        raise ValueError("--spec-decode eagle3 needs --spec-model: a head trained for the target (--list speculators)")
+        raise ValueError("--spec-decode eagle3 needs --spec-model: a head trained for the target")
     if proposing in LOOKUPS:
         if spec_model is not None:
             raise ValueError(f"--spec-model {spec_model}: {proposing} uses no model; draft, eagle3 and mtp do")
@@ -148,128 +147,18 @@ def greedy_drafts_notice(sampling: str | None, temperature: float) -> str | None
     return f"GREEDY DRAFTS: {why}: a weaker baseline than --spec-sampling probabilistic"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSpeculator:
-    """A published head for a target: seen by name at the hub, not tried here."""
+def check_pair(proposing: str, speculator: models.ModelRef | None) -> None:
+    """Raise ValueError, in one line, where a draft is an EAGLE-3 head, or a head is none.
 
-    name: str
-    target: str
-    """Hub id of the model that it was trained for."""
-    hub_id: str
-    proposer: Proposer = "eagle3"
-
-
-_HEADS = (
-    ("qwen3-32b-eagle3", "Qwen/Qwen3-32B", "RedHatAI/Qwen3-32B-speculator.eagle3"),
-    ("qwen3-32b-eagle3-angelslim", "Qwen/Qwen3-32B", "AngelSlim/Qwen3-32B_eagle3"),
-    ("qwen3-8b-eagle3-angelslim", "Qwen/Qwen3-8B", "AngelSlim/Qwen3-8B_eagle3"),
-    ("gpt-oss-20b-eagle3", "openai/gpt-oss-20b", "RedHatAI/gpt-oss-20b-speculator.eagle3"),
-    (
-        "r1-distill-llama-8b-eagle3",
-        "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
-        "yuhuili/EAGLE3-DeepSeek-R1-Distill-LLaMA-8B",
-    ),
-    ("llama-3.1-8b-instruct-eagle3", "meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"),
-)
-SPECULATORS: Mapping[str, KnownSpeculator] = {head[0]: KnownSpeculator(*head) for head in _HEADS}
-"""By short name. None is known to exist for the papers' targets; see README.md beside this file."""
-
-
-def resolve(name: str) -> models.ModelRef:
-    """Resolve `--spec-model`: a short name of `SPECULATORS`, or a model as `models.resolve` takes it.
-
-    Raises ValueError and ModelUnavailable.
+    vLLM checks the rest when the engine starts, and all of it where the weights are not on this machine.
     """
-    known = SPECULATORS.get(name.lower())
-    return models.resolve(known.hub_id if known else name)
-
-
-def config_at_hand(reference: models.ModelRef) -> Mapping[str, Json] | None:
-    """Return the config.json of a folder or of the hub's cache; None where it is not on this machine.
-
-    Raises ValueError where the file is no configuration.
-    """
-    folder = models.files_at_hand(reference.path_or_hub_id, reference.revision)
-    if folder is None or not (path := folder / "config.json").is_file():
-        return None
-    return models.read_config(path)
-
-
-def check_pair(
-    proposing: str, target: models.ModelRef, speculator: models.ModelRef | None, *, samples_drafts: bool = False
-) -> None:
-    """Raise ValueError, in one line, where the weights cannot propose tokens for this target, as far as files tell.
-
-    `speculator` is what proposes: the draft, the head of eagle3, or separate weights of mtp. `samples_drafts`: drafts
-    are sampled and not greedy, which vLLM refuses for a draft with another vocabulary. What is not on this machine is
-    not checked here; vLLM checks it when the engine starts.
-    """
-    target_config = config_at_hand(target)
-    if proposing == "mtp" and speculator is None:
-        if target_config is not None and not has_prediction_layers(target_config):
-            layers = f"{target.name} has no layers for multi-token prediction"
-            raise ValueError(f"--spec-decode mtp: {layers}; Qwen3.5, GLM, DeepSeek and MiMo have, or give --spec-model")
+    config = models.config_at_hand(speculator) if speculator and proposing in ("draft", "eagle3") else None
+    if speculator is None or config is None:
         return
-    if speculator is None or (config := config_at_hand(speculator)) is None:
-        return
-    if proposing == "eagle3":
-        if not _is_head(config):
-            kind = ", ".join(architectures(config)) or config.get("model_type") or "no architecture"
-            raise ValueError(
-                f"--spec-model {speculator.name} is not an EAGLE-3 head but {kind}: use --spec-decode draft"
-            )
-        if target_config is not None:
-            _check_sizes(config, speculator.name, target_config, target.name)
-    elif proposing == "draft":
-        if _is_head(config):
-            raise ValueError(f"--spec-model {speculator.name} is an EAGLE-3 head: give --spec-decode eagle3")
-        if samples_drafts and target_config is not None:
-            ours, theirs = _text(config).get("vocab_size"), _text(target_config).get("vocab_size")
-            if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
-                have = f"{speculator.name} and {target.name} have {ours} and {theirs} tokens"
-                raise ValueError(f"--spec-sampling probabilistic: {have}, not the same vocabulary: leave the flag out")
-
-
-def has_prediction_layers(config: Mapping[str, Json]) -> bool:
-    """Return whether a target's configuration names layers for multi-token prediction."""
-    if str(config.get("model_type", "")).startswith("mimo_v2") or any(
-        "MiMoV2" in name for name in architectures(config)
-    ):
-        return True  # these have a fixed number of them, which their configuration leaves out
-    return any(
-        bool(value)
-        for part in (config, _text(config))
-        for key, value in part.items()
-        if "nextn" in key.lower() or "mtp" in key.lower()
-    )
-
-
-def _is_head(config: Mapping[str, Json]) -> bool:
-    kinds = (*architectures(config), str(config.get("speculators_model_type", "")))
-    return any("eagle3" in kind.lower() for kind in kinds) or isinstance(config.get("draft_vocab_size"), int)
-
-
-def _check_sizes(head: Mapping[str, Json], head_name: str, target: Mapping[str, Json], target_name: str) -> None:
-    """Raise ValueError where a head reads hidden states or tokens of another size than the target's."""
-    layer = head.get("transformer_layer_config")
-    layer = layer if isinstance(layer, dict) else head
-    reads = head.get("target_hidden_size") or layer.get("target_hidden_size") or layer.get("hidden_size")
-    sizes = (
-        ("a hidden size", reads, _text(target).get("hidden_size")),
-        ("a vocabulary", layer.get("vocab_size"), _text(target).get("vocab_size")),
-    )
-    for what, of_head, of_target in sizes:
-        if isinstance(of_head, int) and isinstance(of_target, int) and of_head != of_target:
-            wanted = f"a target with {what} of {of_head}, and {target_name} has {of_target}"
-            raise ValueError(f"--spec-model {head_name} is for {wanted}: give a head trained for this target")
-
-
-def architectures(config: Mapping[str, Json]) -> Iterator[str]:
-    """Return the classes that a configuration names for the model."""
-    names = config.get("architectures")
-    yield from (name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))
-
-
-def _text(config: Mapping[str, Json]) -> Mapping[str, Json]:
-    text = config.get("text_config")
-    return text if isinstance(text, dict) else config
+    kinds = [*models.architectures(config), str(config.get("speculators_model_type", ""))]
+    is_head = any("eagle3" in kind.lower() for kind in kinds) or isinstance(config.get("draft_vocab_size"), int)
+    if is_head and proposing == "draft":
+        raise ValueError(f"--spec-model {speculator.name} is an EAGLE-3 head: give --spec-decode eagle3")
+    if not is_head and proposing == "eagle3":
+        kind = ", ".join(filter(None, kinds)) or config.get("model_type") or "no architecture"
+        raise ValueError(f"--spec-model {speculator.name} is not an EAGLE-3 head but {kind}: use --spec-decode draft")

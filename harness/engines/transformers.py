@@ -14,7 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from harness import gpus
 from harness.engine import (
@@ -30,7 +30,6 @@ from harness.engine import (
 )
 from harness.engines import calls
 from harness.engines.calls import CallClock, Calls
-from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings
 from harness.weights.tokenizer import HFTokenizer
 
@@ -44,13 +43,6 @@ _T = TypeVar("_T")
 class TransformersEngine:
     """One model in this process."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        max_cards=1,
-        adapter_packages=("peft",),
-        has_prefix_cache=False,
-        is_reference=True,
-        packages=("transformers", "torch"),
-    )
     kv_tokens: int | None = None
     restarts: int = 0
     """Always 0: the engine dies with this process."""

@@ -17,7 +17,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from harness.engine import (
     Choice,
@@ -33,7 +33,6 @@ from harness.engine import (
 )
 from harness.engines import calls, processes, vllm_plugin
 from harness.engines.calls import NUM_RANKED, Batches, CallClock, Calls, Kind, gather_or_cancel, ranked_entropy
-from harness.engines.registry import Capabilities
 from harness.engines.settings import EngineSettings, batched_tokens
 from harness.engines.speculation import SAMPLING_FIELD, Speculation
 from harness.weights.tokenizer import HFTokenizer
@@ -267,15 +266,6 @@ class VLLMProcess:
 
 class VLLMEngine(VLLMProcess):
     """An Engine on vLLM, in the worker's event loop."""
-
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        is_planned=True,
-        takes_arguments=True,
-        speculates=True,
-        adapter_packages=(),
-        has_processes=True,
-        packages=("vllm",),
-    )
 
     def __init__(
         self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None

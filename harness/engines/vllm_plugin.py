@@ -35,6 +35,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import inspect
+import json
 import logging
 import os
 import re
@@ -326,7 +327,6 @@ def _primed(
 @lru_cache(16)
 def _locality(tokenizer: Tokenizer) -> tuple[bool, bool]:
     """Return whether the tokenizer's decoders are all local, and whether it has tokens for single bytes."""
-    from harness.weights.tokenizer import decoder_kinds
-
-    kinds = decoder_kinds(tokenizer)
+    state = json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder is not None else {}
+    kinds = {str(decoder.get("type")) for decoder in state.get("decoders", [state])}
     return kinds <= _LOCAL_DECODERS, "ByteFallback" in kinds

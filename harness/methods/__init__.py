@@ -8,14 +8,14 @@ a method of a user's own is a file or a package anywhere (`harness.methods.refer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 from harness.methods import plugins
 from harness.methods.glimprouter import GlimpRouter
 from harness.methods.lookahead import Lookahead
 from harness.methods.method import Method as Method
-from harness.methods.method import Parameter, fields_of
+from harness.methods.method import Parameter, fields_of, flag, typed
 from harness.methods.method import ParameterField as ParameterField
 from harness.methods.method import parameter as parameter
 from harness.methods.plugins import MethodSource
@@ -54,11 +54,6 @@ def build(name: str, params: Mapping[str, Parameter]) -> Method:
 def method_type(name: str) -> type[Method]:
     """Return the class of a built-in method, or of one that this process has loaded. Raises KeyError."""
     return METHODS[name] if name in METHODS else plugins.registered[name].type
-
-
-def is_known(name: str) -> bool:
-    """Return whether a name is that of a built-in method or of one that this process has loaded."""
-    return name in METHODS or name in plugins.registered
 
 
 def defaults(name: str) -> dict[str, Parameter]:
@@ -108,3 +103,65 @@ def speed_only_parameters(method: str) -> frozenset[str]:
 
 def _fields_if_built_in(method: str) -> tuple[ParameterField, ...]:
     return parameter_fields(method) if method in METHODS else ()
+
+
+def switch_names(method: str | None = None) -> set[str]:
+    """Return the hyper-parameters that are true or false, which have a flag `--no-...` as well.
+
+    They are those of the built-in methods, but of `method` alone where it has a parameter of the same name.
+    """
+    switches = {p.name for built_in in METHODS for p in parameter_fields(built_in) if p.type is bool}
+    own = parameter_fields(method) if method is not None else ()
+    return (switches - {p.name for p in own}) | {p.name for p in own if p.type is bool}
+
+
+def parameter_names(method: str | None = None) -> list[str]:
+    """Return the names of the hyper-parameters of `method` and of all built-in methods, each once."""
+    methods = [*([method] if method is not None else []), *METHODS]
+    return list(dict.fromkeys(name for each in methods for name in defaults(each)))
+
+
+def method_parameters(
+    method: str, values: Mapping[str, Parameter], reserved: Collection[str] = ()
+) -> dict[str, Parameter]:
+    """Return all hyper-parameters of a method: `values` where set, otherwise the method's defaults.
+
+    `reserved`: names of parameters that have no flag of their own. Raises ValueError for an unknown method, for a
+    parameter of another method, and for a value out of range.
+    """
+    if method not in METHODS and method not in plugins.registered:
+        raise ValueError(f"--method {method}: unknown; valid: {', '.join(METHODS)}")
+    own = defaults(method)
+    shown = {name: f"--parameter {name}=..." if name in reserved else flag(name) for name in own}
+    for name in values:
+        if name not in own:
+            raise ValueError(
+                f"{flag(name)} is not a parameter of {method}, which takes {', '.join(shown.values()) or 'none'}"
+            )
+    kinds, parameters = {parameter.name: parameter.type for parameter in parameter_fields(method)}, dict(own)
+    for name, value in values.items():
+        try:
+            parameters[name] = typed(kinds[name], value)
+        except ValueError as error:
+            raise ValueError(f"{shown[name].removesuffix('=...')} {value}: {error}") from error
+    try:
+        build(method, parameters)
+    except ValueError:
+        raise
+    except Exception as error:  # a user's own method may raise anything
+        raise ValueError(f"method {method} does not take these parameters: {type(error).__name__}: {error}") from error
+    return parameters
+
+
+def assignments(words: Sequence[str] | str) -> dict[str, str]:
+    """Return what `--parameter NAME=VALUE` sets, by name, from its values. Raises ValueError."""
+    found: dict[str, str] = {}
+    for word in [words] if isinstance(words, str) else words:
+        name, equals, value = str(word).partition("=")
+        name = name.strip().removeprefix("--").replace("-", "_")
+        if not (equals and name):
+            raise ValueError(f"--parameter {word}: expected NAME=VALUE")
+        if name in found:
+            raise ValueError(f"--parameter {name}: set twice")
+        found[name] = value.strip()
+    return found

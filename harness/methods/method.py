@@ -23,7 +23,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -224,7 +224,6 @@ MODEL = (
     "draft, target)`"
 )
 """What is valid, for messages."""
-_TYPES = (int, float, str, bool)
 _NAME = re.compile("[a-z][a-z0-9_-]{0,29}")
 _FIELD = re.compile("[a-z][a-z0-9_]*")
 
@@ -269,7 +268,14 @@ def _problems(method: type[Method]) -> Iterator[str]:
     except TypeError:
         yield "takes other arguments than `async def __call__(self, chain, draft, target)`"
     yield from _problems_of_fields(method)
-    yield from _problems_of_roles(method)
+    try:
+        roles = method().roles
+    except Exception as error:  # noqa: BLE001 a user's code may raise anything
+        yield f"cannot be built with its defaults: {type(error).__name__}: {error}"
+        return
+    valid = get_args(Role)
+    if not isinstance(roles, tuple) or not roles or not set(roles) <= set(valid) or len(set(roles)) < len(roles):
+        yield f"has the roles {roles!r}; valid: a tuple of one or more of {', '.join(map(repr, valid))}"
 
 
 def _problems_of_fields(method: type[Method]) -> Iterator[str]:
@@ -279,43 +285,30 @@ def _problems_of_fields(method: type[Method]) -> Iterator[str]:
         yield f"has an annotation that cannot be read: {type(error).__name__}: {error}"
         return
     for declared in fields(method):
-        name, kind = declared.name, annotations[declared.name]
+        name, kind, default = declared.name, annotations[declared.name], cast(Parameter, declared.default)
+        is_choice = get_origin(kind) is Literal and all(isinstance(value, str) for value in get_args(kind))
         if "help" not in declared.metadata:
             yield f"declares {name} without `parameter`: write {name}: TYPE = parameter(DEFAULT, help=...)"
         elif not _FIELD.fullmatch(name):
             yield f"has a parameter {name!r}, whose name is not of a-z, 0-9 and _, a letter first"
-        elif not _is_valid_type(kind):
-            yield f"declares {name} as {_written(kind)}; valid: int, float, str, bool, or Literal of words"
-        elif (problem := _problem_of_value(kind, declared.default)) is not None:
-            yield f"has a default for {name} that is not valid: {problem}"
+        elif not is_choice and kind not in (int, float, str, bool):
+            written = kind.__name__ if isinstance(kind, type) else kind
+            yield f"declares {name} as {written}; valid: int, float, str, bool, or Literal of words"
+        else:
+            try:
+                typed(kind, default)
+            except ValueError as error:
+                yield f"has a default for {name} that is not valid: {error}"
 
 
-def _is_valid_type(kind: Any) -> bool:
-    if get_origin(kind) is Literal:
-        return all(isinstance(value, str) for value in get_args(kind))
-    return kind in _TYPES
-
-
-def _written(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind)
-
-
-def _problem_of_value(kind: Any, value: object) -> str | None:
+def typed(kind: type[Parameter], value: Parameter) -> Parameter:
+    """Return a value in the type of a hyper-parameter. Raises ValueError."""
     if isinstance(value, bool) and kind is not bool:
-        return f"{value} for {_written(kind)}"
+        raise ValueError("expected a value, not true or false")
     try:
-        TypeAdapter(kind).validate_python(value, strict=kind is not float)
+        checked: Parameter = TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        return str(error.errors()[0]["msg"])
-    return None if not isinstance(value, float) or math.isfinite(value) else f"{value} is not a finite number"
-
-
-def _problems_of_roles(method: type[Method]) -> Iterator[str]:
-    try:
-        roles = method().roles
-    except Exception as error:  # noqa: BLE001 a user's code may raise anything
-        yield f"cannot be built with its defaults: {type(error).__name__}: {error}"
-        return
-    valid = get_args(Role)
-    if not isinstance(roles, tuple) or not roles or not set(roles) <= set(valid) or len(set(roles)) < len(roles):
-        yield f"has the roles {roles!r}; valid: a tuple of one or more of {', '.join(map(repr, valid))}"
+        raise ValueError(error.errors()[0]["msg"]) from error
+    if isinstance(checked, float) and not math.isfinite(checked):
+        raise ValueError("expected a finite number")
+    return checked

@@ -192,14 +192,14 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def packed(plugin: PlugIn) -> bytes:
-    """Return a method's code as an archive."""
+    """Return a method's code as an archive, uncompressed: equal code makes equal bytes whatever the version of zlib."""
     about = {"name": plugin.name, "reference": plugin.reference, "distribution": plugin.distribution}
     files = {_ABOUT: json.dumps(about, indent=2, sort_keys=True).encode()}
     files |= {f"{_CODE}/{name}": code for name, code in sorted(plugin.contents.items())}
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, code in files.items():
-            archive.writestr(zipfile.ZipInfo(name, _FILE_TIME), code, zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(name, _FILE_TIME), code)
     return content.getvalue()
 
 

@@ -1,10 +1,8 @@
 """The benchmarks by name, and their problems: from JSON Lines files, from the package (demo), or from the hub.
 
-Every source is first converted to the same record (`problem`, `answer` and optionally `answers`, `alternatives`,
-`choices`, `unit`, `tolerance`, `level`, `subject`, `family`), and one function makes a `Problem` of a record.
-
-Revisions of hub datasets are full commit ids that several independent public repositories pin. Where none could be
-confirmed, the revision is None: the current state is read, and `Loaded.source` records its commit.
+The table is `harness/data/benchmarks.toml`. Rows of the hub are first converted to the record that files have
+(`problem`, `answer` and optionally `answers`, `alternatives`, `choices`, `unit`, `tolerance`, `level`, `subject`,
+`family`), and `Description.problem` makes a problem of a record.
 
 A part of a benchmark is a list of its problems in a text file of `data/selections`, one a line and comments behind `#`,
 by the hashes of their texts: copies differ in the order of their rows, so a list of rows would select others elsewhere.
@@ -16,27 +14,23 @@ import hashlib
 import json
 import os
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from harness.problems import hub
-from harness.problems.columns import (
-    Fields,
-    answer_parts,
-    as_integer,
-    behind_hashes,
-    boxes,
-    shuffled_choices,
-)
-from harness.problems.hub import Row
-from harness.problems.problem import Kind, Problem
+from harness.problems.columns import Description, answer_parts, boxes
+from harness.problems.hub import HubSource, Row
+from harness.problems.problem import Dataset, Problem
 
 Record = dict[str, Any]
+Rows = Iterator[tuple[str, Row]]
+"""Each row with its place in words, such as `line 3`."""
 
 # MATH solutions with several boxes usually repeat one answer or box an intermediate step. In eight all boxes together
 # are the answer and in four any one is right. Named by their texts, as copies differ in row order.
@@ -45,11 +39,6 @@ _ALL_BOXES = frozenset({
     "7e91dcaf7b7d0512", "e6b9ba681655042e", "e55543f8451c83a7", "6a16dc51efa7d2d7",
 })  # fmt: skip
 _ANY_BOX = frozenset({"e42e4259255b85bb", "a7cf9617c20c7514", "29421c88ce2a48cf", "9fe4fe4f46e6a776"})
-
-
-def gsm8k_record(row: Row) -> Record:
-    """Convert a row, whose answer is a solution."""
-    return {"problem": row["question"], "answer": behind_hashes(row["answer"])}
 
 
 def math_record(row: Row) -> Record:
@@ -71,11 +60,6 @@ def math_record(row: Row) -> Record:
     return record
 
 
-def math500_record(row: Row) -> Record:
-    """Convert a row, which has a column for each field."""
-    return {field: row[field] for field in ("problem", "answer", "level", "subject")}
-
-
 def gaokao_record(row: Row) -> Record:
     """Convert a row and repair known defects: answers inside the problem, and `$145$solution:`."""
     problem, answer = row["question"], str(row["answer"] or "").strip().removesuffix("solution:")
@@ -83,11 +67,6 @@ def gaokao_record(row: Row) -> Record:
     if not answer and leak:
         problem, answer = problem[: leak.start()], leak[1]
     return {"problem": problem, "answer": answer}
-
-
-def college_math_record(row: Row) -> Record:
-    """Convert a row; answers are kept unchanged, with their dollar signs."""
-    return {"problem": row["question"], "answer": row["answer"], "subject": row.get("data_topic")}
 
 
 def olympiadbench_record(row: Row) -> Record:
@@ -106,14 +85,6 @@ def olympiadbench_record(row: Row) -> Record:
     return record
 
 
-def integer_answer_record(row: Row) -> Record:
-    """Convert a row of AIME or AMC; 027, 27.0 and 27 are the same answer."""
-    return {
-        "problem": row["problem"] if "problem" in row else row["question"],
-        "answer": as_integer(str(row["answer"])),
-    }
-
-
 def gpqa_record(row: Row) -> Record:
     """Convert a row with the right option first, as in the source; the loader shuffles the options."""
     columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
@@ -124,6 +95,11 @@ def gpqa_record(row: Row) -> Record:
         "subject": row.get("High-level domain"),
     }
 
+
+_RECORDS: Mapping[str, Callable[[Row], Record]] = {
+    "math": math_record, "gaokao2023en": gaokao_record, "olympiadbench": olympiadbench_record, "gpqa": gpqa_record
+}  # fmt: skip
+"""The benchmarks whose rows at the hub need more than a mapping of columns."""
 
 SELECTIONS = resources.files("harness") / "data" / "selections"
 
@@ -148,9 +124,6 @@ def part(name: str, problems: Sequence[Problem]) -> list[Problem]:
     return [replace(found[key], dataset=name) for key in listed(name) if key in found]
 
 
-_FORMS = "valid: rows (3), ranges (10-15) or ids"
-
-
 def select(problems: Sequence[Problem], limit: int | None = None, ids: str | None = None) -> list[Problem]:
     """Return the problems named by `ids` ("3,7,10-15", or ids), and of these the first `limit`, in their order.
 
@@ -159,44 +132,31 @@ def select(problems: Sequence[Problem], limit: int | None = None, ids: str | Non
     """
     if limit is not None and limit < 1:
         raise ValueError(f"the limit must be at least 1, not {limit}")
-    chosen = list(problems)
-    if ids is not None:
-        places = _numbered(problems) | {p.id: i for i, p in enumerate(problems)}
-        tokens = [token.strip() for token in ids.split(",") if token.strip()]
-        try:
-            selected = {place for token in tokens for place in _places(token, places)}
-        except ValueError as error:
-            raise ValueError(f"--problems {ids[:100]}: {error}") from error
-        if not selected:
-            raise ValueError(f"--problems {ids[:100]}: names no problem; {_FORMS}")
-        chosen = [problems[i] for i in sorted(selected)]
-    return chosen[:limit]
-
-
-def _numbered(problems: Sequence[Problem]) -> dict[str, int]:
-    """Return the places of the problems by the ends of their ids, without ends that several have."""
+    if ids is None:
+        return list(problems)[:limit]
+    label, forms = f"--problems {ids[:100]}", "valid: rows (3), ranges (10-15) or ids"
     ends = [problem.id.rsplit("/", 1)[-1] for problem in problems]
-    counts = Counter(ends)
     if not any(end.isdigit() for end in ends):
-        return {str(place): place for place in range(len(ends))}
-    return {end: place for place, end in enumerate(ends) if counts[end] == 1}
-
-
-def _places(token: str, places: Mapping[str, int]) -> Iterator[int]:
-    span = re.fullmatch(r"(\d+)-(\d+)", token)
-    names = [token]
-    if token not in places and span:
-        first, last = int(span[1]), int(span[2])
-        if not first <= last < first + 1_000_000:
-            raise ValueError(f"not a range of problems: {token!r}; {_FORMS}")
-        names = [str(row) for row in range(first, last + 1)]
-    for name in names:
-        if name not in places:
-            raise ValueError(
-                f"unknown problem {name[:100]!r} of {len(set(places.values()))}; {_FORMS}, such as "
-                + " or ".join(dict.fromkeys([next(iter(places)), [*places][-1]]))
-            )
-        yield places[name]
+        ends = [str(place) for place in range(len(ends))]
+    counts = Counter(ends)
+    places = {end: place for place, end in enumerate(ends) if counts[end] == 1}
+    places |= {problem.id: place for place, problem in enumerate(problems)}
+    chosen: set[int] = set()
+    for token in filter(None, map(str.strip, ids.split(","))):
+        names = [token]
+        if token not in places and (span := re.fullmatch(r"(\d+)-(\d+)", token)):
+            first, last = int(span[1]), int(span[2])
+            if not first <= last < first + 1_000_000:
+                raise ValueError(f"{label}: not a range of problems: {token!r}; {forms}")
+            names = [str(row) for row in range(first, last + 1)]
+        if unknown := [name for name in names if name not in places]:
+            examples = " or ".join(dict.fromkeys([next(iter(places)), [*places][-1]]))
+            found = f"unknown problem {unknown[0][:100]!r} of {len(problems)}"
+            raise ValueError(f"{label}: {found}; {forms}, such as {examples}")
+        chosen.update(places[name] for name in names)
+    if not chosen:
+        raise ValueError(f"{label}: names no problem; {forms}")
+    return [problems[place] for place in sorted(chosen)][:limit]
 
 
 DATA_DIR_VARIABLE = "HARNESS_DATA_DIR"
@@ -209,27 +169,18 @@ class DatasetNotFound(LookupError):
 
 
 class BadDataset(ValueError):
-    """A source is not what the benchmark should be: an invalid line, or another number of problems."""
+    """A source is not what the dataset should be: an invalid row, or another number of problems."""
 
 
-@dataclass(frozen=True, slots=True)
-class Benchmark:
-    """One benchmark: its source, and how many problems it must have."""
+class Benchmark(Description):
+    """One benchmark: what it is, and how many problems it must have."""
 
     name: str
     title: str
     count: int
     """Number of problems in a complete copy."""
-    hub_id: str | None = None
-    config: str | None = None
-    split: str = "test"
-    revision: str | None = None
-    """Full commit id of the hub repository; None where none could be confirmed."""
     hub_count: int | None = None
     """Number of problems in the hub's copy if it differs from `count`."""
-    kind: Kind = "math"
-    record: Callable[[Row], Record] = dict
-    """Maps the hub's columns to a record."""
     part_of: str | None = None
     """Name of the benchmark whose problems these are: those that `data/selections` lists, by their contents."""
     spans: tuple[tuple[str, int, int], ...] = ()
@@ -238,56 +189,12 @@ class Benchmark:
     """Whether it is training data rather than a benchmark; numbers of a run on it are not results."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """Problems and their source."""
-
-    problems: list[Problem]
-    source: str
-    """For the manifest: `file <path>`, `bundled`, or `hub <id>@<commit> <fingerprint>`."""
+def _table() -> dict[str, Benchmark]:
+    told = tomllib.loads((BUNDLED / "benchmarks.toml").read_text(encoding="utf-8"))
+    return {name: Benchmark.model_validate({"name": name, **said}, strict=False) for name, said in told.items()}
 
 
-_TABLE = (
-    # Cobbe et al. 2021, arXiv 2110.14168.
-    Benchmark("gsm8k", "GSM8K test", 1319, "openai/gsm8k", "main", "test",
-              "740312add88f781978c0658806c59bc2815b9866", record=gsm8k_record),
-    Benchmark("gsm8k-train", "GSM8K train (training data, no benchmark)", 7473, "openai/gsm8k", "main", "train",
-              "740312add88f781978c0658806c59bc2815b9866", record=gsm8k_record, training=True),
-    # Test questions that the authors of SCoT train on: harness.training.training_examples asks before it takes them.
-    Benchmark(SCOT_PROGRAM, "GSM8K test 500 to 999, then train 0 to 999: what SCoT's program trains on", 1500,
-              spans=(("gsm8k", 500, 1000), ("gsm8k-train", 0, 1000)), training=True),
-    # Hendrycks et al. 2021, arXiv 2103.03874; the hub's row order is its own, so row numbers differ from ToRA's file.
-    Benchmark("math", "MATH test", 5000, "DigitalLearningGmbH/MATH-lighteval", "default", "test",
-              "0530c78699ea5e8eb5530600900e1f328b48acad", record=math_record),
-    Benchmark("math-scot", "MATH: the 500 problems of SCoT's authors (not MATH-500)", 500, part_of="math"),
-    # Lightman et al. 2023, arXiv 2305.20050.
-    Benchmark("math500", "MATH-500", 500, "HuggingFaceH4/MATH-500", None, "test",
-              "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be", record=math500_record),
-    # MARIO, arXiv 2401.08190. No revision could be confirmed.
-    Benchmark("gaokao2023en", "GaoKao-En-2023", 385, "MARIO-Math-Reasoning/Gaokao2023-Math-En", None, "train",
-              record=gaokao_record),
-    # MathScale, arXiv 2403.02884. No canonical hub copy and no revision; this one has the columns of Qwen's file.
-    Benchmark("college_math", "CollegeMath", 2818, "di-zhang-fdu/College_Math_Test", None, "test",
-              record=college_math_record),
-    # He et al. 2024, arXiv 2402.14008; English, text only, open-ended. Qwen's file has one row more than the hub.
-    Benchmark("olympiadbench", "OlympiadBench (OE_TO_maths_en_COMP)", 675, "Hothan/OlympiadBench",
-              "OE_TO_maths_en_COMP", "train", "91184b52131e7fc9455fef848035173aea8cc01a", hub_count=674,
-              record=olympiadbench_record),
-    Benchmark("olympiadbench-scot", "OlympiadBench: the 500 problems of SCoT's authors", 500, part_of="olympiadbench"),
-    Benchmark("amc23", "AMC 2023", 40, "math-ai/amc23", None, "test",
-              "80815d37005feb82cd7f8fbc6901d5d3eff43057", record=integer_answer_record),
-    Benchmark("aime24", "AIME 2024", 30, "HuggingFaceH4/aime_2024", None, "train",
-              "2fe88a2f1091d5048c0f36abc874fb997b3dd99a", record=integer_answer_record),
-    # math-ai/aime25 has lost backslashes in three problems, so MathArena's copy; no revision could be confirmed.
-    Benchmark("aime25", "AIME 2025", 30, "MathArena/aime_2025", None, "train", record=integer_answer_record),
-    # Rein et al. 2023, arXiv 2311.12022. Gated: the user's own access. Copies in plain text pair wrong options.
-    Benchmark("gpqa", "GPQA-Diamond", 198, "Idavidrein/gpqa", "gpqa_diamond", "train",
-              "633f5ee89ab8ad4522a9f850766b73f62147ffdd", kind="choice", record=gpqa_record),
-    Benchmark("demo", "Demo: 40 stories that the bundled pair never saw", 40),
-    Benchmark("demo-train", "Demo: 1,000 more stories (training data, no benchmark)", 1000, split="train",
-              training=True),
-)  # fmt: skip
-DATASETS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}
+DATASETS = _table()
 
 
 def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem]:
@@ -295,8 +202,8 @@ def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem
     return load_recorded(name, data_dir, seed).problems
 
 
-def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Loaded:
-    """Return the problems of a benchmark with their source.
+def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Dataset:
+    """Return the problems of a benchmark with their source: `file <path>`, `bundled`, or `hub <id>@<commit> <print>`.
 
     Sources in order: `<name>.jsonl` in `data_dir` (otherwise in $HARNESS_DATA_DIR), the bundled file, the whole that it
     is a part of, the hub. Raises ValueError for an unknown name, DatasetNotFound and BadDataset.
@@ -304,22 +211,20 @@ def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Loa
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; valid: {', '.join(DATASETS)}")
     benchmark = DATASETS[name]
-    tried = []
-    folder = data_dir or (Path(os.environ[DATA_DIR_VARIABLE]) if os.environ.get(DATA_DIR_VARIABLE) else None)
-    if folder is not None:
-        path = folder / f"{name}.jsonl"
-        if path.is_file():
-            return Loaded(read_file(benchmark, path, seed), f"file {path.resolve()}")
-        tried.append(f"no file {path}")
-    bundled = BUNDLED / f"{name}.jsonl"
-    if bundled.is_file():
-        return Loaded(read_file(benchmark, bundled, seed), "bundled")
-    if benchmark.spans:
-        return _joined(benchmark, data_dir, seed)
-    if benchmark.part_of is not None:
-        return _part(benchmark, load_recorded(benchmark.part_of, data_dir, seed))
-    rows, source = _read_hub(benchmark, tried)
-    return Loaded(from_hub_rows(benchmark, rows, seed), source)
+    named = data_dir or os.environ.get(DATA_DIR_VARIABLE)
+    file = Path(named) / f"{name}.jsonl" if named else None
+    if file is not None and file.is_file():
+        problems, source = read_file(benchmark, file, seed), f"file {file.resolve()}"
+    elif (bundled := BUNDLED / f"{name}.jsonl").is_file():
+        problems, source = read_file(benchmark, bundled, seed), "bundled"
+    elif benchmark.spans:
+        problems, source = _joined(benchmark, data_dir, seed)
+    elif benchmark.part_of is not None:
+        problems, source = _part(benchmark, load_recorded(benchmark.part_of, data_dir, seed))
+    else:
+        rows, source = _read_hub(benchmark, [] if file is None else [f"no file {file}"])
+        problems = from_hub_rows(benchmark, rows, seed)
+    return Dataset(name, problems, source, len(problems), is_training=benchmark.training)
 
 
 def json_lines(path: Traversable) -> Iterator[tuple[str, Row]]:
@@ -341,18 +246,36 @@ def json_lines(path: Traversable) -> Iterator[tuple[str, Row]]:
                 yield f"line {number}", row
 
 
+def problems_of(
+    described: Description, rows: Rows, make: Callable[[Row, int], Problem], where: str, *, once: bool = False
+) -> list[Problem]:
+    """Return the problems that `make` makes of rows and their numbers. Raises BadDataset with the place of a wrong one.
+
+    `where`: what has the rows, for the message. `once`: no problem may occur twice, as some do in benchmarks. There
+    must be as many problems as `described.count`, if that is not None.
+    """
+    problems: list[Problem] = []
+    seen: dict[object, str] = {}
+    for place, row in rows:
+        try:
+            problem = make(row, len(problems))
+            content = (text_hash(problem.text), tuple(sorted(problem.choices))) if once else None
+            for key, name in ((problem.id, "id"), (content, "problem")):
+                if key is not None and seen.setdefault(key, place) != place:
+                    raise ValueError(f"the same {name} as {seen[key]}")
+        except ValueError as error:
+            raise BadDataset(f"{where}, {place}: {error}") from error
+        problems.append(problem)
+    if described.count not in (None, len(problems)):
+        raise BadDataset(f"{where}: {len(problems)} problems, {described.name} should have {described.count}")
+    return problems
+
+
 def read_file(benchmark: Benchmark, path: Traversable, seed: int = 0) -> list[Problem]:
     """Read records from a JSON Lines file. Raises BadDataset."""
-    problems: list[Problem] = []
-    for place, record in json_lines(path):
-        try:
-            problem = to_problem(benchmark, len(problems), record, seed)
-            if not problem.answer:
-                raise ValueError("the answer is empty")
-        except ValueError as error:
-            raise BadDataset(f"{path}, {place}: {error}") from error
-        problems.append(problem)
-    return _checked(benchmark, problems, benchmark.count, str(path))
+    rule = "letter" if benchmark.kind == "choice" else "text"
+    plain = benchmark.model_copy(update={"answer_rule": rule})
+    return problems_of(plain, json_lines(path), lambda row, n: plain.problem(row, plain.name, n, seed), str(path))
 
 
 def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> list[Problem]:
@@ -360,38 +283,35 @@ def from_hub_rows(benchmark: Benchmark, rows: Sequence[Row], seed: int = 0) -> l
 
     Raises BadDataset.
     """
-    problems = []
-    for index, row in enumerate(rows):
+
+    def mapped(row: Row) -> Record:
+        return {field: row[str(column)] for field, column in benchmark.columns.items()}
+
+    convert = _RECORDS.get(benchmark.name, mapped)
+
+    def problem(row: Row, number: int) -> Problem:
         try:
-            problems.append(to_problem(benchmark, index, benchmark.record(row), seed))
+            record = convert(row)
         except KeyError as error:
-            raise BadDataset(f"{benchmark.hub_id} row {index}: no column {error}; it has {', '.join(row)}") from error
-        except ValueError as error:
-            raise BadDataset(f"{benchmark.hub_id} row {index}: {error}") from error
-    return _checked(benchmark, problems, benchmark.hub_count or benchmark.count, f"{benchmark.hub_id} on the hub")
+            raise ValueError(f"no column {error}; it has {', '.join(row)}") from error
+        return benchmark.problem(record, benchmark.name, number, seed, may_lack_gold=True)
+
+    of_hub = benchmark.model_copy(update={"count": benchmark.hub_count or benchmark.count})
+    numbered = ((f"row {number}", row) for number, row in enumerate(rows))
+    return problems_of(of_hub, numbered, problem, f"{benchmark.hub} on the hub")
 
 
-def to_problem(benchmark: Benchmark, index: int, record: Row, seed: int) -> Problem:
-    """Return a record as a Problem. Raises ValueError for an invalid one."""
-    said = Fields.read(record)
-    identity, answer, choices = said.id or f"{benchmark.name}/{index}", said.answer, said.choices
-    if benchmark.kind == "choice":
-        choices, answer = shuffled_choices(choices, answer, f"{seed}/{identity}")
-    return said.as_problem(benchmark.name, benchmark.kind, identity, answer, choices)
-
-
-def _part(benchmark: Benchmark, whole: Loaded) -> Loaded:
+def _part(benchmark: Benchmark, whole: Dataset) -> tuple[list[Problem], str]:
     """Return a part of a benchmark; it may lack as many problems as the copy of the whole does. Raises BadDataset."""
-    assert benchmark.part_of is not None
     problems = part(benchmark.name, whole.problems)
-    lacking = DATASETS[benchmark.part_of].count - len(whole.problems)
+    lacking = DATASETS[whole.name].count - len(whole.problems)
     if len(problems) < benchmark.count - lacking:
         found = f"{len(problems)} of the {benchmark.count} problems of {benchmark.name}"
-        raise BadDataset(f"{whole.source}: only {found} are in this copy of {benchmark.part_of}, by their texts")
-    return Loaded(problems, f"part of {whole.source}")
+        raise BadDataset(f"{whole.source}: only {found} are in this copy of {whole.name}, by their texts")
+    return problems, f"part of {whole.source}"
 
 
-def _joined(benchmark: Benchmark, data_dir: Path | None, seed: int) -> Loaded:
+def _joined(benchmark: Benchmark, data_dir: Path | None, seed: int) -> tuple[list[Problem], str]:
     problems: list[Problem] = []
     sources = []
     for name, first, end in benchmark.spans:
@@ -399,25 +319,17 @@ def _joined(benchmark: Benchmark, data_dir: Path | None, seed: int) -> Loaded:
         problems += whole.problems[first:end]
         sources.append(f"rows {first} to {end - 1} of {whole.source}")
     numbered = [replace(p, id=f"{benchmark.name}/{i}", dataset=benchmark.name) for i, p in enumerate(problems)]
-    source = " and ".join(sources)
-    return Loaded(_checked(benchmark, numbered, benchmark.count, source), source)
-
-
-def _checked(benchmark: Benchmark, problems: list[Problem], expected: int, where: str) -> list[Problem]:
-    if len(problems) != expected:
-        raise BadDataset(f"{where}: {len(problems)} problems, {benchmark.name} should have {expected}")
-    if len({p.id for p in problems}) != len(problems):
-        raise BadDataset(f"{where}: two problems have the same id")
-    return problems
+    return numbered, " and ".join(sources)
 
 
 def _read_hub(benchmark: Benchmark, tried: Sequence[str]) -> tuple[list[Row], str]:
     """Return the hub's rows and their source. Raises DatasetNotFound."""
     reason = "it is not on the hub"
-    if benchmark.hub_id is not None:
+    if benchmark.hub is not None:
+        source = HubSource.parsed(benchmark.hub, benchmark.split or "test")
         try:
-            read = hub.read(benchmark.hub_id, benchmark.config, benchmark.split, benchmark.revision)
-            return read.rows, f"hub {benchmark.hub_id}@{read.commit} {read.fingerprint}"
+            read = hub.read(source)
+            return read.rows, f"hub {source.hub_id}@{read.commit} {read.fingerprint}"
         except hub.HubUnavailable as unavailable:
             reason = str(unavailable)
     raise DatasetNotFound(

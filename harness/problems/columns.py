@@ -1,4 +1,4 @@
-"""How the columns of a row become a problem: its fields with their limits, and the rules for golds and options.
+"""What is said of a dataset, and how a row becomes a problem: fields with limits, and rules for golds and options.
 
 A row is data from anywhere: every text is bounded and checked, and what is wrong is one line.
 """
@@ -10,19 +10,21 @@ import math
 import random
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from harness.problems.hub import Row
+from harness.problems.hub import HubSource, Row
 from harness.problems.problem import Kind, Problem
 
 LETTERS = "ABCDEFGHIJ"
 MAX_ANSWER_CHARACTERS = 2_000
 """What the grader reads of an answer (grading.bounds)."""
-AnswerRule = Literal["text", "integer", "boxed", "hashes", "index-from-0", "index-from-1"]
+AnswerRule = Literal["text", "integer", "boxed", "hashes", "letter", "index-from-0", "index-from-1"]
 """How the gold answer stands in its column: as a text or a number; as an integer, of which 027 and 27.0 are 27; in the
-last `\\boxed` of a solution; behind `####` at the end of a solution; or as the index of the right option."""
+last `\\boxed` of a solution; behind `####` at the end of a solution; or as the letter or the index of the right option,
+which may also be a text."""
 MAX_PROBLEM_CHARACTERS = 1_000_000
 
 
@@ -91,14 +93,73 @@ class Fields(BaseModel):
             place, reason = first["loc"][0], first["msg"].removeprefix("Value error, ")
             raise ValueError(f"{place}: {reason}") from error
 
-    def as_problem(self, dataset: str, kind: Kind, identity: str, answer: str, choices: Sequence[str]) -> Problem:
-        """Return the problem of these fields, with its gold answer and its options in order."""
-        read = {"id": identity, "text": self.problem, "answer": answer, "choices": tuple(choices)}
-        return Problem(dataset=dataset, kind=kind, **{**self.model_dump(exclude={"problem"}), **read})
-
 
 REQUIRED = ("problem", "answer")
 FIELDS = tuple(Fields.model_fields)
+_Column = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def known_fields(columns: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
+    """Return the columns of fields. Raises ValueError where a field is none, or has several columns and may not."""
+    for name, column in columns.items():
+        if name not in FIELDS:
+            raise ValueError(f"unknown field {name!r}; valid: {', '.join(FIELDS)}")
+        if not isinstance(column, str) and name != "choices":
+            raise ValueError(f"{name} is one column; only choices may be several")
+    return columns
+
+
+class Description(BaseModel):
+    """What is said of a dataset and of how its rows become problems: the keys of a TOML file that describes it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    file: str | None = None
+    hub: str | None = None
+    """ORG/NAME[:CONFIG][@REVISION]"""
+    split: str | None = None
+    name: str = ""
+    """The dataset of the run: a short name that is also part of run ids."""
+    title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable)] | None = None
+    kind: Kind | None = None
+    """None: a row with choices is of kind `choice`, any other of kind `math`."""
+    answer_rule: AnswerRule = "text"
+    shuffle: bool = False
+    """Whether the options of a problem are put into an order that depends on the seed, as GPQA's are."""
+    count: Annotated[int, Field(ge=1)] | None = None
+    """The number of problems that there must be; None: any."""
+    columns: Annotated[dict[str, _Column | list[_Column]], AfterValidator(known_fields)] = {}
+    """The column of each field where it has another name; for `choices` also one column for each option."""
+
+    @property
+    def source(self) -> Path | HubSource:
+        """Where the problems are. Raises ValueError where `hub` names no dataset."""
+        return (
+            Path(str(self.file))
+            if self.hub is None
+            else HubSource.parsed(self.hub.removeprefix("hf:"), self.split or "test")
+        )
+
+    def problem(self, record: Row, prefix: str, index: int, seed: int, *, may_lack_gold: bool = False) -> Problem:
+        """Return the problem that a record says by field; without an id of its own it is `<prefix>/<index>`.
+
+        `seed` decides the order of options that are shuffled. Raises ValueError for an invalid record.
+        """
+        said = Fields.read(record)
+        is_choice = self.kind == "choice" or (self.kind is None and bool(said.choices))
+        identity, choices = said.id or f"{prefix}/{index}", said.choices if is_choice else ()
+        answer = said.answer.strip()
+        if answer or not may_lack_gold:
+            answer = gold(self.answer_rule, answer)
+        if is_choice:
+            answer = letter(self.answer_rule, answer, choices)
+            if self.shuffle:
+                choices, answer = shuffled_choices(choices, answer, f"{seed}/{identity}")
+        elif self.answer_rule.startswith("index"):
+            raise ValueError(f"answer_rule {self.answer_rule}, but the row has no choices")
+        read = {"id": identity, "text": said.problem, "answer": answer, "choices": choices}
+        fields = said.model_dump(exclude={"problem"}) | read
+        return Problem(dataset=self.name, kind="choice" if is_choice else "math", **fields)
 
 
 def gold(rule: AnswerRule, answer: str) -> str:
@@ -167,13 +228,14 @@ def answer_parts(answer: str) -> list[str]:
 def letter(rule: AnswerRule, answer: str, choices: Sequence[str]) -> str:
     """Return the letter of the right option, which the answer names by letter, index or text."""
     letters = LETTERS[: len(choices)]
-    if not 2 <= len(choices) <= len(LETTERS) or len(set(choices)) != len(choices):
+    are_different = rule == "letter" or len(set(choices)) == len(choices)
+    if not 2 <= len(choices) <= len(LETTERS) or not are_different:
         raise ValueError(f"{len(choices)} choices; there must be 2 to {len(LETTERS)}, all different")
     if rule.startswith("index"):
-        names = [str(index + int(rule[-1])) for index in range(len(choices))]
-        named = {index for index, name in enumerate(names) if name == answer}
+        named = {index for index in range(len(choices)) if str(index + int(rule[-1])) == answer}
     else:
-        named = {i for i, choice in enumerate(choices) if answer in (letters[i], choice)}
+        by_text = rule != "letter"
+        named = {i for i, choice in enumerate(choices) if answer == letters[i] or (by_text and answer == choice)}
     if len(named) != 1:
         problem = "could be several options" if named else "is no option"
         rules = "; answer_rule in a TOML file may be index-from-0 or index-from-1" if answer.isdigit() else ""
@@ -186,11 +248,6 @@ def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tup
 
     They are sorted first, so that the order in a source (the hub has the right one first) has no influence.
     """
-    if not 2 <= len(choices) <= len(LETTERS):
-        raise ValueError(f"{len(choices)} choices")
-    right = LETTERS.find(answer) if len(answer) == 1 else -1
-    if not 0 <= right < len(choices):
-        raise ValueError(f"the answer {answer!r} is not one of the letters {LETTERS[: len(choices)]}")
     order = sorted(range(len(choices)), key=lambda i: choices[i])
     random.Random(key).shuffle(order)
-    return tuple(choices[i] for i in order), LETTERS[order.index(right)]
+    return tuple(choices[i] for i in order), LETTERS[order.index(LETTERS.index(answer))]

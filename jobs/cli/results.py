@@ -10,7 +10,7 @@ import click
 
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from jobs.arguments import RUN, RunCommand, RunPath, run_folder
+from jobs.arguments import RUN, TRUST, RunCommand, RunPath, run_folder, trusted_run
 
 
 @click.command(cls=RunCommand, short_help="Grade, load and print the result.")
@@ -73,7 +73,8 @@ def score(run: Path, model: str, kind: str, max_context: int | None, concurrency
     type=RunPath(),
     help="Run whose target reads the chains of runs without a target of their own (the draft alone).",
 )
-def target_logprob(runs: tuple[Path, ...], target_of: Path | None) -> None:
+@TRUST
+def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) -> None:
     """Store the target's log-probability of each accepted step of finished samples, for the warehouse to load.
 
     The target reads every chain once, at temperature 1, in its own prompt. Samples that are scored stay as they are.
@@ -81,7 +82,7 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None) -> None:
     from jobs.finished import target_logprobs
     from jobs.outcome import launch_errors_in_one_line
 
-    folders = [run_folder(run) for run in runs]
+    folders = [trusted_run(run, accept=trust) for run in runs]
     other = run_folder(target_of) if target_of else None
     with launch_errors_in_one_line():
         specs = target_logprobs.check(folders, other)

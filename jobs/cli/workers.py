@@ -10,7 +10,7 @@ import click
 
 from harness.cli.messages import counted
 from harness.cli.program import typed
-from jobs.arguments import ACCEPT_CODE_CHANGE, RUN, RunCommand, check_shard, run_folder
+from jobs.arguments import ACCEPT_CODE_CHANGE, RUN, TRUST, RunCommand, check_shard, run_folder, trusted_run
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 @RUN
 @click.argument("shard", type=int)
 @ACCEPT_CODE_CHANGE
-def worker(run: Path, shard: int, accept: bool) -> None:
+@TRUST
+def worker(run: Path, shard: int, accept: bool, trust: bool) -> None:
     """Run the unfinished samples of one shard in this process."""
     from harness.methods.plugins import BadMethod
     from jobs.run import codes
     from jobs.run.spec import OtherPrompts
     from jobs.work.worker import ShardBusyError, run_shard
 
-    folder = run_folder(run)
+    folder = trusted_run(run, accept=trust)
     check_shard(folder, shard)
     try:
         if accept:
@@ -68,7 +69,8 @@ def cancel(run: Path) -> None:
 @click.command(cls=RunCommand, short_help="Submit the shards that are left.")
 @RUN
 @ACCEPT_CODE_CHANGE
-def resume(run: Path, accept: bool) -> None:
+@TRUST
+def resume(run: Path, accept: bool, trust: bool) -> None:
     """Submit the shards that are neither finished nor running or queued, with the options of the last submission.
 
     A finished run whose last job died is graded and loaded: by that job again, or here for a run of this machine.
@@ -78,7 +80,7 @@ def resume(run: Path, accept: bool) -> None:
     from jobs.run import submissions
     from jobs.run.endings import by_shard, read_endings
 
-    folder = run_folder(run)
+    folder = trusted_run(run, accept=trust, submits=True)
     if not submissions.read(folder):
         if missing := after.missing(folder, read_endings(folder)):
             click.echo(f"Every sample is finished; {missing}. It is done here now.")
@@ -98,12 +100,13 @@ def resume(run: Path, accept: bool) -> None:
     "--at-most", type=click.IntRange(1), default=2, show_default=True, help="Most retries of a sample, over all rounds."
 )
 @ACCEPT_CODE_CHANGE
-def retry_failed(run: Path, at_most: int, accept: bool) -> None:
+@TRUST
+def retry_failed(run: Path, at_most: int, accept: bool, trust: bool) -> None:
     """Retry samples that ended in an error; a sample that is out of retries stays as data."""
     from jobs.outcome import launch_errors_in_one_line
     from jobs.run import endings, submissions
 
-    folder = run_folder(run)
+    folder = trusted_run(run, accept=trust, submits=True)
     if submissions.read(folder):
         with launch_errors_in_one_line():
             _check_code(folder, accept=accept, goes_on=True)

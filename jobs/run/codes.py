@@ -10,8 +10,7 @@ A run's method that is not part of this package has its code in the run folder, 
 
 The archive is written when a code is recorded for the run, so that workers and a later resume need neither the file
 that was named at the launch nor its folder. A job runs the method from the code that was submitted with it. What lies
-in a run folder is imported only where this user has put it there, or the launch that started this worker has the same
-code: resuming somebody else's run runs none of their code unasked.
+in a run folder is imported only where this user trusts it (trust.py).
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from shlex import quote
 from harness import environment
 from harness.code_hash import ROOT, Code, changed_files, running_code
 from harness.methods import plugins
-from harness.methods.plugins import BadMethod, PlugIn, recorded_hash
+from harness.methods.plugins import BadMethod, MethodSource, PlugIn, recorded_hash
 from harness.methods.references import load_packed, packed
-from jobs.run import endings, submissions
+from jobs.run import endings, submissions, trust
 from jobs.run.files import RunDamaged, records_of, write_atomically
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, night_of
@@ -78,11 +77,6 @@ def code_of(run: RunFolder) -> Code:
     return with_method(running_code(), method_of(run))
 
 
-def method_of(run: RunFolder) -> PlugIn | None:
-    """Return the run's method, loaded into this process; None where it is a built-in one. Raises BadMethod."""
-    return available(run, [record.files for record in read(run)])
-
-
 def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str | None:
     """Return what somebody who launches or resumes a run with this code should know; None where nothing has changed.
 
@@ -113,7 +107,7 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
         may_wait = bool(submissions.read(run)) if is_queued is None else is_queued
         with run.code_lock():
             records = _recorded(run, accept=accept, is_queued=may_wait)
-    keep(run, method_of(run))
+    _keep(run, method_of(run))
     return [record.code_hash for record in records if record.code_hash != own]
 
 
@@ -193,16 +187,13 @@ def _difference(run: RunFolder, records: Sequence[CodeRecord]) -> str:
 
 SUBMITTED = "own_methods"
 """Folder of submitted code with one archive for each method of the process that submitted it, by name."""
-_TRUSTED = "HARNESS_METHOD_CODE"
-"""Environment variable: the hashes of the methods that the launch that started this process has loaded."""
-_SHOWN_DIGITS = 12
 
 
-def available(run: RunFolder, recorded: Sequence[Mapping[str, str]]) -> PlugIn | None:
+def method_of(run: RunFolder) -> PlugIn | None:
     """Return the run's method, loaded into this process; None where it is a built-in one.
 
-    `recorded`: the digests by file of each code that may work on the run; the last one's method is loaded. Raises
-    BadMethod, with one line, where its code is not found or may not be run.
+    In the run folder it is that of the code recorded last. Raises BadMethod where it is not found, and
+    trust.NotTrusted.
     """
     spec = _spec(run)
     if spec is None or spec.method_source is None:
@@ -211,8 +202,18 @@ def available(run: RunFolder, recorded: Sequence[Mapping[str, str]]) -> PlugIn |
         return loaded
     if (loaded := load_submitted(spec.method)) is not None:
         return loaded
-    wanted = next((found for files in reversed(recorded) if (found := recorded_hash(files))), None)
-    return _from_folder(run, spec, wanted or spec.method_source.code_hash)
+    code_hash, path, content = _archived(run, spec.method, spec.method_source)
+    trust.require(run, trust.method(spec.method_source.reference, content, path))
+    return load_packed(content, code_hash)
+
+
+def recorded_method(run: RunFolder) -> list[trust.Recorded]:
+    """Return the code of a method that working on a run would load from its folder. Raises BadMethod."""
+    spec = run.spec()
+    if spec.method_source is None or spec.method in plugins.registered:
+        return []
+    _, path, content = _archived(run, spec.method, spec.method_source)
+    return trust.method(spec.method_source.reference, content, path)
 
 
 def load_submitted(name: str) -> PlugIn | None:
@@ -229,28 +230,27 @@ def with_method(code: Code, plugin: PlugIn | None) -> Code:
     return code if plugin is None else Code({**code.digests, **plugin.recorded_digests})
 
 
-def keep(run: RunFolder, plugin: PlugIn | None) -> None:
+def _keep(run: RunFolder, plugin: PlugIn | None) -> None:
     """Keep a method's code in the run folder; the workers that this process starts may run it."""
     if plugin is None:
         return
-    path = _archive(run, plugin.code_hash)
-    if not path.exists():
-        write_atomically(path, packed(plugin))
-    trusted = {*os.environ.get(_TRUSTED, "").split(), plugin.code_hash}
-    os.environ[_TRUSTED] = " ".join(sorted(trusted))
+    path, content = _archive(run, plugin.code_hash), packed(plugin)
+    if not path.exists() or path.read_bytes() != content:
+        write_atomically(path, content)
+    trust.remember(run, trust.method(plugin.reference, content, path))
 
 
-def _from_folder(run: RunFolder, spec: RunSpec, code_hash: str) -> PlugIn:
-    assert spec.method_source is not None
-    path, remedy = _archive(run, code_hash), f"launch it with --method {spec.method_source.reference}"
+def _archived(run: RunFolder, name: str, source: MethodSource) -> tuple[str, Path, bytes]:
+    """Return the hash that the code of a run's method should have, and its archive. Raises BadMethod."""
+    hashes = [recorded_hash(record.files) for record in reversed(read(run))]
+    code_hash = next(filter(None, hashes), source.code_hash)
+    path = _archive(run, code_hash)
     try:  # one look: what a link or a pipe names may be another file at the next
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            content, owner = file.read(), os.fstat(file.fileno()).st_uid
+            return code_hash, path, file.read()
     except OSError as error:
-        raise BadMethod(f"{run.path.name} has no code of its method {spec.method} ({path.name}): {remedy}") from error
-    if owner != os.geteuid() and code_hash not in os.environ.get(_TRUSTED, "").split():
-        raise BadMethod(f"{path} is somebody else's code of the method {spec.method}, which is not run: {remedy}")
-    return load_packed(content, code_hash)
+        remedy = f"launch it with --method {source.reference}"
+        raise BadMethod(f"{run.path.name} has no code of its method {name} ({path.name}): {remedy}") from error
 
 
 def _archive(run: RunFolder, code_hash: str) -> Path:

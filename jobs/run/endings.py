@@ -24,12 +24,12 @@ from filelock import Timeout
 
 from harness import environment
 from harness.trace import Trace
-from jobs.run import files, submissions, trace_files
+from jobs.run import events, files, submissions, trace_files
 from jobs.run import timing as timings
-from jobs.run.files import has_right_checksum
+from jobs.run.files import has_right_checksum, say_once
 from jobs.run.folder import RunFolder, until_seen
 from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
-from jobs.run.trace_files import FAILED, SampleRow, counting_records
+from jobs.run.trace_files import FAILED, NOT_FINISHED, SampleRow, counting_records
 
 _READERS = 8
 """Trace files read at a time: a shared filesystem answers slowly, but it answers many requests at once."""
@@ -95,8 +95,10 @@ class ShardEndings:
 def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
     """Read how samples ended from every journal and trace file of a run.
 
-    `whole`: after looking for damage everywhere in them, otherwise only in what is read, which is much faster.
+    `whole`: after looking for damage everywhere in them, otherwise only in what is read, which is much faster. Raises
+    RunDamaged where specification, problems or plan are not what the run was made with, as loading does.
     """
+    run.check()
     journals, ids = {}, run.ids()
     for path in run.journals():
         try:
@@ -136,7 +138,8 @@ def count_endings(
     """Count the ended samples of trace files, and of journals by their names: True for a sample that failed.
 
     A trace file holds what the journal of the same name held; together they are one record. Files that are damaged or
-    not of this run are named and count for nothing (jobs.run.trace_files).
+    not of this run are named and count for nothing (jobs.run.trace_files), and so are, until their samples have ended
+    elsewhere, files that somebody has removed.
     """
     not_compacted = dict(journals)
     ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
@@ -154,7 +157,11 @@ def count_endings(
         ids.append(pa.array(ended.keys(), pa.string()))
         reasons.append(pa.array([FAILED if has_failed else None for has_failed in ended.values()], pa.string()))
     failed = pc.fill_null(pc.equal(pa.chunked_array(reasons), FAILED), fill_value=False)
-    return _from_records(pa.chunked_array(ids), failed, granted_retries(run))
+    counted = _from_records(pa.chunked_array(ids), failed, granted_retries(run))
+    if len(counted.finished) < run.num_planned():
+        for path in run.lost_trace_files():
+            say_once(f"{path} is missing, and {events.NAME} announces it; {NOT_FINISHED}")
+    return counted
 
 
 def _read(files: list[Path], *, whole: bool) -> Iterator[tuple[Path, pa.Table]]:

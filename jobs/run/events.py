@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -96,6 +96,11 @@ def run_id(folder: Path) -> str:
     if not has_right_checksum(first, owner):
         raise FileDamaged(f"{path} is damaged: its first line does not match its checksum")
     return owner
+
+
+def announced(folder: Path) -> Collection[str]:
+    """Return the files that were announced, by their paths in the run folder. Raises FileDamaged and OSError."""
+    return _read(folder).digests.keys()
 
 
 def write_announced(path: Path, content: bytes) -> None:

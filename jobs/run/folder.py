@@ -78,6 +78,16 @@ class RunBusyError(ValueError):
 
 
 @dataclass(frozen=True)
+class Below:
+    """A path in a run folder, by its name there."""
+
+    name: str
+
+    def __get__(self, run: RunFolder, _: type) -> Path:
+        return run.path / self.name
+
+
+@dataclass(frozen=True)
 class RunFolder:
     """Paths, locks and files of one run, which need not exist.
 
@@ -86,50 +96,24 @@ class RunFolder:
 
     path: Path
 
-    @property
-    def spec_path(self) -> Path:
-        """The frozen specification."""
-        return self.path / "spec.json"
-
-    @property
-    def problems_path(self) -> Path:
-        """The problems, copied at plan time."""
-        return self.path / "problems.parquet"
-
-    @property
-    def plan_path(self) -> Path:
-        """The plan: the units of each shard."""
-        return self.path / "plan.parquet"
-
-    @property
-    def events_path(self) -> Path:
-        """The events: what happened to the run as a whole."""
-        return self.path / events.NAME
-
-    @property
-    def journal_dir(self) -> Path:
-        """Folder of the journals of all attempts."""
-        return self.path / "journal"
-
-    @property
-    def trace_files_dir(self) -> Path:
-        """Folder of the trace files."""
-        return self.path / "traces"
-
-    @property
-    def logs_dir(self) -> Path:
-        """Folder of the output of workers, engines and Slurm."""
-        return self.path / "logs"
-
-    @property
-    def locks_dir(self) -> Path:
-        """Folder of the locks, which keep two workers from running the same shard."""
-        return self.path / "locks"
-
-    @property
-    def results_path(self) -> Path:
-        """The result of the finished run, for programs."""
-        return self.path / "results.json"
+    spec_path = Below("spec.json")
+    """The frozen specification."""
+    problems_path = Below("problems.parquet")
+    """The problems, copied at plan time."""
+    plan_path = Below("plan.parquet")
+    """The plan: the units of each shard."""
+    events_path = Below(events.NAME)
+    """The events: what happened to the run as a whole."""
+    journal_dir = Below("journal")
+    """Folder of the journals of all attempts."""
+    trace_files_dir = Below("traces")
+    """Folder of the trace files."""
+    logs_dir = Below("logs")
+    """Folder of the output of workers, engines and Slurm."""
+    locks_dir = Below("locks")
+    """Folder of the locks, which keep two workers from running the same shard."""
+    results_path = Below("results.json")
+    """The result of the finished run, for programs."""
 
     def derived_path(self, kind: str, version: str) -> Path:
         """Return the path of what was derived of the run, in one version: that of a grader, a scorer, a definition."""
@@ -187,6 +171,17 @@ class RunFolder:
     def trace_files(self) -> list[Path]:
         """Return the trace files that exist, sorted by name, that is by the time of their attempt."""
         return files_in(self.trace_files_dir, ".parquet")
+
+    def lost_trace_files(self) -> list[Path]:
+        """Return the trace files that were announced and are gone, with no journal that holds the same, sorted.
+
+        A worker that was killed between the two has left its journal.
+        """
+        with damage_named(self.events_path):
+            written = {self.path / name for name in events.announced(self.path)}
+        lost = {path for path in written if path.parent == self.trace_files_dir}.difference(self.trace_files())
+        journals = {path.stem for path in self.journals()} if lost else set()  # removed only after the file is there
+        return sorted(path for path in lost if path.stem not in journals and not path.exists())
 
     def trace_file_of(self, journal: Path) -> Path:
         """Return the path of the trace file that a journal is compacted into, whether or not it exists."""

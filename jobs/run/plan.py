@@ -1,18 +1,28 @@
-"""From a launch to a run's specification and its problems: its models, what it says of each, and its engine."""
+"""From a launch to a run's specification and its problems: its models, what it says of each, and its engine.
+
+What would only show once a worker has started is refused before it: contexts, hub ids, flags without effect. A run that
+exists already is not checked again: its settings are what it was begun with.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from harness import environment, gpus, prompts
+from harness.checks import models as model_checks
+from harness.checks.models import faults_of, loaded_tokenizer
+from harness.cli.messages import counted
 from harness.engine import Role
-from harness.engines import libraries, placement, registry, speculation
+from harness.engines import placement, registry, speculation
+from harness.engines.scripted import ByteTokenizer
 from harness.engines.served.address import ServerAddress
+from harness.engines.settings import check_arguments, declared_arguments
 from harness.engines.speculation import (
     check_flags,
     draft_sampling,
@@ -23,15 +33,18 @@ from harness.engines.speculation import (
     unsupported_reason,
 )
 from harness.methods import build
+from harness.methods import defaults as method_defaults
+from harness.methods.method import Text, flag, needs, required_context_tokens
 from harness.methods.references import source_of
-from harness.problems import benchmarks, sources
+from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
-from harness.prompts import Prompts, equivalence_question, reward_question
+from harness.prompts import demo_prompts
 from harness.settings.declaration import ROLES
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
-from harness.settings.roles import SAMPLING, ModelSettings, role_flag
+from harness.settings.roles import SAMPLING, ModelSettings, flat_role_name, role_flag
+from harness.sizing.memory import shape_of
 from harness.weights import adapter, models
-from harness.weights.models import files_at_hand, read_config
+from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import NO_CONVENTIONS, BadTemplate, Conventions, has_chat_template
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import sizing
@@ -74,8 +87,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     method = build(launch.method, dict(launch.parameters))
     roles = method.roles
     _check_beginnings(launch, problems)
-    check_used(launch, roles)
-    check_reward_flags(launch, roles)
+    check_used(launch)
     is_here = not (is_own_python and cluster == "slurm")
     servers = sizing.addresses(launch, (*roles, *proposing_roles(launch.spec_decode, launch.spec_model)))
     engine = _engine(launch, cluster, roles, servers, is_here=is_here)
@@ -88,10 +100,9 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)), servers)
     specs = {role: replace(model, **told.get(role, {})) for role, model in resolved.specs.items()}
     draft, target, reward = (specs.get(role) for role in ROLES)
-    speculator = _model(launch.spec_model, speculation.resolve) if launch.spec_model else None
+    speculator = _model(launch.spec_model) if launch.spec_model else None
     if selection is not None and target is not None:
         _check_trained_for(selection, target)
-    check_reward_model(reward, wording, asks_equivalence=method.asks_equivalence)
     notices = [
         *dataset.notices,
         *resolved.notices,
@@ -199,9 +210,9 @@ def _models(
     return _Models(specs, notices, addresses, contexts)
 
 
-def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -> ModelSpec:
-    """Return what a run keeps of a model; `resolve` finds it by name, as `models.resolve` does unless given."""
-    reference = (resolve or models.resolve)(name)
+def _model(name: str) -> ModelSpec:
+    """Return what a run keeps of a model."""
+    reference = models.resolve(name)
     path = reference.path_or_hub_id
     trained_on = None
     if reference.fingerprint:
@@ -224,8 +235,7 @@ def _check_speculation(
     if engine.spec_decode is None or "target" not in specs or not engine.can.speculates:
         return
     proposes = speculator or (specs.get("draft") if engine.spec_decode == "draft" else None)
-    target, weights = _reference(specs["target"]), _reference(proposes) if proposes else None
-    speculation.check_pair(engine.spec_decode, target, weights, samples_drafts=engine.spec_sampling == "probabilistic")
+    speculation.check_pair(engine.spec_decode, _reference(proposes) if proposes else None)
     if notice := greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target")):
         yield notice
 
@@ -260,59 +270,11 @@ def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
         )
 
 
-def check_reward_flags(launch: PartialLaunch, roles: Collection[Role]) -> None:
-    """Raise ValueError where the method has no use for a flag of a reward model."""
-    for name in launch.reward.given() if "reward" not in roles else ():
-        raise ValueError(
-            f"{role_flag('reward', name)}: {launch.method} does not rate steps with a reward model, as its parameters "
-            f"are set (see --method {launch.method} --help)"
-        )
-
-
-def check_reward_model(reward: ModelSpec | None, wording: Prompts, *, asks_equivalence: bool = False) -> None:
-    """Raise ValueError where a reward model in a local folder cannot answer the question of the wording.
-
-    `asks_equivalence`: it is asked whether two steps mean the same, in place of how good one is. Models that only the
-    nodes have are met by the workers.
-    """
-    if reward is None or not (folder := Path(reward.path)).is_dir():
-        return
-    if reward.server is None:
-        _check_architecture(reward, folder)
-    _check_answers(reward, wording, asks_equivalence=asks_equivalence)
-
-
-def _check_architecture(reward: ModelSpec, folder: Path) -> None:
-    architectures = read_config(folder / "config.json").get("architectures")
-    heads = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
-    if heads and not any(name.endswith("ForCausalLM") or "ConditionalGeneration" in name for name in heads):
-        raise ValueError(
-            f"--reward {reward.name}: {heads[0][:80]} is not supported; valid: a causal language model (…ForCausalLM), "
-            "whose probabilities of two tokens are the reward"
-        )
-
-
-def _check_answers(reward: ModelSpec, wording: Prompts, *, asks_equivalence: bool) -> None:
-    try:
-        tokenizer = HFTokenizer(reward.path)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"--reward {reward.name}: its tokenizer cannot be loaded: {reason}") from error
-    try:
-        if asks_equivalence:
-            equivalence_question(tokenizer, "1", "2", wording)
-        else:
-            reward_question(tokenizer, wording)
-    except BadTemplate as error:
-        raise ValueError(f"--reward {reward.name}: {error}") from error
-    except ValueError as error:
-        keys = "equivalence.reply, .same and .different" if asks_equivalence else "reward.reply, .good and .bad"
-        raise ValueError(f"--reward {reward.name}: {error} (keys {keys})") from error
-
-
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_A_WRITER = (*SAMPLING, "engine", "template", "thinking_tags")
-"""Settings that only a model has that writes; presets, files and suites may give the others to every method alike."""
+"""Settings that only a model has that writes."""
+_OF_A_MODEL = ("model", "dtype", "gpus", "memory", "tensor_parallel")
+"""Settings that one that only proposes tokens has too."""
 _RESOLVED = ("model", "tokenizer", "served_model", "adapter")
 """Settings that say which files a model has; the specification has these as they were found."""
 
@@ -322,13 +284,27 @@ NO_TEMPLATE = (
 )
 
 
-def check_used(launch: PartialLaunch, roles: Collection[Role]) -> None:
-    """Raise ValueError where a flag is for a model that the method does not use."""
+def check_used(launch: PartialLaunch, typed: Collection[str] = ()) -> None:
+    """Raise ValueError where a flag is for a model that the method does not use.
+
+    `typed`: the flags that stood on the command line. Presets, files and suites may give the others to every method.
+    """
+    if launch.method is None:
+        return
+    roles = build(launch.method, dict(launch.parameters)).roles
+    for name in launch.reward.given() if "reward" not in roles else ():
+        raise ValueError(
+            f"{role_flag('reward', name)}: {launch.method} does not rate steps with a reward model, as its parameters "
+            f"are set (see --method {launch.method} --help)"
+        )
+    proposing = launch.spec_decode or ("draft" if launch.method == "specdecode" else None)
+    used = (*roles, *proposing_roles(proposing, launch.spec_model))
     for role in _ROLES:
-        given = launch.roles[role].given()
-        for name in _OF_A_WRITER:
-            if role not in roles and name in given:
-                raise ValueError(f"{role_flag(role, name)} {_shown(given[name])}: {unused(launch, role)}")
+        for name, value in launch.roles[role].given().items():
+            is_meant = name in _OF_A_MODEL and flat_role_name(role, name) in typed
+            if (name in _OF_A_WRITER and role not in roles) or (is_meant and role not in used):
+                shown = placement.written(value) if name == "gpus" else _shown(value)
+                raise ValueError(f"{role_flag(role, name)} {shown}: {unused(launch, role)}")
 
 
 def unused(launch: PartialLaunch, role: Role) -> str:
@@ -347,7 +323,7 @@ def recorded_settings(launch: PartialLaunch, role: Role, kind: str) -> dict[str,
     own = launch.roles[role]
     if own.engine and not registry.capabilities(kind).takes_arguments:
         raise ValueError(f"{role_flag(role, 'engine')} {next(iter(own.engine))}: needs --engine vllm, not {kind}")
-    libraries.check(role, own.engine)
+    check_arguments(role, own.engine)
     kept = {name: value for name, value in own.given().items() if name not in (*_RESOLVED, *SAMPLING)}
     return {**kept, **(launch.sampling_of(role) if role in _ROLES else {}), "dtype": launch.dtype_of(role)}
 
@@ -398,7 +374,7 @@ def local_folder(model: ModelSpec) -> Path | None:
 
 def unchecked_notice(settings: Iterable[ModelSettings]) -> list[str]:
     """Return a line where the arguments of engines are not checked here, because vLLM is not installed."""
-    if not any(own.engine for own in settings) or libraries.is_known_here():
+    if not any(own.engine for own in settings) or declared_arguments():
         return []
     return [
         "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft.engine and --target.engine."
@@ -409,3 +385,254 @@ def _shown(value: object) -> str:
     if not isinstance(value, Mapping):
         return str(value)
     return " ".join(f"{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in value.items())
+
+
+_HUB_SECONDS = 5.0
+
+_QUESTIONS = {"score", "separate_score", "step_choice", "chain_choice", "reward", "equivalence"}
+"""Tables of a prompt file that no model alone is asked."""
+
+
+def check_new(launch: Launch, planned: RunPlan, typed: Collection[str], *, is_here: bool) -> Iterator[str]:
+    """Yield warnings on a run that does not exist yet. `typed`: see `check_used`; `is_here`: see `check_models`.
+
+    Raises ValueError, with one line, where its workers could not do what is asked for.
+    """
+    check_used(launch, typed)
+    yield from check_models(planned.spec, is_here=is_here)
+    yield from check_prompts(launch, planned.spec)
+    yield from check_contexts(launch, planned.spec, planned.problems, planned.served_contexts)
+    yield from check_taught(planned.spec)
+
+
+def check_contexts(
+    launch: PartialLaunch, spec: RunSpec, problems: Collection[Problem], served: Mapping[Role, int]
+) -> Iterator[str]:
+    """Yield warnings where a model's context is too short for a prompt and a text behind it (see methods.method).
+
+    `served`: the contexts of the models on servers, where these say so. Raises ValueError where `--max-context` is too
+    short, or where a text that was asked for is longer than a model's context.
+    """
+    method, asked = build(spec.method, dict(spec.params)), spec.engine.max_context
+    for role in method.roles:
+        if (model := spec.models[role]) is None:
+            continue
+        own = served.get(role) if model.server is not None else _longest(model)
+        limits = [limit for limit in (asked, own) if limit is not None]
+        texts = method.texts(role, spec.token_budget) if limits else ()
+        for text in texts:
+            short = _ShortContext.of(launch, spec, problems, role, text, min(limits))
+            if short is None:
+                continue
+            if asked is not None and (own is None or asked <= own):
+                is_refused = short.is_sure
+            else:
+                is_refused = role in _ROLES and text.tokens > short.limit and _is_asked(launch, text)
+                is_refused &= model.name not in PAIR  # whose context is below the papers' settings
+            if is_refused:
+                raise ValueError(short.refusal(asked, own))
+            yield short.warning
+
+
+@dataclass(frozen=True)
+class _ShortContext:
+    """A model's context that does not hold some prompt and the text behind it."""
+
+    role: Role
+    model: str
+    limit: int
+    given: str
+    """The flags that say how long the text is, with their values."""
+    text: Text
+    needed: int
+    """What holds the longest prompt and the text."""
+    num_short: int | None
+    """Problems whose prompt leaves too little; None: not known without the tokenizer."""
+    num_problems: int
+
+    @classmethod
+    def of(
+        cls, launch: PartialLaunch, spec: RunSpec, problems: Collection[Problem], role: Role, text: Text, limit: int
+    ) -> _ShortContext | None:
+        """Return how a context of `limit` tokens is too short; None where it is not."""
+        model = spec.models[role]
+        assert model is not None
+        estimate = required_context_tokens(problems, text.tokens, 0, spec.wording)
+        is_scripted = not spec.engine.can.runs_models
+        if limit >= estimate and not is_scripted:
+            return None
+        tokenizer = ByteTokenizer() if is_scripted else _tokenizer_here(spec, model, role)
+        has_rubric = role == "target" and build(spec.method, dict(spec.params)).rubric
+        needed = needs(text, tokenizer, problems, spec.wording, rubric=has_rubric) if tokenizer is not None else None
+        if needed is not None and max(needed) <= limit:
+            return None
+        values = dict(spec.params) | {"token_budget": spec.token_budget}
+        return cls(
+            role,
+            model.name,
+            limit,
+            " ".join(f"{flag(name)} {values[name]}" for name in text.settings),
+            text,
+            max(needed) if needed is not None else estimate,
+            sum(tokens > limit for tokens in needed) if needed is not None else None,
+            len(problems),
+        )
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether some problem is known not to fit."""
+        return self.num_short is not None or self.text.tokens >= self.limit
+
+    def refusal(self, asked: int | None, own: int | None) -> str:
+        """Return the line that refuses the launch: because of `--max-context`, or of the model's own context."""
+        if asked is None or self.limit < asked:
+            most = max(1, self.limit - (self.needed - self.text.tokens))
+            together = " tokens together" if len(self.text.settings) > 1 else ""
+            return (
+                f"{self.given}: the context of the {self.role} {self.model} is {self.limit} tokens, prompt included; "
+                f"valid: up to about {most}{together}"
+            )
+        shorter = f"a smaller {' or '.join(map(flag, self.text.settings))}"
+        valid = f"{self.needed} or more, or {shorter}"
+        if own is not None and self.needed > own:
+            valid = f"{shorter}, because the {self.role} {self.model} reads {own} tokens at most"
+        return f"--max-context {asked}: a prompt and {self.given} do not fit; valid: {valid}"
+
+    @property
+    def warning(self) -> str:
+        """The line that warns of it."""
+        some = "" if self.num_short is None else f" in {self.num_short} of {counted(self.num_problems, 'problem')}"
+        return (
+            f"SHORT CONTEXT: the context of the {self.role} {self.model} is {self.limit} tokens, and a prompt and "
+            f"{self.given} may need {self.needed}{some}: a sample that reaches the context ends there (context)"
+        )
+
+
+def _is_asked(launch: PartialLaunch, text: Text) -> bool:
+    """Return whether a text's length was asked for; the default lengths are those of the papers' models."""
+    defaults = method_defaults(str(launch.method))
+    return any(
+        launch.token_budget != PartialLaunch.token_budget
+        if name == "token_budget"
+        else launch.parameters.get(name) != defaults[name]
+        for name in text.settings
+    )
+
+
+def _tokenizer_here(spec: RunSpec, model: ModelSpec, role: Role) -> HFTokenizer | None:
+    """Return a model's tokenizer; None where it cannot be loaded here: the doctor and the workers say why."""
+    folder = local_folder(model)
+    return None if folder is None else loaded_tokenizer(str(folder), None, spec.conventions(role))
+
+
+def check_prompts(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
+    """Yield a warning for a model that does not read the instruction of a wording of one's own.
+
+    Raises ValueError where a model that is here would be sent another prompt than its chat template means, or where a
+    wording asks for answers that are not one token of it.
+    """
+    instructed = {path.split(".")[1] for path in spec.wording.changes if path.startswith("instruction.")}
+    for role in build(spec.method, dict(spec.params)).roles if spec.engine.can.runs_models else ():
+        model = spec.models[role]
+        tokenizer = None if model is None or _is_known(spec, role, model) else _tokenizer_here(spec, model, role)
+        if model is None or tokenizer is None:  # a copy without all of its files: the doctor and the workers name them
+            continue
+        own = f"--{role} {model.name}"
+        try:
+            model_checks.check_prompts(tokenizer, role, spec.method, spec.params, spec.wording)
+        except BadTemplate as error:
+            raise ValueError(f"{own}: {error}") from error
+        except ValueError as error:
+            source = f"--prompts {launch.prompts}: for the {role} {model.name}," if launch.prompts else f"{own}:"
+            raise ValueError(f"{source} {error}") from error
+        if tags := tokenizer.unopened_tags:
+            yield (
+                f"PLAIN MODEL: the prompt of the {role} {model.name} opens no thought, and its vocabulary has "
+                f"{','.join(tags)}: if it thinks, --{role}.thinking-tags '{','.join(tags)}'; if not, none."
+            )
+        read, kind = ("thinking", "reasoning") if tokenizer.thinks else ("plain", "plain")
+        if instructed and read not in instructed and role != "reward":
+            yield (
+                f"OWN PROMPTS: the {role} {model.name} is a {kind} model and reads instruction.{read}, which "
+                f"{launch.prompts} leaves as it is built in."
+            )
+
+
+def _is_known(spec: RunSpec, role: Role, model: ModelSpec) -> bool:
+    """Return whether a model is bundled and talked to as it always is: to load its tokenizer takes seconds."""
+    asked = spec.prompts or spec.conventions(role).variables or spec.conventions(role).thinking_tags
+    return not asked and model.name in BUNDLED and Path(model.path) == pair_folder(model.name)
+
+
+def check_taught(spec: RunSpec) -> Iterator[str]:
+    """Yield a warning where the bundled pair reads prompts that it was not taught with."""
+    taught = [model.name for model in spec.models.values() if model is not None and model.name in PAIR]
+    is_alone = spec.draft is None or spec.target is None
+    demo = demo_prompts().changes
+    own = [key for key, text in spec.wording.changes.items() if demo.get(key) != text]
+    read = [key for key in own if not is_alone or key.split(".")[0] not in _QUESTIONS]
+    if taught and read and spec.engine.can.runs_models:
+        yield (
+            f"OWN PROMPTS: the toy model{'s' * (len(taught) > 1)} {' and '.join(taught)} learned from the built-in "
+            "wording and the demo's alone, and the answer to another one is mostly chance. This shows that the prompts "
+            "arrive, not how good they are."
+        )
+
+
+def _longest(model: ModelSpec) -> int | None:
+    known = shape_of(model.name, model.path, model.revision)
+    return None if known is None else known.max_positions
+
+
+def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:
+    """Yield a warning for each model that is not on this machine where the hub does not answer.
+
+    `is_here`: whether the workers have this Python with its variables. Raises ValueError where files of a model are
+    damaged or missing, where no engine could write with it, where it is not in the cache and the hub is not asked, and
+    where the hub says that it has no such model.
+    """
+    pinned = {known.path_or_hub_id for known in MODELS.values()}
+    named = [(role, model, spec.settings[role].engine) for role, model in spec.models.items()]
+    for name, model, arguments in (*named, ("spec-model", spec.speculator, {})):
+        if not spec.engine.can.runs_models or model is None or model.server is not None:
+            continue
+        given = f"--{name} {model.name}"
+        folder, is_own = files_at_hand(model.path, model.revision), Path(model.path).is_absolute()
+        variable = hub.offline_by() if is_here and not is_own else None
+        fetched = f"; {variable} is set: {hub.download(model.path, model.revision)}" if variable else ""
+        if folder is None and variable:
+            raise ValueError(f"{given}: it is not in the cache{fetched}")
+        if folder is not None:
+            proposes, to_download = name == "spec-model", not (is_own or variable)
+            if faults := faults_of(folder, to_download=to_download, proposes=proposes, arguments=arguments):
+                raise ValueError(f"{given}: {faults[0]}{fetched}")
+        is_known = model.path in pinned or "/" not in model.path or is_own or hub_cache(model.path).is_dir()
+        if folder is None and not is_known and not _is_at_hub(given, model):
+            yield (
+                f"NOT CHECKED: {given} is not in this machine's cache, and the hub does not answer. The workers need "
+                "the model in theirs."
+            )
+
+
+def _is_at_hub(given: str, model: ModelSpec) -> bool:
+    """Return False where the hub does not say. Raises ValueError where it has no such model."""
+    if hub.is_offline() or not hub.is_reachable(_HUB_SECONDS):
+        return False
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        HfApi().model_info(model.path, revision=model.revision, timeout=_HUB_SECONDS)
+    except GatedRepoError:  # it exists, and whoever may not read it is told so when it is loaded
+        return True
+    except RevisionNotFoundError as error:
+        raise ValueError(f"{given}: the hub has no revision {model.revision} of this model") from error
+    except HfHubHTTPError as error:
+        if isinstance(error, RepositoryNotFoundError) or error.response.status_code == HTTPStatus.NOT_FOUND:
+            raise ValueError(
+                f"{given}: the hub has no such model, or it is private: give HF_TOKEN for it in the environment"
+            ) from error
+        return False
+    except Exception:  # noqa: BLE001 whatever keeps the hub from answering is met by the worker, as without this check
+        return False
+    return True

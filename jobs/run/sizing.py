@@ -15,8 +15,8 @@ from typing import Any, get_args
 from harness.cli.messages import counted
 from harness.engine import EngineDied, Role
 from harness.engines import registry
-from harness.engines.libraries import UNPLANNED
 from harness.engines.served.address import ServedModel, ServerAddress, is_address, refuse_other_forms
+from harness.engines.settings import UNPLANNED
 from harness.environment import accelerator
 from harness.methods import Method, build
 from harness.methods.method import required_context_tokens
@@ -38,6 +38,7 @@ from harness.sizing.card_plan import (
 from harness.sizing.memory import GPU_MEMORY, Option, cards_here, cards_of_worker
 from harness.weights import adapter
 from harness.weights.models import folder_named
+from jobs.run import trust
 from jobs.run.folder import RunFolder
 from jobs.run.spec import ModelSpec, RunSpec
 
@@ -311,12 +312,14 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
 
 def record_servers(run: RunFolder, servers: Mapping[Role, str]) -> None:
     """Keep the addresses of a run's servers for its workers, where they differ from those before."""
-    if servers and servers != recorded_servers(run):
-        run.append("servers", addresses={str(role): url for role, url in servers.items()})
+    if servers:
+        trust.remember(run, trust.servers(servers))
+        if servers != recorded_servers(run):
+            run.append("servers", addresses={str(role): url for role, url in servers.items()})
 
 
 def recorded_servers(run: RunFolder) -> dict[Role, str]:
-    """Return the addresses of a run's servers, those that were recorded last."""
+    """Return the addresses of a run's servers, those that were recorded last; who uses them asks for trust in them."""
     records = run.events("servers")
     last = records[-1]["addresses"] if records else {}
     return {role: address for role in _ROLES if isinstance(address := last.get(role), str)}

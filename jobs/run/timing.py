@@ -21,14 +21,13 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
-from pathlib import Path
 
 from filelock import Timeout
 
 from harness.cli.messages import counted
 from jobs.run import derived, trace_files
 from jobs.run.files import Lock
-from jobs.run.folder import RunFolder
+from jobs.run.folder import Below, RunFolder
 from jobs.run.journal import is_own_journal, read_journal
 from jobs.run.spec import RunSpec
 
@@ -43,20 +42,12 @@ quarters."""
 class TimingFolder(RunFolder):
     """The files of a run's timing samples; everything else is the run's own."""
 
-    @property
-    def folder(self) -> Path:
-        """The folder of all of them."""
-        return self.path / "timing"
-
-    @property
-    def journal_dir(self) -> Path:
-        """Folder of the journals of the attempts that timed samples."""
-        return self.folder / "journal"
-
-    @property
-    def trace_files_dir(self) -> Path:
-        """Folder of the trace files."""
-        return self.folder / "traces"
+    folder = Below("timing")
+    """The folder of all of them."""
+    journal_dir = Below("timing/journal")
+    """Folder of the journals of the attempts that timed samples."""
+    trace_files_dir = Below("timing/traces")
+    """Folder of the trace files."""
 
     def lock(self, wait_seconds: float = 0.0) -> Lock:
         """Return the lock of the worker that times samples; acquiring it as that of a shard."""

@@ -45,40 +45,6 @@ _LONG = {"seed": pa.int64()}
 """Fields that 32 bits do not hold."""
 
 
-class CandidateRow(TypedDict):
-    """A candidate as it is read from a trace file."""
-
-    text: str
-    num_tokens: int
-    finish: Finish
-    mean_logprob: float | None
-    option: int | None
-    accepted: bool
-    verdict_score: float | None
-
-
-class VerdictRow(TypedDict):
-    """A verdict as it is read from a trace file."""
-
-    kind: str
-    question: str
-    options: list[str]
-    logprobs: list[float]
-    decision: int
-    score: float | None
-    accepted: bool
-
-
-class DecisionRow(TypedDict):
-    """A decision as it is read from a trace file."""
-
-    kind: str
-    value: float | None
-    threshold: float | None
-    accepted: bool
-    accepts_below: bool
-
-
 class StepRow(TypedDict):
     """A step as it is read from a trace file; a reader of some columns has those alone."""
 
@@ -88,10 +54,10 @@ class StepRow(TypedDict):
     num_tokens: int
     token_ids: list[int]
     finish: Finish
-    candidates: list[CandidateRow]
-    verdict: VerdictRow | None
+    candidates: list[Mapping[str, Any]]
+    verdict: Mapping[str, Any] | None
     elapsed_seconds: float
-    decision: DecisionRow | None
+    decision: Mapping[str, Any] | None
 
 
 class SampleRow(TypedDict):
@@ -296,6 +262,7 @@ def metadata_of(file: pq.ParquetFile) -> dict[str, str]:
 
 
 ENDINGS = ("sample_id", "stop_reason")
+NOT_FINISHED = "samples in it count as not finished, and the launch command runs them again"
 _NO_ENDINGS = pa.table({name: pa.array([], pa.string()) for name in ENDINGS})
 
 
@@ -314,7 +281,7 @@ def endings(path: Path, *, whole: bool = True) -> pa.Table:
     except WrongFormat as error:
         raise RunDamaged(str(error)) from error
     except FileDamaged as error:
-        say_once(f"{error}; samples in it count as not finished, and the launch command runs them again")
+        say_once(f"{error}; {NOT_FINISHED}")
     except FileNotFoundError:
         pass
     except PermissionError:

@@ -8,6 +8,7 @@ requeues the job where the task ends with the exit code that asks for it.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from harness import environment
 from harness.engines import processes
 from harness.weights import models
+from jobs.run import trust
 from jobs.slurm import client
 from jobs.slurm.python_command import PythonCommand
 from jobs.submission.code_archive import CODE, SHA256, digest_of
@@ -61,7 +63,7 @@ def _code(archive: Path, at_end: str) -> list[str]:
 
     A preview has no archive yet, and an ellipsis for its digest.
     """
-    path, commit = shlex.quote(str(archive)), environment.git_commit()
+    path, commit, relied_on = shlex.quote(str(archive)), environment.git_commit(), os.environ.get(trust.VARIABLE)
     return [
         f'export {CODE}=$(mktemp "${{TMPDIR:-/tmp}}/harness-XXXXXXXX.zip") {SHA256}={digest_of(archive)}',
         f"trap '{at_end}' EXIT",
@@ -73,5 +75,6 @@ def _code(archive: Path, at_end: str) -> list[str]:
         f'export PYTHONSAFEPATH=1 PYTHONPATH="${CODE}${{PYTHONPATH:+:$PYTHONPATH}}"',
         # Under sbatch --export=NONE srun would hand none of these variables to the job's tasks.
         f"export SLURM_EXPORT_ENV=ALL {models.PAIR_FOLDER}={shlex.quote(str(models.bundled_folder()))}",
+        *([f"export {trust.VARIABLE}={shlex.quote(relied_on)}"] if relied_on else []),
         *([f"export {environment.GIT_COMMIT}={shlex.quote(commit)}"] if commit else []),
     ]

@@ -24,7 +24,7 @@ from harness.cli.program import typed
 from harness.methods import build
 from harness.sizing.memory import Option, num_tasks
 from jobs import after
-from jobs.run import codes, submissions
+from jobs.run import codes, submissions, trust
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, check_prompts
@@ -141,6 +141,7 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
         found = [to_submit(request.run) for request in requests]
         for request, (todo, num_active) in zip(requests, found, strict=True):
             if todo:
+                trust.require(request.run, trust.options(request.options))
                 check_prompts(request.run.spec())
                 codes.claim(request.run, accept=request.accept_code_change, is_queued=bool(num_active))
             elif num_active and not request.accept_code_change:
@@ -266,6 +267,7 @@ def conclude_again(run: RunFolder) -> str:
             return in_queue(missing, at_work[-1])
         client.cancel_tasks(queued)  # held for good
         name = submissions.finalizer_of(run, before[-1]).removesuffix(submissions.finalizer_name(""))
+        trust.require(run, trust.options(before[-1].options))
         parameters = profiles.finalizer_parameters(before[-1].options)
         try:
             job = submit.submit_finalizer(run, name, [], with_code(run, code_archive.take(run), parameters))

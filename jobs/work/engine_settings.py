@@ -11,15 +11,15 @@ from typing import cast
 from harness import environment
 from harness.checks.models import check_prompts, loaded_tokenizer
 from harness.engine import Role
-from harness.engines import libraries
 from harness.engines.pool import EngineNeed, EnginePool, LeasedEngine
 from harness.engines.served.address import ServedModel
-from harness.engines.settings import EngineSettings, pair_settings
+from harness.engines.settings import EngineSettings, check_arguments, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.sizing.card_plan import Chosen, DoesNotFit, RunSizing, asked_for, chosen_here, small_models
 from harness.weights import adapter
+from jobs.run import trust
 from jobs.run.folder import RunFolder
 from jobs.run.sizing import (
     check_worker_engine,
@@ -37,10 +37,12 @@ def engine_needs(
     """Return the engines that a method would start alone on this node, with the models and settings of a run.
 
     `kv_bytes`: see `pair_settings`. Raises ValueError where this node cannot start them, or would send another prompt
-    than a model's chat template means.
+    than a model's chat template means, and trust.NotTrusted where it would ask a server that this user does not trust.
     """
     check_worker_engine(spec.engine.kind)
-    servers = dict(served_models(spec, recorded_servers(run)))
+    addresses = recorded_servers(run)
+    trust.require(run, trust.servers(addresses))
+    servers = dict(served_models(spec, addresses))
     settings = engine_settings(spec, method, problems, kv_bytes, servers)
     needs = []
     for role in method.roles:
@@ -122,7 +124,7 @@ def _chosen(spec: RunSpec, sizing: RunSizing) -> Chosen:
 def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
     """Return the further arguments of an engine. Raises ValueError where this node's vLLM does not have one."""
     given = spec.settings[role].engine
-    libraries.check(role, given)
+    check_arguments(role, given)
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
 
 

@@ -20,10 +20,9 @@ from harness.engines.settings import cpu_kv_bytes
 from harness.methods import Method, build
 from harness.problems.problem import Problem
 from jobs.run import codes, submissions
-from jobs.run import endings as run_state
 from jobs.run import timing as timings
 from jobs.run.derived import are_logprobs_asked
-from jobs.run.endings import RunState, by_shard, started_in_journal
+from jobs.run.endings import RunState, by_shard, compact_own, read_state, started_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt, RunSpec, Unit, check_prompts
@@ -152,7 +151,7 @@ class RunPart:
                     message = f"shard {shard} of {self.run.path.name} is locked by another process"
                     raise ShardBusyError(message) from timeout
             _check_shards(self.run, self.shards)
-            state = run_state.read_state(self.run, self.shards)
+            state = read_state(self.run, self.shards)
             todo = [unit for unit in _units(self.run, self.shards) if unit.sample_id not in state.finished]
             if todo:
                 await self._work(pool, ends_at, self.shards[0], todo, state, locks)
@@ -194,7 +193,7 @@ class RunPart:
             await samples.run_all(todo, further)
         finally:
             samples.journal.close()
-            run_state.compact_own(folder, samples.journal.path)
+            compact_own(folder, samples.journal.path)
         self.is_cut_short |= samples.num_ended < samples.num_asked
 
     async def _time(self, pool: EnginePool, ends_at: float | None) -> None:
@@ -275,7 +274,7 @@ class FreeShards:
             for path in [*self._run.journals(), *self._run.trace_files()]:
                 with contextlib.suppress(FileNotFoundError):  # compacted since the listing
                     self._sizes[path] = path.stat().st_size
-            self._begun_with = run_state.read_state(self._run, self._shards)
+            self._begun_with = read_state(self._run, self._shards)
             ended = by_shard(self._run, self._begun_with.endings)
             # The largest first: one that is begun last would keep all others waiting.
             self._shards.sort(key=lambda shard: ended.finished[shard] - ended.planned[shard])
@@ -285,7 +284,7 @@ class FreeShards:
         """Return a shard that is locked; None where it is finished, or left alone."""
         units = self._run.shard(number)
         samples = {unit.sample_id for unit in units}
-        since = run_state.read_state(self._run, self._shards, partial(self._is_news_of, samples))
+        since = read_state(self._run, self._shards, partial(self._is_news_of, samples))
         todo = [unit for unit in units if unit.sample_id not in begun_with.finished | since.finished]
         was_begun = not samples.isdisjoint(since.finished | since.unfinished.keys())
         if todo and was_begun and self._deaths(samples) > _MAX_DEATHS:

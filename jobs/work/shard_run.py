@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from harness.chain import Limits
 from harness.engine import Engine, EngineDied, Role
-from harness.engines.admission import Admission, Admitted
+from harness.engines.admission import Admission, Admitted, Cache
 from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.prompts import opening
@@ -30,7 +30,6 @@ from jobs.run.journal import JournalWriter
 from jobs.run.spec import RunSpec, Unit
 from jobs.run.timing import timing_id
 from jobs.run.trace_files import FAILED, StepRow, counting_records
-from jobs.work import cache_room
 
 _DURATIONS = 256
 """Number of the latest samples that the likely duration of the next one is estimated from."""
@@ -77,9 +76,7 @@ class ShardRun:
         self._durations: deque[float] = deque(maxlen=_DURATIONS)
         self._prompts: dict[str, dict[str, int]] = {}
         self.admission = Admission(
-            cache_room.caches(method, engines, spec.token_budget),
-            self.most_in_flight or spec.concurrency,
-            spec.token_budget,
+            caches(method, engines, spec.token_budget), self.most_in_flight or spec.concurrency, spec.token_budget
         )
 
     async def run_all(self, units: list[Unit], further: Callable[[], TakenShard | None] | None = None) -> None:
@@ -126,13 +123,6 @@ class ShardRun:
             self._prompts[problem_id] = lengths
         return self._prompts[problem_id]
 
-    def _has_time_for_another(self) -> bool:
-        """True if the remaining time is longer than 90% of the latest samples took."""
-        if self.ends_at is None or not self._durations:
-            return True
-        likely = sorted(self._durations)[int(0.9 * (len(self._durations) - 1))]
-        return time.time() + likely < self.ends_at
-
     async def _run_sample(self, unit: Unit, admitted: Admitted) -> None:
         emitted: int | None = None
         started_at = time.monotonic()
@@ -172,9 +162,16 @@ class ShardRun:
 
     def _record_step(self, trace: Trace, step: Step, admitted: Admitted) -> None:
         self.journal.step(trace, step)
-        held = cache_room.step_tokens(self.method, trace, admitted.prompt_tokens)
+        held = step_tokens(self.method, trace, admitted.prompt_tokens)
         self.admission.grew(admitted, trace.emitted_tokens, held)
         self.num_steps += 1
+
+    def _has_time_for_another(self) -> bool:
+        """True if the remaining time is longer than 90% of the latest samples took."""
+        if self.ends_at is None or not self._durations:
+            return True
+        likely = sorted(self._durations)[int(0.9 * (len(self._durations) - 1))]
+        return time.time() + likely < self.ends_at
 
     def _restarts(self) -> int:
         return sum(engine.restarts for engine in self.engines.values())
@@ -250,3 +247,51 @@ def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str]
 
 def _number(sample_id: str) -> int:
     return int(hashlib.sha256(sample_id.encode()).hexdigest()[:8], 16) >> 1
+
+
+_STEP_TOKENS = 128
+"""Likely length of a step until some have been seen; most are shorter."""
+_SELECTION_SHARE = 0.1
+"""Upper estimate of the share of a sample's time that the choice among whole chains takes. Nothing of that prompt is
+read again, so that only as much of it counts."""
+
+
+def caches(method: Method, engines: Mapping[Role, Engine], token_budget: int) -> dict[str, Cache]:
+    """Return every engine's KV cache, and what is known of its use before any step has been seen."""
+    used: dict[str, Cache] = {}
+    for role, engine in engines.items():
+        if not method.drafts_whole_chains:
+            at_once = method.parallel if role == "draft" else max(method.parallel, method.target_parallel)
+            used[role] = Cache(
+                engine.kv_tokens, step_tokens=float(at_once * _STEP_TOKENS) if len(method.roles) > 1 else 0.0
+            )
+        elif role == "draft":
+            used[role] = Cache(engine.kv_tokens, width=method.parallel)
+        else:
+            used[role] = Cache(engine.kv_tokens, step_tokens=_SELECTION_SHARE * method.verdict_tokens(token_budget) / 2)
+    return used
+
+
+def step_tokens(method: Method, trace: Trace, prompt_tokens: Mapping[str, int]) -> dict[str, int]:
+    """Return by role the tokens that the last step of a trace held besides the prompt and the chain before it.
+
+    That is what was written for the step (the accepted candidate counts as chain only from the next step on), and in
+    the cache of a model that judges the question of the verdict.
+    """
+    number, step = len(trace.steps) - 1, trace.steps[-1]
+    chain_tokens = trace.emitted_tokens - step.num_tokens
+    written: dict[Role, int] = {"draft": 0, "target": 0}
+    asked: dict[Role, int] = dict.fromkeys(method.roles, 0)
+    for call in reversed(trace.calls):
+        if call.step < number:
+            break
+        if call.purpose == "verdict":
+            # Verdicts asked in parallel share the chain, which the prefix cache holds once.
+            context_tokens = prompt_tokens.get(call.model, 0) + chain_tokens
+            asked[call.model] = max(asked.get(call.model, 0), call.prompt_tokens - call.n * context_tokens)
+        else:
+            written[call.model] += call.output_tokens
+    if method.drafts_whole_chains:
+        choice = asked.get("target", 0)
+        return {"target": int(_SELECTION_SHARE * choice)} if choice else {}
+    return {role: written.get(role, 0) + asked.get(role, 0) for role in dict.fromkeys([*written, *asked])}

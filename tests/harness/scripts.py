@@ -32,9 +32,6 @@ class OtherTokenizer(ByteTokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         return super().decode([i ^ 1 if i < 256 else i for i in ids])
 
-    def num_unfinished(self, ids: Sequence[int]) -> int:
-        return super().num_unfinished([i ^ 1 if i < 256 else i for i in ids])
-
 
 @dataclass
 class Script:

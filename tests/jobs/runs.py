@@ -19,6 +19,7 @@ from harness.sizing.memory import Option
 from jobs import suite
 from jobs.drive import drive
 from jobs.finished.grading import finished_samples
+from jobs.run import trust
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
@@ -101,6 +102,7 @@ def launch_suite(chosen: Suite, tag: str | None = None, only: Sequence[int] | No
 
 
 def dispatch_alone(run: RunFolder, options: Mapping[str, Option], **more: Any) -> Dispatched:
-    """Submit a run that shares its jobs with no other."""
+    """Submit a run that shares its jobs with no other, as whoever gave these options."""
+    trust.remember(run, trust.options(options))
     [done] = dispatch_together([Request(run, options, **more)])
     return done

@@ -17,7 +17,7 @@ from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, u
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 _NUM_PROBLEMS = 20
 

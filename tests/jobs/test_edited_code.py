@@ -45,7 +45,7 @@ def test_resume_stops_under_other_code_and_goes_on_where_it_is_accepted(
     run = plan(tmp_path, shards=2)
     dispatch_alone(run, {})
     run_shard(str(run.path), 0)
-    edit("harness/chain/chain_state.py")
+    edit("harness/chain/chain.py")
     for command in ("resume", "retry-failed"):
         result = jobs(command, run.path)
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
@@ -67,7 +67,7 @@ def test_a_launch_after_an_edit_does_not_pass_over_jobs_that_still_wait(
     dispatch_alone(run, {})
     name = submissions.read(run)[0].name
     slurm.prints(squeue="\n".join(f"{name}|{index}|7|7|PENDING||Resources" for index in range(2)))
-    edit("harness/chain/chain_state.py")
+    edit("harness/chain/chain.py")
     result = jobs("resume", run.path)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "is running or queued with code" in result.stderr
@@ -85,7 +85,7 @@ def test_runs_that_share_jobs_stop_under_other_code(tmp_path: Path, edit: Edit, 
     runs = [plan(tmp_path, drafts=drafts, shards=2) for drafts in (2, 3)]
     dispatch_together([Request(run, {}) for run in runs])
     run_shard(str(runs[1].path), 0)
-    edit("harness/chain/chain_state.py")
+    edit("harness/chain/chain.py")
     with pytest.raises(CodeChanged, match=runs[1].path.name):
         dispatch_together([Request(run, {}) for run in runs])
     assert len(sbatch) == 1
@@ -158,7 +158,7 @@ def test_a_night_under_other_code_offers_what_that_command_has(tmp_path: Path, e
     )
     night = ("nightly", "--suite", suite, "--date", "2026-01-01")
     assert jobs(*night).exit_code == 4, "no night before it"
-    edit("harness/chain/chain_state.py")
+    edit("harness/chain/chain.py")
     finished = jobs(*night).output
     assert "For runs of this code, launch a night with another --date." in finished
     [part] = (tmp_path / "runs").glob("*/traces/*.parquet")

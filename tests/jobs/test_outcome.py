@@ -19,7 +19,7 @@ from jobs.run.submissions import Submission
 from jobs.watch.listing import ListedRun
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import FakeSlurm
-from warehouse.summary import RunSummary
+from warehouse.report.summary import RunSummary
 
 SPECCOT = ("--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--limit", "2", "--cluster", "debug")
 

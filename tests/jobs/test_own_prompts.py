@@ -21,8 +21,7 @@ from jobs.run import trace_files
 from jobs.run.endings import compact, read_state
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import assign_to_shards
-from jobs.run.launch_checks import check_prompts
-from jobs.run.plan import plan
+from jobs.run.plan import check_prompts, plan
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from jobs.work.worker import run_shard
 from tests.harness.conftest import save_tokenizer

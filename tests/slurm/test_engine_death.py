@@ -15,6 +15,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.journal import read_journal
 from tests.slurm.conftest import Launched, harness, wait_for, warehouse
 from tests.slurm.ledger import Death, Witness
+from tools.smollm import smollm_folder
 
 pytestmark = [
     pytest.mark.slurm,
@@ -51,7 +52,7 @@ def test_an_engine_process_is_killed(tmp_path: Path, ledger: Callable[[str, Witn
         "--engine",
         "vllm",
     ]
-    arguments += ["--draft", "smollm2-135m", "--target", "smollm2-135m", "--output", str(tmp_path / "runs")]
+    arguments += ["--draft", str(smollm_folder()), "--target", str(smollm_folder()), "--output", str(tmp_path / "runs")]
     harness("harness.launch", *arguments, environment={**os.environ})
     [path] = (tmp_path / "runs").glob("demo-*")
     launched = Launched(RunFolder(path), arguments, {**os.environ})

@@ -15,7 +15,7 @@ from tests.warehouse import runs
 from tests.warehouse.made_up_databases import MADE_UP, Made
 from warehouse import load
 from warehouse.database import Connection, reader, rows
-from warehouse.load import load_run, load_runs
+from warehouse.loading.runs import load_run, load_runs
 
 PAGE = (Path(load.__file__).parent / "QUESTIONS.md").read_text(encoding="utf-8")
 LATENCIES = [20.0, 30.0, 40.0, 24.0, 30.0, 36.0]

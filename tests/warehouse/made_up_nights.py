@@ -23,7 +23,7 @@ from jobs.run import events, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, Unit, units
 from tests.warehouse import runs
-from warehouse.load import load_runs
+from warehouse.loading.runs import load_runs
 
 FIRST = date(2023, 1, 1)
 PROBLEMS = [Problem(f"toy/{i}", "toy", f"What is {i} + {i}, and why? " * 8, str(2 * i)) for i in range(20)]

@@ -15,7 +15,7 @@ from grading import VERDICTS
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import Connection, reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.nightly.judge import GATES
 from warehouse.query import named_queries
 from warehouse.statistics.intervals import mean

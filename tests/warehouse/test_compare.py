@@ -20,12 +20,12 @@ from scipy import stats
 from harness.prompts import parse, prompt_hash
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells
-from tests.warehouse.test_display import Terminal
+from tests.warehouse.report.test_display import Terminal
 from warehouse.compare import main
 from warehouse.comparison.contrasts import compare_runs
 from warehouse.comparison.written import write
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.statistics.bounded import worst_case
 
 GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)

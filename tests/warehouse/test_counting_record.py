@@ -14,7 +14,7 @@ from jobs.run.endings import grant_retries, read_endings
 from jobs.run.trace_files import FAILED, counting_records
 from tests.warehouse import runs
 from warehouse.database import writer
-from warehouse.load import load_into
+from warehouse.loading.runs import load_into
 
 NUM_SAMPLES = 6
 REASONS: list[StopReason] = ["answered", "budget", "error"]

@@ -13,7 +13,8 @@ from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts, value
 from warehouse.database import WarehouseBusy, writer
-from warehouse.load import load_run, main, rebuild
+from warehouse.load import main
+from warehouse.loading.runs import load_run, rebuild
 
 
 @pytest.fixture

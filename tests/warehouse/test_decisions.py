@@ -20,9 +20,9 @@ from tests.warehouse.conftest import Ask, Loaded
 from tests.warehouse.own_methods import confidence_of
 from warehouse.database import Connection, reader
 from warehouse.database import rows as rows_of
-from warehouse.load import load_run
-from warehouse.measured import measure
+from warehouse.loading.runs import load_run
 from warehouse.nightly.history import read_values
+from warehouse.suites.measured import measure
 
 THRESHOLD = 0.65
 MANY_PROBLEMS = [Problem(f"toy/{i}", "toy", f"{i} + 1?", str(i + 1)) for i in range(8)]

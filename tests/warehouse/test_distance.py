@@ -15,7 +15,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from tests.warehouse import runs
 from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.statistics.intervals import mean_t
 
 SCORER = derived.scorer_of(runs.TARGET, runs.SPEC)

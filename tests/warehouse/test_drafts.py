@@ -16,8 +16,8 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
 from warehouse.candidates import grade_candidates
 from warehouse.database import reader
-from warehouse.load import load_run
-from warehouse.measured import measure, runs_like
+from warehouse.loading.runs import load_run
+from warehouse.suites.measured import measure, runs_like
 
 SCOT = replace(runs.SPEC, method="scot", params={"drafts": 2})
 RIGHT, WRONG = "So it is \\boxed{2}.", "So it is \\boxed{3}."

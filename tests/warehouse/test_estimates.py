@@ -13,9 +13,9 @@ from jobs.run.spec import units
 from tests.warehouse import cells, runs
 from tests.warehouse.made_up_databases import HALF, MADE_UP, Made, one_problem
 from warehouse import database as databases
-from warehouse import schema
 from warehouse.database import WarehouseOutdated, reader, rows
-from warehouse.load import load_run, load_runs, rebuild
+from warehouse.loading.runs import load_run, load_runs, rebuild
+from warehouse.sql import schema
 
 STORED = """
 SELECT * EXCLUDE (estimate, interval.run_id) FROM estimate LEFT JOIN interval ON interval.estimate = id ORDER BY ALL
@@ -76,7 +76,7 @@ def test_rows_of_other_methods_are_refused_until_they_are_made_anew(
 
 
 EXPECTED = {
-    9: {
+    10: {
         "acceptance_rate, like these problems": 0.78868,
         "accuracy, like these problems": 31.11365,
         "accuracy, these problems": 32.4805,

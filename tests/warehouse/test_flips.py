@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.problems.problem import dataset_hash
 from tests.warehouse import runs
 from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.report.facts import report_facts
 from warehouse.report.traces import _flipped, read_samples
 

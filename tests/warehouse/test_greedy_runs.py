@@ -12,8 +12,8 @@ from tests.warehouse import cells
 from tests.warehouse.test_compare import compare, load, records
 from tests.warehouse.test_night_runs import add, nights_of
 from warehouse.database import reader, rows
-from warehouse.measured import measure
-from warehouse.summary import summary
+from warehouse.report.summary import summary
+from warehouse.suites.measured import measure
 
 GREEDY = replace(cells.SPEC, temperature=0.0)
 RIGHT = (4, 4, 4, 0, 0, 1)

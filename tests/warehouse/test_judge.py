@@ -16,7 +16,7 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
 from tests.warehouse.test_decisions import MANY_PROBLEMS
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 DIGITS = tuple(str(i) for i in range(10))
 SPEC = replace(

@@ -23,9 +23,9 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import counts, value
 from warehouse.comparison.outcomes import families, paired, read_outcomes
 from warehouse.database import reader, rows, writer
-from warehouse.load import RunUnreadable, load_run, main
+from warehouse.load import main
 from warehouse.loading.convert import Row, utc
-from warehouse.loading.runs import LoadReport
+from warehouse.loading.runs import LoadReport, RunUnreadable, load_run
 from warehouse.loading.staging import stage_rows
 
 

@@ -14,9 +14,9 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from warehouse.database import Connection, reader, rows
-from warehouse.load import load_run
-from warehouse.measured import measure, runs_like
+from warehouse.loading.runs import load_run
 from warehouse.measures import MEASURES, geometric, mean
+from warehouse.suites.measured import measure, runs_like
 
 SPEC = replace(runs.SPEC, engine=EngineSpec("vllm"))
 VANILLA = replace(runs.VANILLA, engine=EngineSpec("vllm"))

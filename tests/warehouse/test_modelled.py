@@ -10,7 +10,7 @@ import pytest
 from tests.warehouse import runs
 from tests.warehouse.conftest import LATENCIES, Ask, Loaded
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 TARGET_TOKEN = (3 * 0.65 + 2.65 + 3 * 1.15) / (3 * 7 + 5 + 3 * 3)
 """Three timed samples: guidance of 8 tokens, one fallback of 6, answers of 4; first tokens come after 0.35 s."""

@@ -25,13 +25,13 @@ from tests.warehouse import cells, runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import reader, rows
 from warehouse.estimates import of_problems
-from warehouse.load import load_run, load_runs
 from warehouse.load import main as load
+from warehouse.loading.runs import load_run, load_runs
 from warehouse.measures import MEASURES
 from warehouse.nightly.__main__ import main
 from warehouse.nightly.cells import CellNight
 from warehouse.nightly.history import keep_nights, kept_nights, read_nights, read_values
-from warehouse.summary import summary
+from warehouse.report.summary import summary
 
 DAY = 86_400.0
 CALM = [3, 4, 4, 4, 2, 3, 4, 4, 4, 3, 4, 3]

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.plan import main
 from warehouse.statistics import planning
 from warehouse.statistics.planning import Pilot

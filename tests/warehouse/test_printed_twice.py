@@ -16,12 +16,12 @@ from tests.warehouse import cells
 from tests.warehouse.made_up_databases import HALF, MADE_UP, Made
 from warehouse import compare, query
 from warehouse.database import Connection, reader, rows
-from warehouse.load import load_runs
-from warehouse.measured import measure
+from warehouse.loading.runs import load_runs
 from warehouse.nightly.history import read_nights, read_values
 from warehouse.report.facts import report_facts
 from warehouse.report.page import make_report
-from warehouse.summary import summaries
+from warehouse.report.summary import summaries
+from warehouse.suites.measured import measure
 
 Printed = Iterator[tuple[str, str, float | None]]
 """The number's name, where it is printed, and its value."""

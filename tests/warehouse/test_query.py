@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.query import main, named_queries
 
 

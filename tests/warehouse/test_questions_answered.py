@@ -17,7 +17,7 @@ from jobs.run.spec import Unit
 from tests.warehouse import runs
 from warehouse import database
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 PAGE = (Path(database.__file__).parent / "QUESTIONS.md").read_text(encoding="utf-8")
 QUESTIONS = [

@@ -12,7 +12,8 @@ from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts
 from warehouse.database import reader
-from warehouse.load import load_run, main
+from warehouse.load import main
+from warehouse.loading.runs import load_run
 
 
 def contents(database: Path) -> dict[str, list[tuple[object, ...]]]:

@@ -13,12 +13,12 @@ from harness.problems.problem import dataset_hash
 from tests.warehouse import cells, runs
 from tests.warehouse.test_compare import compare, load, records
 from warehouse.database import reader, rows
-from warehouse.load import load_run
-from warehouse.measured import measure
+from warehouse.loading.runs import load_run
 from warehouse.nightly.history import read_values
 from warehouse.report.__main__ import main as report
 from warehouse.report.facts import over_the_same_problems, report_facts
-from warehouse.summary import summary
+from warehouse.report.summary import summary
+from warehouse.suites.measured import measure
 
 GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)
 BAD = (3, 1, 4, 1, 3, 2, 0, 3, 1, 2, 0, 1)

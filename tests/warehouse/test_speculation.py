@@ -17,8 +17,8 @@ from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import reader, rows
-from warehouse.load import load_run
-from warehouse.summary import summaries
+from warehouse.loading.runs import load_run
+from warehouse.report.summary import summaries
 
 
 def test_the_fallback_rate_is_the_share_of_refusing_verdicts(loaded: Loaded, ask: Ask) -> None:

@@ -19,7 +19,7 @@ from jobs.run.spec import RunSpec
 from tests.warehouse import runs
 from tests.warehouse.conftest import LATENCIES, Ask, Loaded
 from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.statistics.ratios import ratio
 
 OWN = [10.0, 12.0, 16.0]

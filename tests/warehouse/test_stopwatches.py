@@ -16,7 +16,7 @@ from jobs.run.spec import units
 from tests.warehouse import runs
 from tests.warehouse.conftest import LATENCIES, Ask, Loaded
 from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 ONE_PROBLEM = replace(runs.VANILLA, num_problems=1, samples=4)
 

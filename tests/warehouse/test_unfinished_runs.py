@@ -18,10 +18,10 @@ from tests.warehouse import cells
 from tests.warehouse.test_compare import compare, load, records
 from warehouse import export
 from warehouse.database import reader, rows
-from warehouse.measured import measure
 from warehouse.report.__main__ import main as report
+from warehouse.report.summary import RunSummary, render, summary
 from warehouse.statistics.intervals import mean
-from warehouse.summary import RunSummary, render, summary
+from warehouse.suites.measured import measure
 
 RIGHT = (3, 2, 3, 1, 2, 3, 0, 2, 1, 3, 2, 3)
 VANILLA, SPECCOT = (replace(spec, samples=3) for spec in (cells.VANILLA, cells.SPEC))

@@ -18,7 +18,8 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import counts
 from warehouse import files
 from warehouse.database import WarehouseBusy, reader, writer
-from warehouse.load import load_run, main
+from warehouse.load import main
+from warehouse.loading.runs import load_run
 
 
 def test_a_loader_killed_in_the_middle_leaves_the_old_state(folder: RunFolder, database: Path) -> None:
@@ -27,7 +28,6 @@ def test_a_loader_killed_in_the_middle_leaves_the_old_state(folder: RunFolder, d
     runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")
     code = """
 import os, pathlib, sys
-import warehouse.load as load
 from warehouse.loading import runs as loading
 from jobs.run.folder import RunFolder
 whole = loading.replace_run
@@ -35,7 +35,7 @@ def killed(connection, run_id):
     whole(connection, run_id)
     os._exit(9)
 loading.replace_run = killed
-load.load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]))
+loading.load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]))
 """
     killed = subprocess.run([sys.executable, "-c", code, str(folder.path), str(database)], check=False)
     assert killed.returncode == 9
@@ -47,7 +47,7 @@ def test_readers_do_not_wait_for_a_writer_and_keep_what_they_opened(folder: RunF
     load_run(folder, database)
     with runs.locked(database), reader(database, 0) as connection:
         assert connection.execute("SELECT count(*) FROM step").fetchall() == [(6,)]
-    code = "import sys, pathlib; from warehouse.load import load_run; from jobs.run.folder import RunFolder\n"
+    code = "import sys, pathlib; from warehouse.loading.runs import load_run; from jobs.run.folder import RunFolder\n"
     code += "print(load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), 0).num_finished)"
     with reader(database) as connection:  # a notebook that stays open keeps no loader out
         runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")

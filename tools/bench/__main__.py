@@ -26,6 +26,7 @@ from tools.bench import cache, flight, own, single_sample, vanilla, verdict
 from tools.bench.bare_vllm import BareVLLM
 from tools.bench.setting import MEASURED, Bench, say
 from tools.bench.table import Table, measured_on
+from tools.smollm import smollm_folder
 
 SECTIONS: dict[str, Callable[[Bench], Awaitable[list[Table]]]] = {
     "verdict": verdict.measure,
@@ -63,8 +64,8 @@ _SIZE = click.IntRange(1)
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
-@click.option("--draft", default=models.SMOLLM, help="Draft model: a short name, a hub id, or a folder.")
-@click.option("--target", default=models.SMOLLM, help="Target model, in the same forms.")
+@click.option("--draft", default=lambda: str(smollm_folder()), help="Draft model: a short name, a hub id, or a folder.")
+@click.option("--target", default=lambda: str(smollm_folder()), help="Target model, in the same forms.")
 @click.option("--dataset", type=click.Choice(list(benchmarks.DATASETS)), default="gsm8k", help="Dataset.")
 @click.option(
     "--data-dir",

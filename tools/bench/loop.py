@@ -33,6 +33,7 @@ from harness.weights import models
 from tools.bench.instant_core import Script, instant_cores
 from tools.bench.setting import MEASURED, say
 from tools.bench.table import Cell, Table, measured_on
+from tools.smollm import smollm_folder
 
 STEP_TOKENS = 40
 _DRAFTS = 5
@@ -232,7 +233,9 @@ def _methods(context: click.Context, parameter: click.Parameter, text: str) -> l
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
-@click.option("--model", default=models.SMOLLM, help="Model whose tokenizer is used: a known name, or a folder.")
+@click.option(
+    "--model", default=lambda: str(smollm_folder()), help="Model whose tokenizer is used: a known name, or a folder."
+)
 @click.option("--methods", default="speccot,specreason", callback=_methods, help="Methods, separated by commas.")
 @click.option(
     "--contexts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ import click
 
 from jobs.run.folder import run_folders
 from tools.chaos.comparison import Content, content, differences, summary
-from tools.chaos.disturbed_run import SCRIPTED, DisturbedRun, build
-from tools.chaos.kinds import EVERYWHERE, ON_SLURM, Strike, night_command
+from tools.chaos.disturbed_run import SCRIPTED, DisturbedRun, build, make_shared, start
+from tools.chaos.kinds import EVERYWHERE, ON_SLURM, Strike, beside, command_beside
 
 _LIMIT_SECONDS = 1200.0
 """Longest time of a round without a kill after which it counts as stuck."""
@@ -40,16 +41,16 @@ class Loop:
     seconds_per_call: float
     pause_seconds: float
     kills_per_round: int
+    users: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_shared(self.folder, self.users)
         self.library = build(self.folder)
         self.record = self.folder / "chaos.jsonl"
 
     def events(self) -> list[dict[str, Any]]:
-        """Return what was recorded: strikes and rounds that ended."""
-        lines = self.record.read_text().splitlines() if self.record.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        """Return what was recorded."""
+        return events_in(self.record)
 
     def note(self, **event: Any) -> None:
         """Record an event."""
@@ -62,7 +63,7 @@ class Loop:
 
     def undisturbed(self) -> Content:
         """Return the content of the run without disturbances, which is made once, on this machine."""
-        calm = DisturbedRun(self.folder / "undisturbed", self.library, False, 0.0, self.flags)
+        calm = DisturbedRun(self.folder / "undisturbed", self.library, False, 0.0, self.flags, self.users)
         if calm.run is None or calm.num_finished() < calm.num_planned() or not calm.database.exists():
             calm.wait(calm.launch())
         assert calm.run is not None, (self.folder / "undisturbed" / "commands.log").read_text()
@@ -77,9 +78,8 @@ class Loop:
     def round(self, number: int, kills: int, expected: Content) -> list[str]:
         """Kill one run until it is finished, compare it, and record the result; its folder stays where it differs."""
         dice = random.Random(f"{self.seed}.{number}.{self.num_kills()}")  # goes on elsewhere after an interruption
-        run = DisturbedRun(
-            self.folder / f"round-{number}", self.library, self.on_slurm, self.seconds_per_call, self.flags
-        )
+        folder = self.folder / f"round-{number}"
+        run = DisturbedRun(folder, self.library, self.on_slurm, self.seconds_per_call, self.flags, self.users)
         try:
             found = self._disturb(run, number, kills, dice)
             run.conclude(_LIMIT_SECONDS)
@@ -117,48 +117,59 @@ class Loop:
             run.go_on()
         return []
 
-    def night(self) -> list[str]:
-        """Bring the night to its end and compare it with an undisturbed one; returns what differs."""
-        if not any(event.get("kind") == "night and its verdict" for event in self.events()):
-            return []
-        found: list[Content] = []
-        lines: list[str] = []
-        for name in ("night", "undisturbed-night"):
-            folder = self.folder / name
-            environment = {**os.environ, "SLURM_CONF": "/nowhere"}
-            command = [sys.executable, "-m", *night_command(folder)]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-            if done.returncode != _NIGHT_CODE:
-                lines.append(f"{name}: exit code {done.returncode} instead of {_NIGHT_CODE}: {done.stderr[-300:]}")
-            runs = sorted(run_folders([folder / "runs"]), key=lambda run: run.path.name)
-            found.append(_together([content(run, folder / "runs" / "warehouse.duckdb") for run in runs]))
-        return lines + [f"night: {line}" for line in differences(*found)]
+    def beside(self) -> Iterator[str]:
+        """Bring suites and nights to their end, and yield what differs from undisturbed ones."""
+        for kind, exit_code in (("suite", 0), ("night", _NIGHT_CODE), ("slurm-night", _NIGHT_CODE)):
+            folders = sorted(self.folder.glob(f"{kind}-*"))
+            if not folders:
+                continue
+            calm_kind = kind.removeprefix("slurm-")
+            expected, lines = self._concluded(beside(self.folder / "undisturbed", calm_kind), exit_code)
+            yield from lines
+            for folder in folders:
+                found, lines = self._concluded(folder, exit_code)
+                yield from (f"{folder.name}: {line}" for line in [*lines, *differences(found, expected)])
 
-    def table(self) -> str:
-        """Return the table by kind, and the sums over all rounds."""
-        events = self.events()
-        strikes = Counter(event["kind"] for event in events if event.get("struck"))
-        missed = Counter(event["kind"] for event in events if event.get("struck") is False)
-        rounds = [event for event in events if "round" in event]
-        hit = {kind: {event["of_round"] for event in events if event.get("kind") == kind} for kind in self.kinds}
-        lines = [
-            "| kind | kills | nothing to kill | rounds | of these lost or doubled samples |",
-            "|---|---|---|---|---|",
-        ]
-        for kind in [*self.kinds, *sorted(strikes.keys() - self.kinds.keys())]:
-            bad = sum(bool(r.get("lost") or r.get("doubled")) for r in rounds if r["round"] in hit.get(kind, ()))
-            lines.append(f"| {kind} | {strikes[kind]} | {missed[kind]} | {len(hit.get(kind, ()))} | {bad} |")
-        lost, doubled = (sum(event.get(name, 0) for event in rounds) for name in ("lost", "doubled"))
-        num_samples = sum(event.get("samples", 0) for event in rounds)
-        refusals = Counter(line.split(":")[0] for event in rounds for line in event["refusals"])
-        different = sum(bool(event["differences"]) for event in rounds)
-        lines += [
-            "",
-            f"{strikes.total()} kills in {len(rounds)} rounds, {num_samples} samples: {lost} lost, {doubled} doubled; "
-            f"{different} rounds differ from the undisturbed run in texts, pass@1 or rows of the warehouse",
-            f"commands that nobody killed and that failed: {dict(refusals) or 'none'}",
-        ]
-        return "\n".join(lines)
+    def _concluded(self, folder: Path, exit_code: int) -> tuple[Content, list[str]]:
+        """Bring what lies beside the rounds to its end, undisturbed; also returns what is wrong with that."""
+        is_on_slurm = folder.name.startswith("slurm-")
+        environment = os.environ if is_on_slurm else {**os.environ, "SLURM_CONF": "/nowhere"}
+        command = [*command_beside(folder), *(["--wait"] if is_on_slurm else [])]
+        code = start(folder, environment, self.users, *command).wait(_LIMIT_SECONDS)
+        log = (folder / "commands.log").read_text(errors="replace")
+        lines = [] if code == exit_code else [f"exit code {code} instead of {exit_code}: {log[-300:]}"]
+        runs = sorted(run_folders([folder / "runs"]), key=lambda run: run.path.name)
+        return _together([content(run, folder / "runs" / "warehouse.duckdb") for run in runs]), lines
+
+
+def events_in(record: Path) -> list[dict[str, Any]]:
+    """Return what a loop recorded: strikes and rounds that ended."""
+    lines = record.read_text().splitlines() if record.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def table(events: Sequence[Mapping[str, Any]], kinds: Iterable[str]) -> str:
+    """Return the table by kind, and the sums over all rounds."""
+    strikes = Counter(event["kind"] for event in events if event.get("struck"))
+    missed = Counter(event["kind"] for event in events if event.get("struck") is False)
+    rounds = {(event.get("loop"), event["round"]): event for event in events if "round" in event}
+    lines = ["| kind | kills | nothing to kill | rounds | of these lost or doubled samples |", "|---|---|---|---|---|"]
+    for kind in (kind for kind in kinds if kind in strikes | missed):
+        hit = {(event.get("loop"), event["of_round"]) for event in events if event.get("kind") == kind}
+        bad = sum(bool(rounds[number].get("lost") or rounds[number].get("doubled")) for number in hit & rounds.keys())
+        lines.append(f"| {kind} | {strikes[kind]} | {missed[kind]} | {len(hit)} | {bad} |")
+    lost, doubled, num_samples = (
+        sum(event.get(name, 0) for event in rounds.values()) for name in ("lost", "doubled", "samples")
+    )
+    refusals = Counter(line.split(":")[0] for event in rounds.values() for line in event["refusals"])
+    different = sum(bool(event["differences"]) for event in rounds.values())
+    lines += [
+        "",
+        f"{strikes.total()} kills in {len(rounds)} rounds, {num_samples} samples: {lost} lost, {doubled} doubled; "
+        f"{different} rounds differ from the undisturbed run in texts, pass@1 or rows of the warehouse",
+        f"commands that nobody killed and that failed: {dict(refusals) or 'none'}",
+    ]
+    return "\n".join(lines)
 
 
 def _together(contents: Sequence[Content]) -> Content:
@@ -179,6 +190,15 @@ def _together(contents: Sequence[Content]) -> Content:
 @click.option("--pause", type=float, default=0.5, help="Average seconds between two kills.")
 @click.option("--kind", "chosen", multiple=True, help="Only these kinds.  [default: all that fit the place]")
 @click.option("--here", is_flag=True, help="Processes of this machine, even where SLURM_CONF names the local cluster.")
+@click.option("--loops", type=click.IntRange(1), default=1, help="Loops side by side, in folders below FOLDER.")
+@click.option(
+    "--user",
+    "users",
+    type=int,
+    multiple=True,
+    help="Number of a user who starts commands, in turn with others "
+    "of the option; needs root, and a Python that they may run.",
+)
 @click.option("--launch", "further", multiple=True, help="Further flags of the launch, such as --launch=--engine=vllm.")
 def main(
     folder: Path,
@@ -191,12 +211,17 @@ def main(
     pause: float,
     chosen: tuple[str, ...],
     here: bool,
+    loops: int,
+    users: tuple[int, ...],
     further: tuple[str, ...],
 ) -> None:
     """Kill what works on runs in FOLDER until there were enough kills; the same command goes on.
 
     Exit code 0: every round ended like the undisturbed run; 1: one did not, and its folder is kept.
     """
+    if loops > 1:
+        sys.exit(_side_by_side(folder.absolute(), loops, kills, seed))
+    logging.getLogger("jobs.run.files").setLevel(logging.ERROR)  # damage is what this makes
     conf = Path(os.environ.get("SLURM_CONF", ""))
     on_slurm = not here and (conf.parent / "cluster.json").exists()
     kinds = {**EVERYWHERE, **(ON_SLURM if on_slurm else {})}
@@ -209,15 +234,31 @@ def main(
         if (name in chosen if chosen else has_engines or not name.startswith("engine"))
     }
     flags = [*SCRIPTED, "--samples", str(samples), "--shards", str(shards), *further]
-    loop = Loop(folder.absolute(), kinds, on_slurm, seed, flags, seconds_per_call, pause, kills_per_round)
+    loop = Loop(folder.absolute(), kinds, on_slurm, seed, flags, seconds_per_call, pause, kills_per_round, users)
     differ = False
     for found in loop.rounds(kills):
         click.echo(f"{time.strftime('%H:%M:%S')}  {loop.num_kills()} kills; {'; '.join(found) or 'equal'}", err=True)
         differ |= bool(found)
-    if of_night := loop.night():
-        click.echo("\n".join(of_night), err=True)
-    click.echo(loop.table())
-    sys.exit(differ or bool(of_night))
+    for line in loop.beside():
+        click.echo(line, err=True)
+        differ = True
+    click.echo(table(loop.events(), kinds))
+    sys.exit(differ)
+
+
+def _side_by_side(folder: Path, loops: int, kills: int, seed: int) -> int:
+    """Run the command in several folders at once, and print one table of them; returns its exit code."""
+    commands = []
+    for number in range(loops):
+        share = ["--loops", "1", "--kills", str(-(-kills // loops)), "--seed", str(seed * 100 + number)]
+        command = [sys.executable, "-m", "tools.chaos", str(folder / f"loop-{number}"), *sys.argv[2:], *share]
+        commands.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+    code = max(command.wait() for command in commands)
+    events: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("loop-*/chaos.jsonl")):
+        events += [{**event, "loop": path.parent.name} for event in events_in(path)]
+    click.echo(table(events, {**EVERYWHERE, **ON_SLURM}))
+    return code
 
 
 if __name__ == "__main__":

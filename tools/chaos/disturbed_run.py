@@ -9,9 +9,10 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -38,6 +39,36 @@ def build(folder: Path) -> Path:
     return library
 
 
+def make_shared(folder: Path, users: Sequence[int]) -> None:
+    """Make a folder whose files belong to the group of the users."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if users:
+        os.chown(folder, users[0], users[0])
+        folder.chmod(0o2775)
+
+
+def start(folder: Path, environment: Mapping[str, str], users: Sequence[int], *command: str) -> subprocess.Popen[bytes]:
+    """Start a command of this project as the first of some users; what it prints is appended to a log in the folder."""
+    who: dict[str, Any] = {}
+    if users:
+        home = folder / f"home-{users[0]}"
+        home.mkdir(mode=0o700, exist_ok=True)
+        os.chown(home, users[0], users[0])
+        environment = {**environment, "HOME": str(home)}
+        who = {"user": users[0], "group": folder.stat().st_gid, "extra_groups": [], "umask": 0o002}
+    with (folder / "commands.log").open("ab") as log:
+        log.write(f"\n$ {' '.join(command)}\n".encode())
+        log.flush()
+        return subprocess.Popen(
+            [sys.executable, "-m", *command],
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            **who,
+        )
+
+
 class Control:
     """What the clock and the disk of the run's processes are like."""
 
@@ -61,12 +92,15 @@ class DisturbedRun:
     on_slurm: bool
     seconds_per_call: float
     flags: Sequence[str]
+    users: Sequence[int] = ()
+    """Who starts commands in turn, by their numbers; none: who started the loop. Their group has the first's number."""
     refusals: list[str] = field(default_factory=list)
     """Last lines of commands that failed although nobody killed them."""
+    _num_started: int = 0
     _launcher: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_shared(self.folder, self.users)
         self.control = Control(self.folder / "control")
         quiet = {**os.environ, SCRIPTED_SECONDS: str(self.seconds_per_call), "COLUMNS": "200"}
         if not self.on_slurm:
@@ -97,16 +131,8 @@ class DisturbedRun:
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
         """Start a command of this project, in a session of its own; its output is appended to commands.log."""
-        with (self.folder / "commands.log").open("ab") as log:
-            log.write(f"\n$ {' '.join(command)}\n".encode())
-            log.flush()
-            return subprocess.Popen(
-                [sys.executable, "-m", *command],
-                env=self.environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._num_started += 1
+        return start(self.folder, self.environment, self.users[self._num_started % len(self.users or (0,)) :], *command)
 
     def launch(self) -> subprocess.Popen[bytes]:
         """Start the launch command of the run."""
@@ -123,15 +149,18 @@ class DisturbedRun:
         elif self._launcher is None or self._launcher.poll() is not None:
             self._launcher = self.launch()
 
-    def wait(self, command: subprocess.Popen[bytes]) -> None:
-        """Wait for a command, and note a failure; one that hangs is killed and noted."""
+    def wait(self, command: subprocess.Popen[bytes], *, may_be_incomplete: bool = False) -> None:
+        """Wait for a command, and note a failure; one that hangs is killed and noted.
+
+        `may_be_incomplete`: exit code 1 is no failure, because what the command needs was killed.
+        """
         try:
             code = command.wait(COMMAND_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(command.pid, signal.SIGKILL)
             code = command.wait()
             self.refusals.append(f"no end within {COMMAND_SECONDS:g} s: {command.args!r}")
-        if code > 0:
+        if code > may_be_incomplete:
             lines = (self.folder / "commands.log").read_text(errors="replace").splitlines()
             self.refusals.append(f"exit code {code}: {next((line for line in reversed(lines) if line.strip()), '')}")
 

@@ -3,7 +3,8 @@
     python -m tools.chaos.fuzz FOLDER --number 10000 --seed 1 --loads 200
 
 Every mutated file must be named, or be read with the content that it had; nothing else may be read, and nothing may
-raise an error that is not one line. Prints a table by kind of file.
+raise an error that is not one line. Prints a table by kind of file, of the functions that read it, of loads into a
+warehouse, and of commands, whose output may change only where a line names the file or the run.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from __future__ import annotations
 import argparse
 import logging
 import random
+import re
 import shutil
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from click.testing import CliRunner
 
 from jobs.run import submissions, trace_files
 from jobs.run.derived import GradesError, grade_files, read_grades
@@ -31,12 +36,31 @@ from jobs.watch.recent import Recent
 from tests.jobs.run.corpus import KINDS, Corpus, corpus
 from tools.chaos.mutations import MUTATIONS, change_json
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 OUTCOMES = ("named", "harmless", "silently wrong", "traceback")
 _APPENDED = frozenset({"journal", "events"})
 """Files that end where their writer was killed: what a shorter one holds was once all of it."""
 _NOT_LOADED = _APPENDED
+COMMANDS = {
+    "status": ("jobs.__main__", "status", "RUN"),
+    "status --json": ("jobs.__main__", "status", "--json", "RUN"),
+    "list": ("jobs.__main__", "list", "RUNS"),
+    "logs": ("jobs.__main__", "logs", "RUN"),
+    "cancel": ("jobs.__main__", "cancel", "RUN"),
+    "resume": ("jobs.__main__", "resume", "RUN"),
+    "retry-failed": ("jobs.__main__", "retry-failed", "RUN"),
+    "worker": ("jobs.__main__", "worker", "RUN", "1"),
+    "target-logprobs": ("jobs.__main__", "target-logprobs", "RUN"),
+    "probe": ("jobs.__main__", "probe", "RUN", "--dry-run"),
+    "lossless": ("jobs.__main__", "lossless", "RUN", "RUN"),
+    "regrade --versions": ("grading.regrade", "--versions", "RUN"),
+    "regrade --diff": ("grading.regrade", "--diff", "--old", "3", "--new", "3", "RUN"),
+}
+"""Commands that read a run folder, as module and arguments; those of the warehouse read what was loaded."""
+_REFUSED = 2
+_VARIES = re.compile(r"[\d.]+")
+"""What two runs of a command may print differently: times, and places in memory."""
 _COLUMNS = [name for name in trace_files.TRACES.names if name not in trace_files.ENDINGS]
 _TABLES = ("sample", "step", "candidate", "call", "grade", "problem", "step_score")
 
@@ -207,6 +231,36 @@ class Fuzz:
         """Mutate files of all kinds in turn, and count outcomes by kind."""
         return Counter((KINDS[i % len(KINDS)], self.once(KINDS[i % len(KINDS)])) for i in range(number))
 
+    def printed(self, kind: str) -> str:
+        """Run a command on a copy of the runs with a mutated file."""
+        command = self.rng.choice(list(COMMANDS))
+        code, output = self.output_of(command)
+        path = self.corpus.files[kind]
+        if (code, output) == self.outputs[command]:
+            return "harmless"
+        if self._names(path, output.splitlines()) or "damaged" in output or code == _REFUSED:
+            return "named"
+        self.failures.append(f"{command}, {kind}: exit code {code}\n{output}")
+        return "silently wrong"
+
+    def output_of(self, command: str) -> tuple[int, str]:
+        """Run a command in this process on a copy of the runs; returns its exit code, and what it printed."""
+        runs = self.corpus.run.path.parent
+        copy = runs.with_name("copied")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(runs, copy)
+        module, *arguments = COMMANDS[command]
+        places = {"RUN": str(copy / self.corpus.run.path.relative_to(runs)), "RUNS": str(copy)}
+        done = CliRunner().invoke(import_module(module).main, [places.get(word, word) for word in arguments])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.exit_code, _VARIES.sub("#", done.output)
+
+    def command(self, number: int) -> Counter[tuple[str, str]]:
+        """Mutate files of all kinds in turn, run a command each time, and count outcomes by kind."""
+        self.outputs = {command: self.output_of(command) for command in COMMANDS}
+        return Counter((KINDS[i % len(KINDS)], self.once(KINDS[i % len(KINDS)], self.printed)) for i in range(number))
+
     @staticmethod
     def _names(path: Path, texts: Iterable[str]) -> bool:
         return any((path.name in text or path.parent.name in text) and "\n" not in text for text in texts)
@@ -225,6 +279,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--number", type=int, default=10_000)
     parser.add_argument("--loads", type=int, default=200)
+    parser.add_argument("--commands", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     shutil.rmtree(arguments.folder, ignore_errors=True)
@@ -232,6 +287,8 @@ def main() -> None:
     print(f"{arguments.number} mutated files, seed {arguments.seed}\n{table(fuzz.read(arguments.number))}")
     if arguments.loads:
         print(f"\n{arguments.loads} loads into a warehouse\n{table(fuzz.load(arguments.loads))}")
+    if arguments.commands:
+        print(f"\n{arguments.commands} commands\n{table(fuzz.command(arguments.commands))}")
     print("\n".join(sorted(set(fuzz.failures))[:20]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -10,19 +11,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 from jobs.run import submissions
 from jobs.slurm import client
-from tools.chaos.disturbed_run import DisturbedRun
+from tools.chaos.disturbed_run import DisturbedRun, make_shared
 
 Strike = Callable[[DisturbedRun, random.Random], bool]
 _STOP_SECONDS = (0.2, 3.0)
 _FULL_SECONDS = (0.2, 2.0)
-_COMMAND_SECONDS = (0.3, 4.0)
+_COMMAND_SECONDS = (0.3, 6.0)
+_GRADER_SECONDS = (0.0, 0.3)
+_VERDICT_SECONDS = 20.0
 _CLOCK_SECONDS = 7200
 LOCAL_CLUSTER = Path(__file__).resolve().parents[2] / "slurm" / "local-cluster"
 
@@ -111,24 +114,25 @@ def _kill_command(*command: str) -> Strike:
     def strike(disturbed: DisturbedRun, dice: random.Random) -> bool:
         if disturbed.run is None:
             return False
-        _kill_after(disturbed.start(*command, str(disturbed.run.path)), dice)
-        return True
+        return not _kill_after(disturbed.start(*command, str(disturbed.run.path)), dice)
 
     return strike
 
 
-def _kill_after(started: subprocess.Popen[bytes], dice: random.Random) -> None:
+def _kill_after(started: subprocess.Popen[bytes], dice: random.Random) -> bool:
+    """Kill a command after a while; returns whether it had ended by itself."""
+    has_ended = False
     with contextlib.suppress(subprocess.TimeoutExpired):
-        started.wait(dice.uniform(*_COMMAND_SECONDS))
+        has_ended = started.wait(dice.uniform(*_COMMAND_SECONDS)) >= 0
     with contextlib.suppress(ProcessLookupError):
         os.killpg(started.pid, signal.SIGKILL)
     started.wait()
+    return has_ended
 
 
 def _kill_launcher(disturbed: DisturbedRun, dice: random.Random) -> bool:
     if disturbed.on_slurm:
-        _kill_after(disturbed.launch(), dice)
-        return True
+        return not _kill_after(disturbed.launch(), dice)
     launcher = disturbed.launcher()
     if launcher is not None:
         os.kill(launcher.pid, signal.SIGKILL)
@@ -136,25 +140,93 @@ def _kill_launcher(disturbed: DisturbedRun, dice: random.Random) -> bool:
     return launcher is not None
 
 
-def _kill_night(disturbed: DisturbedRun, dice: random.Random) -> bool:
-    """Kill what launches, resumes, grades or judges a night; it is a night of this machine, beside the rounds."""
-    _kill_after(disturbed.start(*night_command(disturbed.folder.parent / "night")), dice)
-    return True
+def _kill_grader(disturbed: DisturbedRun, dice: random.Random) -> bool:
+    """Grade from the beginning, kill a process that grades, and let the command end."""
+    if disturbed.run is None:
+        return False
+    for path in disturbed.run.derived("grades"):
+        path.unlink(missing_ok=True)
+    command = disturbed.start("jobs", "finalize", str(disturbed.run.path))
+    struck = False
+    while command.poll() is None and not struck:
+        with contextlib.suppress(psutil.Error):
+            found = psutil.Process(command.pid).children(recursive=True)
+            graders = [child for child in found if "forkserver" in " ".join(child.cmdline())]
+            if graders:
+                time.sleep(dice.uniform(*_GRADER_SECONDS))
+                dice.choice(graders).kill()
+                struck = True
+        time.sleep(0.02)
+    disturbed.wait(command, may_be_incomplete=True)
+    return struck
+
+
+def _kill_beside(kind: str) -> Strike:
+    """Kill what launches, resumes, grades or judges several runs, which are runs of this machine beside the rounds."""
+
+    def strike(disturbed: DisturbedRun, dice: random.Random) -> bool:
+        folder = beside(disturbed.folder.parent, kind, disturbed.users)
+        has_ended = _kill_after(disturbed.start(*command_beside(folder)), dice)
+        if has_ended:
+            (folder / ENDED).touch()
+        return not has_ended
+
+    return strike
 
 
 NIGHT = "2026-01-01"
+ENDED = "ended"
+"""A file that says that the runs beside the rounds have ended, so that the next strike is on others."""
+_CLUSTERS = {"suite": "local", "night": "debug", "slurm-night": "slurm"}
+"""Where the runs beside the rounds are, by kind."""
 
 
-def night_command(folder: Path) -> tuple[str, ...]:
-    """Return the command that launches a small night in a folder, or goes on with it, and judges it."""
-    folder.mkdir(exist_ok=True)
-    suite = folder / "chaos.toml"
-    if not suite.exists():
+def beside(folder: Path, kind: str, users: Sequence[int] = ()) -> Path:
+    """Return the folder of the runs of a kind that have not ended, which is made where there is none."""
+    numbers = itertools.count()
+    path = next(path for number in numbers if not ((path := folder / f"{kind}-{number}") / ENDED).exists())
+    if not path.exists():
+        make_shared(path, users)
         runs = '[[run]]\nmethod = "vanilla"\n[[run]]\nmethod = "speccot"\ndrafts = 2\n'
-        settings = {"output": str(folder / "runs"), "engine": "scripted", "cluster": "debug", "dataset": "demo"}
+        cluster = _CLUSTERS[kind]
+        settings = {"output": str(path / "runs"), "engine": "scripted", "cluster": cluster, "dataset": "demo"}
+        settings |= {"mem": "2G"} if cluster == "slurm" else {}
         lines = [f"{key} = {json.dumps(value)}\n" for key, value in settings.items()]
-        suite.write_text("".join([*lines, "samples = 1\nlimit = 10\n", runs]))
-    return "jobs", "nightly", "--suite", str(suite), "--date", NIGHT
+        (path / "chaos.toml").write_text("".join([*lines, "samples = 1\nlimit = 10\n", runs]))
+    return path
+
+
+def command_beside(folder: Path) -> tuple[str, ...]:
+    """Return the command that launches what belongs in a folder beside the rounds, or goes on with it."""
+    suite = str(folder / "chaos.toml")
+    if folder.name.startswith("suite"):
+        return "jobs", "suite", suite
+    return "jobs", "nightly", "--suite", suite, "--date", NIGHT
+
+
+def _kill_verdict_job(disturbed: DisturbedRun, dice: random.Random) -> bool:
+    """Kill the job that judges a night on Slurm, which is launched where none is at work."""
+    folder = beside(disturbed.folder.parent, "slurm-night", disturbed.users)
+    record = folder / "runs" / "nights" / f"{NIGHT}.jsonl"
+    if record.exists() and '"concluded"' in record.read_text():
+        (folder / ENDED).touch()
+        folder = beside(disturbed.folder.parent, "slurm-night", disturbed.users)
+    if not client.queue([f"chaos.{NIGHT}.verdict"]):
+        disturbed.wait(disturbed.start(*command_beside(folder)))
+    return _kill_job({f"chaos.{NIGHT}.verdict"}, _VERDICT_SECONDS)
+
+
+def _kill_job(names: Collection[str], seconds: float) -> bool:
+    """Kill a process of a job of one of these names; where none runs, the first that starts within some seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.name().startswith("python") and process.environ().get("SLURM_JOB_NAME") in names:
+                    process.kill()
+                    return True
+        time.sleep(0.2)
+    return False
 
 
 def _of_task(*command: str) -> Strike:
@@ -191,19 +263,10 @@ def _cancel_array(disturbed: DisturbedRun, _: random.Random) -> bool:
 
 
 def _kill_finalizer_job(disturbed: DisturbedRun, dice: random.Random) -> bool:
-    """Kill the processes of a job that grades; where none runs, the first that starts within some seconds."""
     if disturbed.run is None:
         return False
     names = {submissions.finalizer_name(submission.name) for submission in submissions.read(disturbed.run)}
-    deadline = time.monotonic() + dice.uniform(*_COMMAND_SECONDS)
-    while time.monotonic() < deadline:
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.name().startswith("python") and process.environ().get("SLURM_JOB_NAME") in names:
-                    process.kill()
-                    return True
-        time.sleep(0.2)
-    return False
+    return _kill_job(names, dice.uniform(*_COMMAND_SECONDS))
 
 
 def _local_cluster(*arguments: str) -> None:
@@ -248,7 +311,9 @@ EVERYWHERE: Mapping[str, Strike] = {
     "launcher": _kill_launcher,
     "jobs finalize": _kill_command("jobs", "finalize"),
     "loader": _kill_command("warehouse.load"),
-    "night and its verdict": _kill_night,
+    "grader process": _kill_grader,
+    "suite": _kill_beside("suite"),
+    "night and its verdict": _kill_beside("night"),
 }
 """Kinds by name, for runs anywhere."""
 ON_SLURM: Mapping[str, Strike] = {
@@ -257,6 +322,7 @@ ON_SLURM: Mapping[str, Strike] = {
     "requeue": _of_task("scontrol", "requeue"),
     "suspend and resume": _suspend,
     "job that grades": _kill_finalizer_job,
+    "verdict's job": _kill_verdict_job,
     "slurmctld": _kill_daemon("slurmctld"),
     "slurmdbd": _kill_daemon("slurmdbd"),
     "node": _kill_node,

@@ -97,6 +97,7 @@ def drawn(rng: np.random.Generator, of: _Decisions, num_points: int, rollouts: i
     totals = np.full(len(at), n)
     return probes.Points(
         problem=of.problem[at],
+        family=of.problem[at],
         weight=np.concatenate(weights),
         accepted=of.accepted[at],
         third=np.ones(len(at), dtype=np.int64),

@@ -9,16 +9,16 @@ from typing import Literal
 import numpy as np
 
 from harness.problems.benchmarks import DATASETS
-from warehouse import latency_at_one
+from warehouse.comparison import latency_at_one
+from warehouse.comparison.latency_at_one import TimedRun
 from warehouse.comparison.manifests import Manifest, latency_mismatches, read_manifests
 from warehouse.comparison.outcomes import Outcomes, num_shared_problems, read_outcomes, resolve
+from warehouse.comparison.pairs import Times, read_times, repeats_of
 from warehouse.comparison.votes import Votes, read_votes
 from warehouse.database import Connection, WarehouseError, rows
-from warehouse.latency_at_one import TimedRun
-from warehouse.pairs import Times, read_times, repeats_of
+from warehouse.report.summary import RunSummary, completion, summaries
 from warehouse.statistics.intervals import Floats
 from warehouse.statistics.samples import maj_at_k, pass_at_k
-from warehouse.summary import RunSummary, completion, summaries
 
 
 @dataclass(frozen=True)

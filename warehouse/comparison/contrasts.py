@@ -23,11 +23,11 @@ from warehouse.comparison.compared_runs import (
     read_runs,
     scores,
 )
+from warehouse.comparison.latency_at_one import SpeedUpAtOne, speed_up
 from warehouse.comparison.manifests import Difference, differences, is_same_subject, latency_mismatches
 from warehouse.comparison.outcomes import Outcomes, Pair, common_family, paired, resolve, shared
-from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
-from warehouse.latency_at_one import SpeedUpAtOne, speed_up
-from warehouse.pairs import timed_pair
+from warehouse.comparison.pairs import timed_pair
+from warehouse.database import WAIT_SECONDS, WarehouseError, reader
 from warehouse.statistics.bounded import worst_case
 from warehouse.statistics.intervals import Families, Interval, mean, rerun_standard_error
 from warehouse.statistics.paired import holm, on_these
@@ -168,7 +168,7 @@ def compare_runs(
     """
     settings = settings or Settings()
     names = [*([baseline] if baseline else []), *runs]
-    with reader_for_grader(database, grader, wait_seconds) as connection:
+    with reader(database, wait_seconds, grader) as connection:
         records = read_runs(connection, names, votes=settings.majority)
         if len(records) < 2:
             raise WarehouseError(f"two different runs are needed; all arguments name {records[0].run_id}")

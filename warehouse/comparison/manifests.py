@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from harness import prompts
 from harness.engine import Role
 from harness.engines import placement
-from warehouse.baselines import SETTINGS, is_target_alone
 from warehouse.database import Connection, Record, rows
-from warehouse.model_columns import Matter, column_of, model_columns
+from warehouse.sql.baselines import SETTINGS, is_target_alone
+from warehouse.sql.model_columns import Matter, column_of, model_columns
 
 UNKNOWN = "unknown"
 
@@ -216,7 +216,7 @@ def is_same_subject(first: Manifest, second: Manifest) -> bool:
 def latency_mismatches(first: Manifest, second: Manifest) -> list[str]:
     """Return the reasons why the times of two runs are not comparable, as one phrase each; empty if they are.
 
-    Where one of them is the target alone, it needs only what makes it a baseline (warehouse/baselines.py).
+    Where one of them is the target alone, it needs only what makes it a baseline (warehouse/sql/baselines.py).
     """
     base = next((one for one in (second, first) if one.is_target_alone), None)
     excused = (

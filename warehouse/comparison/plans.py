@@ -19,7 +19,7 @@ from warehouse.comparison.compared_runs import Baseline, Run, choose, read_runs
 from warehouse.comparison.contrasts import pilot
 from warehouse.comparison.outcomes import Pair, paired, resolve
 from warehouse.database import Connection, WarehouseError, rows
-from warehouse.run_cost import costs
+from warehouse.report.summary import setting_warnings
 from warehouse.statistics import planning
 from warehouse.statistics.intervals import Families
 from warehouse.statistics.planning import (
@@ -33,7 +33,7 @@ from warehouse.statistics.planning import (
     Moments,
     Pilot,
 )
-from warehouse.summary import setting_warnings
+from warehouse.suites.run_cost import costs
 
 _RUNS = "SELECT run_id FROM run ORDER BY created_at DESC, run_id"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from textwrap import wrap
 
 from harness.cli.messages import counted
@@ -15,10 +15,10 @@ from warehouse.comparison.compared_runs import Run
 from warehouse.comparison.contrasts import Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.manifests import Difference
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
+from warehouse.report.summary import RunSummary, accuracy, fallback, labels
 from warehouse.statistics.intervals import FEWEST_FAMILIES, Interval
 from warehouse.statistics.planning import POWER
 from warehouse.statistics.run_factor import RunFactor
-from warehouse.summary import RunSummary, fallback, labels
 
 Cell = str | float | int | bool | None
 CONTRAST_HEADERS = ("difference", "95 %", "on these", "p", "p (Holm)", "not worse", "worst case")
@@ -248,7 +248,7 @@ def paper_table(comparison: Comparison) -> Table:
         [
             short[row.run.run_id],
             _metric(row),
-            f"{fixed(row.result.estimate, 1, 100)} ± {fixed(row.result.standard_error, 1, 100)}",
+            accuracy(row.result),
             _with(*contrast_cells(row.contrast, 1)[:2]),
             speed_cells(row.speed, sides_of(row, _base(row, comparison)))[0],
             *(share.removesuffix(" %") for share in reversed(_speculation(row.run.summary))),
@@ -461,25 +461,29 @@ def legend(comparison: Comparison) -> Iterator[str]:
         yield "Fallback: of all decisions. By problem: mean over problems. By the draft: of the emitted tokens."
 
 
-def contrast_legend(comparison: Comparison) -> Iterator[str]:
-    """Yield how to read the cells of `contrast_cells`; nothing if no run is compared with a baseline."""
+def contrast_legend(comparison: Comparison, shown: Collection[str] = CONTRAST_HEADERS) -> Iterator[str]:
+    """Yield how to read those cells of `contrast_cells` that are shown; nothing if no run has a baseline."""
     contrasts = [row.contrast for row in comparison.rows if row.contrast]
     if not contrasts:
         return
     margin = f"{100 * comparison.settings.margin:g} points"
     kinds = sorted({contrast.like_these.kind for contrast in contrasts})
-    yield (
-        "Difference: run minus baseline in percentage points, paired by problem. 95 %: on problems like these "
-        f"({', '.join(kinds)}). On these: if these very problems are run again. p: that the difference is 0, of the "
-        f"95 % interval. p (Holm): adjusted for {counted(len(contrasts), 'test')}; worse: below 0.05."
-    )
+    told = {
+        "difference": "Difference: run minus baseline in percentage points, paired by problem.",
+        "95 %": f"95 %: on problems like these ({', '.join(kinds)}).",
+        "on these": "On these: if these very problems are run again.",
+        "p": "p: that the difference is 0, of the 95 % interval.",
+        "p (Holm)": f"p (Holm): adjusted for {counted(len(contrasts), 'test')}.",
+        "not worse": f"Not worse: above −{margin} even if single problems may be lost entirely (worst case), which "
+        "samples of them need not show. Worse: p, adjusted by Holm, is below 0.05.",
+        "worst case": "Problems needed: as many like these show it of an equally accurate method with a power of "
+        f"{100 * POWER:.0f} % (python -m warehouse.plan).",
+    }
+    yield " ".join(told[name] for name in CONTRAST_HEADERS[:5] if name in shown)
     if any(contrast.is_same_subject for contrast in contrasts):
-        yield "Runs of one method: 95 % and p are of these very problems, where the answers to one of them vary."
-    yield (
-        f"Not worse: above −{margin} even if single problems may be lost entirely (worst case), which samples of them "
-        "need not show. Problems needed: as many like these show it of an equally accurate method with a power of "
-        f"{100 * POWER:.0f} % (python -m warehouse.plan)."
-    )
+        values = "95 % and p are" if "p" in shown else "95 % is"
+        yield f"Runs of one method: {values} of these very problems, where the answers to one of them vary."
+    yield " ".join(told[name] for name in CONTRAST_HEADERS[5:] if name in shown)
     yield from _few_families(comparison)
     if any(contrast.is_unfinished for contrast in contrasts):
         yield UNFINISHED
@@ -586,88 +590,54 @@ def _unequal_loads(run: Run, base: Run) -> Iterator[str]:
         )
 
 
-LATENCY, LOAD = "latency", "load"
-"""The regimes as the view `run_conditions` names them."""
-
-
-@dataclass(frozen=True)
-class Regime:
-    """The rows of a comparison in one regime."""
-
-    name: str
-    rows: Sequence[Row]
-
-    @property
-    def in_flight(self) -> str:
-        """The number of samples in flight, as `80`; `16 to 80` where runs differ."""
-        numbers = sorted({row.run.summary.concurrency for row in self.rows})
-        return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
-
-
-def regimes(comparison: Comparison) -> list[Regime]:
-    """Return the regimes of a comparison, latency first; none unless both are there, with baselines of their own."""
-    if {len(base.regimes) for base in comparison.baselines} != {1}:
-        return []
-    by_name: dict[str, list[Row]] = {}
+def regimes(comparison: Comparison) -> dict[str, list[Row]]:
+    """Return the rows of pass@1 by regime, one in flight first; empty unless both have baselines of their own."""
+    by_name: dict[str, list[Row]] = {"latency": [], "load": []}
     for row in comparison.rows:
-        by_name.setdefault(row.run.summary.regime, []).append(row)
-    return [Regime(name, by_name[name]) for name in (LATENCY, LOAD)] if len(by_name) > 1 else []
+        if _metric(row) == "pass@1":
+            by_name[row.run.summary.regime].append(row)
+    has_both = {len(base.regimes) for base in comparison.baselines} == {1} and all(by_name.values())
+    return by_name if has_both else {}
 
 
-def regimes_table(found: Sequence[Regime], *, has_intervals: bool = True) -> Table:
+def regimes_table(found: Mapping[str, Sequence[Row]], *, has_intervals: bool = True) -> Table:
     """Return a row for each setting with its accuracy over most samples and its speed-up in each regime.
 
     A setting is a method with its parameters, models and sampling on one dataset.
     """
-    settings, largest = _settings(found), _largest(found)
+    settings: dict[str, dict[str, Row]] = {}
+    for regime, rows in found.items():
+        for row in rows:
+            own = setting(row.run.summary)
+            settings.setdefault(row.run.run_id if regime in settings.get(own, {}) else own, {})[regime] = row
+    largest = [max(rows.values(), key=lambda row: row.outcomes.num_samples) for rows in settings.values()]
     short = labels([row.run.summary.model_copy(update={"concurrency": 0}) for row in largest])
     table = [
         [
             name,
-            f"{fixed(row.result.estimate, 1, 100)} ± {fixed(row.result.standard_error, 1, 100)}",
+            accuracy(row.result),
             *_speculation(row.run.summary),
-            *(_regime_speed(rows.get(regime.name), has_intervals) for regime in found),
+            *(_regime_speed(rows.get(regime), has_intervals) for regime in found),
         ]
-        for name, row, rows in zip(short, largest, settings, strict=True)
+        for name, row, rows in zip(short, largest, settings.values(), strict=True)
     ]
-    speeds = [f"speed-up,\n{regime.in_flight} in flight" for regime in found]
-    return Table(_columns(["run", "pass@1 %", "by the\ndraft", "fallback", *speeds]), table, [_regimes_legend(found)])
-
-
-def _regimes_legend(found: Sequence[Regime]) -> str:
-    """Return how to read `regimes_table`."""
+    in_flight = [sorted({row.run.summary.concurrency for row in rows}) for rows in found.values()]
+    speeds = [f"speed-up,\n{' to '.join(map(str, dict.fromkeys((n[0], n[-1]))))} in flight" for n in in_flight]
     sizes = {
-        f" of {len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}"
-        for row in _largest(found)
+        f" of {len(row.run.outcomes.problems)} problems × {int(row.run.outcomes.samples.max())}" for row in largest
     }
-    return (
+    legend = (
         f"pass@1{sizes.pop() if len(sizes) == 1 else ''} ± standard error over problems. By the draft: its share of "
         "the emitted tokens. Fallback: decisions that refused every draft. Speed-up: over the target alone, at the "
         "same number in flight, geometric mean over problems (95 %)."
     )
-
-
-def _largest(found: Sequence[Regime]) -> list[Row]:
-    """Return the row with most samples of each setting."""
-    return [max(rows.values(), key=lambda row: row.outcomes.num_samples) for rows in _settings(found)]
-
-
-def _settings(found: Sequence[Regime]) -> list[dict[str, Row]]:
-    """Return the rows of pass@1 of each setting by regime; runs that repeat a setting in one regime are kept apart."""
-    settings: dict[tuple[str, int], dict[str, Row]] = {}
-    for regime in found:
-        for row in regime.rows:
-            if _metric(row) == "pass@1":
-                own, number = setting(row.run.summary), 0
-                while regime.name in settings.get((own, number), {}):
-                    number += 1
-                settings.setdefault((own, number), {})[regime.name] = row
-    return list(settings.values())
+    return Table(_columns(["run", "pass@1 %", "by the\ndraft", "fallback", *speeds]), table, [legend])
 
 
 def setting(run: RunSummary) -> str:
     """Return what runs of one setting have in common, as text: all but the number of samples in flight."""
-    own = (run.dataset, run.method, run.params, run.draft, run.target, run.reward, run.temperature, run.take_turns)
+    own = (run.dataset, run.method, run.params, run.draft, run.target, run.reward, run.temperature, run.take_turns,
+        run.tag, run.seed)  # fmt: skip
     proposer = run.token_speculation and (run.token_speculation.proposer, run.token_speculation.model)
     return json.dumps([*own, proposer], sort_keys=True)
 

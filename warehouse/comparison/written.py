@@ -12,7 +12,7 @@ from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison
 from warehouse.comparison.manifests import differences
 from warehouse.options import ComparisonFormat
-from warehouse.tables import LATEX_NEEDS, latex, markdown, of_records, write_csv
+from warehouse.report.tables import LATEX_NEEDS, latex, markdown, of_records, write_csv
 
 
 def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_brief: bool = False) -> None:
@@ -64,8 +64,8 @@ def write_short(comparison: Comparison, out: IO[str]) -> None:
     screen, found, names = Screen(out, is_fitted=True), show.regimes(comparison), show.names(comparison)
     for line in show.merged(show.warnings(comparison), names):
         screen.say(line, "bold red")
-    for regime in found:
-        own = {row.run.run_id: row.run.manifest for row in regime.rows}
+    for rows in found.values():
+        own = {row.run.run_id: row.run.manifest for row in rows}
         affecting = [d for d in differences(list(own.values())) if d.matter not in ("subject", "note")]
         for line in show.difference_lines(affecting, {run_id: names[run_id] for run_id in own}):
             screen.say(f"NOT ALIKE: {line}", "bold red")

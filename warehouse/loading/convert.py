@@ -16,8 +16,8 @@ from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt, RunSpec, night_of
-from warehouse import model_columns
-from warehouse.model_columns import column_of
+from warehouse.sql import model_columns
+from warehouse.sql.model_columns import column_of
 
 Row = dict[str, object]
 

@@ -26,7 +26,6 @@ from warehouse.database import (
     WarehouseError,
     WarehouseMissing,
     reader,
-    rebuilder,
     rows,
     run_tables,
     transaction,
@@ -37,7 +36,7 @@ from warehouse.files import one_line
 from warehouse.loading import convert
 from warehouse.loading.convert import LoadedFile, SkippedFile
 from warehouse.loading.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
-from warehouse.schema import FILLING, sql_of
+from warehouse.sql.schema import FILLING, sql_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ def rebuild(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
 ) -> Iterator[tuple[RunFolder, Outcome]]:
     """Rebuild the database from the given runs alone; it replaces the old one when all of them are loaded."""
-    yield from _load_some(deque(folders), lambda: rebuilder(database, wait_seconds), None)
+    yield from _load_some(deque(folders), lambda: writer(database, wait_seconds, is_anew=True), None)
 
 
 def _unchanged(

@@ -60,6 +60,11 @@ _UNITS = """
 CREATE OR REPLACE TEMP TABLE staged_unit AS
 SELECT $run_id AS run_id, sample_id, problem_id, sample_index, shard FROM planned_unit
 """
+_NUM_LEFT = "SELECT count(*) FROM staged_unit ANTI JOIN staged_trace USING (sample_id)"
+"""Planned samples without a record; none: whatever a removed file held has ended elsewhere."""
+_GONE = ""
+"""The digest of a file that is not there."""
+_WHY_GONE = "the run had this file, and it was removed or is a link to nothing"
 _RANKED_RECORDS = f"""
 CREATE OR REPLACE TEMP TABLE ranked_record AS
 SELECT filename, file_row_number, stop_reason = '{FAILED}' AS failed,
@@ -79,22 +84,6 @@ SELECT {run_id} AS run_id, regexp_extract(filename, '([^/]*)[.]parquet$', 1) AS 
     * EXCLUDE (filename, file_row_number)
 FROM staged_record ANTI JOIN left_out_record USING (filename, file_row_number)
 """
-_DERIVED = {
-    "grades": "grade",
-    "candidate_grades": "candidate_grade",
-    "scores": "score",
-    "target_logprobs": "target_logprob",
-    "probe_points": "probe_point",
-}
-"""The staged table that the files of each kind are read into."""
-_STAGE_DERIVED = {
-    "grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
-    "candidate_grade": "SELECT sample_id, step_index, candidate_index, grader_version, extracted, detail, "
-    + _CHECKED_VERDICT,
-    "score": f"SELECT {', '.join(trace_files.SCORES.names)}",
-    "probe_point": "SELECT " + ", ".join(trace_files.PROBE_POINTS.names),
-    "target_logprob": f"SELECT {', '.join(trace_files.TARGET_LOGPROBS.names)}",
-}
 _SCORE_TABLE = (
     "CREATE OR REPLACE TEMP TABLE staged_score AS "
     "SELECT *, NULL::INTEGER AS candidate_index, NULL::INTEGER AS load_order FROM main.step_score LIMIT 0"
@@ -139,12 +128,14 @@ class Staged:
 def fingerprints(folder: RunFolder) -> list[LoadedFile]:
     """Return the fingerprint of every file of a run that the warehouse reads, sorted by name.
 
-    Their load order is the order in which they were written.
+    Their load order is the order in which they were written. Trace files that somebody removed are among them.
     """
     plan = [folder.spec_path, folder.problems_path, folder.plan_path]
-    times = {path: path.stat().st_mtime for path in (*plan, *folder.trace_files(), *timings.of(folder).trace_files())}
+    found = [*plan, *folder.trace_files(), *timings.of(folder).trace_files()]
+    gone = [path for path in found if path.is_symlink() and not path.exists()] + folder.lost_trace_files()
+    times = {path: path.stat().st_mtime for path in found if path not in gone}
     times |= {path: written_at(path) for kind in SCHEMAS for path in folder.derived(kind)}
-    files: list[LoadedFile] = []
+    files = [LoadedFile(path.relative_to(folder.path).as_posix(), 0, _GONE, 0) for path in gone]
     for order, path in enumerate(sorted(times, key=lambda p: (times[p], p.name)), start=1):
         with path.open("rb") as content:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
@@ -168,9 +159,12 @@ def stage(
     run_id = folder.path.name
     _create_tables(connection)
     staged, traces, timing = Staged(), [], StagedTimings(plan.units)
+    gone = [file for file in files if file.sha256 == _GONE]
     for file in files:
         path = folder.path / file.name
         kind = path.name.partition("-")[0]
+        if file in gone:
+            continue
         try:
             events.check_digest(path, file.sha256)
             if path.parent == folder.trace_files_dir:
@@ -180,7 +174,7 @@ def stage(
             if path.parent == timings.of(folder).trace_files_dir or kind == "timing_draw":
                 num_rows = timing.add(path)
             elif path.parent.name == "derived":
-                num_rows = _stage_derived(connection, _DERIVED[kind], run_id, path, file.load_order)
+                num_rows = _stage_derived(connection, kind, run_id, path, file.load_order)
             else:
                 num_rows = 1
             staged.files.append(replace(file, num_rows=num_rows, error=None))
@@ -189,6 +183,9 @@ def stage(
     connection.register("planned_unit", plan.units)
     connection.execute(_UNITS, {"run_id": run_id})
     attempts = (_stage_each if read_each else _stage_together)(connection, folder, traces, staged)
+    if gone:
+        [(num_left,)] = connection.execute(_NUM_LEFT).fetchall()
+        staged.files += [replace(file, error=_WHY_GONE if num_left else None) for file in gone]
     staged.files.sort(key=lambda file: file.name)
     stage_rows(connection, "run", [run | convert.chosen_widths(run, attempts)])
     stage_rows(connection, "attempt", attempts)
@@ -287,11 +284,13 @@ def _stage_traces(connection: Connection, folder: RunFolder, traces: Sequence[Lo
     staged.files += [replace(file, num_rows=num_rows.get(Path(file.name).name, 0), error=None) for file in traces]
 
 
-def _stage_derived(connection: Connection, table: str, run_id: str, path: Path, load_order: int) -> int:
+def _stage_derived(connection: Connection, kind: str, run_id: str, path: Path, load_order: int) -> int:
+    """Copy a derived file into the staged table of its kind, whose name is in the singular; returns its rows."""
+    columns = ", ".join(_CHECKED_VERDICT if name == "verdict" else name for name in SCHEMAS[kind].names)
     parameters = {"file": glob.escape(str(path)), "run_id": run_id, "load_order": load_order}
     [(num_rows,)] = connection.execute(
-        f"INSERT INTO staged_{table} BY NAME {_STAGE_DERIVED[table]}, $run_id AS run_id, $load_order AS load_order "
-        "FROM read_parquet($file)",
+        f"INSERT INTO staged_{kind.removesuffix('s')} BY NAME "
+        f"SELECT {columns}, $run_id AS run_id, $load_order AS load_order FROM read_parquet($file)",
         parameters,
     ).fetchall()
     return int(num_rows)

@@ -18,11 +18,11 @@ from warehouse.options import (
     VerdictFormat,
     WarehouseCommand,
     choose_format,
+    complete_output,
     database_option,
     default_nightly_database,
     format_option,
     grader_option,
-    open_output,
     output_option,
     wait_option,
 )
@@ -79,7 +79,7 @@ def main(
 
     chosen = choose_format(output_format, output, _BY_ENDING, "table")
     verdict = judged(database or default_nightly_database(), night, since, grader, wait_seconds)
-    with open_output(output) as out:
+    with complete_output(output) as out:
         write(verdict, out, chosen)
     return verdict.exit_code
 

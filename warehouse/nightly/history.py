@@ -22,10 +22,10 @@ from jobs.run.files import Lock, WrongFormat, append_record, read_records
 from warehouse.comparison.manifests import Manifest, read_manifests
 from warehouse.database import Connection, Record, WarehouseError, reader, rows
 from warehouse.measures import MEASURES, Measure, mean, mean_share
-from warehouse.model_columns import MODEL_COLUMNS, SHOWN_COLUMNS, column_of
 from warehouse.nightly.cells import DEVICES, CellNight, Run
 from warehouse.nightly.judge import JUDGED, PASS_AT_1, scaled
-from warehouse.summary import completion
+from warehouse.report.summary import completion
+from warehouse.sql.model_columns import MODEL_COLUMNS, SHOWN_COLUMNS, column_of
 
 NIGHT_BEGINS_HOUR = 12
 """UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date of

@@ -13,7 +13,7 @@ from typing import IO
 from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed
 from harness.cli.screen import Column, Line, Page, Screen, Table, printable
-from warehouse.database import WAIT_SECONDS, WarehouseError, reader_for_grader
+from warehouse.database import WAIT_SECONDS, WarehouseError, reader
 from warehouse.nightly.history import kept_nights, read_nights, recorded
 from warehouse.nightly.judge import (
     JUDGED,
@@ -27,8 +27,8 @@ from warehouse.nightly.judge import (
     shown,
 )
 from warehouse.options import VerdictFormat
+from warehouse.report.tables import markdown
 from warehouse.statistics.night import FEWEST
-from warehouse.tables import markdown
 
 CELL = "verdict"
 """Name of the JUnit case that has the verdict on a whole cell."""
@@ -52,7 +52,7 @@ def judged(
 
     since: nights before it are ignored; grader: the version whose grades count, by default each run's newest.
     """
-    with reader_for_grader(database, grader, wait_seconds) as connection:
+    with reader(database, wait_seconds, grader) as connection:
         nights = read_nights(connection, since, kept_nights(database))
     dates = [cells[0].night for cells in nights]
     if not nights:

@@ -11,7 +11,6 @@ from typing import get_args
 import click
 
 from harness.cli.messages import counted
-from jobs.arguments import RunName
 from warehouse.options import (
     ReportFormat,
     WarehouseCommand,
@@ -23,6 +22,7 @@ from warehouse.options import (
     grader_option,
     margin_option,
     output_option,
+    runs_argument,
     wait_option,
 )
 
@@ -30,7 +30,7 @@ _BY_ENDING: dict[str, ReportFormat] = {".html": "html", ".htm": "html", ".md": "
 
 
 @click.command(cls=WarehouseCommand)
-@click.argument("runs", metavar="RUN…", nargs=-1, required=True, type=RunName())
+@runs_argument()
 @output_option()
 @format_option(get_args(ReportFormat), "by FILE's ending (.html, .md, .tex), else md")
 @database_option()

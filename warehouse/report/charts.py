@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from markupsafe import Markup, escape
 
 from harness.cli.number_format import MINUS
-from warehouse.report.facts import Estimate
+from warehouse.statistics.intervals import Interval
 
 Attribute = str | float | int
 WIDTH = 1040
@@ -236,10 +236,10 @@ class Dot:
     label: str
     index: int
     """Index of the run in the report, which determines color and mark."""
-    x: Estimate
+    x: Interval
     value_text: str
     """The value with its interval, as printed."""
-    y: Estimate | None = None
+    y: Interval | None = None
     """The value on the vertical axis of a scatter."""
 
 
@@ -284,7 +284,7 @@ class Dots:
             if dot.x.low is not None and dot.x.high is not None:
                 parts.append(_whisker(scale(dot.x.low), y, scale(dot.x.high), y, dot.index))
             title = tag("title", f"{dot.label}: {dot.value_text}")
-            parts.append(tag("g", title, mark(scale(dot.x.value), y, dot.index)))
+            parts.append(tag("g", title, mark(scale(dot.x.estimate), y, dot.index)))
         return chart(height, self.description, *parts)
 
 
@@ -314,7 +314,7 @@ class Scatter:
         ]
         for p in self.points:
             assert p.y is not None
-            x, y = x_scale(p.x.value), y_scale(p.y.value)
+            x, y = x_scale(p.x.estimate), y_scale(p.y.estimate)
             if p.x.low is not None and p.x.high is not None:
                 parts.append(_whisker(x_scale(p.x.low), y, x_scale(p.x.high), y, p.index))
             if p.y.low is not None and p.y.high is not None:
@@ -324,9 +324,9 @@ class Scatter:
         return chart(380, self.description, *parts)
 
 
-def _ends(estimates: Iterable[Estimate]) -> list[float]:
+def _ends(estimates: Iterable[Interval]) -> list[float]:
     """Return everything that an axis has to show."""
-    return [x for e in estimates for x in (e.value, e.low, e.high) if x is not None]
+    return [x for e in estimates for x in (e.estimate, e.low, e.high) if x is not None]
 
 
 def _whisker(x1: float, y1: float, x2: float, y2: float, index: int) -> Markup:

@@ -6,40 +6,28 @@ Numbers with intervals are rows of `estimate`, over problems (one problem is one
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from harness.cli.messages import counted
 from warehouse.database import Connection, Record, rows
-from warehouse.run_cost import Cost, costs
-from warehouse.summary import RunSummary, labels, summaries
+from warehouse.report.summary import RunSummary, labels, summaries
+from warehouse.statistics.intervals import Interval
+from warehouse.suites.run_cost import Cost, costs
 
 _P95 = "SELECT p95_seconds FROM latency WHERE run_id = $run_id"
 _CONDITIONS = """
 SELECT created_at, loaded_at, dataset_title, devices, device_kinds
 FROM run JOIN run_conditions USING (run_id) WHERE run_id = $run_id
 """
-_PAIRS = """
-SELECT baseline_run_id, metric, n, estimate, low_95, high_95 FROM counted_estimate
-WHERE run_id = $run_id AND baseline_run_id IS NOT NULL ORDER BY ALL
-"""
 _PROBLEMS = "SELECT problem_id, content_hash FROM problem WHERE run_id = $run_id ORDER BY problem_index"
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A value with its 95 % interval over n problems; no interval if n < 2."""
-
-    value: float
-    n: int
-    low: float | None
-    high: float | None
-
-    def scaled(self, factor: float = 1.0, highest: float = math.inf) -> Estimate:
-        """Return `factor` × the estimate, of which the interval is limited to 0 to `highest` before."""
-        if self.low is None or self.high is None:
-            return Estimate(factor * self.value, self.n, None, None)
-        return Estimate(factor * self.value, self.n, factor * max(0.0, self.low), factor * min(highest, self.high))
+def scaled(found: Interval, factor: float = 1.0, highest: float = math.inf) -> Interval:
+    """Return `factor` × the estimate, of which the interval is limited to 0 to `highest` before."""
+    low, high = found.low, found.high
+    ends = (None, None) if low is None or high is None else (factor * max(0.0, low), factor * min(highest, high))
+    return replace(found, estimate=factor * found.estimate, low=ends[0], high=ends[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +45,16 @@ class RunFacts:
     """Index of the run in the report."""
     problems: frozenset[tuple[str, str]] = frozenset()
     """Id and content hash of the planned problems."""
-    pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
-    """Measures against runs of the target alone, by the id of that run and the measure."""
 
-    def estimate(self, measure: str) -> Estimate | None:
+    def estimate(self, measure: str) -> Interval | None:
         """Return a measure of the run; None where it has no data."""
         found = self.summary.measures.get(measure)
-        return Estimate(found.value, found.n, found.low_95, found.high_95) if found else None
+        return found.as_interval if found else None
 
     @property
-    def accuracy(self) -> Estimate | None:
+    def accuracy(self) -> Interval | None:
         """Its pass@1 in percent; None where nothing is graded: an accuracy of zero is then not a result."""
-        result = self.summary.result
-        return Estimate(result.value, self.summary.n, result.low_95, result.high_95).scaled(100) if result else None
+        return scaled(self.summary.result.as_interval, 100) if self.summary.result else None
 
     @property
     def rerun_standard_error(self) -> float | None:
@@ -100,16 +85,7 @@ def _facts(connection: Connection, summary: RunSummary, label: str, place: int) 
         costs=costs(connection, run_id),
         place=place,
         problems=frozenset((row["problem_id"], row["content_hash"]) for row in select(_PROBLEMS)),
-        pairs={
-            (row["baseline_run_id"], row["metric"]): Estimate(row["estimate"], row["n"], row["low_95"], row["high_95"])
-            for row in select(_PAIRS)
-        },
     )
-
-
-def dataset_titles(runs: Sequence[RunFacts]) -> list[str]:
-    """Return the title that each own dataset's TOML file gives, and otherwise the dataset's name, each once, sorted."""
-    return sorted({run.conditions["dataset_title"] or run.summary.dataset for run in runs})
 
 
 def over_the_same_problems(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:

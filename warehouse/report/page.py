@@ -20,13 +20,13 @@ from harness.cli.screen import Line, printable
 from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.outcomes import resolve
-from warehouse.database import WAIT_SECONDS, Connection, reader_for_grader
+from warehouse.database import WAIT_SECONDS, Connection, reader
 from warehouse.options import ReportFormat
 from warehouse.report.charts import Chart, mark, tag
-from warehouse.report.facts import RunFacts, dataset_titles, report_facts
+from warehouse.report.facts import RunFacts, report_facts
 from warehouse.report.sections import RunTable, Section, read_comparisons, report_warnings, sections
+from warehouse.report.tables import LATEX_NEEDS, latex, latex_text, markdown, markdown_text
 from warehouse.report.traces import Chunks, index, pack, pack_traces, read_samples, viewing_order
-from warehouse.tables import LATEX_NEEDS, latex, latex_text, markdown, markdown_text
 
 MAX_MEGABYTES = 19.0
 """Default size limit of the HTML page."""
@@ -67,10 +67,11 @@ def make_report(
     leaves out traces that do not fit. settings, baseline: of the differences between runs, as for `compare_runs`.
     Raises WarehouseError and DatabaseError.
     """
-    with reader_for_grader(database, grader, wait_seconds) as connection:
+    with reader(database, wait_seconds, grader) as connection:
         run_ids = list(dict.fromkeys(resolve(connection, run) for run in runs))
         facts = report_facts(connection, run_ids)
-        title = title or f"Speculative reasoning on {', '.join(dataset_titles(facts))}"
+        titles = sorted({run.conditions["dataset_title"] or run.summary.dataset for run in facts})
+        title = title or f"Speculative reasoning on {', '.join(titles)}"
         baseline_id = resolve(connection, baseline) if baseline else None
         compared = read_comparisons(connection, run_ids, settings or Settings(), baseline_id)
         contents = sections(facts, compared, read_manifests(connection, run_ids))

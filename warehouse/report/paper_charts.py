@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from harness.cli.screen import printable
 from warehouse.database import WarehouseError
 from warehouse.report.charts import Chart, Dots, Scatter, StackedBars, shape
-from warehouse.report.facts import Estimate
+from warehouse.statistics.intervals import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,7 +110,7 @@ def _draw(chart: Chart, figure: Figure) -> None:
 def _dots(chart: Dots, figure: Figure, axes: Axes) -> None:
     figure.set_figheight(0.55 + 0.2 * len(chart.rows))
     for row, dot in enumerate(chart.rows):
-        axes.errorbar(dot.x.value, row, xerr=_error(dot.x), capsize=2, **_look(dot.index))
+        axes.errorbar(dot.x.estimate, row, xerr=_error(dot.x), capsize=2, **_look(dot.index))
     for reference in chart.references:
         axes.axvline(reference.value, color="#5c6570", linewidth=0.7, linestyle="--" if reference.is_dashed else "-")
     scale = chart.scale(0, 1)
@@ -126,7 +126,7 @@ def _scatter(chart: Scatter, figure: Figure, axes: Axes) -> None:
     for p in chart.points:
         assert p.y is not None
         errors = {"xerr": _error(p.x), "yerr": _error(p.y)}
-        axes.errorbar(p.x.value, p.y.value, **errors, label=_label(p.label), capsize=2, **_look(p.index))
+        axes.errorbar(p.x.estimate, p.y.estimate, **errors, label=_label(p.label), capsize=2, **_look(p.index))
     axes.set_xlim(left=0)
     axes.set_xlabel(_label(chart.x_axis))
     axes.set_ylabel(_label(chart.y_axis))
@@ -134,9 +134,9 @@ def _scatter(chart: Scatter, figure: Figure, axes: Axes) -> None:
     _legend(figure, axes, [p.label for p in chart.points])
 
 
-def _error(x: Estimate) -> list[list[float]] | None:
+def _error(x: Interval) -> list[list[float]] | None:
     """Return how far an interval reaches below and above its value."""
-    return None if x.low is None or x.high is None else [[x.value - x.low], [x.high - x.value]]
+    return None if x.low is None or x.high is None else [[x.estimate - x.low], [x.high - x.estimate]]
 
 
 def _bars(chart: StackedBars, figure: Figure, axes: Axes) -> None:

@@ -19,7 +19,8 @@ from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.database import Connection, WarehouseError, literal
 from warehouse.measures import MEASURES
 from warehouse.report.charts import Bar, Chart, Dot, Dots, Reference, Scatter, StackedBars
-from warehouse.report.facts import Estimate, RunFacts, other_problems, over_the_same_problems
+from warehouse.report.facts import RunFacts, other_problems, over_the_same_problems, scaled
+from warehouse.statistics.intervals import Interval
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def _accuracy(runs: Sequence[RunFacts]) -> list[Figure]:
         if (result := run.accuracy) is not None:
             interval = "" if result.low is None else f"  ({span(result.low, result.high, 1)})"
             marks.append(
-                Dot(run.label, run.place, result, f"{percent(result.value / 100)}{interval}{_of_planned(run)}")
+                Dot(run.label, run.place, result, f"{percent(result.estimate / 100)}{interval}{_of_planned(run)}")
             )
     ks = sorted({run.summary.k for run in runs})
     name = f"pass@1[avg-of-{ks[0]}]" if len(ks) == 1 else "pass@1"
@@ -215,10 +216,10 @@ def _difference(
     dots = []
     for row in rows:
         assert row.contrast is not None
-        difference, run = row.contrast.difference, members[row.run.run_id]
-        low, high = (None if end is None else 100 * end for end in (difference.low, difference.high))
+        found, run = row.contrast.difference, members[row.run.run_id]
+        low, high = (None if end is None else 100 * end for end in (found.low, found.high))
         estimate, interval, *_ = show.contrast_cells(row.contrast)
-        value = Estimate(100 * difference.estimate, row.contrast.n, low, high)
+        value = replace(found, estimate=100 * found.estimate, low=low, high=high)
         dots.append(Dot(run.label, run.place, value, estimate if low is None else f"{estimate} ({interval})"))
     margin = 100 * comparison.settings.margin
     chart = Dots(
@@ -244,8 +245,8 @@ def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
     for run in runs:
         if (latency := run.estimate("latency_seconds")) is not None and run.accuracy is not None:
             devices = str(run.conditions["device_kinds"] or "unknown device")
-            words = f"pass@1 {percent(run.accuracy.value / 100)}, {latency.value:.3g} s{_of_planned(run)}"
-            point = Dot(run.label, run.place, latency.scaled(), words, run.accuracy)
+            words = f"pass@1 {percent(run.accuracy.estimate / 100)}, {latency.estimate:.3g} s{_of_planned(run)}"
+            point = Dot(run.label, run.place, scaled(latency), words, run.accuracy)
             groups.setdefault((run.summary.dataset, run.summary.concurrency, devices), []).append((run, point))
     figures: list[Figure] = []
     for (dataset, concurrency, devices), members in groups.items():
@@ -263,7 +264,7 @@ def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
 
 def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:
     marks = [
-        Dot(run.label, run.place, rate.scaled(100, 1.0), f"{percent(rate.value)} of {run.summary.num_decisions}")
+        Dot(run.label, run.place, scaled(rate, 100, 1.0), f"{percent(rate.estimate)} of {run.summary.num_decisions}")
         for run in runs
         if (rate := run.estimate("fallback_rate")) is not None
     ]
@@ -296,19 +297,24 @@ def tokens(runs: Sequence[RunFacts]) -> list[Figure]:
 
 OfRun = tuple[str, Callable[[RunFacts], Cell]]
 """A column of a table with a row for each run: its name, and how its cells are read."""
+Caption = Sequence[tuple[str, str]]
+"""Sentences, each with the beginning of the names of the columns that it explains; empty: the whole table."""
 
 
 def _table(
-    name: str, title: str, headers: Sequence[str], rows: Sequence[tuple[RunFacts, Sequence[Cell]]], caption: str
+    name: str, title: str, headers: Sequence[str], rows: Sequence[tuple[RunFacts, Sequence[Cell]]], caption: Caption
 ) -> RunTable:
-    """Return a table whose rows are about runs, without columns that no row has a value in."""
+    """Return a table whose rows are about runs, without columns that no row has a value in and what explains them."""
     kept = [place for place in range(len(headers)) if any(cells[place] != NOTHING for _, cells in rows)]
     columns = [Column("run"), *(Column(headers[place], is_right=True) for place in kept)]
     cells = [(limited_label(run), *(values[place] for place in kept)) for run, values in rows]
-    return RunTable(columns, cells, [caption], title, name, [run.place for run, _ in rows])
+    told = " ".join(text for start, text in caption if any(headers[place].startswith(start) for place in kept))
+    return RunTable(columns, cells, [told], title, name, [run.place for run, _ in rows])
 
 
-def _of_each_run(name: str, title: str, runs: Sequence[RunFacts], columns: Sequence[OfRun], caption: str) -> RunTable:
+def _of_each_run(
+    name: str, title: str, runs: Sequence[RunFacts], columns: Sequence[OfRun], caption: Caption
+) -> RunTable:
     """Return a table with a row for each run."""
     rows = [(run, [read(run) for _, read in columns]) for run in runs]
     return _table(name, title, [header for header, _ in columns], rows, caption)
@@ -319,16 +325,16 @@ def _of_measure(name: str, digits: int | None = 1, *, has_interval: bool = True)
     measure = MEASURES[name]
     factor, unit = (100, "%") if measure.is_percent else (1, measure.unit)
 
-    def estimate(run: RunFacts) -> Estimate | None:
+    def estimate(run: RunFacts) -> Interval | None:
         found = run.estimate(name)
-        return found and found.scaled(factor, 1.0 if measure.is_percent else math.inf)
+        return found and scaled(found, factor, 1.0 if measure.is_percent else math.inf)
 
     def shown(value: float | None) -> str:
         return number(value) if digits is None else fixed(value, digits)
 
     def value(run: RunFacts) -> str:
         found = estimate(run)
-        return shown(found.value) if found else NOTHING
+        return shown(found.estimate) if found else NOTHING
 
     def interval(run: RunFacts) -> str:
         found = estimate(run)
@@ -364,7 +370,7 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
     columns: list[OfRun] = [
         *([("dataset", lambda run: run.summary.dataset)] if len({run.summary.dataset for run in runs}) > 1 else []),
         ("n × k", _size),
-        ("pass@1 %", lambda run: fixed(run.accuracy.value if run.accuracy else None, 2)),
+        ("pass@1 %", lambda run: fixed(run.accuracy.estimate if run.accuracy else None, 2)),
         ("95 % interval", lambda run: span(run.accuracy.low, run.accuracy.high, 1) if run.accuracy else NOTHING),
         ("re-run SE", lambda run: fixed(run.rerun_standard_error, 2, 100)),
         ("once complete %", _once_complete),
@@ -372,17 +378,18 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
     columns += [("95 % interval" if name == "95 %" else name, of_contrast(name)) for name in _OF_CONTRAST]
     columns += [("speed-up", of_speed(0)), ("95 % interval", of_speed(1))]
     graders = "; ".join(sorted({run.summary.grader_version or "none yet" for run in runs}))
-    lines = [
-        "pass@1: mean over n problems of the share of their k samples that are correct, with a 95 % interval. Missing "
-        'samples are left out; how many are there is in brackets, and "once complete" is what pass@1 becomes if all '
-        "missing samples are wrong, or all are right. Re-run SE: standard error over re-runs of the same problems, in "
-        f"percentage points. Grader: {graders}",
+    about = [
         *compared.reasons,
         *(line for one in compared.comparisons for line in show.pairing_warnings(one)),
         *(line for one in compared.comparisons for line in show.baseline_lines(one)),
-        *(line for one in compared.comparisons for line in show.contrast_legend(one)),
+        *(line for one in compared.comparisons for line in show.contrast_legend(one, _OF_CONTRAST)),
     ]
-    caption = " ".join(line if line.endswith(".") else f"{line}." for line in lines)
+    caption = [
+        ("", "pass@1: mean over n problems of the share of their k samples that are correct, with a 95 % interval."),
+        ("once complete", "In brackets: the samples that are there. Once complete: all missing ones wrong, or right."),
+        ("re-run SE", "Re-run SE: standard error over re-runs of the same problems, in percentage points."),
+        *(("", line if line.endswith(".") else f"{line}.") for line in (f"Grader: {graders}", *about)),
+    ]
     return _of_each_run("results", "Results", runs, columns, caption)
 
 
@@ -404,7 +411,7 @@ def _verdicts(runs: Sequence[RunFacts]) -> RunTable:
         for run in runs
     ]
     caption = 'The verdicts sum to problems × samples. "not run" includes finished samples without a grade.'
-    return _table("verdicts", "Verdicts", headers, rows, caption)
+    return _table("verdicts", "Verdicts", headers, rows, [("", caption)])
 
 
 def _latency(runs: Sequence[RunFacts]) -> RunTable:
@@ -426,12 +433,16 @@ def _latency(runs: Sequence[RunFacts]) -> RunTable:
         ("samples timed alone", alone),
         *_of_measure("latency_at_one", None),
     ]
-    caption = (
-        "Wall time per sample, over samples that finished in one attempt without an error: mean over problems with a "
-        "95 % interval, median and percentile over samples. Several samples in flight share the engines: only compare "
-        "runs with the same number in flight on the same devices. Throughput: of a worker per second while all its "
-        "slots are full. Alone: with one sample in flight, estimated from the samples that ran again one at a time."
-    )
+    caption = [
+        (
+            "",
+            "Wall time per sample, over samples that finished in one attempt without an error: mean over problems with "
+            "a 95 % interval, median and percentile over samples. Several samples in flight share the engines: only "
+            "compare runs with the same number in flight on the same devices.",
+        ),
+        ("throughput", "Throughput: of a worker per second while all its slots are full."),
+        ("latency alone", "Alone: one sample in flight, estimated from those that ran again one at a time."),
+    ]
     return _of_each_run("latency", "Latency", runs, columns, caption)
 
 
@@ -443,11 +454,12 @@ def _efficiency(runs: Sequence[RunFacts]) -> RunTable:
         *(column for name in _TOKENS for column in _of_measure(name, None, has_interval=False)),
         *_of_measure("target_nats_per_token", 4),
     ]
-    caption = (
-        "Fallback: share of the decisions (verdicts, or the method's own) that rejected every candidate. Emitted: "
-        "tokens of the accepted chain. Spent: all output tokens of all calls, including rejected candidates and "
-        "verdicts. Critical path: tokens that a user waits for, which counts only the longest of parallel candidates."
-    )
+    caption = [
+        ("fallback", "Fallback: share of the decisions (verdicts, or the method's own) that rejected every candidate."),
+        ("emitted", "Emitted: tokens of the accepted chain."),
+        ("spent", "Spent: all output tokens of all calls, including rejected candidates and verdicts."),
+        ("critical-path", "Critical path: tokens that a user waits for, of parallel candidates only the longest."),
+    ]
     return _of_each_run("efficiency", "Fallback and tokens", runs, columns, caption)
 
 
@@ -458,21 +470,26 @@ def _pairs(runs: Sequence[RunFacts]) -> RunTable:
              ("distance_from_target", 4))  # fmt: skip
     rows: list[tuple[RunFacts, Sequence[Cell]]] = []
     for run in runs:
-        for baseline in dict.fromkeys(name for name, _ in run.pairs if name in members):
-            cells: list[Cell] = [members[baseline].label]
-            for kind, digits in kinds:
-                found = run.pairs.get((baseline, kind))
-                cells += [fixed(found.value, digits), span(found.low, found.high, digits)] if found else [NOTHING] * 2
-            rows.append((run, cells))
+        for pair in run.summary.against:
+            if pair.baseline_run_id in members:
+                cells: list[Cell] = [members[pair.baseline_run_id].label]
+                for kind, digits in kinds:
+                    one = pair.measures.get(kind)
+                    cells += [fixed(one.value, digits), span(one.low_95, one.high_95, digits)] if one else [NOTHING] * 2
+                rows.append((run, cells))
     names = ("ratio of means ×", "tokens/s ×", "chain length ×", "speed-up alone ×", "distance in nats")
     headers = ["baseline", *(header for name in names for header in (name, "95 % interval"))]
-    caption = (
-        "Of a run and the target alone under the same conditions, over the problems that both have. Ratio of means: "
-        "mean latency of the baseline divided by that of the run. tokens/s and chain length: divided by those of the "
-        "baseline; a speed-up is the first by the second. Alone: with one sample in flight. Distance: negative "
-        "log-probability per token of the accepted text under the target, minus that of the target's own chains "
-        "(jobs target-logprobs)."
-    )
+    caption = [
+        ("", "Of a run and the target alone under the same conditions, over the problems that both have."),
+        ("ratio of means", "Ratio of means: mean latency of the baseline divided by that of the run."),
+        ("tokens/s", "tokens/s, chain length: divided by those of the baseline; speed-up is the first by the second."),
+        ("speed-up alone", "Alone: with one sample in flight."),
+        (
+            "distance",
+            "Distance: negative log-probability per token of the accepted text under the target, minus that of the "
+            "target's own chains (jobs target-logprobs).",
+        ),
+    ]
     return _table("pairs", "Against the target alone", headers, rows, caption)
 
 
@@ -498,7 +515,7 @@ def _costs(runs: Sequence[RunFacts]) -> RunTable:
         "runs share counts for the first of them. Not included: attempts that finished no sample, and time in the "
         "scheduler's queue."
     )
-    return _table("cost", "Cost", headers, rows, caption)
+    return _table("cost", "Cost", headers, rows, [("", caption)])
 
 
 def limited_label(run: RunFacts) -> str:

@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import optimize
 
-from warehouse.statistics.intervals import Families, Floats, Interval, family_numbers
+from warehouse.statistics.intervals import TAIL, Families, Floats, Interval, family_numbers
 
 PSEUDO_WEIGHT = 0.5
 """Weight of the pseudo-problem with the worst or best possible value, in problems."""
@@ -101,11 +101,11 @@ def _quantile(
     )
 
 
-def worst_case(a: Floats, b: Floats, margin: float, family: Families | None = None, level: float = 0.95) -> Interval:
+def worst_case(a: Floats, b: Floats, margin: float, family: Families | None = None) -> Interval:
     """Return the interval of the mean of a − b if single problems, or families, may be lost or gained entirely.
 
     a, b (n,), from 0 to 1. Its p is one-sided: of the hypothesis that a loses `margin` or more. "Not worse" needs it
-    below (1 − level)/2, which is so exactly if the low end lies above −margin. A single problem has neither.
+    below 2.5 %, which is so exactly if the low end lies above −margin. A single problem has neither.
     """
     values, numbers = _clipped(a - b), family_numbers(family)
     estimate, sizes, families = float(np.mean(a - b)), None, None
@@ -114,9 +114,8 @@ def worst_case(a: Floats, b: Floats, margin: float, family: Families | None = No
         values, sizes, families = np.bincount(numbers, values) / members, members / members.mean(), len(members)
     if len(values) < 2:
         return Interval(estimate, None, None, None, "none: one problem", families=families)
-    tail = (1 - level) / 2
-    low = _quantile(values, -1.0, tail, -1.0, float(values.max()), sizes)
-    high = _quantile(values, 1.0, 1 - tail, float(values.min()), 1.0, sizes)
+    low = _quantile(values, -1.0, 1 - TAIL, -1.0, float(values.max()), sizes)
+    high = _quantile(values, 1.0, TAIL, float(values.min()), 1.0, sizes)
     p = max(SMALLEST_P, chance_below(values, -margin, -1.0, sizes=sizes))
     return Interval(estimate, min(low, estimate), max(high, estimate), None, KIND, p=p, families=families)
 

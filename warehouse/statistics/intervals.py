@@ -20,6 +20,10 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Families = Sequence[str | None]
 """The family of each problem; None: the problem stands alone."""
+LEVEL = 0.95
+"""Confidence level of every interval."""
+TAIL = (1 + LEVEL) / 2
+"""Probability below the upper end of a two-sided interval."""
 FEWEST_FAMILIES = 10
 """Families below which there is no interval."""
 _LEAST_ERROR = 1e-12
@@ -67,25 +71,25 @@ class Clustered:
     def why_none(self) -> str | None:
         """Why there is no interval; None where there is one."""
         if self.has_families and self.num_clusters < FEWEST_FAMILIES:
-            return f"none: {self.num_clusters} families, fewer than {FEWEST_FAMILIES}"
+            return too_few(self.num_clusters)
         return "none: one problem" if self.num_clusters < 2 else None
 
     def without_interval(self, reason: str) -> Interval:
         error = self.error if self.num_clusters > 1 else None
         return Interval(self.estimate, None, None, error, reason, families=self.families)
 
-    def student(self, level: float = 0.95) -> Interval:
+    def student(self) -> Interval:
         """Return Student's t interval, whose p is two-sided of the hypothesis that the value is 0."""
         if reason := self.why_none:
             return self.without_interval(reason)
-        half = float(special.stdtrit(self.degrees, (1 + level) / 2)) * self.error
+        half = float(special.stdtrit(self.degrees, TAIL)) * self.error
         t = abs(self.estimate) / self.error if self.error > _LEAST_ERROR else np.inf if self.estimate else 0.0
         p = 2 * float(special.stdtr(self.degrees, -t))
         low, high = self.estimate - half, self.estimate + half
         kind = "t, clustered" if self.has_families else "t"
         return Interval(self.estimate, low, high, self.error, kind, self.degrees, p, self.families)
 
-    def score(self, level: float = 0.95) -> Interval:
+    def score(self) -> Interval:
         """Return Wilson's score interval of a share from 0 to 1 with its effective number of observations.
 
         That number is p(1 − p)/standard error² (Korn and Graubard, Survey Methodology 24, 1998), and the quantile is
@@ -97,9 +101,14 @@ class Clustered:
         p, number = min(1.0, max(0.0, self.estimate)), self.degrees + 1
         most = p * (1 - p)
         square = (self.degrees * self.error**2 + most / number) / number
-        low, high = wilson(p, most / square if most else number, float(special.stdtrit(self.degrees, (1 + level) / 2)))
+        low, high = wilson(p, most / square if most else number, float(special.stdtrit(self.degrees, TAIL)))
         kind = f"Wilson, {'clustered' if self.has_families else 'effective number'}"
         return Interval(self.estimate, low, high, self.error, kind, self.degrees, None, self.families)
+
+
+def too_few(families: int) -> str:
+    """Return that so few families have no interval, as the kind of one."""
+    return f"none: {families} families, fewer than {FEWEST_FAMILIES}"
 
 
 def family_numbers(family: Families | None) -> Counts | None:
@@ -137,7 +146,7 @@ def wilson(share: float, size: float, quantile: float) -> tuple[float, float]:
     return (max(0.0, centre - half) if share > 0 else 0.0), (min(1.0, centre + half) if share < 1 else 1.0)
 
 
-def mean(values: Floats, family: Families | None = None, level: float = 0.95) -> Interval:
+def mean(values: Floats, family: Families | None = None) -> Interval:
     """Return the interval of an accuracy, pass@k or maj@k; values (n,) from 0 to 1, one per problem.
 
     Where every value is 0 or 1 and no problems share a family it is Wilson's, also for a single problem; else Wilson's
@@ -148,14 +157,14 @@ def mean(values: Floats, family: Families | None = None, level: float = 0.95) ->
         raise ValueError("a value is not between 0 and 1")
     found = clustered(values, np.ones(len(values)), family)
     if found.has_families or np.any((values > 0) & (values < 1)):
-        return found.score(level)
-    low, high = wilson(found.estimate, len(values), float(special.ndtri((1 + level) / 2)))
+        return found.score()
+    low, high = wilson(found.estimate, len(values), float(special.ndtri(TAIL)))
     return Interval(found.estimate, low, high, found.error if len(values) > 1 else None, "Wilson")
 
 
-def mean_t(values: Floats, family: Families | None = None, level: float = 0.95) -> Interval:
+def mean_t(values: Floats, family: Families | None = None) -> Interval:
     """Return Student's t interval of a mean without bounds; values (n,), one per problem. A single one has none."""
-    return clustered(values, np.ones(len(values)), family).student(level)
+    return clustered(values, np.ones(len(values)), family).student()
 
 
 def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:
@@ -169,7 +178,7 @@ def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:
     return float(np.sqrt(np.sum(p * (1 - p) / (samples - 1)))) / len(p)
 
 
-def mean_on_these(correct: Counts, samples: Counts, level: float = 0.95) -> Interval | None:
+def mean_on_these(correct: Counts, samples: Counts) -> Interval | None:
     """Return the normal interval of pass@1 over re-runs of the same problems; correct, samples (n,).
 
     It covers the choice of the samples alone. None if any k is 1.
@@ -177,5 +186,5 @@ def mean_on_these(correct: Counts, samples: Counts, level: float = 0.95) -> Inte
     error, estimate = rerun_standard_error(correct, samples), float(np.mean(correct / samples))
     if error is None:
         return None
-    half = float(special.ndtri((1 + level) / 2)) * error
+    half = float(special.ndtri(TAIL)) * error
     return Interval(estimate, max(0.0, estimate - half), min(1.0, estimate + half), error, "on these problems")

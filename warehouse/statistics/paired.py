@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 from scipy import optimize, special
 
-from warehouse.statistics.intervals import Counts, Families, Floats, Interval, clustered, rerun_standard_error
+from warehouse.statistics.intervals import TAIL, Counts, Families, Floats, Interval, clustered, rerun_standard_error
 
 ON_THESE = "on these problems"
 _LEAST_SPREAD = 1e-12
 
 
-def paired(a: Floats, b: Floats, family: Families | None = None, level: float = 0.95) -> Interval:
+def paired(a: Floats, b: Floats, family: Families | None = None) -> Interval:
     """Return the interval of the mean of a − b on problems like these, with its two-sided p; a, b (n,), from 0 to 1.
 
     Where every value is 0 or 1 and no problems share a family it is Tango's score interval, whose p is McNemar's; else
@@ -30,20 +30,20 @@ def paired(a: Floats, b: Floats, family: Families | None = None, level: float = 
     is_yes_or_no = np.all(np.isin(a, (0, 1))) and np.all(np.isin(b, (0, 1))) and not found.has_families
     if found.why_none is None and (is_yes_or_no or not np.any(differences)):
         gained, lost = int(np.sum(differences > 0)), int(np.sum(differences < 0))
-        return replace(tango(gained, lost, found.num_clusters, level), families=found.families)
+        return replace(tango(gained, lost, found.num_clusters), families=found.families)
     if found.why_none is None and found.error < _LEAST_SPREAD:
         return found.without_interval("none: equal differences")
-    return found.student(level)
+    return found.student()
 
 
-def tango(gained: int, lost: int, n: int, level: float = 0.95) -> Interval:
+def tango(gained: int, lost: int, n: int) -> Interval:
     """Return the score interval of a difference of paired proportions, (gained − lost)/n, and McNemar's p.
 
     Source: Tango, Equivalence test and confidence interval for the difference in proportions for the paired-sample
-    design (Stat. Med. 17, 1998). The p is without continuity correction: below 1 − level exactly if the interval
+    design (Stat. Med. 17, 1998). The p is without continuity correction: below 5 % exactly if the interval
     excludes 0.
     """
-    quantile = float(special.ndtri((1 + level) / 2))
+    quantile = float(special.ndtri(TAIL))
     estimate = (gained - lost) / n
 
     def score(difference: float) -> float:
@@ -66,9 +66,7 @@ def tango(gained: int, lost: int, n: int, level: float = 0.95) -> Interval:
     return Interval(estimate, low, high, error, "Tango", p=p)
 
 
-def on_these(
-    first_correct: Counts, first_samples: Counts, second_correct: Counts, second_samples: Counts, level: float = 0.95
-) -> Interval:
+def on_these(first_correct: Counts, first_samples: Counts, second_correct: Counts, second_samples: Counts) -> Interval:
     """Return the interval of first − second on these very problems, with its two-sided p; all arguments (n,).
 
     It covers the choice of the samples alone, as if the benchmark were all there is: its standard error is the root of
@@ -83,7 +81,7 @@ def on_these(
     error = float(np.hypot(own, other))
     if not error:
         return Interval(estimate, None, None, error, "none: no problem's answers vary")
-    half = float(special.ndtri((1 + level) / 2)) * error
+    half = float(special.ndtri(TAIL)) * error
     p = 2 * float(special.ndtr(-abs(estimate) / error))
     return Interval(estimate, estimate - half, estimate + half, error, ON_THESE, p=p)
 

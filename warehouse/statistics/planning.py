@@ -29,7 +29,7 @@ import numpy as np
 from scipy import optimize, special
 
 from warehouse.statistics.bounded import PSEUDO_WEIGHT
-from warehouse.statistics.intervals import Counts, Families, Floats, clustered
+from warehouse.statistics.intervals import TAIL, Counts, Families, Floats, clustered
 
 MOST_PROBLEMS = 1_000_000
 """Above this a plan says that it cannot be had."""
@@ -42,7 +42,6 @@ LEAST_GAIN = 0.05
 """Of the standard error, by which twice as many samples per problem lower it while they still help."""
 MOST_SAMPLES = 4096
 """Samples per problem above which a plan says that a set of problems is too small."""
-_LEVEL = 0.95
 _WEIGHTS = 1000
 _LEAST_VARIANCE = 0.05
 """Share of V below which the variance that a skewed sample shows is not taken to fall."""
@@ -166,7 +165,7 @@ class Pilot:
         variance = self.components.variance(k)
         return float(np.std(terms, ddof=1) / sqrt(n) / variance) if variance else inf
 
-    def careful(self, k: int, assurance: float = ASSURANCE) -> Moments:
+    def careful(self, k: int) -> Moments:
         """Return the moments with k samples and V at its upper limit: one-sided, normal on the logarithm.
 
         The limit for fewer samples counts where it is lower, because V does not rise with k.
@@ -175,7 +174,7 @@ class Pilot:
         found = components.moments(k)
         if not found.variance:
             return found
-        place = float(special.ndtri(assurance))
+        place = float(special.ndtri(ASSURANCE))
         fewer = [2**power for power in range(k.bit_length()) if 2**power < k]
         limit = min(exp(place * self.relative_error(j)) * components.variance(j) for j in (*fewer, k))
         factor = limit / found.variance
@@ -224,7 +223,7 @@ def _power(variance: float, third: float, n: int, margin: float, difference: flo
         places = (lost - n * gained) / spread
         # The third moment of a sum of exponential weights times the problems' gains is twice the sum of their cubes.
         cubes = min(0.0, third + 3 * gained * seen + gained**3) if third else 0.0
-        return float(np.mean(_chances(places, 2 * n * cubes / spread**3))) - (1 - _LEVEL) / 2
+        return float(np.mean(_chances(places, 2 * n * cubes / spread**3))) - (1 - TAIL)
 
     if excess(1.0) > 0:
         return 0.0

@@ -22,7 +22,7 @@ from warehouse.statistics import shares
 from warehouse.statistics.intervals import Floats, Interval, clustered
 
 FEWEST_POINTS, FEWEST_PROBLEMS = 30, 10
-"""Points, and problems, below which a probe says nothing."""
+"""Points, and problems (families), below which a probe says nothing."""
 _ROUNDING = 1e-9
 _FIELLER = 1.96
 """Standard errors that a denominator must lie above 0."""
@@ -36,6 +36,8 @@ class Points:
 
     problem: Numbers
     """Number of the problem: points of one problem are not independent."""
+    family: Numbers
+    """Number of the problem's family; one that stands alone is a family."""
     weight: Floats
     accepted: Flags
     third: Numbers
@@ -55,6 +57,12 @@ class Points:
         return Points(**{name: values[chosen] for name, values in vars(self).items()})
 
     @property
+    def families(self) -> int | None:
+        """Number of families, where problems share one."""
+        number = len(np.unique(self.family))
+        return number if number < len(np.unique(self.problem)) else None
+
+    @property
     def loss(self) -> Floats:
         """The observed share right of the target's own continuations less that behind the proposal, −1 to 1."""
         return np.asarray(self.own_right / self.own_total - self.draft_right / self.draft_total)
@@ -64,7 +72,6 @@ class Points:
 class Rates:
     """The judge's rates over a set of decisions."""
 
-    num_points: int
     false_acceptance: Interval
     """Share of what all proposals would cost that the accepted ones cost: of wrong steps, those that were accepted."""
     false_rejection: Interval
@@ -76,16 +83,15 @@ class Rates:
 
 
 def rates(points: Points, accepted: Flags | None = None) -> Rates:
-    """Return the rates with 95 % intervals over problems: Wilson's with the effective number of problems.
+    """Return the rates with 95 % intervals over problems (families): Wilson's with their effective number.
 
     accepted (n,): what another threshold would have accepted; None: what was accepted.
     """
     if none := _too_few(points):
-        return Rates(len(points), none, none, none, none)
+        return Rates(none, none, none, none)
     accepted = points.accepted if accepted is None else accepted
     wrong, right = points.weight * points.loss, points.weight * (1.0 - points.loss)
     return Rates(
-        len(points),
         _share(points, accepted * wrong, wrong),
         _share(points, ~accepted * right, right),
         _mean_loss(points, accepted * points.weight),
@@ -96,14 +102,14 @@ def rates(points: Points, accepted: Flags | None = None) -> Rates:
 def area(points: Points) -> Interval:
     """Return the probability that a right step has a higher rating than a wrong one; ties count half.
 
-    The interval is t on the logit, with the jackknife over problems (Efron and Tibshirani, An Introduction to the
+    The interval is t on the logit, with the jackknife over families (Efron and Tibshirani, An Introduction to the
     Bootstrap, 1993, chapter 11). Without ratings, where the proposals cost nothing, and where the losses are known too
     roughly for a value from 0 to 1, the estimate is not a number.
     """
     points = points.where(~np.isnan(points.rating))
     if none := _too_few(points):
         return none
-    rating, problem, loss = points.rating, points.problem, points.loss
+    rating, family, loss = points.rating, points.family, points.loss
     wrong, right = points.weight * loss, points.weight * (1.0 - loss)
     wins = (rating[:, None] > rating[None, :]) + 0.5 * (rating[:, None] == rating[None, :])
     np.fill_diagonal(wins, 0.0)
@@ -116,50 +122,54 @@ def area(points: Points) -> Interval:
 
     estimate = of(np.ones(len(rating), dtype=bool))
     if not 0.0 <= estimate <= 1.0:  # losses are estimates, so few of them may make a share of pairs that is none
-        return _none("nothing to be a share of")
-    parts = np.array([of(problem != one) for one in np.unique(problem)])
+        return _none(points, "nothing to be a share of")
+    parts = np.array([of(family != one) for one in np.unique(family)])
     n = len(parts)
     if not np.all(np.isfinite(parts)):
-        return Interval(estimate, None, None, None, "none: it depends on single problems")
+        return replace(_none(points, f"it depends on single {_unit(points)}"), estimate=estimate)
     error = float(np.sqrt((n - 1) * parts.var()))
-    return shares.on_logit(estimate, error, n - 1)
+    return replace(shares.on_logit(estimate, error, n - 1), families=points.families)
 
 
 def _too_few(points: Points) -> Interval | None:
     """Return why so few points say nothing; None where they are enough."""
-    if len(points) >= FEWEST_POINTS and len(np.unique(points.problem)) >= FEWEST_PROBLEMS:
+    if len(points) >= FEWEST_POINTS and len(np.unique(points.family)) >= FEWEST_PROBLEMS:
         return None
-    return _none(f"fewer than {FEWEST_POINTS} points or {FEWEST_PROBLEMS} problems")
+    return _none(points, f"fewer than {FEWEST_POINTS} points or {FEWEST_PROBLEMS} {_unit(points)}")
 
 
-def _none(reason: str) -> Interval:
-    return Interval(float("nan"), None, None, None, f"none: {reason}")
+def _unit(points: Points) -> str:
+    return "problems" if points.families is None else "families"
+
+
+def _none(points: Points, reason: str) -> Interval:
+    return Interval(float("nan"), None, None, None, f"none: {reason}", families=points.families)
 
 
 def _share(points: Points, x: Floats, y: Floats) -> Interval:
     """Return the interval of Σx/Σy, within 0 to 1; single problems may lie outside, because losses are estimates."""
-    part, whole = _by_problem(points, x, y)
+    part, whole = _by_family(points, x, y)
     # A ratio whose denominator may be 0 has no bounded interval (Fieller, J. R. Stat. Soc. B 16, 1954).
     if whole.sum() <= max(_ROUNDING, _FIELLER * np.sqrt(len(whole)) * whole.std(ddof=1)):
-        return _none("too little to be a share of")
+        return _none(points, "too little to be a share of")
     found = clustered(part, whole).score()
-    return replace(found, estimate=min(1.0, max(0.0, found.estimate)))
+    return replace(found, estimate=min(1.0, max(0.0, found.estimate)), families=points.families)
 
 
 def _mean_loss(points: Points, weight: Floats) -> Interval:
     """Return the interval of the weighted mean loss: that of the share (1 + loss)/2."""
-    part, whole = _by_problem(points, weight * (1.0 + points.loss) / 2.0, weight)
+    part, whole = _by_family(points, weight * (1.0 + points.loss) / 2.0, weight)
     if np.sum(whole > 0) < FEWEST_PROBLEMS:
-        return _none(f"fewer than {FEWEST_PROBLEMS} problems")
+        return _none(points, f"fewer than {FEWEST_PROBLEMS} {_unit(points)}")
     half = clustered(part[whole > 0], whole[whole > 0]).score()
     low, high = (None if end is None else 2.0 * end - 1.0 for end in (half.low, half.high))
     error = None if half.standard_error is None else 2.0 * half.standard_error
-    return Interval(2.0 * half.estimate - 1.0, low, high, error, half.kind)
+    return Interval(2.0 * half.estimate - 1.0, low, high, error, half.kind, families=points.families)
 
 
-def _by_problem(points: Points, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return the sums of x and y of each problem."""
-    _, places = np.unique(points.problem, return_inverse=True)
+def _by_family(points: Points, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Return the sums of x and y of each family."""
+    _, places = np.unique(points.family, return_inverse=True)
     return (
         np.asarray(np.bincount(places, weights=x), dtype=np.float64),
         np.asarray(np.bincount(places, weights=y), dtype=np.float64),

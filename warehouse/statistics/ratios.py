@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from warehouse.statistics.intervals import Families, Floats, Interval, clustered, family_numbers
+from warehouse.statistics.intervals import LEVEL, TAIL, Families, Floats, Interval, clustered, family_numbers
 from warehouse.statistics.run_factor import RunFactor, between_runs, run_factor
 
 RESAMPLES = 9_999
@@ -45,7 +45,6 @@ def ratio(
     first: Sequence[Floats],
     second: Sequence[Floats],
     family: Families | None = None,
-    level: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> SettingRatio:
     """Return the times of the setting `first` divided by those of `second`, with intervals.
@@ -60,29 +59,27 @@ def ratio(
     logs = [np.log(np.stack(repeats)) for repeats in (first, second)]
     own, other = (repeats.mean(axis=0) for repeats in logs)
     factor, repeats = run_factor(logs), (len(first), len(second))
-    geometric = bootstrap_t(own - other, np.ones(len(own)), family, level, resamples)
+    geometric = bootstrap_t(own - other, np.ones(len(own)), family, resamples)
     low, high = (None if end is None else float(np.exp(end)) for end in (geometric.low, geometric.high))
     geometric = replace(geometric, estimate=float(np.exp(geometric.estimate)), low=low, high=high)
     own_mean, other_mean = (np.stack(times).mean(axis=0) for times in (first, second))
-    of_means = bootstrap_t(own_mean, other_mean, family, level, resamples, is_log=True)
+    of_means = bootstrap_t(own_mean, other_mean, family, resamples, is_log=True)
     return SettingRatio(
-        between_runs(_possible(geometric, np.exp(own - other)), factor, level, repeats),
-        between_runs(_possible(of_means, own_mean / other_mean), factor, level, repeats),
+        between_runs(_possible(geometric, np.exp(own - other)), factor, repeats),
+        between_runs(_possible(of_means, own_mean / other_mean), factor, repeats),
         factor,
     )
 
 
-def mean_time(
-    repeats: Sequence[Floats], family: Families | None = None, level: float = 0.95, resamples: int = RESAMPLES
-) -> Interval:
+def mean_time(repeats: Sequence[Floats], family: Families | None = None, resamples: int = RESAMPLES) -> Interval:
     """Return the mean over problems of a setting's times with its interval; arguments as for `ratio`.
 
     The interval is made on logarithms; the standard error is that of the mean, without the run factor.
     """
     every = np.stack(repeats)
     times = every.mean(axis=0)
-    found = bootstrap_t(times, np.ones(len(times)), family, level, resamples, is_log=True)
-    wide = between_runs(_possible(found, times), run_factor([np.log(every)]), level, (len(repeats),))
+    found = bootstrap_t(times, np.ones(len(times)), family, resamples, is_log=True)
+    wide = between_runs(_possible(found, times), run_factor([np.log(every)]), (len(repeats),))
     error = None if found.standard_error is None else found.standard_error * found.estimate
     return replace(wide, standard_error=error)
 
@@ -104,11 +101,9 @@ def bootstrap_t(
     x: Floats,
     y: Floats,
     family: Families | None = None,
-    level: float = 0.95,
     resamples: int = RESAMPLES,
     *,
     is_log: bool = False,
-    seed: int = 0,
 ) -> Interval:
     """Return Σx/Σy over problems with its symmetric bootstrap-t interval over families; x, y (n,).
 
@@ -120,14 +115,14 @@ def bootstrap_t(
     if numbers is not None:
         x, y = np.bincount(numbers, x).astype(float), np.bincount(numbers, y).astype(float)
     value, error = (float(part) for part in _value_and_error(_moments(x, y).mean(axis=0), len(x), is_log))
-    kind, quantile = "t", float(special.stdtrit(len(x) - 1, (1 + level) / 2)) if len(x) > 1 else 0.0
+    kind, quantile = "t", float(special.stdtrit(len(x) - 1, TAIL)) if len(x) > 1 else 0.0
     reason = found.why_none or (None if error > _LEAST_SPREAD else "none: no spread between problems")
     if reason:
         return replace(found.without_interval(reason), standard_error=error if len(x) > 1 else None)
     if len(x) >= FEWEST_RESAMPLED:
-        values, errors = _resampled(_moments(x, y), is_log, resamples, seed)
+        values, errors = _resampled(_moments(x, y), is_log, resamples)
         has_spread = errors > _LEAST_SPREAD
-        quantile = float(np.quantile(np.abs(values - value)[has_spread] / errors[has_spread], level))
+        quantile = float(np.quantile(np.abs(values - value)[has_spread] / errors[has_spread], LEVEL))
         kind = "bootstrap-t"
     ends = np.array([value - quantile * error, value + quantile * error])
     with np.errstate(over="ignore"):
@@ -140,12 +135,12 @@ def _moments(x: Floats, y: Floats) -> Floats:
     return np.stack([x, y, x * x, x * y, y * y], axis=1)
 
 
-def _resampled(moments: Floats, is_log: bool, resamples: int, seed: int) -> tuple[Floats, Floats]:
+def _resampled(moments: Floats, is_log: bool, resamples: int) -> tuple[Floats, Floats]:
     """Return value and standard error of each resample of families, (resamples,) both; moments (families, 5)."""
     n, found = len(moments), []
     batch = max(1, _CELLS_AT_ONCE // n)
     for start in range(0, resamples, batch):
-        copies = _copies(n, min(batch, resamples - start), seed + start)
+        copies = _copies(n, min(batch, resamples - start), start)
         found.append(np.stack(_value_and_error(copies @ moments / n, n, is_log)))
     values, errors = np.concatenate(found, axis=1)
     return values, errors

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from warehouse.statistics.intervals import Floats, Interval
+from warehouse.statistics.intervals import TAIL, Floats, Interval
 
 FEWEST_DEGREES = 2
 """With fewer degrees of freedom than this (two runs have one) the factor's spread is not known well enough to use."""
@@ -32,12 +32,12 @@ class RunFactor:
     """Degrees of freedom: repeated runs minus their groups."""
     num_runs: int
 
-    def half_width(self, level: float = 0.95, repeats: Sequence[int] = (1, 1)) -> float:
+    def half_width(self, repeats: Sequence[int] = (1, 1)) -> float:
         """Return the half-width of the interval of the logarithm of a ratio of two settings if their work is identical.
 
         repeats: runs of each setting, whose logarithms are averaged; one number for a setting alone.
         """
-        quantile = float(special.stdtrit(self.degrees, (1 + level) / 2))
+        quantile = float(special.stdtrit(self.degrees, TAIL))
         return quantile * float(np.sqrt(np.sum(1 / np.array(repeats)))) * self.standard_deviation
 
 
@@ -55,16 +55,14 @@ def run_factor(groups: Sequence[Floats]) -> RunFactor | None:
     return RunFactor((squares / degrees) ** 0.5, degrees, sum(len(values) for values in means))
 
 
-def between_runs(
-    ratio: Interval, factor: RunFactor | None, level: float = 0.95, repeats: Sequence[int] = (1, 1)
-) -> Interval:
+def between_runs(ratio: Interval, factor: RunFactor | None, repeats: Sequence[int] = (1, 1)) -> Interval:
     """Return the interval of a ratio of two settings' times, widened by the run factor; as it is where there is none.
 
-    ratio: from `ratios`, with an interval over problems at the same level. repeats: as for `RunFactor.half_width`.
+    ratio: from `ratios`, with an interval over problems. repeats: as for `RunFactor.half_width`.
     """
     if factor is None or ratio.low is None or ratio.high is None:
         return ratio
-    log, half = float(np.log(ratio.estimate)), factor.half_width(level, repeats)
+    log, half = float(np.log(ratio.estimate)), factor.half_width(repeats)
     low = log - float(np.hypot(log - np.log(ratio.low), half))
     high = log + float(np.hypot(np.log(ratio.high) - log, half))
     return replace(ratio, low=float(np.exp(low)), high=float(np.exp(high)), kind=f"{ratio.kind}, run factor")

@@ -6,11 +6,23 @@ A problem contributes Σx and Σy over its samples, and the estimate is Σx/Σy 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from warehouse.statistics.intervals import Families, Floats, Interval, clustered
+from warehouse.statistics.intervals import (
+    FEWEST_FAMILIES,
+    TAIL,
+    Counts,
+    Families,
+    Floats,
+    Interval,
+    clustered,
+    family_numbers,
+    too_few,
+)
 
 LARGEST_SHARE = 0.1
 """Share of all decisions above which a single problem, or family, decides a rate, which then has no interval."""
@@ -20,9 +32,7 @@ _ROUNDING = 1e-12
 """Sums of shares that are 1 may be off by so much."""
 
 
-def rate(
-    x: Floats, y: Floats, family: Families | None = None, level: float = 0.95, *, is_part: bool = True
-) -> Interval:
+def rate(x: Floats, y: Floats, family: Families | None = None, *, is_part: bool = True) -> Interval:
     """Return Σx/Σy over problems, as papers define a rate over decisions, with its interval; x, y (n,).
 
     The standard error is the delete-one-problem (family) jackknife. Where x is a part of y it is Wilson's interval with
@@ -38,30 +48,31 @@ def rate(
     if is_part and found.largest > LARGEST_SHARE:
         subject = "family" if found.has_families else "problem"
         return found.without_interval(f"none: one {subject} holds {100 * found.largest:.0f} %")
-    return found.score(level) if is_part else found.student(level)
+    return found.score() if is_part else found.student()
 
 
 def auroc(
-    rating: Floats,
-    is_right: NDArray[np.bool_],
-    sample: NDArray[np.int64],
-    problem: NDArray[np.int64],
-    level: float = 0.95,
+    rating: Floats, is_right: NDArray[np.bool_], sample: Counts, problem: Counts, family: Counts | None = None
 ) -> Interval:
     """Return the probability that a decision of a right sample has a higher rating than one of a wrong one.
 
-    All arguments have one element per decision; ties count half. problem: its number, or that of its family. The
-    standard error is the delete-one-problem jackknife, the interval t on the logit with the degrees of freedom that the
-    problems' contributions have (Satterthwaite), because few of them may decide it. With fewer than FEWEST_WRONG wrong
-    samples, or FEWEST_PROBLEMS problems with one, the value is not a number; with so few right ones neither.
+    All arguments have one element per decision; ties count half. family: numbers, where problems share families. The
+    standard error is the delete-one-problem (family) jackknife, the interval t on the logit with the degrees of freedom
+    that their contributions have (Satterthwaite), because few of them may decide it. With fewer than FEWEST_WRONG wrong
+    samples, or FEWEST_PROBLEMS problems (families) with one, the value is not a number; with so few right ones neither,
+    nor below FEWEST_FAMILIES families.
     """
-    for has in (is_right, ~is_right):
-        if len(np.unique(sample[has])) < FEWEST_WRONG or len(np.unique(problem[has])) < FEWEST_PROBLEMS:
-            which = "right" if has is is_right else "wrong"
-            reason = f"none: fewer than {FEWEST_WRONG} {which} samples or {FEWEST_PROBLEMS} problems with one"
-            return Interval(float("nan"), None, None, None, reason)
-    _, numbers = np.unique(problem, return_inverse=True)
-    n, right, wrong = int(numbers.max()) + 1, rating[is_right], rating[~is_right]
+    kind, clusters = ("problems", problem) if family is None else ("families", family)
+    _, numbers = np.unique(clusters, return_inverse=True)
+    n = int(numbers.max()) + 1
+    families = None if family is None else n
+    reason = too_few(n) if families and families < FEWEST_FAMILIES else ""
+    for which, has in (("right", is_right), ("wrong", ~is_right)):
+        if len(np.unique(sample[has])) < FEWEST_WRONG or len(np.unique(numbers[has])) < FEWEST_PROBLEMS:
+            reason = reason or f"none: fewer than {FEWEST_WRONG} {which} samples or {FEWEST_PROBLEMS} {kind} with one"
+    if reason:
+        return Interval(float("nan"), None, None, None, reason, families=families)
+    right, wrong = rating[is_right], rating[~is_right]
     # Pairs that are won: all, and those that go with each problem as the right or the wrong side, or as both.
     of_right = np.bincount(numbers[is_right], _below(right, wrong), n)
     of_wrong = np.bincount(numbers[~is_right], len(right) - _below(wrong, right), n)
@@ -72,7 +83,7 @@ def auroc(
     left = (of_right.sum() - of_right - of_wrong + of_both) / ((len(right) - num_right) * (len(wrong) - num_wrong))
     squares = (left - area) ** 2
     degrees = float(squares.sum() ** 2 / (squares**2).sum()) if squares.any() else 0.0
-    return on_logit(area, float(np.sqrt((n - 1) / n * squares.sum())), degrees, level)
+    return replace(on_logit(area, float(np.sqrt((n - 1) / n * squares.sum())), degrees), families=families)
 
 
 def _below(ratings: Floats, others: Floats) -> Floats:
@@ -82,7 +93,7 @@ def _below(ratings: Floats, others: Floats) -> Floats:
     return np.asarray(below / 2)
 
 
-def on_logit(estimate: float, standard_error: float, degrees: float, level: float = 0.95) -> Interval:
+def on_logit(estimate: float, standard_error: float, degrees: float) -> Interval:
     """Return Student's t interval of a probability on its logit, such as that of an area under a ROC curve.
 
     degrees: of freedom of the standard error. Without spread, without degrees of freedom, and at 0 and 1, where a logit
@@ -91,29 +102,36 @@ def on_logit(estimate: float, standard_error: float, degrees: float, level: floa
     if not (_ROUNDING < estimate < 1 - _ROUNDING and standard_error > _ROUNDING and degrees >= 1):
         error = standard_error if standard_error >= 0 else None
         return Interval(estimate, None, None, error, "none: no spread between problems")
-    half = float(special.stdtrit(degrees, (1 + level) / 2)) * standard_error / (estimate * (1 - estimate))
+    half = float(special.stdtrit(degrees, TAIL)) * standard_error / (estimate * (1 - estimate))
     low, high = (float(special.expit(special.logit(estimate) + side * half)) for side in (-1, 1))
     return Interval(estimate, low, high, standard_error, "t on the logit", int(degrees))
 
 
-def correlation(sums: Floats, level: float = 0.95) -> Interval | None:
-    """Return the correlation of two values of steps with its interval from the jackknife over problems.
+def correlation(sums: Floats, family: Families | None = None) -> Interval | None:
+    """Return the correlation of two values of steps with its interval from the jackknife over problems (families).
 
     sums (n, 6): the number of steps of each problem and its sums of x, y, xy, x² and y². Steps of a problem are not
     independent, so whole problems are left out (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter
     11). None where a value does not vary.
     """
-    n, whole = len(sums), sums.sum(axis=0)
+    numbers = family_numbers(family)
+    if numbers is not None:
+        sums = np.stack([np.bincount(numbers, column) for column in sums.T], axis=1)
+    n, whole, kind = len(sums), sums.sum(axis=0), "problems" if numbers is None else "families"
+    families = None if numbers is None else n
     [estimate] = _correlations(whole[None, :])
     if not np.isfinite(estimate):
         return None
     parts = _correlations(whole - sums)
-    if n < 2 or not np.all(np.isfinite(parts)):
-        return Interval(float(estimate), None, None, None, "none: it depends on single problems")
+    reason = None if n > 1 and np.all(np.isfinite(parts)) else f"none: it depends on single {kind}"
+    if families and families < FEWEST_FAMILIES:
+        reason = too_few(families)
+    if reason:
+        return Interval(float(estimate), None, None, None, reason, families=families)
     error = float(np.sqrt((n - 1) * parts.var()))
-    half = float(special.stdtrit(n - 1, (1 + level) / 2)) * error
+    half = float(special.stdtrit(n - 1, TAIL)) * error
     low, high = max(-1.0, float(estimate) - half), min(1.0, float(estimate) + half)
-    return Interval(float(estimate), low, high, error, "jackknife over problems", n - 1)
+    return Interval(float(estimate), low, high, error, f"jackknife over {kind}", n - 1, families=families)
 
 
 def _correlations(sums: Floats) -> Floats:

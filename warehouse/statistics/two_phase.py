@@ -12,13 +12,13 @@ problem (Zrnic and Candès, Cross-prediction-powered inference, PNAS 121, 2024).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from warehouse.statistics.intervals import Floats, Interval
+from warehouse.statistics.intervals import FEWEST_FAMILIES, TAIL, Floats, Interval, too_few
 from warehouse.statistics.ratios import RESAMPLES, bootstrap_t
 
 Numbers = NDArray[np.int64]
@@ -33,14 +33,10 @@ class Predicted:
     seconds: Floats
     """(folds, N): the prediction by the model of each fold, which did not see the timed samples of that fold."""
     problems: Numbers
-    """(N,): number of the problem, from 0."""
+    """(N,): number of the problem, from 0; where problems share families, of the family."""
     strata: Numbers
     """(N,): number of the stratum; neighbors have consecutive numbers."""
-
-    def of(self, kept: NDArray[np.bool_]) -> Predicted:
-        """Return some of the samples; `kept` (N,). Problems are numbered again."""
-        _, problems = np.unique(self.problems[kept], return_inverse=True)
-        return Predicted(self.seconds[:, kept], problems.astype(np.int64), self.strata[kept])
+    has_families: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class TwoPhaseMean:
     estimate: float
     """Mean over all samples, in the unit of the measurements."""
     values: Floats
-    """(n,): one of each problem; their mean is the estimate, and their spread covers both phases."""
+    """(n,): one of each problem, or family; their mean is the estimate, and their spread covers both phases."""
     smooth: Floats
     """(n,): likewise, with its stratum's mean difference for every sample: without the noise of the second phase."""
     timed_variance: float
@@ -73,6 +69,8 @@ class TwoPhaseMean:
     """Degrees of freedom of that variance: timed samples less strata."""
     num_samples: int
     num_timed: int
+    families: int | None = None
+    """Number of families, where problems share one."""
 
 
 def two_phase_mean(everything: Predicted, timed: Measured) -> TwoPhaseMean:
@@ -109,6 +107,7 @@ def two_phase_mean(everything: Predicted, timed: Measured) -> TwoPhaseMean:
         len(differences) - count,
         total,
         len(differences),
+        n if everything.has_families else None,
     )
 
 
@@ -132,62 +131,63 @@ def _merged(strata: Numbers, of_timed: Numbers) -> tuple[Numbers, Numbers]:
     return merged[strata], merged[of_timed]
 
 
-def mean_interval(mean: TwoPhaseMean, level: float = 0.95, resamples: int = RESAMPLES) -> Interval:
+def mean_interval(mean: TwoPhaseMean, resamples: int = RESAMPLES) -> Interval:
     """Return the mean with its interval, which covers the choice of the problems and that of the timed samples."""
     ones = np.ones(len(mean.values))
-    constant = TwoPhaseMean(1.0, ones, ones, 0.0, mean.degrees, mean.num_samples, mean.num_timed)
-    return two_phase_ratio(mean, constant, level, resamples)
+    return two_phase_ratio(mean, replace(mean, estimate=1.0, values=ones, smooth=ones, timed_variance=0.0), resamples)
 
 
-def two_phase_ratio(
-    first: TwoPhaseMean, second: TwoPhaseMean, level: float = 0.95, resamples: int = RESAMPLES
-) -> Interval:
+def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = RESAMPLES) -> Interval:
     """Return the first mean divided by the second with its interval; both over the same problems in the same order.
 
     Everything is computed on logarithms, paired by problem. The half-width has two parts, which are added as squares
     (MOVER; Zou and Donner, Stat. Med. 27, 2008): the choice of the timed samples with Student's t, and the choice of
     the problems with the quantile of `ratios.bootstrap_t`. The kind is "none: …" where fewer than two samples of a run
-    more than strata were timed, where there is one problem or no spread, and where a mean is not positive.
+    more than strata were timed, where there is one problem, few families or no spread, and where a mean is not
+    positive.
     """
     if first.estimate <= 0 or second.estimate <= 0:
         return Interval(float("nan"), None, None, None, "none: a mean is not positive")
     ratio = first.estimate / second.estimate
     parts = [(mean.timed_variance / mean.estimate**2, mean.degrees) for mean in (first, second) if mean.timed_variance]
     if reason := _why_none(first, second):
-        return Interval(ratio, None, None, None, reason)
+        return Interval(ratio, None, None, None, reason, families=first.families)
     influence = first.values / first.estimate - second.values / second.estimate
     total = float(np.var(influence, ddof=1)) / len(influence)
     of_timed = sum(variance for variance, _ in parts)
     if max(total, of_timed) < _LEAST_VARIANCE:
         return Interval(ratio, None, None, total**0.5, "none: no spread between problems")
     of_problems = max(total - of_timed, 0.0)
-    quantile = _quantile(first.smooth, second.smooth, level, resamples)
-    half = float(np.hypot(quantile * of_problems**0.5, _half_width(parts, level)))
+    quantile = _quantile(first.smooth, second.smooth, resamples)
+    half = float(np.hypot(quantile * of_problems**0.5, _half_width(parts)))
     log = float(np.log(ratio))
     ends = float(np.exp(log - half)), float(np.exp(log + half))
-    return Interval(ratio, *ends, (of_timed + of_problems) ** 0.5, "two-phase")
+    return Interval(ratio, *ends, (of_timed + of_problems) ** 0.5, "two-phase", families=first.families)
 
 
-def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean, level: float = 0.95) -> Interval:
+def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean) -> Interval:
     """Return the first mean less the second with its interval; both over the same problems in the same order.
 
     The half-width has two parts, which are added as squares as in `two_phase_ratio`, each with Student's t: the choice
     of the timed samples, and that of the problems. The kind is "none: …" where fewer than two samples of a run more
-    than strata were timed, and where there is one problem.
+    than strata were timed, and where there is one problem or few families.
     """
     estimate = first.estimate - second.estimate
     if reason := _why_none(first, second):
-        return Interval(estimate, None, None, None, reason)
+        return Interval(estimate, None, None, None, reason, families=first.families)
     n = len(first.values)
     parts = [(mean.timed_variance, mean.degrees) for mean in (first, second) if mean.timed_variance]
     of_timed = sum(variance for variance, _ in parts)
     of_problems = max(float(np.var(first.values - second.values, ddof=1)) / n - of_timed, 0.0)
-    half = float(np.hypot(special.stdtrit(n - 1, (1 + level) / 2) * of_problems**0.5, _half_width(parts, level)))
-    return Interval(estimate, estimate - half, estimate + half, (of_timed + of_problems) ** 0.5, "two-phase")
+    half = float(np.hypot(special.stdtrit(n - 1, TAIL) * of_problems**0.5, _half_width(parts)))
+    error = (of_timed + of_problems) ** 0.5
+    return Interval(estimate, estimate - half, estimate + half, error, "two-phase", families=first.families)
 
 
 def _why_none(first: TwoPhaseMean, second: TwoPhaseMean) -> str:
     """Return why two means have no interval, as its kind; empty where they have one."""
+    if first.families and first.families < FEWEST_FAMILIES:
+        return too_few(first.families)
     if len(first.values) < 2:
         return "none: one problem"
     has_no_degrees = any(mean.timed_variance and mean.degrees < 1 for mean in (first, second))
@@ -195,11 +195,11 @@ def _why_none(first: TwoPhaseMean, second: TwoPhaseMean) -> str:
     return "none: too few timed samples" if is_too_few else ""
 
 
-def _half_width(parts: Sequence[tuple[float, int]], level: float) -> float:
+def _half_width(parts: Sequence[tuple[float, int]]) -> float:
     """Return the half-width that is due to the choice of the timed samples: variances with their degrees of freedom."""
     if not parts:
         return 0.0
-    return float(special.stdtrit(_degrees(parts), (1 + level) / 2) * sum(variance for variance, _ in parts) ** 0.5)
+    return float(special.stdtrit(_degrees(parts), TAIL) * sum(variance for variance, _ in parts) ** 0.5)
 
 
 def _degrees(parts: Sequence[tuple[float, int]]) -> float:
@@ -208,10 +208,10 @@ def _degrees(parts: Sequence[tuple[float, int]]) -> float:
     return total**2 / sum(variance**2 / degrees for variance, degrees in parts)
 
 
-def _quantile(first: Floats, second: Floats, level: float, resamples: int) -> float:
+def _quantile(first: Floats, second: Floats, resamples: int) -> float:
     """Return how many standard errors the interval over problems reaches; t where the bootstrap has none."""
     if min(first.min(), second.min()) > 0:  # a poor model's prediction of a problem may be negative
-        found = bootstrap_t(first, second, level=level, resamples=resamples, is_log=True)
+        found = bootstrap_t(first, second, resamples=resamples, is_log=True)
         if found.high is not None and np.isfinite(found.high) and found.standard_error:
             return float(np.log(found.high / found.estimate)) / found.standard_error
-    return float(special.stdtrit(len(first) - 1, (1 + level) / 2))
+    return float(special.stdtrit(len(first) - 1, TAIL))

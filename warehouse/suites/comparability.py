@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness import prompts
 from harness.engine import Role
-from harness.engines import placement, speculation
+from harness.engines import placement
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
 from harness.methods import build, speed_only_parameters
 from harness.problems import benchmarks
@@ -22,7 +22,7 @@ from harness.settings.launch_settings import Launch
 from harness.training.tuning import find_manifest
 from harness.weights import adapter, models
 from warehouse.database import Record
-from warehouse.model_columns import column_of
+from warehouse.sql.model_columns import column_of
 from warehouse.suites.published import Planned, Suite, Unstated, num_problems
 
 Timed = tuple[int, int, int]
@@ -42,7 +42,7 @@ def why_not(
     """Return the reasons against a comparison; empty: comparable as far as the paper states its conditions.
 
     `paper` is the launch of the suite's own flags for the row and column of `plan`, `run` a row of the warehouse's
-    table `run` as `warehouse.measured.runs_like` returns it, `metric` a key of the suite's metrics. `timed`: the run's
+    table `run` as `measured.runs_like` returns it, `metric` a key of the suite's metrics. `timed`: the run's
     times are of samples that were timed one at a time.
     """
     is_time = suite.metrics[metric].registered.is_of_times
@@ -229,7 +229,7 @@ def run_columns(launch: Launch) -> Record:
         **names,
         "engine_spec_decode": proposing,
         "engine_spec_sampling": draft_sampling(proposing, launch.spec_sampling),
-        "speculator_name": speculation.resolve(launch.spec_model).name if launch.spec_model else None,
+        "speculator_name": models.resolve(launch.spec_model).name if launch.spec_model else None,
         "engine_take_turns": launch.take_turns,
         "prompts": prompts.load(launch.prompts).stored if launch.prompts else None,
         "selection_fingerprint": adapter_path and adapter.fingerprint(Path(adapter_path)),
@@ -266,7 +266,7 @@ def _prompts(suite: Suite, paper: Launch, run: Record) -> Condition:
     published = prompts.published().get(suite.paper)
     if published is None:
         return Condition("prompts", ours, "own wording (the paper publishes none)")
-    kind = benchmarks.DATASETS[paper.dataset].kind
+    kind = benchmarks.DATASETS[paper.dataset].kind or "math"
     pieces = ", ".join(prompts.unlike(wording, suite.paper, paper.method, kind))
     difference = f"own wording ({pieces}; the paper's: {published.source})" if pieces else None
     return Condition("prompts", ours, difference)

@@ -4,8 +4,8 @@ Several suites may share a run, and one suite may publish its latency, another i
 the run that it was measured on, not to the row that prints it. Latencies belong to a setting: what is generated, how
 many samples are in flight and on which machine. Token counts belong to the text alone.
 
-Published latencies are of one sample in flight. The mean latency of a sample alone also comes from all samples in full
-batches and some of them again, one at a time (`--latency-sample`): `Hours` has both ways beside each other.
+Published latencies are of one sample in flight. Of a run in full batches, of which some samples are timed again one at
+a time (`--latency-sample`), the timing is estimated from them as well.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 
-from harness.cli.number_format import hours
 from harness.engines import placement
 from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.methods import build, run_identity, sample_identity
@@ -26,10 +24,8 @@ from harness.sizing.memory import cards_of_worker
 from harness.weights import models
 from jobs.preparation import PreparedLaunch
 from jobs.run.forecast import Forecast, check_forecasts
-from warehouse import run_cost
-from warehouse.suites import published
+from warehouse.suites import published, run_cost
 from warehouse.suites.comparability import run_columns
-from warehouse.suites.own_runs import OwnRun
 from warehouse.suites.published import Planned, Reproduction, Suite, SuiteRun, every_sample_alone, num_samples
 
 START_SECONDS = 240.0
@@ -253,51 +249,6 @@ def _with_answer(own: Setting, known: Published, thought: Value) -> Value:
     return Value(thought.number + seconds, words)
 
 
-@dataclass(frozen=True, slots=True)
-class Hours:
-    """GPU-hours of runs whose latency of a sample alone is measured, both ways."""
-
-    alone: float = 0.0
-    """With every sample alone."""
-    batches: float = 0.0
-    """All samples in full batches."""
-    timing: float = 0.0
-    """The samples that are timed, one at a time."""
-
-    def __add__(self, other: Hours) -> Hours:
-        """Return the sums."""
-        return Hours(self.alone + other.alone, self.batches + other.batches, self.timing + other.timing)
-
-    @property
-    def with_sample(self) -> float:
-        """Batches and timing together."""
-        return self.batches + self.timing
-
-    def as_asked(self) -> str:
-        """Return in a sentence what runs take that have a latency sample, and what they would take without it."""
-        parts = f"{hours(self.batches)} for the batches and {hours(self.timing)} for the timing"
-        saved = 100 * (1 - self.with_sample / self.alone)
-        return (
-            f"Latency from a sample of samples: {hours(self.with_sample)} GPU-hours ({parts}) instead of "
-            f"{hours(self.alone)} with every sample alone, {abs(saved):.0f} % {'less' if saved >= 0 else 'more'}."
-        )
-
-
-def both_ways_of_own(run: OwnRun, database: Path) -> Hours | None:
-    """Return the GPU-hours of a whole run with its latency sample, and with every sample alone.
-
-    None: it has no latency sample, or the GPU-hours are unknown.
-    """
-    launch, spec = run.prepared.launch, run.prepared.plan.spec
-    if launch.latency_sample is None:
-        return None
-    every, timing = (run_cost.alone(launch, spec, n, database) for n in (run.num_samples, launch.latency_sample))
-    batches = run_cost.forecast(launch, spec, run.num_samples, database)
-    if every is None or timing is None or batches is None:
-        return None
-    return Hours(*(cost.gpu_hours for cost in (every, batches, timing)))
-
-
 def estimated(asked: Reproduction, launch: Launch, plan: Planned) -> Forecast | None:
     """Estimate a launch of a planned run: from recorded runs of the same kind, else from what the papers publish."""
     if from_runs := run_cost.from_history(launch, run_columns(launch), num_samples(launch), asked.database):
@@ -305,26 +256,15 @@ def estimated(asked: Reproduction, launch: Launch, plan: Planned) -> Forecast | 
     return from_published(launch, setting(asked.suite, plan, launch), everything())
 
 
-def both_ways_of(asked: Reproduction, run: SuiteRun) -> Hours | None:
-    """Return what a run takes alone and with the latency sample that it asks for.
-
-    None: it asks for none or is not there for a latency alone, or the GPU-hours of one of the two are unknown.
-    """
+def timing_hours(asked: Reproduction, run: SuiteRun) -> float:
+    """Return the GPU-hours of the samples of a run that are timed one at a time; 0 where none are, or where unknown."""
     launch = run.launch
-    if launch is None or launch.latency_sample is None or not _has_latencies(asked.suite):
-        return None
+    has_latencies = not asked.suite.times.isdisjoint({"latency_seconds", "speed_up", *_RATIO_NAMES})
+    if launch is None or launch.latency_sample is None or not has_latencies:
+        return 0.0
     every = estimated(asked, every_sample_alone(launch), run.plan)
-    batches = estimated(asked, launch, run.plan)
-    if every is None or batches is None or not every.gpu_hours:
-        return None
-    samples_alone = max(0.0, every.gpu_hours - START_SECONDS / 3600 * num_gpus(launch))
-    share = min(1.0, launch.latency_sample / num_samples(launch))
-    return Hours(every.gpu_hours, batches.gpu_hours, samples_alone * share)
-
-
-def _has_latencies(suite: Suite) -> bool:
-    """Return whether a suite has the latency of a sample, or a ratio of latencies."""
-    return not suite.times.isdisjoint({"latency_seconds", "speed_up", *_RATIO_NAMES})
+    samples_alone = max(0.0, every.gpu_hours - START_SECONDS / 3600 * num_gpus(launch)) if every else 0.0
+    return samples_alone * min(1.0, launch.latency_sample / num_samples(launch))
 
 
 def check_budget(asked: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:
@@ -343,9 +283,7 @@ def _part_left(asked: Reproduction, run: SuiteRun, planned: PreparedLaunch) -> F
     if cost is None:
         return None
     share = planned.num_left / planned.plan.spec.num_samples
-    timing, to_time = 0.0, planned.launch.latency_sample
-    if to_time and (ways := both_ways_of(asked, run)):
-        timing = ways.timing * planned.num_to_time / to_time
+    timing = timing_hours(asked, run) * planned.num_to_time / (planned.launch.latency_sample or 1)
     return replace(
         cost,
         worker_hours=(cost.hours * share + timing) / max(1, cost.num_gpus),

@@ -14,8 +14,8 @@ from jobs.run.endings import by_shard, read_endings
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, Record, rows
 from warehouse.loading.convert import spec_columns
-from warehouse.model_columns import JSON_COLUMNS, MODEL_COLUMNS, model_columns
-from warehouse.summary import row_labels
+from warehouse.report.summary import row_labels
+from warehouse.sql.model_columns import JSON_COLUMNS, MODEL_COLUMNS, model_columns
 
 State = Literal["done", "partly done", "missing"]
 

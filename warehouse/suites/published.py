@@ -23,15 +23,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from harness.cli.messages import did_you_mean
 from harness.cli.toml_file import parse_toml
-from harness.methods import defaults
-from harness.methods.parameters import parameter_names
+from harness.methods import defaults, parameter_names
 from harness.problems import benchmarks
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import flattened
 from harness.weights import models
-from warehouse.measured import ESTIMATED, NOT_ESTIMATED
 from warehouse.measures import CORRELATED, MEASURES, REWARDS, TENTHS, Measure
+from warehouse.suites.measured import ESTIMATED, NOT_ESTIMATED
 
 OF_THOUGHT = {"emitted_tokens": "thinking_tokens", "tokens_per_second": "thought_tokens_per_second"}
 """What measures the thought alone as a measure does the whole sample; for latencies that is SCoT's stopwatch."""

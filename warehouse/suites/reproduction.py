@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 
@@ -27,9 +27,9 @@ from warehouse.files import one_line
 from warehouse.loading.runs import load_run
 from warehouse.measures import SELECTED
 from warehouse.options import DATABASE_NAME, TableFormat, complete_output
-from warehouse.run_cost import forecast
+from warehouse.report.summary import labels, summaries
 from warehouse.suites import published
-from warehouse.suites.costs import Hours, both_ways_of, both_ways_of_own, check_budget, estimated
+from warehouse.suites.costs import check_budget, estimated, timing_hours
 from warehouse.suites.own_runs import OwnRun, by_row, own_runs, recorded_ids, state_of
 from warehouse.suites.published import (
     TIMED,
@@ -41,6 +41,7 @@ from warehouse.suites.published import (
     num_problems,
     timed_runs,
 )
+from warehouse.suites.run_cost import forecast
 from warehouse.suites.table import (
     AT_ONE,
     DEFAULT_METRICS,
@@ -52,7 +53,6 @@ from warehouse.suites.table import (
     recorded_runs,
     write,
 )
-from warehouse.summary import labels, summaries
 
 
 @dataclass(frozen=True)
@@ -198,12 +198,10 @@ def _print_own_plan(screen: Screen, name: str, runs: Sequence[OwnRun], database:
     screen.say(f"{name}: {counted(len(of_rows), 'row')}, {counted(len(runs), 'run')}; rows: {told}")
     recorded = _recorded(runs, database)
     left: list[Forecast | None] = []
-    both_ways = Hours()
     for row, members in of_rows.items():
         screen.say(f"  {row}: {state_of(members)}")
         for run in members:
             line = f"    {run.dataset}: {state_of([run])}, {run.finished} of {counted(run.num_samples, 'sample')}"
-            both_ways += both_ways_of_own(run, database) or Hours()
             if run.to_time:
                 line += f", {run.to_time} to be timed alone"
             if state_of([run]) != "done":
@@ -213,7 +211,7 @@ def _print_own_plan(screen: Screen, name: str, runs: Sequence[OwnRun], database:
                 if recorded.get(run.run_id, run.run_id) != run.run_id:
                     line += f"; the database has {recorded[run.run_id]}, with the same models elsewhere"
             screen.say(line)
-    _say_totals(screen, total_of(left) if left else "Total: nothing is left to run.", both_ways)
+    screen.say(total_of(left) if left else "Total: nothing is left to run.")
     if any(cost is None for cost in left):
         screen.say("Unknown: no run of these settings is in the database; run a few problems first (--scale 5x1).")
 
@@ -227,18 +225,11 @@ def _recorded(runs: Sequence[OwnRun], database: Path) -> dict[str, str]:
         return {}
 
 
-def _say_totals(screen: Screen, total: str, both_ways: Hours) -> None:
-    screen.say(total)
-    if both_ways.alone:
-        screen.say(both_ways.as_asked())
-
-
 def _print_published_plan(console: Console, asked: Reproduction, runs: Sequence[SuiteRun]) -> None:
-    """Print every distinct run with what it takes and its flags, the total, and what a latency sample saves."""
+    """Print every distinct run with what it takes and its flags, and the total."""
     screen = Screen(console)
     screen.say(asked.suite.heading, "bold")
     known: list[float] = []
-    both_ways = Hours()
     printed: list[Launch] = []
     left_out: list[str] = []
     for run in runs:
@@ -250,22 +241,20 @@ def _print_published_plan(console: Console, asked: Reproduction, runs: Sequence[
             screen.say(f"  {label}: the same run as one above, with these flags")
         else:
             printed.append(run.launch)
-            cost, ways = estimated(asked, run.launch, run.plan), both_ways_of(asked, run) or Hours()
+            cost, timing = estimated(asked, run.launch, run.plan), timing_hours(asked, run)
             if cost is None:
                 left_out.append(label)
             else:
-                known.append(cost.gpu_hours + ways.timing)
-            both_ways += ways
+                known.append(cost.gpu_hours + timing)
             size = f"{num_problems(run.launch)} problems × {run.launch.samples} samples"
             line = f"  {label}: {run.launch.method}, {size}, {_cost_in_words(cost)}"
-            if ways.timing:
-                line += f", and {ways.timing:,.1f} for {run.launch.latency_sample} samples timed one at a time"
-            elif run.launch.latency_sample and (slow := estimated(asked, every_sample_alone(run.launch), run.plan)):
+            if timing:
+                line += f", and {timing:,.1f} for {run.launch.latency_sample} samples timed one at a time"
+            elif cost is None and (slow := estimated(asked, every_sample_alone(run.launch), run.plan)):
                 line += f"; with every sample alone {_cost_in_words(slow)}"
             screen.say(line)
             Screen(console, is_whole=True).say(f"      {' '.join(layers.arguments(run.plan.flags))}", "dim")
-    total = f"Total: {sum(known):,.1f} GPU-hours" if known else "Total: GPU-hours unknown"
-    _say_totals(screen, total, both_ways)
+    screen.say(f"Total: {sum(known):,.1f} GPU-hours" if known else "Total: GPU-hours unknown")
     if any(launch.latency_sample for launch in printed) and "latency_sample" not in asked.overrides:
         screen.say("--every-sample-alone measures every sample.")
     if left_out:
@@ -287,41 +276,25 @@ def print_costs(overrides: Overrides, aligned: str | None, database: Path, conso
 
     Raises ValueError where an override is not valid for one.
     """
-    names = ("suite", "runs", "GPU-hours", "every sample alone", "less")
-    costs, screen = list(_costs(overrides, aligned, database)), Screen(console)
+    costs = []
+    for suite in map(published.load, published.names()):
+        asked = Reproduction(suite, overrides, False, (), aligned, database)
+        number, hours = _costs(asked)
+        costs.append((suite.name, number, hours, _costs(replace(asked, every_sample_alone=True))[1]))
+    screen, names = Screen(console), ("suite", "runs", "GPU-hours", "every sample alone")
     screen.table(Table([Column(name, is_right=name != "suite") for name in names], costs))
     screen.say(
         "Runs that await a model of yours are left out; suites share runs, so all together take less than the sum. "
         "GPU-hours: by recorded runs, else by what the papers publish, else unknown; "
         f"latency from {TIMED} samples of each run."
     )
-    if any(row[-1] == "no times" for row in costs):
-        screen.say("no times: the suite measures none, so all its samples run in full batches and none is timed alone.")
 
 
-def _costs(overrides: Overrides, aligned: str | None, database: Path) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each suite: its runs, what they take both ways, and the saving in words."""
-    for suite in map(published.load, published.names()):
-        (planned, *told), (every, *told_alone) = (
-            _known(Reproduction(suite, overrides, False, (), aligned, database, every_sample_alone=is_alone))
-            for is_alone in (False, True)
-        )
-        saving = "–"
-        if planned is not None and every is not None and planned < every:
-            # All samples in full batches save no latency where none is measured.
-            saving = f"{100 * (1 - planned / every):.0f} %" if suite.times else "no times"
-        yield suite.name, *told, *told_alone[1:], saving
-
-
-def _known(asked: Reproduction) -> tuple[float | None, str, str]:
-    """Return the GPU-hours of a suite's distinct runs, None where some are unknown; their number and hours in words."""
-    hours = []
-    runs = distinct_runs(timed_runs(asked))
+def _costs(asked: Reproduction) -> tuple[str, str]:
+    """Return the number of a suite's distinct runs, and the GPU-hours of those that are known."""
+    runs, hours = distinct_runs(timed_runs(asked)), list[float]()
     for run in runs:
-        if ways := both_ways_of(asked, run):
-            hours.append(ways.with_sample)
-        elif run.launch and (cost := estimated(asked, run.launch, run.plan)):
-            hours.append(cost.gpu_hours)
-    unknown = len(runs) - len(hours)
-    told = f"{sum(hours):,.1f}" + (f", {unknown} unknown" if unknown else "")
-    return None if unknown else sum(hours), str(len(runs)), told if unknown < len(runs) else "unknown"
+        if run.launch and (cost := estimated(asked, run.launch, run.plan)):
+            hours.append(cost.gpu_hours + timing_hours(asked, run))
+    unknown = f", {len(runs) - len(hours)} unknown" if len(hours) < len(runs) else ""
+    return str(len(runs)), f"{sum(hours):,.1f}{unknown}" if hours else "unknown"

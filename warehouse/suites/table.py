@@ -18,24 +18,24 @@ from harness.cli.number_format import MINUS, NOTHING, sides
 from harness.cli.program import typed
 from harness.cli.screen import Column, Line, Page, Screen, Table
 from harness.settings.launch_settings import Launch
-from warehouse.baselines import unlike
 from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.contrasts import Row as Compared
+from warehouse.comparison.pairs import repeats_of
 from warehouse.comparison.show import sides_of, warnings
 from warehouse.database import Connection, Record, WarehouseError
 from warehouse.files import one_line
-from warehouse.measured import ESTIMATED, NOT_ESTIMATED, estimated, measure, progress, runs_like
 from warehouse.measures import MEASURES
 from warehouse.options import TableFormat
-from warehouse.pairs import repeats_of
+from warehouse.report.summary import RunSummary, summaries
+from warehouse.report.tables import LATEX_NEEDS, latex, markdown, write_csv
+from warehouse.sql.baselines import unlike
 from warehouse.statistics.intervals import Interval
 from warehouse.suites import comparability
 from warehouse.suites.comparability import TIMES_ONLY, Timed, run_columns
+from warehouse.suites.measured import ESTIMATED, NOT_ESTIMATED, estimated, measure, progress, runs_like
 from warehouse.suites.own_runs import OwnRun, by_row, recorded_ids
 from warehouse.suites.published import Suite, SuiteRun, num_problems
-from warehouse.summary import RunSummary, summaries
-from warehouse.tables import LATEX_NEEDS, latex, markdown, write_csv
 
 _COLUMN_NUMBERS = 2
 """Numbers in a row of LaTeX up to which the table fits one column of a two-column paper."""
@@ -540,7 +540,7 @@ def write(table: SuiteTable, out: IO[str], shape: TableFormat, *, has_intervals:
     if shape == "markdown":
         out.write(markdown(page))
     else:
-        Screen(out).show(page)
+        Screen(out, is_fitted=True).show(page)
 
 
 def _blocks(table: SuiteTable, between: str, *, has_intervals: bool) -> list[Table]:

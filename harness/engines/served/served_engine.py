@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 from harness.engine import (
     Choice,
@@ -24,7 +23,6 @@ from harness.engine import (
 )
 from harness.engines import calls
 from harness.engines.calls import NUM_RANKED, Batches, Calls, gather_or_cancel, ranked_entropy
-from harness.engines.registry import Capabilities
 from harness.engines.served import discovery
 from harness.engines.served.address import ServerAddress, api_key
 from harness.engines.served.connection import Connection
@@ -41,7 +39,6 @@ probable ones; the next batch is another one."""
 class ServedEngine:
     """An Engine whose requests go to a server. It shares the server with whoever else uses it."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(runs_here=False, max_cards=0)
     kv_tokens: int | None = None
     """None: the server admits requests to its cache itself."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness import prompts
 from harness.chain import Chain, Limits, Stop
-from harness.chain.chain_state import ModelContext
+from harness.chain.chain import ModelContext
 from harness.chain.step_candidates import as_candidates, offered_texts
 from harness.engine import Completion, Role, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine

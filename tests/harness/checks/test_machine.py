@@ -30,25 +30,6 @@ def test_a_good_output_folder_is_ok_and_left_as_it_was(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("mode", "umask", "is_warned"),
-    [(0o2775, 0o022, True), (0o2775, 0o077, True), (0o2775, 0o002, False), (0o755, 0o022, False)],
-)
-def test_a_umask_that_keeps_a_group_out_of_its_own_folder_is_named(
-    tmp_path: Path, mode: int, umask: int, is_warned: bool
-) -> None:
-    tmp_path.chmod(mode)
-    before = os.umask(umask)
-    try:
-        checks = storage_checks(tmp_path)
-        of_launch = machine.keeps_group_out(tmp_path / "runs" / "not-yet")
-    finally:
-        os.umask(before)
-    found = [check.text for check in checks if check.subject == "sharing"]
-    assert ["set umask 002" in text for text in found] == [True] * is_warned
-    assert of_launch == "".join(found), "a launch and the doctor say the same"
-
-
 def test_a_file_in_the_place_of_the_output_folder_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert worst_status(storage_checks(tmp_path / "file" / "runs")) == "failure"

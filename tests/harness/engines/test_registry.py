@@ -24,7 +24,7 @@ CLASSES: dict[str, EngineClass] = {
 
 
 def test_every_engine_is_registered() -> None:
-    assert {name: registry.engine_class(name) for name in registry._CLASSES} == CLASSES
+    assert {name: registry.engine_class(name) for name in registry._ENGINES} == CLASSES
     assert registry.uncounted() == ["scripted"]
 
 
@@ -53,7 +53,7 @@ def test_auto_is_the_first_engine_that_is_installed(
 def test_asking_what_engines_can_do_loads_nothing_heavy() -> None:
     code = (
         "import sys; from harness.engines import registry; "
-        "print(*map(registry.capabilities, registry._CLASSES), file=sys.stderr); "
+        "print(*map(registry.capabilities, registry._ENGINES), file=sys.stderr); "
         "print(*({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.engine import Role
+from harness.engines import settings, vllm
 from harness.engines.placement import core_lists
 from harness.engines.settings import EngineSettings, cpu_kv_bytes, pair_settings
 from harness.engines.vllm import variables
@@ -149,3 +153,29 @@ def test_float32_is_calculated_with_all_bits_on_a_gpu(monkeypatch: pytest.Monkey
     assert "TRITON_F32_DEFAULT" not in variables(EngineSettings(kind="vllm", device="gpu"))
     monkeypatch.setenv("TRITON_F32_DEFAULT", "tf32x3")
     assert variables(exact)["TRITON_F32_DEFAULT"] == "tf32x3"
+
+
+def test_an_argument_of_vllms_engine_is_refused_where_the_harness_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "declared_arguments", frozenset)
+    settings.check_arguments("target", {"no_such_argument": 1})
+    with pytest.raises(ValueError, match=r"--target.engine max_model_len=9: give --max-context"):
+        settings.check_arguments("target", {"max_model_len": 9})
+
+
+@pytest.mark.needs_tool("vllm")
+def test_other_arguments_are_those_of_the_installed_vllm() -> None:
+    declared = settings.declared_arguments()
+    assert set(settings._RESERVED) | set(settings.UNPLANNED) <= declared
+    settings.check_arguments("target", {"kv_cache_dtype": "fp8"})
+    with pytest.raises(ValueError, match=r"max_num_seq=8: not an argument .*; did you mean max_num_seqs"):
+        settings.check_arguments("target", {"max_num_seq": 8})
+
+
+@pytest.mark.needs_tool("vllm")
+@pytest.mark.vllm
+def test_arguments_reach_vllm_before_those_of_the_harness(tiny_models: dict[Any, Path]) -> None:
+    own = pair_settings("vllm", ("target",), dtype="float32", concurrency=4)["target"]
+    given = replace(own, arguments=(("generation_config", '"vllm"'), ("max_num_seqs", "3")))
+    made = vllm.engine_arguments(str(tiny_models["target"]), None, given)
+    assert (made.max_num_seqs, made.generation_config) == (3, "vllm")
+    assert vllm.engine_arguments(str(tiny_models["target"]), None, own).max_num_seqs == 4

@@ -90,7 +90,7 @@ async def test_the_mean_logprob_is_given_where_it_is_asked_for_and_changes_nothi
 
 async def test_behind_half_a_character_the_prompts_own_stop_string_ends_nothing(draft: VLLMEngine) -> None:
     half = draft.tokenizer.encode("One step.\n\nAnother 🙂")[:-1]
-    assert draft.tokenizer.num_unfinished(half) > 0
+    assert draft.tokenizer.decode(half).endswith("\ufffd")
     replies = [await draft.generate(half, Sampling(12, 1.0, seed=i, stop=("\n\n",))) for i in range(4)]
     stopped = [c for reply in replies for c in reply.completions if c.finish == "stop"]
     assert all("\n\n" in completion.text for completion in stopped)

@@ -19,6 +19,7 @@ from harness.engines.vllm import variables
 from harness.weights import models
 from tests.harness import multibyte
 from tests.requirements import require_tool
+from tools.smollm import smollm_folder
 
 pytestmark = pytest.mark.needs_tool("vllm")
 
@@ -211,7 +212,7 @@ def backend(name: str, folder: Path) -> Any:
         return multibyte.sentence_piece()
     if name == "smollm2":
         require_tool("smollm")
-        return Tokenizer.from_file(str(models.smollm_folder() / "tokenizer.json"))
+        return Tokenizer.from_file(str(smollm_folder() / "tokenizer.json"))
     return Tokenizer.from_file(str(Path(models.resolve("demo-target").path_or_hub_id) / "tokenizer.json"))
 
 

@@ -69,7 +69,7 @@ WRONG = {
     "no help": (('parameter(512, help="Maximum length of a step, in tokens.")', "512"), "step_tokens without `parame"),
     "no such type": (("threshold: float", "threshold: list"), "threshold as list; valid: int, float, str, bool"),
     "wrong default": (("parameter(-0.5", "parameter('low'"), "a default for threshold that is not valid: Input should"),
-    "endless default": (("parameter(-0.5", "parameter(float('inf')"), "inf is not a finite number"),
+    "endless default": (("parameter(-0.5", "parameter(float('inf')"), "not valid: expected a finite number"),
     "no models": (("reads_logprobs(self) -> bool:\n        return True", "roles(self):\n        return ()"),
                   r"has the roles \(\); valid: a tuple of one or more of 'draft', 'target'"),
     "syntax": (("return True", "return True)"), r"SyntaxError: unmatched .*confident\.py, line \d+"),

@@ -19,8 +19,9 @@ from grading.bounds import MAX_ANSWER_CHARACTERS
 from harness.problems import columns as columns_of
 from harness.problems import sources
 from harness.problems.benchmarks import BadDataset
-from harness.problems.own_problems import HubSource, describe, is_own
+from harness.problems.hub import HubSource
 from harness.problems.problem import Problem, dataset_hash
+from harness.problems.sources import describe, is_own
 from harness.settings.launch_settings import BadLaunch, Launch
 from tests.harness.problems.local_hub import LocalHub, local_hub
 
@@ -262,7 +263,7 @@ def test_the_file_of_a_toml_file_is_beside_it(folder: Path, monkeypatch: pytest.
     (folder / "told.toml").write_text('file = "my.jsonl"\ncount = 1')
     assert [problem.dataset for problem in sources.load("../told.toml").problems] == ["told"]
     (folder / "told.toml").write_text('file = "my.jsonl"\ncount = 2')
-    with pytest.raises(ValueError, match=r"my\.jsonl: 1 problems, but count = 2"):
+    with pytest.raises(ValueError, match=r"my\.jsonl: 1 problems, told should have 2"):
         sources.load("../told.toml")
 
 
@@ -273,7 +274,7 @@ WRONG = [
     ({"dataset": "no.jsonl"}, "no.jsonl: no such file"),
     ({"dataset": "."}, "--dataset .: unknown"),
     ({"dataset": "hf:set"}, "--dataset hf:set: expected ORG/NAME[:CONFIG][@REVISION]"),
-    ({"dataset": "amc23.jsonl"}, "amc23 is the name of a known dataset: rename the file"),
+    ({"dataset": "amc23.jsonl"}, "'amc23' is the name of a known dataset"),
     ({"dataset": "a name.jsonl"}, "'a name' cannot name a run's dataset"),
     ({"dataset": "my.jsonl", "split": "test"}, "my.jsonl is one file and has no splits"),
     ({"dataset": "demo", "split": "test"}, "--split: demo has its own"),
@@ -305,7 +306,7 @@ WRONG_FILES = [
     ('file = "my.jsonl"\nsplit = "test"', "one file and has no splits"),
     ('file = "my.jsonl"\nanswer_rule = "last"', "answer_rule: Input should be 'text', 'integer', 'boxed'"),
     ('file = "my.jsonl"\nname = "a/b"', "'a/b' cannot name a run's dataset"),
-    ('file = "my.jsonl"\nname = "demo"', "demo is the name of a known dataset"),
+    ('file = "my.jsonl"\nname = "demo"', "'demo' is the name of a known dataset"),
     ('file = "my.jsonl"\n[columns]\nproblm = "x"', "unknown field 'problm'"),
     ('file = "my.jsonl"\n[columns]\nproblem = ["a", "b"]', "problem is one column; only choices may be several"),
     ('hub = "set"', "hf:set: expected ORG/NAME"),

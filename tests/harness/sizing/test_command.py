@@ -40,14 +40,12 @@ def test_the_tokens_that_a_draft_proposes_are_part_of_the_target_s_engine() -> N
 
 
 @pytest.mark.usefixtures("no_methods")
-def test_a_method_and_problems_of_ones_own_are_sized(tmp_path: Path) -> None:
+def test_a_method_and_prompts_of_ones_own_are_sized(tmp_path: Path) -> None:
     method = f"{write_method(tmp_path)}:Confident"
-    data = tmp_path / "my.jsonl"
-    data.write_text(json.dumps({"problem": "x" * 9000, "answer": 1}))
     cards = ("--gpus", "4xH100-80")
     assert "at most 9,216 / 9,216 tokens" in output(*cards, "--method", method)
-    longer = output(*cards, "--method", method, "--dataset", str(data), "--token-budget", "100")
-    assert "at most 5,112 / 5,112 tokens" in longer, "2 bytes a token, and 512 tokens for the template"
+    longer = output(*cards, "--method", method, "--prompt-tokens", "5000", "--token-budget", "100")
+    assert "at most 5,100 / 5,100 tokens" in longer
 
 
 @pytest.mark.parametrize(
@@ -57,10 +55,6 @@ def test_a_method_and_problems_of_ones_own_are_sized(tmp_path: Path) -> None:
         (("--method", "rsd"), "--reward: rsd needs a reward model"),
         (("--method", "vanilla", "--draft", "qwq-32b"), "--draft: vanilla uses no such model; it uses: target"),
         (("--reward", "qwq-32b"), "--reward: speccot uses no such model"),
-        (("--dataset", "nosuch"), "--dataset nosuch: unknown; valid: gsm8k, "),
-        (("--dataset", "nosuch.jsonl"), "nosuch.jsonl: no such file"),
-        (("--dataset", "demo", "--prompt-tokens", "9"), "--prompt-tokens and --dataset both say how long a prompt is"),
-        (("--split", "test"), "--split and --columns are for --dataset"),
         (("--gpus", "4"), "--gpus 4: expected 1 to 64 GPUs of a known type"),
         (("--target", "nobody/nothing"), "nobody/nothing is unknown: its config.json is not on this machine"),
         (("--target", "nothing"), "unknown model 'nothing'; valid: "),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import prompts
-from harness.chain.chain_state import ModelContext
+from harness.chain.chain import ModelContext
 from harness.engines.served import discovery
 from harness.problems.problem import Problem
 from harness.prompts import BUILT_IN, THINK_END, Prompts, opening, score_question

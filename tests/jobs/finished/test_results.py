@@ -14,7 +14,7 @@ from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
-from warehouse.summary import summary
+from warehouse.report.summary import summary
 
 
 @pytest.fixture
@@ -65,6 +65,6 @@ def test_results_go_where_failed_samples_are_to_be_retried(
     after.conclude(str(finished.path))
     database = finished.path.parent / "warehouse.duckdb"
     retried = [run.model_copy(update={"state": "under way"}) for run in summary(database, [finished.path.name])]
-    monkeypatch.setattr("warehouse.summary.summary", lambda *_: retried)
+    monkeypatch.setattr("warehouse.report.summary.summary", lambda *_: retried)
     after.conclude(str(finished.path))
     assert not finished.results_path.exists()

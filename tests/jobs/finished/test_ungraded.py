@@ -17,7 +17,7 @@ from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
-from warehouse.summary import summary
+from warehouse.report.summary import summary
 
 ROOT = Path(__file__).parents[3]
 NO_FORKS = """

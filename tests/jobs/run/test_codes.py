@@ -21,8 +21,8 @@ from tests.jobs.runs import finished_ids, plan, planned_ids
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import compare_runs
 from warehouse.database import reader
-from warehouse.load import load_run
-from warehouse.summary import summary
+from warehouse.loading.runs import load_run
+from warehouse.report.summary import summary
 
 
 def attempts(run: RunFolder) -> list[dict[str, object]]:
@@ -121,7 +121,7 @@ def test_code_that_completed_no_sample_is_named_too(tmp_path: Path, edit: Edit, 
 def test_a_run_of_which_nothing_was_done_yet_goes_to_the_new_code(tmp_path: Path, edit: Edit) -> None:
     run = plan(tmp_path)
     codes.claim(run)
-    now = edit("harness/chain/chain_state.py")
+    now = edit("harness/chain/chain.py")
     assert codes.check(run) is None
     assert codes.claim(run) == []
     assert hashes(run) == [now.hash]
@@ -132,7 +132,7 @@ def test_while_jobs_of_the_other_code_may_wait_it_is_not_replaced(tmp_path: Path
     before = running_code()
     codes.claim(run)
     submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
-    edit("harness/chain/chain_state.py")
+    edit("harness/chain/chain.py")
     with pytest.raises(CodeChanged):
         codes.claim(run)
     with pytest.raises(CodeChanged):
@@ -144,7 +144,7 @@ def test_a_job_of_replaced_code_that_runs_after_all_stops(tmp_path: Path, edit: 
     run = plan(tmp_path)
     codes.claim(run)
     submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
-    edit("harness/chain/chain_state.py")
+    edit("harness/chain/chain.py")
     codes.claim(run, is_queued=False)
     edit("harness/sample.py")
     with pytest.raises(CodeChanged):

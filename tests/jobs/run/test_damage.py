@@ -21,7 +21,7 @@ from jobs.run.folder import RunFolder, problems_content
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 
 @pytest.fixture
@@ -79,6 +79,27 @@ def test_a_flipped_bit_costs_the_samples_of_its_file_until_they_are_run_again(
     run_shard(str(run.path), 0)
     assert finished_ids(run) == planned_ids(run)
     assert load_run(run, tmp_path / "w.duckdb").num_finished == 16
+
+
+def test_a_trace_file_that_somebody_removed_is_named_until_its_samples_are_run_again(
+    run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, database = run.trace_files()[0], tmp_path / "w.duckdb"
+    path.unlink()
+    [left_out] = load_run(run, database).skipped
+    assert left_out.name == f"traces/{path.name}"
+    path.symlink_to("elsewhere")
+    again = load_run(run, database)
+    assert (again.unchanged, again.skipped) == (True, (left_out,))
+    path.unlink()
+    assert run.lost_trace_files() == [path]
+    assert num_unfinished(run) == 8
+    assert f"{path} is missing" in caplog.text
+    run_shard(str(run.path), 0)
+    caplog.clear()
+    assert finished_ids(run) == planned_ids(run)
+    assert load_run(run, database).skipped == ()
+    assert not caplog.text
 
 
 def test_a_foreign_file_in_parts_is_named_and_the_rest_goes_on(

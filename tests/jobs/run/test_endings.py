@@ -21,7 +21,7 @@ from jobs.run.forecast import assign_to_shards
 from jobs.run.submissions import attempt_name, files_of_shards
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan, planned_ids
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 FIRST = benchmarks.load("demo")[0].text
 

@@ -21,7 +21,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 from tests.warehouse.runs import write_part
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 MODEL = ModelSpec(model="m", path="m", revision=None, fingerprint="m")
 PROBLEMS = [

@@ -22,7 +22,7 @@ from harness.settings.launch_settings import Launch
 from harness.weights.models import pair_folder
 from jobs.drive import create
 from jobs.preparation import PreparedLaunch, prepare, print_plan
-from jobs.run.launch_checks import check_contexts
+from jobs.run.plan import check_contexts
 
 BUDGET = 512
 
@@ -244,9 +244,8 @@ OWN_TOKENIZER = json.dumps({"tokenizer_class": "XTokenizer", "auto_map": {"AutoT
     ],
 )
 def test_a_model_that_no_worker_could_use_is_refused(
-    flag: str, harm: Callable[[Path], None], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flag: str, harm: Callable[[Path], None], message: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("jobs.run.plan._check_answers", lambda *_, **__: None)  # loads a tokenizer
     folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
     harm(folder)
     flags: dict[str, Any] = {"method": "rsd", "reward": "demo-reward", flag: str(folder)}
@@ -270,19 +269,6 @@ def test_an_adapter_that_git_has_not_fetched_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter_model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\nsize 12\n")
     with pytest.raises(ValueError, match=r"--target.adapter .*: adapter_model\.safetensors is a Git LFS pointer"):
         prepared(method="scot", selection_adapter=str(tmp_path))
-
-
-def test_a_model_that_only_the_workers_python_may_know_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
-    with_config(folder, architectures=["NewForCausalLM"], model_type="new")
-    with pytest.raises(ValueError, match="write with no NewForCausalLM of type new"):
-        prepared(draft=str(folder))
-    monkeypatch.setattr("jobs.preparation.resolve", lambda cluster: "slurm")
-    for own in ("python=/other/python", "setup=module load vllm/next"):
-        notices = prepared(draft=str(folder), slurm=(own,)).plan.notices
-        assert [n for n in notices if n.startswith("NOT KNOWN HERE: --draft own:") and "NewForCausalLM" in n], own
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -23,14 +23,14 @@ from harness.trace import Decision
 from harness.weights import models
 from jobs.drive import drive
 from jobs.preparation import prepare
-from jobs.run.plan import plan
+from jobs.run.plan import check_new, plan
 from jobs.run.spec import ModelSpec, RunSpec
 from tests.harness.conftest import save_tiny_model
 from warehouse.database import reader, rows
 from warehouse.report.charts import StackedBars
 from warehouse.report.facts import report_facts
 from warehouse.report.sections import tokens
-from warehouse.summary import lines, summaries
+from warehouse.report.summary import lines, summaries
 
 REWARD = ModelSpec(model="r", path="/models/r", revision=None, fingerprint="f" * 16)
 
@@ -115,18 +115,23 @@ def test_a_named_reward_model_is_resolved_like_the_others(tmp_path: Path) -> Non
 def test_a_model_that_cannot_answer_the_question_is_refused_by_name(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "prm")
     flags = {"engine": "transformers", "draft": "demo-draft", "target": "demo-target", "reward": str(folder)}
+
+    def checked(**more: object) -> list[str]:
+        launch = _launch(tmp_path, **flags | more)
+        return list(check_new(launch, plan(launch, "debug"), (), is_here=True))
+
     (tmp_path / "own.toml").write_text("[reward]\ngood = 'yes indeed'\nbad = 'no'")
-    with pytest.raises(ValueError, match="--reward prm: these labels are not one distinct token each"):
-        plan(_launch(tmp_path, **flags, prompts=tmp_path / "own.toml"), "debug")
+    with pytest.raises(ValueError, match="for the reward prm, these labels are not one distinct token each"):
+        checked(prompts=tmp_path / "own.toml")
     judged = {"method": "lookahead", "judge": "reward", "prompts": tmp_path / "own.toml"}
-    assert plan(_launch(tmp_path, **flags | judged), "debug").spec.reward is not None, "it is not asked for a reward"
+    checked(**judged)  # it is not asked for a reward
     (tmp_path / "own.toml").write_text("[equivalence]\nsame = 'yes indeed'\ndifferent = 'no'")
-    with pytest.raises(ValueError, match=r"--reward prm: .* \(keys equivalence.reply, .same and"):
-        plan(_launch(tmp_path, **flags | judged), "debug")
+    with pytest.raises(ValueError, match="for the reward prm, these labels"):
+        checked(**judged)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"architectures": ["Qwen2ForProcessRewardModel"]}))
-    with pytest.raises(ValueError, match="--reward prm: Qwen2ForProcessRewardModel is not supported; valid: a causal"):
-        plan(_launch(tmp_path, **flags), "debug")
+    with pytest.raises(ValueError, match=r"--reward prm: .*Qwen2ForProcessRewardModel writes no text"):
+        checked()
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from tests.shared import with_settings
 from tests.warehouse import cells
 from warehouse.comparison.manifests import differences, latency_mismatches, read_manifests
 from warehouse.database import reader
-from warehouse.load import load_run
-from warehouse.measured import measure
+from warehouse.loading.runs import load_run
+from warehouse.suites.measured import measure
 
 SHARED = with_settings(with_settings(cells.SPEC, "draft", tensor_parallel=1), "target", tensor_parallel=4)
 OWN_CARD = with_settings(with_settings(SHARED, "draft", gpus=(0,)), "target", gpus=(1, 2, 3, 4))

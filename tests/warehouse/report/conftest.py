@@ -14,7 +14,7 @@ from harness.trace import Decision
 from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.report.browser import browser
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.report.__main__ import main
 
 __all__ = ["browser"]

@@ -23,7 +23,7 @@ from warehouse import compare, query
 from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.manifests import read_manifests
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.report.charts import Dots, Scatter, StackedBars
 from warehouse.report.facts import report_facts
 from warehouse.report.paper_charts import write_charts
@@ -104,12 +104,12 @@ def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None
     for name, metric in (("accuracy", "graded_pass_at_1"), ("fallback", "fallback_rate")):
         chart = figures[name].chart
         assert isinstance(chart, Dots)
-        assert {ids[dot.index]: dot.x.value for dot in chart.rows} == shown(name, metric, factor=100)
+        assert {ids[dot.index]: dot.x.estimate for dot in chart.rows} == shown(name, metric, factor=100)
         assert {ids[dot.index]: dot.x.low for dot in chart.rows} == shown(name, metric, "low_95", 100)
     scatter, bars = figures["trade-off"].chart, figures["tokens"].chart
     assert isinstance(scatter, Scatter)
-    assert {ids[p.index]: p.x.value for p in scatter.points} == shown("trade-off", "latency_seconds")
-    assert {ids[p.index]: p.y and p.y.value for p in scatter.points} == shown(
+    assert {ids[p.index]: p.x.estimate for p in scatter.points} == shown("trade-off", "latency_seconds")
+    assert {ids[p.index]: p.y and p.y.estimate for p in scatter.points} == shown(
         "trade-off", "graded_pass_at_1", factor=100
     )
     assert isinstance(bars, StackedBars)

@@ -22,7 +22,7 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from tests.warehouse.report.conftest import HOSTILE, report
 from warehouse.database import reader
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.report.facts import RunFacts, report_facts
 
 Written = Callable[..., Path]

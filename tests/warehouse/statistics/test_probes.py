@@ -19,6 +19,7 @@ def points(
     n = times * len(draft)
     return Points(
         problem=np.arange(n),
+        family=np.arange(n),
         weight=np.array(weight * times),
         accepted=np.array(accepted * times),
         third=np.ones(n, dtype=np.int64),
@@ -54,12 +55,20 @@ def test_the_area_is_the_share_of_pairs_in_order() -> None:
 def test_too_few_points_or_problems_say_nothing() -> None:
     few = points([4, 0, 0, 4], [4, 4, 4, 4], [True, True, False, False], [6, 2, 1, 1], [9, 8, 2, 1], times=7)
     enough = points([4, 0, 0, 4], [4, 4, 4, 4], [True, True, False, False], [6, 2, 1, 1], [9, 8, 2, 1])
-    for given in (few, replace(enough, problem=enough.problem % 9)):
+    for given in (few, replace(enough, problem=enough.problem % 9, family=enough.problem % 9)):
         found = probes.rates(given)
         for name in ("false_acceptance", "false_rejection", "loss_of_accepted", "loss_of_refused"):
             assert np.isnan(getattr(found, name).estimate)
             assert getattr(found, name).kind == "none: fewer than 30 points or 10 problems"
         assert np.isnan(probes.area(given).estimate)
+    found = probes.rates(replace(enough, family=enough.problem % 9))
+    assert (found.false_acceptance.kind, found.false_acceptance.families) == (
+        "none: fewer than 30 points or 10 families",
+        9,
+    )
+    found = probes.rates(replace(enough, family=enough.problem % 11))
+    alone = probes.rates(replace(enough, problem=enough.problem % 11, family=enough.problem % 11))
+    assert found.loss_of_refused == replace(alone.loss_of_refused, families=11)
 
 
 def test_proposals_that_cost_nothing_or_perhaps_nothing_leave_no_share_to_accept() -> None:

@@ -44,6 +44,18 @@ def test_the_correlation_is_pearsons_and_its_error_the_jackknifes() -> None:
     assert correlation(np.ones((3, 6))) is None
 
 
+def test_steps_of_a_family_are_left_out_together() -> None:
+    sums = np.random.default_rng(2).uniform(1, 2, (40, 6)) * [4, 1, 1, 1, 9, 9]
+    family = [str(place // 2) for place in range(40)]
+    found, joined = correlation(sums, family), correlation(sums[::2] + sums[1::2])
+    assert found is not None
+    assert joined is not None
+    assert (found.low, found.high, found.families) == pytest.approx((joined.low, joined.high, 20))
+    few = correlation(sums, [str(place % 9) for place in range(40)])
+    assert few is not None
+    assert (few.low, few.kind) == (None, "none: 9 families, fewer than 10")
+
+
 def test_a_rate_is_the_sum_over_the_sum_with_problems_left_out_one_at_a_time() -> None:
     rng = np.random.default_rng(1)
     y = rng.integers(0, 30, 60).astype(float)
@@ -87,3 +99,6 @@ def test_an_auroc_needs_ten_wrong_samples_on_five_problems() -> None:
     assert np.isnan(auroc(rating, few, sample, problem).estimate)
     clumped = np.where(right, problem, problem % 4)
     assert auroc(rating, right, sample, clumped).kind.startswith("none: fewer than 10 wrong samples or 5 problems")
+    assert np.isnan(auroc(rating, right, sample, problem, problem % 9).estimate)
+    found, alone = auroc(rating, right, sample, problem, problem % 12), auroc(rating, right, sample, problem % 12)
+    assert (found.low, found.families) == pytest.approx((alone.low, 12))

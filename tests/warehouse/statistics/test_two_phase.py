@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -99,6 +101,12 @@ def test_too_little_has_no_interval(chains: Floats) -> None:
     assert mean_interval(one, resamples=99).kind == "none: too few timed samples"
     with pytest.raises(ValueError, match="no sample was timed"):
         estimate(chains, np.array([], dtype=np.int64))
+
+
+def test_few_families_have_no_interval(chains: Floats) -> None:
+    few = replace(estimate(chains, two_of_each_stratum(chains)), families=9)
+    for found in (mean_interval(few, resamples=99), two_phase_difference(few, few)):
+        assert (found.low, found.kind, found.families) == (None, "none: 9 families, fewer than 10", 9)
 
 
 def test_a_ratio_is_paired_by_problem(chains: Floats) -> None:

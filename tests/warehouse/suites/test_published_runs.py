@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from harness import reproduce
 from tests.warehouse import runs
 from tests.warehouse.suites.timed_runs import PLAIN, SPECULATIVE, finished, time
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.suites import published as papers
 
 MODELS = ("--draft", "org/small", "--target", "org/large", "--drafts", "2", "--scale", "3x2")

@@ -17,9 +17,9 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, RunSpec, Unit
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
-from warehouse.load import load_run
-from warehouse.measured import measure
+from warehouse.loading.runs import load_run
 from warehouse.suites import published as papers
+from warehouse.suites.measured import measure
 
 SAMPLES = 10
 VLLM = EngineSpec("vllm")

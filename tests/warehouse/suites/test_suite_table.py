@@ -15,7 +15,7 @@ from jobs import suite as suites
 from tests.warehouse import runs
 from tests.warehouse.suites.made_suites import HOSTILE, HOSTILE_IN_LATEX, Made, write_suite
 from warehouse import compare
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.suites.own_runs import own_runs
 from warehouse.suites.table import METRICS
 

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from jobs.run import trace_files
 from jobs.run.folder import run_folders
-from warehouse.database import WarehouseError, literal, reader, scratch
+from tools.bench.warehouse.scratch import scratch
+from warehouse.database import WarehouseError, literal, reader
 from warehouse.loading import convert
 from warehouse.loading.runs import load_runs, rebuild
 

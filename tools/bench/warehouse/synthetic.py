@@ -19,7 +19,8 @@ from harness.problems.problem import Problem, dataset_hash
 from jobs.run import derived, events, files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit
-from warehouse.database import Connection, scratch
+from tools.bench.warehouse.scratch import scratch
+from warehouse.database import Connection
 
 SAMPLES = 16
 MOST_PROBLEMS = 500

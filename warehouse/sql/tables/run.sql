@@ -1,5 +1,5 @@
 -- Tables of the warehouse. Derived from run folders: any of it can be deleted and loaded again.
--- What a run has of each model is generated from warehouse/model_columns.py.
+-- What a run has of each model is generated from warehouse/sql/model_columns.py.
 -- Times are TIMESTAMP in UTC without a zone, durations are seconds, column names are the trace's field names.
 
 CREATE TABLE schema_version (digest VARCHAR NOT NULL);

@@ -1,4 +1,4 @@
--- Latency of one sample at a time, estimated from timing samples (warehouse/latency_at_one.py).
+-- Latency of one sample at a time, estimated from timing samples (warehouse/comparison/latency_at_one.py).
 
 CREATE OR REPLACE VIEW latency_at_one AS
 WITH drawn AS (

@@ -28,6 +28,7 @@ from harness.engines.transformers import TransformersEngine
 from harness.problems import benchmarks
 from harness.weights import models
 from tests.requirements import skip_by_design
+from tools.smollm import gguf_file, smollm_folder
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 _START_SECONDS = 300.0
@@ -131,12 +132,12 @@ async def test_llama_cpps_server_writes_and_judges_like_the_same_weights_in_proc
     if shutil.which("llama-server") is None:
         skip_by_design("no llama-server: building llama.cpp takes ten minutes")
     port = _free_port()
-    command = [str(shutil.which("llama-server")), "-m", str(models.gguf_file()), "--port", str(port), "-c", "4096"]
+    command = [str(shutil.which("llama-server")), "-m", str(gguf_file()), "--port", str(port), "-c", "4096"]
     command += ["--host", "127.0.0.1", "-np", "2"]
     settings = EngineSettings(kind="transformers", dtype="float32", max_context=1000, mean_logprobs=True)
     with server(command, port, tmp_path / "log", {}) as address:
-        served = await connected(address, "target", str(models.smollm_folder()))
-        own = await TransformersEngine.start(str(models.smollm_folder()), "target", settings)
+        served = await connected(address, "target", str(smollm_folder()))
+        own = await TransformersEngine.start(str(smollm_folder()), "target", settings)
         problem = benchmarks.load("demo")[0]
         ids, _ = prompts.opening(own.tokenizer, problem)
         question = prompts.score_question(own.tokenizer)

@@ -15,7 +15,7 @@ from tests.warehouse import runs
 from tools.bench.warehouse import makespan
 from warehouse.database import writer
 from warehouse.loading.runs import load_run
-from warehouse.run_cost import forecast, spent_tokens
+from warehouse.suites.run_cost import forecast, spent_tokens
 
 SPEC = replace(runs.VANILLA, engine=EngineSpec("vllm"))
 LAUNCH = Launch.from_flags({"method": "vanilla", "dataset": "demo", "concurrency": 1})

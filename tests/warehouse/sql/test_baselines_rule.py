@@ -6,19 +6,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from tests.warehouse import cells
 from tests.warehouse.comparison.test_manifests import mismatches, ran_on
-from warehouse.baselines import _OF_TIMES, SETTINGS, Setting, unlike
-from warehouse.database import reader, rows, scratch
+from warehouse.database import reader, rows
+from warehouse.sql.baselines import _OF_TIMES, SETTINGS, Setting, unlike
 
 
 @pytest.mark.parametrize("setting", _OF_TIMES, ids=lambda setting: setting.column)
-def test_the_condition_of_the_views_is_that_of_the_reasons(setting: Setting, tmp_path: Path) -> None:
+def test_the_condition_of_the_views_is_that_of_the_reasons(setting: Setting) -> None:
     names = sorted({setting.column, "num_cards", "target_fingerprint"})
     values = ("NULL", "'1'", "'2'")
-    with scratch(tmp_path) as connection:
+    with duckdb.connect(":memory:") as connection:
         for own, base in product(product(values, repeat=len(names)), repeat=2):
             sides = [", ".join(map("{} AS {}".format, side, names)) for side in (own, base)]
             sql = f"SELECT {setting.condition} FROM (SELECT {sides[0]}) AS run, (SELECT {sides[1]}) AS baseline"

@@ -16,7 +16,7 @@ from harness.trace import Call, Candidate, Decision, Step, Verdict
 from jobs.run.spec import Attempt, ModelSpec
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
-from warehouse import database, schema
+from warehouse import database
 from warehouse.database import (
     Connection,
     WarehouseBusy,
@@ -27,7 +27,8 @@ from warehouse.database import (
     writer,
 )
 from warehouse.loading import convert
-from warehouse.model_columns import MODEL_COLUMNS
+from warehouse.sql import schema
+from warehouse.sql.model_columns import MODEL_COLUMNS
 
 
 def columns(loaded: Loaded, table: str) -> set[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tests.warehouse.conftest import Loaded
 from warehouse.database import reader, rows
-from warehouse.summary import SCHEMA_VERSION, RunSummary, summary
+from warehouse.report.summary import SCHEMA_VERSION, RunSummary, summary
 
-README = Path(__file__).parent.parent.parent / "jobs" / "README.md"
+README = Path(__file__).parents[3] / "jobs" / "README.md"
 
 
 def test_the_file_is_the_summary(loaded: Loaded) -> None:

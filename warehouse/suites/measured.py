@@ -15,12 +15,14 @@ from dataclasses import replace
 import numpy as np
 
 from harness.engines import registry
-from warehouse import baselines, latency_at_one
+from warehouse.comparison import latency_at_one
+from warehouse.comparison.latency_at_one import TimedRun
+from warehouse.comparison.outcomes import families
+from warehouse.comparison.pairs import latencies
 from warehouse.database import Connection, Record, columns, rows
 from warehouse.estimates import of_problems
-from warehouse.latency_at_one import TimedRun
-from warehouse.measures import CORRELATED, MEASURES, Source, ratio
-from warehouse.pairs import latencies
+from warehouse.measures import CORRELATED, MEASURES, Source
+from warehouse.sql import baselines
 from warehouse.statistics.intervals import Floats, Interval, mean_t
 from warehouse.statistics.shares import correlation
 from warehouse.statistics.two_phase import mean_interval, two_phase_difference, two_phase_ratio
@@ -89,7 +91,11 @@ def measure(
         sql = f"FROM {CORRELATED.sql} WHERE run_id = $run_id ORDER BY problem_id"
         sums = columns(connection, sql, {"run_id": run_id})
         if len(sums["n"]):
-            found = correlation(np.stack([sums[key] for key in ("n", "x", "y", "xy", "xx", "yy")], axis=1))
+            family = families(connection, [run_id])
+            found = correlation(
+                np.stack([sums[key] for key in ("n", "x", "y", "xy", "xx", "yy")], axis=1),
+                [family.get((run_id, problem)) for problem in sums["problem_id"].tolist()],
+            )
     elif wanted.source.is_stored and not (name == "latency_seconds" and stopwatch != "measured"):
         stored = rows(connection, _STORED, {"run_id": run_id, "metric": name, "k": k})
         found = Interval(**stored[0]) if stored else None
@@ -97,7 +103,7 @@ def measure(
         if wanted.source.is_stored:
             clock = stopwatch.replace("'", "")
             by_clock = Source(f"(SELECT run_id, problem_id, x, y FROM problem_stopwatch WHERE stopwatch = '{clock}')")
-            wanted = replace(wanted, x="x", y="y", samples=None, method=ratio, source=by_clock)
+            wanted = replace(wanted, x="nullif(x, 0)", y="y", samples=None, source=by_clock)
         found = next((one.interval for one in of_problems(connection, [run_id], [wanted])), None)
     return _known(found)
 
@@ -224,7 +230,7 @@ def _of_pair(name: str, own: TimedRun | None, base: TimedRun | None) -> Interval
     """Return what a run takes to what its baseline takes, over the problems that both have."""
     if own is None or base is None:
         return None
-    shared = set(own.problems) & set(base.problems)
+    shared = own.shared(base)
     try:
         first, second = base.mean(shared), own.mean(shared)
     except ValueError:

@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from warehouse.baselines import CONDITIONED, ratio_sql
 from warehouse.database import Connection, columns, rows
+from warehouse.sql.baselines import CONDITIONED, ratio_sql
 from warehouse.statistics.intervals import Families, Floats
 from warehouse.statistics.ratios import SettingRatio, ratio
 

@@ -20,12 +20,12 @@ from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
-from warehouse import latency_at_one
+from warehouse.comparison import latency_at_one
 from warehouse.comparison.contrasts import Settings, compare_runs
+from warehouse.comparison.latency_at_one import TimedCall, TimedSample, fit, read_samples
 from warehouse.comparison.show import at_one_lines, record
 from warehouse.database import reader, rows
-from warehouse.latency_at_one import TimedCall, TimedSample, fit, read_samples
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 
 
 @pytest.fixture(scope="module")

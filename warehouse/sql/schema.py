@@ -11,10 +11,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from warehouse import baselines, model_columns
 from warehouse.measures import MEASURES
+from warehouse.sql import baselines, model_columns
 
-ESTIMATES_VERSION = 9
+ESTIMATES_VERSION = 10
 """Of the methods behind the rows of `estimate`, a part of the format of databases. Whoever changes what is stored
 raises it; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")
@@ -30,7 +30,7 @@ _OF_BASELINES = {
     "-- the target alone, alike for times": baselines.baseline_sql("times"),
     "-- the target alone, alike for texts": baselines.baseline_sql("texts"),
 }
-"""What stands in the views where these comments are (warehouse/baselines.py)."""
+"""What stands in the views where these comments are (warehouse/sql/baselines.py)."""
 _VIEWS = (
     "macros", "accuracy", "speculation", "tokens", "speed", "speed_up", "timing", "modelled", "stopwatches",
     "judge", "replay", "drafts", "probe", "flips", "wide", "several", "code", "target",

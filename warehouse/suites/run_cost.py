@@ -26,8 +26,8 @@ from harness.settings.launch_settings import Launch
 from jobs.run.forecast import Forecast, Recorded
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
-from warehouse.measured import runs_like
 from warehouse.statistics.ratios import mean_time
+from warehouse.suites.measured import runs_like
 
 _WAIT_SECONDS = 2.0
 """A launch does not wait for a loader."""

@@ -11,8 +11,9 @@ import pytest
 from harness.cli.number_format import NOTHING, fixed, number, p_value, percent, signed, span
 from harness.cli.screen import Cell, Column, Screen, Table
 from warehouse.query import print_rows, rounded
-from warehouse.report.facts import Estimate
-from warehouse.tables import latex_text, markdown, markdown_text, write_csv
+from warehouse.report.facts import scaled
+from warehouse.report.tables import latex_text, markdown, markdown_text, write_csv
+from warehouse.statistics.intervals import Interval
 
 _ROWS = [("specreason-664d9e78", "65.00", "51.7 to 77.9"), ("vanilla-baf00f23", "75.00", "62.1 to 87.2")]
 
@@ -163,6 +164,6 @@ def test_a_text_that_a_spreadsheet_would_evaluate_is_not_one_in_csv() -> None:
 
 
 def test_an_interval_is_limited_to_possible_values() -> None:
-    assert Estimate(0.75, 5, 0.25, 1.25).scaled(100, 1.0) == Estimate(75.0, 5, 25.0, 100.0)
-    assert Estimate(0.25, 5, -0.25, 0.75).scaled() == Estimate(0.25, 5, 0.0, 0.75)
-    assert Estimate(0.5, 1, None, None).scaled(2) == Estimate(1.0, 1, None, None)
+    assert scaled(Interval(0.75, 0.25, 1.25, None, ""), 100, 1.0) == Interval(75.0, 25.0, 100.0, None, "")
+    assert scaled(Interval(0.25, -0.25, 0.75, None, "")) == Interval(0.25, 0.0, 0.75, None, "")
+    assert scaled(Interval(0.5, None, None, None, ""), 2) == Interval(1.0, None, None, None, "")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.warehouse import cells
-from warehouse.baselines import unlike
 from warehouse.database import Connection, reader
-from warehouse.load import load_run
-from warehouse.measured import measure
+from warehouse.loading.runs import load_run
+from warehouse.sql.baselines import unlike
+from warehouse.suites.measured import measure
 
 FEW = replace(cells.VANILLA, concurrency=24, samples=2)
 MANY = replace(cells.SPEC, concurrency=24, samples=6)

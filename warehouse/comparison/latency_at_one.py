@@ -1,15 +1,15 @@
 """Latency of one sample at a time, from timing samples: the latency model over all chains, and its error on the timed.
 
-The model is fitted to the calls of the timed samples (latency_fit), once for each fold of them, without the problems of
-that fold. What it predicts from are token counts that follow from a chain alone (table timing_work). Counts of tokens
-that a cache held, or of requests in flight, depend on the load: with those, the chains of the full batches would be
-predicted otherwise than equal chains that ran alone, and the estimate would not be unbiased any more.
+The model is fitted to the calls of the timed samples, once for each fold of them, without the problems of that fold.
+What it predicts from are token counts that follow from a chain alone (table timing_work). Counts of tokens that a cache
+held, or of requests in flight, depend on the load: with those, the chains of the full batches would be predicted
+otherwise than equal chains that ran alone, and the estimate would not be unbiased any more.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import get_args
@@ -35,7 +35,7 @@ FROM (FROM timing_sample WHERE {_USABLE}) AS timed LEFT JOIN timing_call USING (
 WHERE run_id = $run_id ORDER BY sample_id, call_index
 """
 _CHAINS = """
-SELECT draw.sample_id, stratum, problem_id || ' ' || content_hash AS problem
+SELECT draw.sample_id, stratum, problem_id || ' ' || content_hash AS problem, family
 FROM timing_draw AS draw JOIN sample USING (run_id, sample_id) JOIN problem USING (run_id, problem_id)
 WHERE run_id = $run_id ORDER BY problem, sample_id
 """
@@ -67,8 +67,14 @@ class TimedRun:
     """(folds, M): seconds of the chains that were timed, by the model of each fold."""
     seconds: Floats
     """(M,): measured."""
-    timed_ids: Sequence[str] = ()
+    timed_ids: Sequence[str]
     """(M,): ids of the samples that were timed."""
+    families: Mapping[str, str]
+    """The family of each problem, which is the problem itself where it stands alone."""
+
+    def shared(self, other: TimedRun) -> Mapping[str, str]:
+        """Return the families of the problems that both runs have."""
+        return {problem: family for problem, family in self.families.items() if problem in other.families}
 
     def measuring(self, values: Floats, *, grows_with_time: bool) -> TimedRun:
         """Return the same run with another quantity of the timed chains, `values` (M,), in the place of their seconds.
@@ -87,13 +93,15 @@ class TimedRun:
                 predicted[fold] = own[fold] = values[others].mean()
         return replace(self, predicted=predicted, predicted_timed=own, seconds=values)
 
-    def mean(self, among: Collection[str] | None = None) -> TwoPhaseMean:
-        """Return the estimated mean latency, over some problems or all. Raises ValueError where none of it is timed."""
-        names = np.array(self.problems)
-        kept = np.ones(len(names), dtype=bool) if among is None else np.isin(names, list(among))
-        _, numbers = np.unique(names[kept], return_inverse=True)
-        problems = np.full(len(names), -1, dtype=np.int64)
-        problems[kept] = numbers
+    def mean(self, among: Mapping[str, str] | None = None) -> TwoPhaseMean:
+        """Return the estimated mean latency. Raises ValueError where none of it is timed.
+
+        among: the problems that it is over, with their families; None: all.
+        """
+        families = self.families if among is None else among
+        kept = np.array([problem in families for problem in self.problems])
+        numbers = {family: number for number, family in enumerate(sorted(set(families.values())))}
+        problems = np.array([numbers.get(families.get(problem, ""), -1) for problem in self.problems])
         is_kept = kept[self.timed]
         timed = self.timed[is_kept]
         measured = Measured(
@@ -103,7 +111,9 @@ class TimedRun:
             problems[timed],
             self.strata[timed],
         )
-        return two_phase_mean(Predicted(self.predicted[:, kept], problems[kept], self.strata[kept]), measured)
+        has_families = len(numbers) < len(families)
+        everything = Predicted(self.predicted[:, kept], problems[kept], self.strata[kept], has_families)
+        return two_phase_mean(everything, measured)
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,8 @@ def read(connection: Connection, run_id: str) -> TimedRun | None:
     if not ids:
         return None
     problems = [str(chain["problem"]) for chain in chains]
-    folds = _folds([problems[places[sample_id]] for sample_id in ids])
+    families = {str(chain["problem"]): str(chain["family"] or chain["problem"]) for chain in chains}
+    folds = _folds([families[problems[places[sample_id]]] for sample_id in ids])
     work, timed_work = _work(connection, run_id, places, {sample_id: place for place, sample_id in enumerate(ids)})
     predicted, own = [], []
     for fold in range(int(folds.max()) + 1):
@@ -144,12 +155,13 @@ def read(connection: Connection, run_id: str) -> TimedRun | None:
         np.array(own),
         np.array([measured[sample_id].latency_seconds for sample_id in ids]),
         ids,
+        families,
     )
 
 
 def speed_up(own: TimedRun, base: TimedRun) -> SpeedUpAtOne | None:
     """Return how many times faster a run is, over the problems that both have; None where they share none."""
-    shared = set(own.problems) & set(base.problems)
+    shared = own.shared(base)
     try:
         first, second = base.mean(shared), own.mean(shared)
     except ValueError:
@@ -161,7 +173,7 @@ def speed_up(own: TimedRun, base: TimedRun) -> SpeedUpAtOne | None:
 
 
 def _folds(problems: Sequence[str]) -> NDArray[np.int64]:
-    """Return the fold of each timed sample; those of a problem are in one."""
+    """Return the fold of each timed sample; those of a problem (family) are in one."""
     distinct = sorted(set(problems))
     numbers = {problem: number % min(FOLDS, len(distinct)) for number, problem in enumerate(distinct)}
     return np.array([numbers[problem] for problem in problems], dtype=np.int64)

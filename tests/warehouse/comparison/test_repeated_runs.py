@@ -12,10 +12,10 @@ import pytest
 
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells
+from tests.warehouse.report.test_summary import rendered
 from tests.warehouse.test_compare import GOOD, compare, load, records
-from tests.warehouse.test_summary import rendered
+from warehouse.comparison.pairs import repeats_of
 from warehouse.database import reader
-from warehouse.pairs import repeats_of
 
 FACTORS = (1.0, 1.1, 0.95)
 

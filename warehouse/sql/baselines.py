@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from warehouse.model_columns import MODEL_COLUMNS, Matter, Owner, column_of, model_columns
+from warehouse.sql.model_columns import MODEL_COLUMNS, Matter, Owner, column_of, model_columns
 
 Record = Mapping[str, Any]
 Alone = Literal["equal", "equal or as many cards", "equal or none", "free"]
@@ -162,7 +162,7 @@ def ratio_sql() -> str:
 def unlike(run: Record, baseline: Record, *, across_concurrencies: bool = False) -> list[str]:
     """Return why the times of two runs have no ratio in a suite's table, e.g. `its baseline has concurrency 8, not 1`.
 
-    Both are rows of `warehouse.measured.runs_like`. across_concurrencies: whether the ratio is to be that of two
+    Both are rows of `warehouse.suites.measured.runs_like`. across_concurrencies: whether the ratio is to be that of two
     numbers of samples in flight.
     """
     other = run["dataset_hash"] != baseline["dataset_hash"]

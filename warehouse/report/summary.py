@@ -17,7 +17,7 @@ from rich.console import Console
 
 from grading.grade import FAILED
 from harness.cli.messages import counted
-from harness.cli.number_format import NOTHING, number, percent, sides, span
+from harness.cli.number_format import NOTHING, fixed, number, percent, sides, span
 from harness.cli.screen import Column, Line, Screen, Table
 from harness.engine import Role
 from harness.engines import registry
@@ -27,7 +27,7 @@ from jobs.run.spec import RunSpec
 from warehouse.database import Connection, Record, reader, rows
 from warehouse.loading.convert import SkippedFile
 from warehouse.measures import MEASURES, SAMPLES_PER_SLOT
-from warehouse.model_columns import column_of, model_in
+from warehouse.sql.model_columns import column_of, model_in
 from warehouse.statistics.intervals import Interval
 
 SCHEMA_VERSION = 2
@@ -409,7 +409,7 @@ def _pairs(two_column_rows: Sequence[Record]) -> dict[str, Any]:
 
 def setting_warnings(run: RunSummary) -> Iterator[str]:
     """Yield why numbers of such runs are no benchmark result, however far the run is."""
-    if not registry.is_counted(run.engine_kind):
+    if run.engine_kind in registry.uncounted():
         yield f"{run.engine_kind.upper()} ENGINES: no model ran; the numbers mean nothing."
     if run.limited:
         yield f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; not a benchmark result."
@@ -438,7 +438,7 @@ def _work_warnings(run: RunSummary) -> Iterator[str]:
         yield f"GRADER EXCEPTIONS: {ended} ended in an exception of the grader; counted as unparsable: {names}."
     yield from (f"LEFT OUT: {file.name} cannot be read: {file.reason}" for file in run.skipped)
     # A machine that works for a run alone has a load of about 1 for each core while it generates on them.
-    is_counted = registry.is_counted(run.engine_kind)
+    is_counted = run.engine_kind not in registry.uncounted()
     if is_counted and run.load_per_core is not None and run.load_per_core >= _BUSY:
         yield (
             f"BUSY MACHINE: a load of {run.load_per_core:.1f} for each core at the start or end of the run's work; its "
@@ -569,13 +569,17 @@ def render_warnings(summaries: Sequence[RunSummary], console: Console) -> None:
     Screen(console, is_fitted=True).show(Line(line, "bold red") for run in summaries for line in run.warnings)
 
 
+def accuracy(found: Interval) -> str:
+    """Return a share in percent with its standard error, or with its interval where no problem differs from another."""
+    estimate = fixed(found.estimate, 1, 100)
+    if found.standard_error:
+        return f"{estimate} ± {fixed(found.standard_error, 1, 100)}"
+    return estimate if found.low is None else f"{estimate} ({span(found.low, found.high, 0, 100)})"
+
+
 def in_one_line(run: RunSummary) -> str:
     """Return the result in the numbers that tell runs of a suite apart: `96.2 ± 2.8 %  1.68×  fallback 21.3 %`."""
-    if run.result is None:
-        shown = "not graded"
-    else:
-        error = run.result.standard_error
-        shown = f"{100 * run.result.value:.1f}{'' if error is None else f' ± {100 * error:.1f}'} %"
+    shown = "not graded" if run.result is None else f"{accuracy(run.result.as_interval)} %"
     parts, speed_ups = [shown.rjust(13)], run.against_with("speed_up")
     parts += [f"{found.value:.2f}×" for _, found in speed_ups if len(speed_ups) == 1]
     parts += [f"fallback {percent(run.value('fallback_rate'))}"] if run.num_decisions else []

@@ -13,9 +13,9 @@ from rich.console import Console
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse.database import reader, rows
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
+from warehouse.report.summary import UnknownRun, render, summary
 from warehouse.statistics.intervals import mean
-from warehouse.summary import UnknownRun, render, summary
 
 
 def rendered(database: Path, run_id: str) -> str:
