@@ -127,7 +127,7 @@ def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
     if values["name"] is not None:
         raise click.UsageError(f"--costs is of all published suites: leave out {values['name']}, or use --dry-run")
     typed = _typed(context)
-    database = values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb"
+    database = values["database"] or _output(typed) / "warehouse.duckdb"
     with launch_errors_in_one_line():
         print_costs({**typed, **_scale(values["scale"])}, values["aligned"], database, Console(highlight=False))
 
@@ -135,6 +135,13 @@ def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
 def _typed(context: click.Context) -> dict[str, Any]:
     assert isinstance(context.command, LaunchCommand)
     return context.command.flags_of(context)
+
+
+def _output(typed: Mapping[str, Any]) -> Path:
+    """Return the folder of run folders."""
+    from harness.settings.layers import flags_of_profile
+
+    return Path({"output": "runs", **flags_of_profile(typed.get("profile")), **typed}["output"])
 
 
 def _own_file(name: str) -> Path | None:
@@ -184,7 +191,7 @@ def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
             exact_scale=values["scale"] not in (None, "paper"),
             columns=values["columns"],
             aligned=values["aligned"],
-            database=values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb",
+            database=values["database"] or _output(typed) / "warehouse.duckdb",
         ),
         _printed(values),
         dry_run=values["dry_run"],

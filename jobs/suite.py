@@ -137,9 +137,12 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     if any("max_gpu_hours" in flags for flags in own_flags):
         raise BadSuite(f"{path}: set max-gpu-hours once at the top: it is the limit of all runs together")
     overrides = overrides or {}
-    output = content.setdefault("output", default_output)
-    if "output" in overrides:
-        output = content["output"] = str(overrides["output"])
+    try:
+        of_profile = layers.flags_of_profile(overrides.get("profile") or content.get("profile"))
+    except ValueError as error:
+        raise BadSuite(f"{path}: {error}") from error
+    output = {"output": default_output, **of_profile, **content, **overrides}["output"]
+    content["output"] = str(output)
     launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
     return Suite(path.stem, Path(output), requests, nightly, rows, probed)
