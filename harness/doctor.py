@@ -14,14 +14,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from harness import environment, prompts
 from harness.checks.finding import Check, Question, Status, proposer_of
 from harness.cli.messages import counted
-from harness.engine import Role
+from harness.engine import Json, Role
 from harness.engines import registry
 from harness.engines.served.address import is_address
 from harness.engines.speculation import proposing_roles
@@ -63,7 +63,7 @@ Examples:
 @click.pass_context
 def main(
     context: click.Context, /, on_node: bool, wait: float, as_json: bool, engines: bool, only: str, time_limit: float,
-    **_: Any,
+    **_: Json,
 ) -> None:  # fmt: skip
     """Check what a run with these flags needs, in seconds and without loading a model. Takes the flags of a launch.
 

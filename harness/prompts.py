@@ -33,7 +33,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.cli.toml_file import parse_toml, read_toml
-from harness.engine import Tokenizer
+from harness.engine import Json, Tokenizer
 from harness.problems.problem import Kind, Problem
 from harness.weights.templates import CLOSE, EMPTY_THOUGHT
 from harness.weights.tokenizer import verdict_options
@@ -114,7 +114,7 @@ class Instruction(_Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _shortest_form(cls, values: Any) -> Any:
+    def _shortest_form(cls, values: Json) -> Json:
         """Give the same message the same text: a template that only appends becomes the instruction that it appends."""
         if not isinstance(values, Mapping):
             return values
@@ -128,7 +128,7 @@ class Instruction(_Table):
         return self
 
 
-def _appended(text: Any, head: str) -> Any:
+def _appended(text: Json, head: str) -> Json:
     """Return what the text appends to `head` after a blank line, where it is of that form."""
     if not isinstance(text, str):
         return text
@@ -259,10 +259,10 @@ class Prompts(_Table):
         return sum(len(text.encode()) for text in _flat(self.model_dump(exclude_none=True)).values())
 
 
-def _flat(table: Mapping[str, Any], at: str = "") -> dict[str, str]:
+def _flat(table: Mapping[str, Json], at: str = "") -> dict[str, str]:
     flat: dict[str, str] = {}
     for name, value in table.items():
-        flat |= _flat(value, f"{at}{name}.") if isinstance(value, Mapping) else {f"{at}{name}": value}
+        flat |= _flat(value, f"{at}{name}.") if isinstance(value, Mapping) else {f"{at}{name}": str(value)}
     return flat
 
 
@@ -290,24 +290,24 @@ def parse(text: str, label: str) -> Prompts:
     return _merged_over_built_in(parse_toml(text, label), label)
 
 
-def _merged_over_built_in(own: Mapping[str, Any], label: str) -> Prompts:
+def _merged_over_built_in(own: Mapping[str, Json], label: str) -> Prompts:
     try:
         return Prompts.model_validate(_merged(BUILT_IN.model_dump(), own, label))
     except ValidationError as error:
         raise ValueError(f"{label}: {_one_line(error)}") from error
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any], label: str, at: str = "") -> dict[str, Any]:
+def _merged(below: Mapping[str, Json], above: Mapping[str, Json], label: str, at: str = "") -> dict[str, Json]:
     """Return `above` on top of `below`, table by table. Raises ValueError for an unknown key or a misplaced value."""
     merged = dict(below)
     for name, value in above.items():
         if name not in below:
             unknown = (at + name)[:_MAX_SHOWN_CHARACTERS]
             raise ValueError(f"{label}: unknown key {unknown!r}; valid: {', '.join(at + key for key in below)}")
-        if isinstance(below[name], Mapping):
+        if isinstance(table := below[name], Mapping):
             if not isinstance(value, Mapping):
-                raise ValueError(f"{label}: {at + name} is a table of {', '.join(below[name])}")
-            merged[name] = _merged(below[name], value, label, f"{at}{name}.")
+                raise ValueError(f"{label}: {at + name} is a table of {', '.join(table)}")
+            merged[name] = _merged(table, value, label, f"{at}{name}.")
         else:
             merged[name] = value
     return merged

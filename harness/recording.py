@@ -24,6 +24,7 @@ from harness.engine import (
     Timing,
     Tokenizer,
 )
+from harness.engines.calls import gather_or_cancel
 from harness.trace import Call, Purpose, Trace
 
 
@@ -78,14 +79,7 @@ class Model:
         Every request is for one completion. Where one fails, the others are cancelled.
         """
         self.discard()
-        tasks = [asyncio.create_task(self.engine.generate(*request)) for request in requests]
-        try:
-            replies = await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
+        replies = await gather_or_cancel([self.engine.generate(*request) for request in requests])
         completions = tuple(completion for reply in replies for completion in reply.completions)
         tokens = sum(reply.prompt_tokens for reply in replies), sum(reply.cached_tokens for reply in replies)
         timing = _together([reply.timing for reply in replies])
@@ -96,8 +90,8 @@ class Model:
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], *, step: int
     ) -> tuple[Likelihood, ...]:
         """Engine.log_probabilities of each pair, in parallel; recorded as one verdict of one token each."""
-        requests = (self.engine.log_probabilities(*pair) for pair in zip(prompts, continuations, strict=True))
-        replies = await asyncio.gather(*requests)
+        pairs = zip(prompts, continuations, strict=True)
+        replies = await gather_or_cancel([self.engine.log_probabilities(*pair) for pair in pairs])
         self._record_verdicts(step, replies)
         return tuple(replies)
 
@@ -140,7 +134,7 @@ class Model:
         self, prompts: Sequence[Sequence[int]], options: Sequence[int], *, step: int
     ) -> tuple[Choice, ...]:
         """Engine.choose of several prompts in parallel, recorded as one call, because a user waits only once."""
-        replies = await asyncio.gather(*(self.engine.choose(prompt, options) for prompt in prompts))
+        replies = await gather_or_cancel([self.engine.choose(prompt, options) for prompt in prompts])
         self._record_verdicts(step, replies)
         return tuple(replies)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jobs.arguments import RunCommands
-from jobs.cli import launches, results, watch, workers
+from jobs.cli import launches, runs, workers
 
 
 @click.group(cls=RunCommands)
@@ -15,19 +15,20 @@ def main() -> None:
 
 for _command in (
     workers.worker,
-    watch.status,
-    watch.list_runs,
-    watch.logs,
+    runs.status,
+    runs.list_runs,
+    runs.logs,
+    runs.show,
     workers.cancel,
     workers.resume,
     workers.retry_failed,
     launches.nightly,
     launches.launch_suite,
-    results.lossless,
-    results.score,
+    runs.lossless,
+    runs.score,
     launches.probe,
-    results.target_logprob,
-    results.finalize,
+    runs.target_logprob,
+    runs.finalize,
     launches.example,
 ):
     main.add_command(_command)

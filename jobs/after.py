@@ -21,13 +21,14 @@ from rich.console import Console
 
 from grading import GraderFailed
 from harness.cli.messages import counted
+from harness.cli.number_format import NOTHING
 from harness.cli.program import typed
+from harness.cli.screen import Column, Line, Screen, Table
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
 from jobs.finished.grading import finish
-from jobs.run import submissions, trace_files
+from jobs.run import derived, submissions, trace_files
 from jobs.run import timing as timings
-from jobs.run.derived import are_logprobs_asked, written_at
 from jobs.run.endings import Endings, by_shard, num_unfinished, wait_for_endings
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from jobs.run.forecast import Recorded
     from warehouse.nightly.judge import NightVerdict
 
+_IN_SHORT = ("models", "pass@1", "once complete", "fallback rate", "tokens per sample", "speed-up")
+"""What the end of a run prints of its numbers."""
 _WAIT_SECONDS = 3600.0
 """How long to wait for the warehouse: the runs of a night end at the same time."""
 _GRADED = """
@@ -167,7 +170,7 @@ def report(
 
     `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
     `says_unscored`: whether it says which samples the target has not read. `among`: the beginning of the result's line
-    where the run is one of several, whose warnings and next commands come after the last; None: it is printed in full.
+    where the run is one of several, whose warnings and next commands come after the last; None: it has some lines.
     """
     database = database or database_of(run)
     ungraded: GraderFailed | None = None
@@ -178,52 +181,62 @@ def report(
             ungraded = error
     with _warehouse_errors():
         _load_and_print(run, database, console, wait_seconds, among)
-    if says_unscored and are_logprobs_asked(run):
-        from jobs.finished import target_logprobs
+    if says_unscored and derived.are_logprobs_asked(run):
+        from jobs.finished import scoring  # with engines
 
-        if missing := target_logprobs.notice(run):
+        if missing := scoring.notice(run):
             console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
     write_results(run, database)
     if among is None:
-        _print_next(run, database, console)
+        _print_next([run], database, console)
     if ungraded is not None:
         raise ungraded
-
-
-def _print_next(run: RunFolder, database: Path, console: Console) -> None:
-    console.print(f"Run folder: {run.path}    Warehouse: {database}", soft_wrap=True)
-    console.print("Next:", style="bold")
-    at = quote(str(database))
-    if run.derived("probe_points"):
-        console.print(f"  {typed('warehouse.probed')} --database {at} {quote(run.path.name)}", soft_wrap=True)
-    else:
-        console.print(f'  {typed("warehouse.query")} --database {at} "SELECT * FROM pass_at_1"', soft_wrap=True)
-    console.print(f"  {typed('warehouse.query')} --database {at} --list", soft_wrap=True)
-    words = quote(run.path.name), quote(run.problems()[0].id)
-    console.print(f"  {typed('warehouse.trace')} --database {at} {' '.join(words)} 0", soft_wrap=True)
 
 
 def _load_and_print(
     run: RunFolder, database: Path, console: Console, wait_seconds: float | None, among: str | None
 ) -> None:
-    """Load a run and print its result; of a probe that is what it found, no accuracy: that is of its continuations."""
+    """Load a run and print its result in short; that of a probe is a table."""
     from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
-    from warehouse.report.summary import in_one_line, render, render_warnings, summary
+    from warehouse.report.summary import in_one_line, lines, summary
 
     load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
-    summaries = summary(database, [run.path.name])
+    if run.derived("probe_points"):
+        show(run, console, database)
+        return
+    [result] = summary(database, [run.path.name])
     if among is not None:
-        console.print(f"{among}  {in_one_line(summaries[0])}", markup=False, soft_wrap=True)
-    elif run.derived("probe_points"):
-        from warehouse.database import reader
-        from warehouse.probed import found, print_found
+        console.print(f"{among}  {in_one_line(result)}", markup=False, soft_wrap=True)
+        return
+    problems = f"{counted(result.n, 'problem')} × {counted(result.k, 'sample')}"
+    rows = [
+        ("method", f"{result.method} on {result.dataset}: {problems}"),
+        *(line for line in lines(result) if line[0].startswith(_IN_SHORT) and line[1] != NOTHING),
+    ]
+    columns = [Column("", style="bold"), Column("", is_right=False, is_folded=True)]
+    warnings = (Line(line, "bold red") for line in result.warnings)
+    Screen(console, is_fitted=True).show([*warnings, Table(columns, rows, title=result.run_id)])
 
+
+def show(run: RunFolder, console: Console, database: Path | None = None) -> None:
+    """Print all numbers of a run that the warehouse has; of a probe what it found, as its accuracy is of continuations.
+
+    Raises WarehouseFailed.
+    """
+    from warehouse.database import reader
+    from warehouse.probed import found, print_found
+    from warehouse.report.summary import render, render_warnings, summary
+
+    database = database or database_of(run)
+    with _warehouse_errors():
+        summaries = summary(database, [run.path.name])
+        if not run.derived("probe_points"):
+            render(summaries, console)
+            return
         render_warnings(summaries, console)
         with reader(database) as connection:
             print_found(found(connection, run.path.name), console)
-    else:
-        render(summaries, console)
 
 
 def write_results(run: RunFolder, database: Path) -> None:
@@ -279,7 +292,7 @@ def _num_ungraded(run: RunFolder, endings: Endings) -> int:
     tables = {path: table for path in run.derived("grades") if (table := _grades(path)) is not None}
     if not tables:
         return len(planned)
-    table = tables[max(tables, key=written_at)]
+    table = tables[max(tables, key=derived.written_at)]
     has_no_answer = pc.fill_null(pc.equal(table["verdict"], "error"), fill_value=False)
     is_stale = pc.and_(has_no_answer, pc.invert(pc.is_in(table["sample_id"], value_set=endings.failed)))
     graded = table["sample_id"].filter(pc.invert(is_stale)).combine_chunks()
@@ -339,11 +352,11 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
         finally:
             console = Console(highlight=False)
             console.print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
-    _print_next_of_several(runs, database, console)
+    _print_next(runs, database, console)
 
 
-def _print_next_of_several(runs: Sequence[RunFolder], database: Path, console: Console) -> None:
-    """Print what to do with the runs of a suite, by the last of them and the first with as many samples in flight."""
+def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> None:
+    """Print what to do with runs, by the last of them and the first with as many samples in flight."""
     from warehouse.options import DATABASE_NAME, RUNS_FOLDER
 
     last = runs[-1]
@@ -356,7 +369,7 @@ def _print_next_of_several(runs: Sequence[RunFolder], database: Path, console: C
     commands = {
         trace: "one sample, step by step",
         **({compare: "tests, what differs"} if first.path != last.path else {}),
-        f"{typed('jobs finalize')} {name if is_usual else quote(str(last.path))}": "all numbers of a run",
+        f"{typed('jobs show')} {name if is_usual else quote(str(last.path))}": "all numbers of a run",
     }
     width = max(map(len, commands))
     console.print("Next:", style="bold")

@@ -32,11 +32,12 @@ from jobs.preparation import PreparedLaunch, check_engines, distinct, print_plan
 from jobs.run import codes, derived, endings, forecast, sizing, trust
 from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
-from jobs.run.folder import IN_PROCESS_LOG, RunFolder
+from jobs.run.folder import RunFolder
 from jobs.run.forecast import expected_tokens
 from jobs.run.spec import RunSpec, units
 from jobs.submission.here import InProcessJob, Job, start_workers
-from jobs.watch.follow import follow, follow_several
+from jobs.watch.failures import IN_PROCESS_LOG, explained, traceback_in
+from jobs.watch.follow import follow
 from jobs.work.run_part import RunPart
 from jobs.work.worker import InProcessWorker
 
@@ -125,7 +126,7 @@ def _assign(prepared: PreparedLaunch) -> None:
             run.create(spec, problems, assigned)
         else:
             run.assign_again(assigned)
-    sizing.record_servers(run, prepared.plan.servers)
+    sizing.record_servers(run, prepared.plan.served)
     if prepared.launch.latency_sample is not None:
         timings.request(run, prepared.launch.latency_sample)
 
@@ -249,10 +250,7 @@ class _Round:
         most = max(len(left) for _, left in parts)
         workers = [[(run, [left[number]]) for run, left in parts if number < len(left)] for number in range(most)]
         jobs = start_workers(runs[0], workers) if workers else []  # another launch may have finished them
-        if self.lines.is_several:
-            follow_several(runs, jobs, self.console)
-        else:
-            follow(runs[0], jobs, self.console)
+        follow(runs, jobs, self.console)
         reasons = _reasons(runs[0], jobs)
         for prepared in launches:
             self._end(prepared, jobs, reasons)
@@ -268,7 +266,7 @@ class _Round:
             for part in in_order:
                 run, among = part.run, self.lines.next(part.run)
                 jobs = [InProcessJob(worker.run, (part,), run.logs_dir / "jobs" / IN_PROCESS_LOG)]
-                follow(run, jobs, self.console, elsewhere=False, among=among)
+                follow([run], jobs, self.console, elsewhere=False, among=among)
                 num_failures = len(self.failures)
                 self._end(by_path[run.path], jobs, _reasons(run, jobs), among)
                 if len(self.failures) > num_failures and part is not in_order[-1]:
@@ -301,13 +299,9 @@ def _request(prepared: PreparedLaunch) -> Request:
 
 
 def _reasons(logged_in: RunFolder, jobs: Sequence[Job]) -> dict[str, str]:
-    """Return why workers failed, each in words, with its first traceback."""
+    """Return why workers failed, each in words, with its traceback."""
     failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
-    if not failed:
-        return {}
-    from jobs.watch.failures import explained, first_traceback
-
-    return {explained(logged_in, error, job.log): first_traceback(str(error)) for job, error in failed}
+    return {explained(logged_in, error, job.log): traceback_in(str(error)) for job, error in failed}
 
 
 def _print_what_is_left(run: RunFolder, console: Console) -> bool:
@@ -383,22 +377,21 @@ def _score_targets(launches: Sequence[PreparedLaunch], console: Console) -> None
     Where one cannot be scored the others are, and are loaded. Raises LaunchFailed, which names those that were not,
     each with its reason, and after.WarehouseFailed.
     """
+    waiting = list(filter(_is_read_later, launches))
+    if not waiting:
+        return
+    from jobs.finished import scoring  # with engines
+
     reasons: dict[str, str] = {}
     asked: list[tuple[RunFolder, RunSpec]] = []
-    read_later = [prepared for prepared in launches if _is_read_later(prepared)]
-    if not read_later:
-        return
-    from jobs.finished.target_logprobs import check as check_target
-    from jobs.finished.target_logprobs import num_unscored, score_each
-
-    for prepared in read_later:
+    for prepared in waiting:
         try:
-            if num_unscored(prepared.run):
-                asked += [(prepared.run, spec) for spec in check_target([prepared.run], prepared.target_of)]
+            if scoring.num_unscored(prepared.run):
+                asked += [(prepared.run, spec) for spec in scoring.check([prepared.run], prepared.target_of)]
         except ValueError as error:
             reasons[prepared.run.path.name] = str(error)
     runs, specs = [run for run, _ in asked], [spec for _, spec in asked]
-    scored = score_each(runs, specs, partial(console.print, soft_wrap=True)) if asked else []
+    scored = scoring.score_each(runs, specs, partial(console.print, soft_wrap=True)) if asked else []
     for run, one in zip(runs, scored, strict=True):
         if isinstance(one, Exception):
             reasons[run.path.name] = str(one)
@@ -453,7 +446,7 @@ def until_ended(look: Callable[[], Look]) -> None:
 
 
 def _statuses_at_the_end(runs: Sequence[RunFolder], console: Console) -> list[RunStatus]:
-    from jobs.watch.status import Watch
+    from jobs.watch.status import Watch  # not in a launch here
 
     watch, shown = Watch(runs), ""
     statuses: list[RunStatus] = []

@@ -39,7 +39,7 @@ from harness.weights import models
 from jobs.finished.grading import finished_samples
 from jobs.run.endings import by_shard, read_state
 from jobs.run.folder import RunFolder
-from jobs.watch.progress import Follower
+from jobs.watch.follow import Follower
 from jobs.work.worker import LAUNCHER_PID, end_with_launcher
 
 MakeCheck = Callable[[Machine], Awaitable[list[Measured]]]
@@ -216,7 +216,7 @@ class Launched:
         while (run := self.run) is None:
             self._check_alive("there was a run folder")
         follower = Follower(run)
-        before = follower.progress.steps
+        before = follower.steps
         while follower.poll().steps < before + self.steps_before:
             self._check_alive(f"{self.steps_before} steps were accepted")
 

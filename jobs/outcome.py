@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import click
 import orjson
@@ -25,9 +25,6 @@ from jobs.arguments import file_errors_in_one_line
 from jobs.drive import LaunchFailed
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import SlurmError, SlurmRejected
-
-if TYPE_CHECKING:
-    from jobs.watch.status import RunStatus
 
 
 class Outcome(Protocol):
@@ -102,7 +99,7 @@ def _of_run(run: RunFolder) -> dict[str, JsonValue]:
     outcome = {"run": str(path), "run_id": path.name, "database": str(after.database_of(run))}
     if not run.exists():
         return {**outcome, "state": "not begun"}
-    from jobs.watch.listing import listed
+    from jobs.watch.status import listed
 
     [listing] = [asdict(found) for found in listed([run])]
     is_concluded = listing["state"] == "finished" and run.results_path.exists()
@@ -140,25 +137,6 @@ def _print(known: Outcome, exit_code: int, error: str | None = None) -> None:
     found = known.record()
     found |= {"exit_code": exit_code, "error": error or found.get("error")}
     click.echo(json.dumps(found, allow_nan=False))
-
-
-def of_status(status: RunStatus, run: RunFolder) -> dict[str, JsonValue]:
-    """Return how a run stands, under the keys of `jobs list --json`, with its shards."""
-    names = (
-        "run_id", "planned", "finished", "failed", "in_flight", "may_progress", "is_on_slurm", "tokens_per_second",
-        "samples_per_second", "eta_seconds", "gpu_hours", "shared_with", "codes", "free_bytes", "missing",
-        "how_to_conclude", "how_to_resume", "slurm_error",
-    )  # fmt: skip
-    is_begun = status.finished > 0 or bool(run.journals())
-    state = "finished" if status.is_finished else "under way" if is_begun else "not begun"
-    shards = [{**asdict(shard), "num_unfinished": shard.num_unfinished} for shard in status.shards]
-    return {
-        "run": str(run.path),
-        "state": state,
-        **{name: getattr(status, name) for name in names},
-        "states": dict(status.states),
-        "shards": shards,
-    }
 
 
 @contextmanager

@@ -155,7 +155,13 @@ def check_engines(launches: Sequence[PreparedLaunch]) -> None:
         if on_slurm and _prepares_python(launch.sbatch):
             continue
         if launch.num_left:
-            sizing.check_launch_engine(launch.plan.spec.engine.kind, on_slurm=on_slurm)
+            profile = "name another python in the profile, " if on_slurm else ""
+            kind = launch.plan.spec.engine.kind
+            remedy = (
+                "install vLLM there (python -m harness.installation, or pip install "
+                f"'speculative-reasoning-harness[engine]'), {profile}or choose --engine scripted, which runs no model"
+            )
+            sizing.check_engine(kind, f"--engine {kind}:", remedy)
 
 
 def _prepares_python(sbatch: Mapping[str, Option]) -> bool:

@@ -37,7 +37,7 @@ from jobs.run.endings import finished_records, num_unfinished
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.forecast import total_of
 from jobs.run.plan import RunPlan
-from jobs.run.sizing import lines_for_launch
+from jobs.run.sizing import ServedRole, lines_for_launch
 from jobs.run.spec import RunSpec, check_model, current_prompt_hash
 from jobs.run.trace_files import SampleRow, StepRow
 from jobs.slurm.client import resolve as resolve_cluster
@@ -283,11 +283,11 @@ def plan(
     where |= {"samples": settings.rollouts, "concurrency": settings.concurrency}
     launch = Launch.from_flags({**where, "method": _METHOD, "dataset": str(source.spec_path)})
     own = _spec(spec, launch, name, problems, settings.seed)
-    servers: dict[Role, str] = {
-        role: address for role, address in sizing.recorded_servers(source).items() if role == "target"
-    }
-    trust.require(source, trust.servers(servers))
-    planned = RunPlan(own, problems, [*_notices(source, points, population)], servers)
+    served: dict[Role, ServedRole] = {}
+    if spec.target is not None and (address := sizing.recorded_servers(source).get("target")):
+        trust.require(source, trust.servers({"target": address}))
+        served["target"] = ServedRole(spec.target, address, [])
+    planned = RunPlan(own, problems, [*_notices(source, points, population)], served)
     sbatch, cluster = sbatch_options(launch), resolve_cluster(launch.cluster)
     sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
     run = run_folder(launch.output, own)

@@ -10,7 +10,7 @@ made again when a run of either is loaded.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby, pairwise
 from typing import Any
@@ -25,8 +25,9 @@ from warehouse.comparison.outcomes import families
 from warehouse.comparison.pairs import read_times, timed_pair
 from warehouse.database import Connection, Record, columns, rows, transaction
 from warehouse.measures import MEASURES, SAMPLES_PER_SLOT, Measure, Source
+from warehouse.sql.schema import sql_of
 from warehouse.statistics import probes
-from warehouse.statistics.intervals import Counts, Floats, Interval, family_numbers, mean, mean_on_these, mean_t
+from warehouse.statistics.intervals import Counts, Floats, Interval, mean, mean_on_these, mean_t
 from warehouse.statistics.probes import Points
 from warehouse.statistics.samples import maj_at_k, pass_at_k
 from warehouse.statistics.shares import auroc
@@ -176,88 +177,25 @@ def _groups(keys: Sequence[NDArray[Any]]) -> Iterator[tuple[int, int]]:
 _STORED = [measure for measure in MEASURES.values() if measure.x is not None and measure.source.is_stored]
 
 
-_RESULT = """
-WITH asked AS (
-    FROM graded_sample WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[]))
-), lacking AS (
-    SELECT DISTINCT run_id, grader_version FROM asked WHERE finished AND NOT graded
-), left_out AS (
-    SELECT asked.run_id, asked.grader_version, asked.sample_id
-    FROM asked JOIN lacking
-        ON asked.run_id = lacking.run_id AND asked.grader_version IS NOT DISTINCT FROM lacking.grader_version
-    WHERE asked.stop_reason = 'error' AND NOT EXISTS (
-        FROM grade WHERE grade.run_id = asked.run_id AND grade.sample_id = asked.sample_id
-            AND grade.grader_version = asked.grader_version)
-), result AS (
-    SELECT asked.run_id, asked.grader_version, asked.problem_id, asked.sample_index, verdict, extracted,
-        graded AND left_out.run_id IS NULL AS has_result
-    FROM asked LEFT JOIN left_out ON asked.run_id = left_out.run_id AND asked.sample_id = left_out.sample_id
-        AND asked.grader_version IS NOT DISTINCT FROM left_out.grader_version
-), first_samples AS (
-    SELECT run_id, CASE WHEN is_greedy THEN 1 ELSE samples END AS first FROM run
-)
-"""
-_PROBLEMS = f"""{_RESULT}, counted AS (
-    SELECT run_id, grader_version, problem_index, level, family, count(*) AS samples,
-        count(*) FILTER (verdict = 'correct') AS correct, count(*) FILTER (has_result) AS results,
-        count(*) FILTER (has_result AND verdict = 'correct') AS right,
-        count(*) FILTER (has_result AND sample_index < first) AS first_results,
-        count(*) FILTER (has_result AND sample_index < first AND verdict = 'correct') AS first_right
-    FROM result JOIN problem USING (run_id, problem_id) JOIN first_samples USING (run_id) GROUP BY ALL
-)
-SELECT run_id, grader_version, list(level ORDER BY problem_index) AS levels,
-    list(family ORDER BY problem_index) AS families,
-    list(samples ORDER BY problem_index) AS samples, list(correct ORDER BY problem_index) AS correct,
-    list(results ORDER BY problem_index) AS results, list("right" ORDER BY problem_index) AS "right",
-    list(first_results ORDER BY problem_index) AS first_results,
-    list(first_right ORDER BY problem_index) AS first_right,
-    any_value(is_greedy) AS is_greedy
-FROM counted JOIN (SELECT run_id, is_greedy FROM run) USING (run_id)
-GROUP BY run_id, grader_version ORDER BY ALL
-"""
-_VOTES = f"""{_RESULT}, answered AS (
-    SELECT run_id, grader_version, problem_id, verdict = 'correct' AS is_right,
-        CASE WHEN verdict <> 'correct' THEN trim(coalesce(extracted, ''), E' \\n\\t\\r') END AS wrong,
-        count(*) AS num_votes
-    FROM result JOIN first_samples USING (run_id)
-    WHERE has_result AND grader_version IS NOT NULL AND sample_index < first GROUP BY ALL
-)
-SELECT run_id, grader_version, any_value(first) AS k, any_value(problem_index) AS place,
-    any_value(family) AS family,
-    coalesce(list(num_votes ORDER BY num_votes, is_right) FILTER (is_right OR wrong <> ''), []) AS votes,
-    coalesce(list(is_right ORDER BY num_votes, is_right) FILTER (is_right OR wrong <> ''), []) AS is_right,
-    coalesce(sum(num_votes) FILTER (NOT is_right AND wrong = ''), 0)::BIGINT AS abstained
-FROM answered JOIN problem USING (run_id, problem_id) JOIN first_samples USING (run_id)
-GROUP BY run_id, grader_version, problem_id HAVING sum(num_votes) = any_value(first)
-ORDER BY run_id, grader_version, place
-"""
-"""Votes of the problems all of whose samples have a result; wrong answers are equal where their text is."""
-
-
 def accuracies(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
     """Yield the rows of runs."""
-    parameters: dict[str, object] = {"run_ids": list(run_ids)}
-    for row in rows(connection, _PROBLEMS, parameters):
+    connection.execute(sql_of("estimates/results"), {"run_ids": list(run_ids)})
+    for row in rows(connection, sql_of("estimates/problems")):
         yield from _of_version(row)
-    votes = rows(connection, _VOTES, parameters)
-    for (run_id, version), found in groupby(votes, key=lambda row: (str(row["run_id"]), str(row["grader_version"]))):
-        yield _majority(Subject(run_id, version), list(found))
+    votes = rows(connection, sql_of("estimates/votes"))
+    for subject, found in groupby(votes, key=lambda row: Subject(row["run_id"], row["grader_version"])):
+        yield _majority(subject, list(found))
 
 
-def _of_version(row: Mapping[str, object]) -> Iterator[Estimate]:
+def _of_version(row: Record) -> Iterator[Estimate]:
     """Yield the rows of a run under one grader version."""
-    version = None if row["grader_version"] is None else str(row["grader_version"])
-    subject = Subject(str(row["run_id"]), version)
-    names = ("samples", "correct", "results", "right", "first_results", "first_right")
-    counts = _Counts(np.array(row["families"], dtype=object), *(_counts(row[name]) for name in names))
-    spreads = not row["is_greedy"]
+    subject, spreads, levels = Subject(row["run_id"], row["grader_version"]), not row["is_greedy"], row["levels"]
+    names = [field.name for field in fields(_Counts) if field.name != "family"]
+    counts = _Counts(np.array(row["families"], dtype=object), *(np.array(row[name]) for name in names))
     yield from _both(subject, "pass_at_1", counts, spreads=spreads)
-    levels = row["levels"]
-    assert isinstance(levels, list)
     for level in sorted(set(levels), key=lambda name: (name is not None, name)):
-        group = Subject(subject.run_id, version, group_kind="level", group_value=level)
-        of_level = counts.at(np.array([name == level for name in levels]))
-        yield from _both(group, "accuracy", of_level, spreads=spreads)
+        group = replace(subject, group_kind="level", group_value=level)
+        yield from _both(group, "accuracy", counts.at(np.array([name == level for name in levels])), spreads=spreads)
     for k in range(1, int(counts.first_results.max()) + 1):
         enough = counts.at(counts.first_results >= k)
         solved = pass_at_k(enough.first_right, enough.first_results, k)
@@ -312,22 +250,11 @@ def _both(subject: Subject, metric: str, counts: _Counts, *, spreads: bool) -> I
         yield Estimate(subject, f"graded_{metric}", n, result, most, num_results, missing, on_these=on_these)
 
 
-def _majority(subject: Subject, ballots: Sequence[Mapping[str, object]]) -> Estimate:
+def _majority(subject: Subject, ballots: Sequence[Record]) -> Estimate:
     """Return maj@k of all samples."""
-    k = int(str(ballots[0]["k"]))
-    scores = []
-    for ballot in ballots:
-        votes, is_right = ballot["votes"], ballot["is_right"]
-        assert isinstance(votes, list)
-        assert isinstance(is_right, list)
-        scores.append(maj_at_k(votes, is_right, int(str(ballot["abstained"])), k))
-    family = [None if ballot["family"] is None else str(ballot["family"]) for ballot in ballots]
+    k, family = ballots[0]["k"], [ballot["family"] for ballot in ballots]
+    scores = [maj_at_k(ballot["votes"], ballot["is_right"], ballot["abstained"], k) for ballot in ballots]
     return Estimate(subject, "maj_at_k", len(scores), mean(np.array(scores), family), k, k * len(scores))
-
-
-def _counts(values: object) -> Counts:
-    assert isinstance(values, list)
-    return np.array(values, dtype=np.int64)
 
 
 _TIMED = """
@@ -345,56 +272,18 @@ def alone(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
             yield Estimate(Subject(run.run_id), latency_at_one.MEAN, n, interval, num_samples=found.num_samples)
 
 
-_FULL_SLOTS = f"""
-WITH worked AS (
-    SELECT sample.run_id, sample.attempt_id, problem_id, concurrency AS slots, epoch(started_at) AS began_at,
-        began_at + sample.latency_seconds AS ended_at, num_attempts, timed.emitted_tokens
-    FROM sample JOIN run USING (run_id) LEFT JOIN timed_sample AS timed USING (run_id, sample_id, problem_id)
-    WHERE list_contains($run_ids::VARCHAR[], run_id) AND stop_reason IS NOT NULL
-), filled AS (
-    SELECT run_id, attempt_id, list_sort(list(began_at))[any_value(slots)] AS since,
-        list_sort(list(ended_at))[count(*) - any_value(slots) + 1] AS until
-    FROM worked GROUP BY ALL
-    HAVING count(*) >= {SAMPLES_PER_SLOT} * any_value(slots) AND bool_and(num_attempts = 1 AND ended_at IS NOT NULL)
-), part AS (
-    SELECT worked.*, until - since AS seconds,
-        greatest(least(ended_at, until) - greatest(began_at, since), 0) / nullif(ended_at - began_at, 0) AS share
-    FROM worked JOIN filled USING (run_id, attempt_id) WHERE until > since
-)
-SELECT run_id, count(DISTINCT problem_id) AS n, count(*) AS num_samples,
-    exact_sum(CASE WHEN emitted_tokens IS NULL THEN 0 ELSE share END) AS samples,
-    exact_sum(share * coalesce(emitted_tokens, 0)) AS tokens,
-    (SELECT exact_sum(until - since) FROM filled WHERE filled.run_id = part.run_id AND until > since) AS seconds
-FROM part GROUP BY run_id ORDER BY run_id
-"""
-"""The slots are full from the start of as many samples until the first end after which fewer are left."""
-
-
 def throughputs(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
     """Yield the throughput of runs whose workers had enough samples."""
-    for row in rows(connection, _FULL_SLOTS, {"run_ids": list(run_ids)}):
+    parameters = {"run_ids": list(run_ids), "samples_per_slot": SAMPLES_PER_SLOT}
+    for row in rows(connection, sql_of("estimates/full_slots"), parameters):
         for name, count in (("samples_per_second", row["samples"]), ("emitted_tokens_per_second", row["tokens"])):
             rate = Interval(count / row["seconds"], None, None, None, "none: one number of a run")
             yield Estimate(Subject(row["run_id"]), name, row["n"], rate, num_samples=row["num_samples"])
 
 
-_FAMILY = """
-SELECT run_id, list(family ORDER BY problem_index) AS family FROM problem
-WHERE list_contains($run_ids::VARCHAR[], run_id) GROUP BY run_id
-"""
 _RATED = """
 SELECT DISTINCT run_id, grader_version, kind FROM rating_total
 WHERE list_contains($run_ids::VARCHAR[], run_id) ORDER BY ALL
-"""
-_RATINGS = """
-SELECT problem_index, sample_index, graded.verdict = 'correct' AS is_right,
-    CASE WHEN decision_kind IN ('choice', 'score') THEN round(decision_value, 2)
-        WHEN decision_accepts_below THEN -rounded(decision_value) ELSE rounded(decision_value) END AS rating
-FROM (FROM step WHERE run_id = $run_id AND decision_kind = $kind) AS step
-JOIN (FROM graded_sample WHERE run_id = $run_id AND grader_version = $grader_version AND graded) AS graded
-    USING (sample_id)
-JOIN (FROM problem WHERE run_id = $run_id) AS problem USING (problem_id)
-WHERE isfinite(decision_value) AND (decision_kind <> 'score' OR isfinite(verdict_expected_score))
 """
 
 
@@ -403,25 +292,15 @@ def judges(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]
 
     Of a decision that accepts low numbers the negative is rated, so that a higher value always speaks for the draft.
     """
-    outcomes = {str(row["run_id"]): row["family"] for row in rows(connection, _FAMILY, {"run_ids": list(run_ids)})}
     for row in rows(connection, _RATED, {"run_ids": list(run_ids)}):
-        found = columns(connection, _RATINGS, row)
-        numbers = family_numbers(outcomes[row["run_id"]])
-        problem, sample = found["problem_index"], found["sample_index"]
-        sample = problem.astype(np.int64) * (int(sample.max()) + 1) + sample
-        family = None if numbers is None else numbers[problem]
-        area = auroc(found["rating"], found["is_right"], sample, problem, family)
+        found = columns(connection, sql_of("estimates/ratings"), row)
+        problem, sample = found["problem_index"].astype(np.int64), found["sample_index"]
+        sample = problem * (int(sample.max()) + 1) + sample
+        area = auroc(found["rating"], found["is_right"], sample, problem, found["family"])
         subject = Subject(row["run_id"], row["grader_version"], group_kind="kind", group_value=row["kind"])
         yield Estimate(subject, "judge_auroc", len(np.unique(problem)), area)
 
 
-_POINTS = """
-SELECT probe.*, grader_version, problem.text AS problem_text, family
-FROM probe JOIN problem ON (problem.run_id, problem.problem_id) = (probe.run_id, probe.draft_problem_id)
-JOIN counted_version ON counted_version.run_id = probe.run_id
-WHERE probe.run_id IN (SELECT unnest($run_ids::VARCHAR[])) AND num_draft_rollouts > 0 AND num_own_rollouts > 0
-ORDER BY probe.run_id, draft_problem_id
-"""
 _SCORES = tuple(range(1, 10))
 """Thresholds of scores."""
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -430,59 +309,27 @@ _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 def probed(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
     """Yield the rows of those runs that are probes, over the points with grades of both kinds of continuations."""
-    by_run: dict[str, list[Mapping[str, object]]] = defaultdict(list)
-    for row in rows(connection, _POINTS, {"run_ids": list(run_ids)}):
-        by_run[str(row["run_id"])].append(row)
-    for run_id, found in by_run.items():
-        version = None if found[0]["grader_version"] is None else str(found[0]["grader_version"])
-        yield from _rows_of(run_id, version, found)
-
-
-def _rows_of(run_id: str, version: str | None, found: Sequence[Mapping[str, object]]) -> Iterator[Estimate]:
-    points, n = _points(found), len({str(row["problem_text"]) for row in found})
-    subject = Subject(run_id, version)
-    yield from _rates(subject, points)
-    area = probes.area(points)
-    yield Estimate(subject, "probe_auroc", n, area, num_samples=len(points))
-    for third in sorted({int(one) for one in points.third}):
-        of_third = replace(subject, group_kind="third", group_value=str(third))
-        yield from _rates(of_third, points.where(points.third == third))
-    sign = -1.0 if found[0]["accepts_below"] else 1.0
-    for threshold in _thresholds(str(found[0]["kind"]), points):
-        accepted = points.rating >= threshold
-        at = replace(subject, group_kind="threshold", group_value=f"{sign * threshold:g}")
-        yield from _rates(at, points, accepted)
+    found = columns(connection, sql_of("estimates/points"), {"run_ids": list(run_ids)})
+    for start, end in _groups([found["run_id"]]):
+        version = found["grader_version"][start]
+        subject = Subject(found["run_id"][start], version if version == version else None)
+        points = Points(**{field.name: found[field.name][start:end] for field in fields(Points)})
+        yield from _rates(subject, points)
+        n = len(np.unique(points.problem))
+        yield Estimate(subject, "probe_auroc", n, probes.area(points), num_samples=len(points))
+        for third in np.unique(points.third).tolist():
+            of_third = replace(subject, group_kind="third", group_value=str(third))
+            yield from _rates(of_third, points.where(points.third == third))
+        sign = -1.0 if found["accepts_below"][start] else 1.0
+        for threshold in _thresholds(found["kind"][start], points):
+            at = replace(subject, group_kind="threshold", group_value=f"{sign * threshold:g}")
+            yield from _rates(at, points, points.rating >= threshold)
 
 
 def _rates(subject: Subject, points: Points, accepted: probes.Flags | None = None) -> Iterator[Estimate]:
-    found = probes.rates(points, accepted)
-    n = len(np.unique(points.problem))
-    for name in ("false_acceptance", "false_rejection", "loss_of_accepted", "loss_of_refused"):
-        interval = getattr(found, name)
-        yield Estimate(subject, f"probe_{name}", n, interval, num_samples=len(points))
-
-
-def _points(found: Sequence[Mapping[str, object]]) -> Points:
-    texts = [str(row["problem_text"]) for row in found]
-    families = [text if row["family"] is None else str(row["family"]) for text, row in zip(texts, found, strict=True)]
-    ratings = [float("nan") if row["value"] is None else float(str(row["value"])) for row in found]
-    signs = [-1.0 if row["accepts_below"] else 1.0 for row in found]
-
-    def counts(name: str) -> probes.Numbers:
-        return np.array([int(str(row[name])) for row in found])
-
-    return Points(
-        problem=np.unique(texts, return_inverse=True)[1],
-        family=np.unique(families, return_inverse=True)[1],
-        weight=np.array([float(str(row["weight"])) for row in found]),
-        accepted=np.array([bool(row["accepted"]) for row in found]),
-        third=counts("third"),
-        rating=np.array(ratings) * np.array(signs),
-        draft_right=counts("num_draft_correct"),
-        draft_total=counts("num_draft_rollouts"),
-        own_right=counts("num_own_correct"),
-        own_total=counts("num_own_rollouts"),
-    )
+    n, rates = len(np.unique(points.problem)), probes.rates(points, accepted)
+    for field in fields(rates):
+        yield Estimate(subject, f"probe_{field.name}", n, getattr(rates, field.name), num_samples=len(points))
 
 
 def _thresholds(kind: str, points: Points) -> Sequence[float]:
@@ -509,38 +356,13 @@ CREATE OR REPLACE TEMP TABLE new_pair AS
 FROM pair ANTI JOIN (SELECT run_id, baseline_run_id FROM estimate WHERE measure = '{DISTANCE}') AS known
     USING (run_id, baseline_run_id)
 """
-_DIFFERENCES = """
-WITH planned AS (
-    SELECT run_id, sample_id, sample_index, family, problem_id || ' ' || content_hash AS problem
-    FROM sample JOIN problem USING (run_id, problem_id)
-    WHERE run_id IN (SELECT run_id FROM new_pair UNION SELECT baseline_run_id FROM new_pair)
-), chain AS (
-    SELECT planned.*, -logprob / num_tokens AS nats
-    FROM planned LEFT JOIN sample_target_logprob USING (run_id, sample_id)
-), side AS (
-    SELECT *, true AS is_own, run_id AS own_id, baseline_run_id AS other_id FROM new_pair
-    UNION ALL SELECT *, false, baseline_run_id, run_id FROM new_pair
-), mean AS (
-    SELECT side.run_id, side.baseline_run_id, is_own, chain.problem, any_value(family) AS family,
-        exact_sum(nats) / count(*) AS nats
-    FROM side JOIN chain ON chain.run_id = side.own_id AND chain.nats IS NOT NULL
-    WHERE NOT EXISTS ( -- a sample that the other run has planned and that is not scored there
-        FROM chain AS theirs WHERE theirs.run_id = side.other_id AND theirs.problem = chain.problem
-            AND theirs.sample_index = chain.sample_index AND theirs.nats IS NULL)
-    GROUP BY ALL
-)
-SELECT run_id, baseline_run_id, list(own.nats - base.nats ORDER BY problem) AS differences,
-    list(coalesce(own.family, base.family) ORDER BY problem) AS family
-FROM (FROM mean WHERE is_own) AS own JOIN (FROM mean WHERE NOT is_own) AS base USING (run_id, baseline_run_id, problem)
-GROUP BY ALL ORDER BY ALL
-"""
 
 
 def bring_distances_up_to_date(connection: Connection) -> None:
     """Make the rows of pairs of runs those of the database as it is."""
     connection.execute(_NEW_PAIRS)
     if connection.execute("SELECT 1 FROM new_pair LIMIT 1").fetchall():
-        insert(connection, [_of_pair(row) for row in rows(connection, _DIFFERENCES)])
+        insert(connection, [_of_pair(row) for row in rows(connection, sql_of("estimates/distances"))])
 
 
 def _of_pair(row: Record) -> Estimate:
@@ -549,27 +371,12 @@ def _of_pair(row: Record) -> Estimate:
     return Estimate(subject, DISTANCE, len(differences), mean_t(differences, row["family"]))
 
 
-_STALE = """
-CREATE OR REPLACE TEMP TABLE pair AS
-SELECT DISTINCT run_id, baseline_run_id, own.repeats, base.repeats AS repeats_of_baseline
-FROM comparable_baseline JOIN run_repeats AS own USING (run_id)
-JOIN run_repeats AS base ON base.run_id = baseline_run_id;
-CREATE OR REPLACE TEMP TABLE new_pair AS
-FROM pair WHERE list_has_any(repeats, $loaded) OR list_has_any(repeats_of_baseline, $loaded)
-    OR pair NOT IN (SELECT timed_pair FROM timed_pair);
-DELETE FROM timed_pair WHERE (run_id, baseline_run_id) NOT IN (SELECT (run_id, baseline_run_id) FROM pair)
-    OR (run_id, baseline_run_id) IN (SELECT (run_id, baseline_run_id) FROM new_pair);
-DELETE FROM estimate WHERE baseline_run_id IS NOT NULL AND measure <> 'distance_from_target'
-    AND (run_id, baseline_run_id) NOT IN (SELECT (run_id, baseline_run_id) FROM timed_pair);
-DELETE FROM interval WHERE estimate NOT IN (SELECT id FROM estimate);
-INSERT INTO timed_pair FROM new_pair
-"""
 _NEW_PAIRS_OF_TIMES = "FROM new_pair ORDER BY repeats_of_baseline, repeats, run_id, baseline_run_id"
 
 
 def bring_speed_ups_up_to_date(connection: Connection, loaded: Sequence[str]) -> None:
     """Make the rows of pairs of runs those of the database as it is; `loaded`: the runs that were loaded just now."""
-    for statement in _STALE.split(";"):
+    for statement in sql_of("estimates/pairs").split(";"):
         connection.execute(statement, {"loaded": list(loaded)} if "$loaded" in statement else None)
     pairs = rows(connection, _NEW_PAIRS_OF_TIMES)
     for start in range(0, len(pairs), _RUNS_AT_ONCE):

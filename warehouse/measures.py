@@ -251,7 +251,7 @@ _ALL = (
     ),
     Measure(
         name="cache_hit_rate", title="cache hits", meaning="prompt tokens that were in the prefix cache",
-        x="cached_tokens", y="prompt_tokens", better=1, shown=_shown("night"), is_of_times=True,
+        x="cached_tokens", y="prompt_tokens", better=1, shown=_shown("summary", "night"), is_of_times=True,
     ),
     Measure(
         name="seconds_per_token", title="time per token", unit="s", x="nullif(timed_seconds, 0)", y="timed_tokens",

@@ -92,9 +92,9 @@ def has_boxed(text: str) -> bool:
 _UNFINISHED = "\ufffd"
 """How decoders show the bytes of an unfinished character, and any others that are none."""
 _MOST_MISSING = 3
-"""Most bytes, and so tokens, that an unfinished character has, and that it lacks."""
-_LOOKED_AT = 8
-"""Last tokens of a text that decide: more than a character has bytes."""
+"""Most bytes, and so tokens, that an unfinished character lacks."""
+_MOST_CUT = 8
+"""Most tokens that are dropped for it: such a text may also end in the same sign, written by its author."""
 
 
 async def whole_completion(
@@ -127,8 +127,8 @@ def num_cut(completion: Completion, tokenizer: Tokenizer) -> int:
     """
     if completion.finish != "length" or not completion.text.endswith(_UNFINISHED):
         return 0
-    ids = completion.token_ids[-_LOOKED_AT:]
-    for count in range(1, min(len(ids), _MOST_MISSING) + 1):
+    ids = completion.token_ids
+    for count in range(1, min(len(ids), _MOST_CUT) + 1):
         if not tokenizer.decode(ids[: len(ids) - count]).endswith(_UNFINISHED):
             return count
     return 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from harness import environment, gpus, prompts
 from harness.checks.finding import Check, Question, failure, ok, warning
@@ -25,6 +24,7 @@ from harness.methods.method import required_context_tokens
 from harness.problems import benchmarks, hub, sources
 from harness.problems.problem import Problem, dataset_hash
 from harness.prompts import Prompts, of_stored
+from harness.settings.declaration import Parameter
 from harness.sizing.card_plan import (
     DoesNotFit,
     ModelFiles,
@@ -373,7 +373,7 @@ def loaded_tokenizer(path: str, revision: str | None, asked: Conventions) -> HFT
 
 
 def check_prompts(
-    tokenizer: HFTokenizer, role: Role, method: str | None, params: Mapping[str, Any], wording: Prompts
+    tokenizer: HFTokenizer, role: Role, method: str | None, params: Mapping[str, Parameter], wording: Prompts
 ) -> list[str]:
     """Build what a method, or with None any method, sends a model, and return the options of its verdicts.
 
@@ -397,7 +397,7 @@ def check_prompts(
 
 
 def _questions_about_candidates(
-    tokenizer: HFTokenizer, method: str | None, params: Mapping[str, Any], wording: Prompts
+    tokenizer: HFTokenizer, method: str | None, params: Mapping[str, Parameter], wording: Prompts
 ) -> Iterator[prompts.Question]:
     candidates, form = [str(i) for i in range(int(params.get("drafts", 5)))], params.get("verdict", "joint")
     if method in {None, "specreason"}:

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 
 from harness.engine import Choice, Engine, EngineDied, Generation, Likelihood, Role, Sampling
 from harness.engines import registry
@@ -141,7 +142,9 @@ class EnginePool:
     async def __aenter__(self) -> EnginePool:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     async def lease(self, needs: Iterable[EngineNeed], log_dir: Path) -> dict[Role, LeasedEngine]:

@@ -59,8 +59,8 @@ _DEATH_GRACE_SECONDS = 2.0
 """How long the rest of a dead engine has to end in its own way."""
 
 
-class VLLMProcess:
-    """One AsyncLLM with the processes below it."""
+class VLLMEngine:
+    """An Engine on vLLM, in the worker's event loop: one AsyncLLM with the processes below it."""
 
     def __init__(
         self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None
@@ -90,15 +90,15 @@ class VLLMProcess:
         """None until the engine has answered its first requests."""
         self._stall: str | None = None
         """How the engine of the last start stopped working; None where it did not."""
+        self.tokenizer = HFTokenizer(model_path, revision, settings.conventions)
+        self._request_numbers = itertools.count()
+        self._calls = Calls()
+        self._batches = Batches()
 
     @property
     def restarts(self) -> int:
         """Number of times that the engine was replaced: 0 or 1."""
         return int(self._replacement is not None)
-
-    async def _warm_up(self) -> None:
-        """Send the first requests of a start."""
-        raise NotImplementedError
 
     async def _start_logged(self) -> None:
         """Start the engine and warm it up. Raises EngineDied with the end of its output."""
@@ -262,20 +262,6 @@ class VLLMProcess:
             if engine_processes is not None:
                 engine_processes.kill(grace_seconds)
             vllm_plugin.after_end(llm)
-
-
-class VLLMEngine(VLLMProcess):
-    """An Engine on vLLM, in the worker's event loop."""
-
-    def __init__(
-        self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None
-    ) -> None:
-        """Nothing is started yet; see `start`."""
-        super().__init__(model_path, role, settings, log_path, revision)
-        self.tokenizer = HFTokenizer(model_path, revision, settings.conventions)
-        self._request_numbers = itertools.count()
-        self._calls = Calls()
-        self._batches = Batches()
 
     @classmethod
     async def start(

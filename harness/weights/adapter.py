@@ -10,10 +10,9 @@ import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from harness.engines import registry
-from harness.weights.models import defect
+from harness.weights.models import defect, read_config
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -48,7 +47,10 @@ def read(name: str) -> Adapter:
         raise ValueError(f"--target.adapter {name}: the folder lacks {CONFIG} or {WEIGHTS}")
     if (problem := defect(folder / WEIGHTS)) is not None:
         raise ValueError(f"--target.adapter {name}: {WEIGHTS} {problem}: download it again")
-    config = _config(folder, name)
+    try:
+        config = read_config(folder / CONFIG)
+    except ValueError as wrong:
+        raise ValueError(f"--target.adapter {name}: {wrong}") from wrong
     rank = config.get("r")
     if config.get("peft_type") != "LORA" or not isinstance(rank, int):
         raise ValueError(f"--target.adapter {name}: the adapter's type is {config.get('peft_type')}, not LORA")
@@ -59,7 +61,7 @@ def read(name: str) -> Adapter:
 
 def fingerprint(folder: Path) -> str:
     """Return 16 hex digits over the weights and the part of the configuration that they depend on."""
-    config = {k: v for k, v in _config(folder, str(folder)).items() if k not in _UNRELATED_KEYS}
+    config = {k: v for k, v in read_config(folder / CONFIG).items() if k not in _UNRELATED_KEYS}
     if isinstance(modules := config.get("target_modules"), list):
         config["target_modules"] = sorted(modules)  # peft writes this set in any order
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
@@ -82,13 +84,3 @@ def unsupported_reason(kind: str, method: str, *, speculates: bool, is_here: boo
     if speculates:
         return "--target.adapter and --spec-decode exclude each other: verdicts and proposals share one engine"
     return None
-
-
-def _config(folder: Path, name: str) -> dict[str, Any]:
-    try:
-        config = json.loads((folder / CONFIG).read_bytes())
-    except (OSError, ValueError) as wrong:
-        raise ValueError(f"--target.adapter {name}: {CONFIG} cannot be read ({wrong})") from wrong
-    if not isinstance(config, dict):
-        raise ValueError(f"--target.adapter {name}: {CONFIG} is not a JSON object")
-    return config

@@ -14,10 +14,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.cli.messages import did_you_mean
-from harness.engine import Role
+from harness.engine import Json, Role
 
 
 class ModelUnavailable(RuntimeError):
@@ -114,7 +114,7 @@ GIT_LFS_POINTER = b"version https://git-lfs"
 """How the file begins that git leaves in place of a large one that it has not fetched."""
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Json]:
     """Read a model's config.json. Raises ValueError, with one line, where it is no configuration."""
     try:
         if path.stat().st_size > _CONFIG_LIMIT:
@@ -245,7 +245,7 @@ def _cached_commit(hub_id: str, reference: str = "main") -> str | None:
     return file.read_text().strip() or None if file.is_file() else None
 
 
-def config_at_hand(reference: ModelRef) -> Mapping[str, Any] | None:
+def config_at_hand(reference: ModelRef) -> Mapping[str, Json] | None:
     """Return the config.json of a folder or of the hub's cache; None where it is not on this machine.
 
     Raises ValueError where the file is no configuration.
@@ -256,7 +256,7 @@ def config_at_hand(reference: ModelRef) -> Mapping[str, Any] | None:
     return read_config(path)
 
 
-def architectures(config: Mapping[str, Any]) -> Iterator[str]:
+def architectures(config: Mapping[str, Json]) -> Iterator[str]:
     """Return the classes that a configuration names for the model."""
     names = config.get("architectures")
     yield from (name for name in (names if isinstance(names, list) else ()) if isinstance(name, str))

@@ -322,7 +322,22 @@ def compact(run: RunFolder) -> int:
     holds the shard's lock). A journal with samples that nobody has finished yet stays: a later attempt resumes them.
     """
     with run.compaction_lock():
-        return _compact(run)
+        journals, ids = run.journals(), run.ids()
+        written = 0
+        for path in list(journals):
+            with contextlib.suppress(FileNotFoundError):
+                journal = read_journal(path)
+                if is_own_journal(path, journal.attempt, ids):
+                    written += _write_trace_file(run, path, journal, is_own=False)
+                else:
+                    journals.remove(path)
+        if journals:
+            finished = set(count_endings(run, {}, run.trace_files()).finished.to_pylist())
+            is_complete = finished >= set(run.units_by_shard()["sample_id"].to_pylist())
+            for path in journals:
+                with contextlib.suppress(FileNotFoundError):  # its worker has compacted it itself
+                    _remove_if_compacted(run, path, finished, is_complete=is_complete)
+        return written
 
 
 def finished_records(run: RunFolder, columns: Sequence[str], *, writes: bool = True) -> Iterator[SampleRow]:
@@ -352,25 +367,6 @@ def compact_own(run: RunFolder, journal_path: Path) -> None:
     with contextlib.suppress(Timeout), run.compaction_lock().acquire(timeout=0):
         if samples <= _compacted_ids(run, journal_path, journal) and not journal.bad_lines:
             journal_path.unlink()
-
-
-def _compact(run: RunFolder) -> int:
-    journals, ids = run.journals(), run.ids()
-    written = 0
-    for path in list(journals):
-        with contextlib.suppress(FileNotFoundError):
-            journal = read_journal(path)
-            if is_own_journal(path, journal.attempt, ids):
-                written += _write_trace_file(run, path, journal, is_own=False)
-            else:
-                journals.remove(path)
-    if journals:
-        finished = set(count_endings(run, {}, run.trace_files()).finished.to_pylist())
-        is_complete = finished >= set(run.units_by_shard()["sample_id"].to_pylist())
-        for path in journals:
-            with contextlib.suppress(FileNotFoundError):  # its worker has compacted it itself
-                _remove_if_compacted(run, path, finished, is_complete=is_complete)
-    return written
 
 
 def _remove_if_compacted(run: RunFolder, path: Path, finished: set[str], *, is_complete: bool) -> None:

@@ -47,6 +47,7 @@ _FIELDS: Mapping[str, tuple[str, type]] = {
     "file": ("file", str),
     "retries": ("samples", list),
     "timing": ("samples", int),
+    "job": ("id", str),
 }
 """Field of the kinds whose readers have no model of them, and its type."""
 

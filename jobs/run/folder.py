@@ -44,8 +44,6 @@ LAG_SECONDS = 60.0
 (acregmax, acdirmax)."""
 _LOOK_SECONDS = 3.0
 _logger = logging.getLogger(__name__)
-IN_PROCESS_LOG = "in-process.log"
-"""Name of the log of a worker in the launcher's process."""
 
 
 class RunForbidden(RunDamaged):

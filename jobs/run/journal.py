@@ -62,7 +62,8 @@ class _End:
     num_attempts: int
 
 
-_TRACE = TypeAdapter(Trace)
+TRACE = TypeAdapter(Trace)
+"""Builds a trace from its JSON object; raises ValueError where a field is missing, unknown or of another type."""
 _STEP = TypeAdapter(Step)
 _CALLS = TypeAdapter(list[Call])
 _END = TypeAdapter(_End)
@@ -150,7 +151,7 @@ def apply(journal: Journal, event: dict[str, Any], number: int = 0) -> None:
     if kind == "attempt":
         journal.attempt = cast(AttemptRow, {k: v for k, v in event.items() if k not in _NOT_OF_ATTEMPT})
     elif kind == "start":
-        trace = trace_from_dict(event["trace"])
+        trace = TRACE.validate_python(event["trace"])
         journal.unfinished[trace.sample_id] = trace
     elif kind == "step":
         _apply_step(journal, event, number)
@@ -208,11 +209,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, orjson.JSONDecodeError):
         return "not JSON"
     return f"no {error}" if isinstance(error, KeyError) else next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def trace_from_dict(record: dict[str, Any]) -> Trace:
-    """Build a trace from its JSON object; raises ValueError where a field is missing, unknown or of another type."""
-    return _TRACE.validate_python(record)
 
 
 _SYNC_SECONDS = 1.0

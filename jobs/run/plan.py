@@ -7,7 +7,7 @@ exists already is not checked again: its settings are what it was begun with.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -21,7 +21,6 @@ from harness.cli.messages import counted
 from harness.engine import Role
 from harness.engines import placement, registry, speculation
 from harness.engines.scripted import ByteTokenizer
-from harness.engines.served.address import ServerAddress
 from harness.engines.settings import check_arguments, declared_arguments
 from harness.engines.speculation import (
     check_flags,
@@ -41,13 +40,14 @@ from harness.problems.problem import Problem, dataset_hash
 from harness.prompts import demo_prompts
 from harness.settings.declaration import ROLES
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
-from harness.settings.roles import SAMPLING, ModelSettings, flat_role_name, role_flag
+from harness.settings.roles import SAMPLING, flat_role_name, role_flag
 from harness.sizing.memory import shape_of
 from harness.weights import adapter, models
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import NO_CONVENTIONS, BadTemplate, Conventions, has_chat_template
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import sizing
+from jobs.run.sizing import ServedRole
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec, current_prompt_hash
 
 
@@ -59,19 +59,8 @@ class RunPlan:
     problems: list[Problem]
     notices: list[str]
     """Warnings for the user, one line each."""
-    servers: Mapping[Role, str] = field(default_factory=dict)
-    """Addresses of the servers that run models of the run."""
-    served_contexts: Mapping[Role, int] = field(default_factory=dict)
-    """The contexts of these models, in tokens, where their servers say so."""
-
-
-@dataclass(frozen=True)
-class _Models:
-    specs: Mapping[Role, ModelSpec]
-    """The models that the method has, and one that only proposes tokens; yet without their settings."""
-    notices: list[str]
-    servers: Mapping[Role, str] = field(default_factory=dict)
-    served_contexts: Mapping[Role, int] = field(default_factory=dict)
+    served: Mapping[Role, ServedRole] = field(default_factory=dict)
+    """The models that servers run."""
 
 
 def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> RunPlan:
@@ -86,7 +75,8 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     problems = benchmarks.select(dataset.problems, launch.limit, launch.problems)
     method = build(launch.method, dict(launch.parameters))
     roles = method.roles
-    _check_beginnings(launch, problems)
+    if launch.method != "vanilla" and any(problem.beginning for problem in problems):
+        raise ValueError(f"--dataset {launch.dataset}: its problems begin inside a reply; only vanilla continues them")
     check_used(launch)
     is_here = not (is_own_python and cluster == "slurm")
     servers = sizing.addresses(launch, (*roles, *proposing_roles(launch.spec_decode, launch.spec_model)))
@@ -97,19 +87,25 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     told = {role: recorded_settings(launch, role, engine.kind) for role in roles}
     if selection := _selection(launch, engine, is_here=is_here):
         told["target"]["adapter"] = selection
-    resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)), servers)
-    specs = {role: replace(model, **told.get(role, {})) for role, model in resolved.specs.items()}
+    used = (*roles, *proposing_roles(engine.spec_decode, launch.spec_model))
+    served = {role: sizing.resolve(launch, role, address, cluster) for role, address in servers.items()}
+    models_of_run, model_notices = _models(launch, cluster, used, served)
+    specs = {role: replace(model, **told.get(role, {})) for role, model in models_of_run.items()}
     draft, target, reward = (specs.get(role) for role in ROLES)
     speculator = _model(launch.spec_model) if launch.spec_model else None
     if selection is not None and target is not None:
         _check_trained_for(selection, target)
     notices = [
         *dataset.notices,
-        *resolved.notices,
+        *model_notices,
         *check_conventions(launch, {"draft": draft, "target": target}),
-        *unchecked_notice(launch.roles[role] for role in roles),
         *_check_speculation(engine, launch, specs, speculator),
     ]
+    if any(launch.roles[role].engine for role in roles) and not declared_arguments():
+        notices.append(
+            "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft.engine and "
+            "--target.engine."
+        )
     if dataset.is_training:
         notices.append(f"TRAINING DATA: {dataset.name} is not a benchmark; no number of this run is a result.")
     spec = RunSpec(
@@ -143,20 +139,15 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
             f"GREEDY: no model is sampled, so that the {spec.samples} samples of a problem repeat the first and count "
             "as one: there is no pass@k, and --samples 1 shows as much."
         )
-    return RunPlan(spec, problems, notices, resolved.servers, resolved.served_contexts)
-
-
-def _check_beginnings(launch: Launch, problems: Iterable[Problem]) -> None:
-    """Raise ValueError where a reply is to begin with reasoning that the method cannot continue."""
-    if launch.method != "vanilla" and any(problem.beginning for problem in problems):
-        raise ValueError(f"--dataset {launch.dataset}: its problems begin inside a reply; only vanilla continues them")
+    return RunPlan(spec, problems, notices, served)
 
 
 def _engine(
     launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Collection[Role], *, is_here: bool
 ) -> EngineSpec:
     """Raises ValueError where the engine cannot speculate or be placed as the launch asks."""
-    kind = sizing.kind_of_engines(registry.resolved(launch.engine, is_here=is_here), servers, roles)
+    is_served = bool(servers) and set(roles) <= set(servers)  # the run starts no engine
+    kind = "served" if is_served else registry.resolved(launch.engine, is_here=is_here)
     proposing = proposer(launch.method, launch.spec_decode)
     sizing.check_speculation(proposing, servers)
     check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
@@ -193,21 +184,18 @@ def _check_cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[
 
 
 def _models(
-    launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Mapping[Role, ServerAddress]
-) -> _Models:
+    launch: Launch, cluster: Cluster, roles: Collection[Role], served: Mapping[Role, ServedRole]
+) -> tuple[dict[Role, ModelSpec], list[str]]:
+    """Return the models that the method has, and one that only proposes tokens, without their settings; and notices."""
     if not registry.capabilities(launch.engine).runs_models:
         name = launch.engine  # stands for the model that there is not
         notice = f"{name.upper()} ENGINES: no model runs; the numbers mean nothing."
-        return _Models(dict.fromkeys(roles, ModelSpec(model=name, path=name, fingerprint=name)), [notice])
+        return dict.fromkeys(roles, ModelSpec(model=name, path=name, fingerprint=name)), [notice]
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     compares = build(launch.method, dict(launch.parameters)).asks_equivalence
     chosen = models.by_role(launch.method, roles, launch.models, device, compares=compares)
-    asked = {role: sizing.resolve(launch, role, address, cluster) for role, address in servers.items()}
-    specs = {role: asked[role].spec if role in asked else _model(name) for role, name in chosen.names.items()}
-    notices = [*([chosen.notice] if chosen.notice else []), *(n for one in asked.values() for n in one.notices)]
-    addresses = {role: one.address for role, one in asked.items()}
-    contexts = {role: one.context_tokens for role, one in asked.items() if one.context_tokens is not None}
-    return _Models(specs, notices, addresses, contexts)
+    specs = {role: served[role].spec if role in served else _model(name) for role, name in chosen.names.items()}
+    return specs, [*filter(None, [chosen.notice]), *(notice for one in served.values() for notice in one.notices)]
 
 
 def _model(name: str) -> ModelSpec:
@@ -328,11 +316,6 @@ def recorded_settings(launch: PartialLaunch, role: Role, kind: str) -> dict[str,
     return {**kept, **(launch.sampling_of(role) if role in _ROLES else {}), "dtype": launch.dtype_of(role)}
 
 
-def conventions_of(launch: PartialLaunch, role: Role) -> Conventions:
-    """Return how a launch asks a model to be talked to."""
-    return Conventions.of(launch.roles[role].template, launch.roles[role].thinking_tags)
-
-
 def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | None]) -> Iterator[str]:
     """Yield warnings on what models are talked to with.
 
@@ -341,7 +324,7 @@ def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | N
     for role, model in models.items():
         if model is None:
             continue
-        asked = conventions_of(launch, role)
+        asked = Conventions.of(launch.roles[role].template, launch.roles[role].thinking_tags)
         if asked != NO_CONVENTIONS and not registry.capabilities(launch.engine).runs_models:
             raise ValueError(
                 f"{_asked(launch, role)}: {launch.engine} engines have no chat template and no tags; leave it out"
@@ -372,15 +355,6 @@ def local_folder(model: ModelSpec) -> Path | None:
     return None if folder is None or (is_cached and not (folder / "config.json").is_file()) else folder
 
 
-def unchecked_notice(settings: Iterable[ModelSettings]) -> list[str]:
-    """Return a line where the arguments of engines are not checked here, because vLLM is not installed."""
-    if not any(own.engine for own in settings) or declared_arguments():
-        return []
-    return [
-        "ENGINE ARGUMENTS: vLLM is not installed here, so that the workers check --draft.engine and --target.engine."
-    ]
-
-
 def _shown(value: object) -> str:
     if not isinstance(value, Mapping):
         return str(value)
@@ -401,23 +375,26 @@ def check_new(launch: Launch, planned: RunPlan, typed: Collection[str], *, is_he
     check_used(launch, typed)
     yield from check_models(planned.spec, is_here=is_here)
     yield from check_prompts(launch, planned.spec)
-    yield from check_contexts(launch, planned.spec, planned.problems, planned.served_contexts)
+    yield from check_contexts(launch, planned)
     yield from check_taught(planned.spec)
 
 
-def check_contexts(
-    launch: PartialLaunch, spec: RunSpec, problems: Collection[Problem], served: Mapping[Role, int]
-) -> Iterator[str]:
+def check_contexts(launch: PartialLaunch, planned: RunPlan) -> Iterator[str]:
     """Yield warnings where a model's context is too short for a prompt and a text behind it (see methods.method).
 
-    `served`: the contexts of the models on servers, where these say so. Raises ValueError where `--max-context` is too
-    short, or where a text that was asked for is longer than a model's context.
+    Raises ValueError where `--max-context` is too short, or where a text that was asked for is longer than a model's
+    context.
     """
+    spec, problems = planned.spec, planned.problems
     method, asked = build(spec.method, dict(spec.params)), spec.engine.max_context
     for role in method.roles:
         if (model := spec.models[role]) is None:
             continue
-        own = served.get(role) if model.server is not None else _longest(model)
+        if model.server is not None:
+            own = planned.served[role].context_tokens if role in planned.served else None
+        else:
+            known = shape_of(model.name, model.path, model.revision)
+            own = None if known is None else known.max_positions
         limits = [limit for limit in (asked, own) if limit is not None]
         texts = method.texts(role, spec.token_budget) if limits else ()
         for text in texts:
@@ -577,11 +554,6 @@ def check_taught(spec: RunSpec) -> Iterator[str]:
             "wording and the demo's alone, and the answer to another one is mostly chance. This shows that the prompts "
             "arrive, not how good they are."
         )
-
-
-def _longest(model: ModelSpec) -> int | None:
-    known = shape_of(model.name, model.path, model.revision)
-    return None if known is None else known.max_positions
 
 
 def check_models(spec: RunSpec, *, is_here: bool) -> Iterator[str]:

@@ -182,28 +182,10 @@ def _files(model: ModelSpec) -> ModelFiles:
     return ModelFiles(model.name, model.path, model.revision)
 
 
-def check_worker_engine(kind: str) -> None:
-    """Raise ValueError where this worker cannot start the engine of its run."""
-    if missing := _missing(kind):
-        raise ValueError(
-            f"the run needs the engine {kind}, and {missing}: install it "
-            "there, name another python in the profile, or launch with another --engine"
-        )
-
-
-def check_launch_engine(kind: str, *, on_slurm: bool) -> None:
-    """Raise ValueError where the workers of a launch, which run in this Python, could not start its engine."""
-    if missing := _missing(kind):
-        profile = "name another python in the profile, " if on_slurm else ""
-        raise ValueError(
-            f"--engine {kind}: {missing}: install vLLM there (python -m harness.installation, or pip install "
-            f"'speculative-reasoning-harness[engine]'), {profile}or choose --engine scripted, which runs no model"
-        )
-
-
-def _missing(kind: str) -> str:
-    packages = registry.missing_packages(kind)
-    return f"{sys.executable} has no {' and no '.join(packages)}" if packages else ""
+def check_engine(kind: str, given: str, remedy: str) -> None:
+    """Raise ValueError where this Python cannot start an engine: what was `given`, why not, and what helps."""
+    if packages := registry.missing_packages(kind):
+        raise ValueError(f"{given} {sys.executable} has no {' and no '.join(packages)}: {remedy}")
 
 
 UNKNOWN = "unknown"
@@ -271,11 +253,6 @@ def check_speculation(proposing: str | None, served: Collection[Role]) -> None:
         raise ValueError("--spec-decode draft needs the weights of the draft, and --draft names a server")
 
 
-def kind_of_engines(kind: str, served: Collection[Role], roles: Collection[Role]) -> str:
-    """Return the kind that a run records: that of the engines it starts itself, `served` where it starts none."""
-    return "served" if served and set(roles) <= set(served) else kind
-
-
 def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster) -> ServedRole:
     """Ask the server of a role what it runs and whether it gives what methods need.
 
@@ -310,9 +287,9 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     return ServedRole(spec, address.root, notices, found.context_tokens if found else None)
 
 
-def record_servers(run: RunFolder, servers: Mapping[Role, str]) -> None:
+def record_servers(run: RunFolder, served: Mapping[Role, ServedRole]) -> None:
     """Keep the addresses of a run's servers for its workers, where they differ from those before."""
-    if servers:
+    if servers := {role: one.address for role, one in served.items()}:
         trust.remember(run, trust.servers(servers))
         if servers != recorded_servers(run):
             run.append("servers", addresses={str(role): url for role, url in servers.items()})

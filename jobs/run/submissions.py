@@ -1,7 +1,8 @@
 """What was submitted to Slurm: which shards each task of each job was assigned, and which jobs were canceled or left.
 
-A submission is recorded before sbatch is called and names the job, and Slurm is asked for jobs by name. So a launcher
-that dies right after sbatch leaves no job that nobody knows of.
+A submission is recorded before sbatch is called and names the job, and Slurm's queue is asked for jobs by name. So a
+launcher that dies right after sbatch leaves no job that nobody knows of. Accounting, which is slow by name, is asked by
+the ids that are recorded after sbatch.
 
 A task of a shared job holds shards of several runs, whose folders stand beside each other, and works on one run after
 the other. Each run records the job as a submission of its own. A run that is canceled leaves its shared jobs: their
@@ -66,6 +67,16 @@ def read(run: RunFolder) -> list[Submission]:
 def record(run: RunFolder, submission: Submission) -> None:
     """Record a submission, durable when this returns."""
     run.append("submission", **asdict(submission))
+
+
+def record_job(run: RunFolder, job_id: str) -> None:
+    """Record the id of a job that works on a run or concludes it, durable when this returns."""
+    run.append("job", id=job_id)
+
+
+def job_ids(run: RunFolder) -> list[str]:
+    """Return the ids of all jobs of a run, in order."""
+    return [event["id"] for event in run.events("job")]
 
 
 def job_name(run: RunFolder, number: int) -> str:

@@ -198,7 +198,8 @@ def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
     try:
         events.check(path, whole=whole)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            files.check_format(path, _format_of(file))
+            written = metadata_of(file).get(files.FORMAT_KEY)
+            files.check_format(path, int(written) if written and written.isdigit() else written)
             yield file
     except FileDamaged:
         raise
@@ -248,11 +249,6 @@ def read_metadata(path: Path) -> dict[str, str]:
     """Read the file's own metadata, without what every file has."""
     with opened(path, whole=False) as file:
         return {key: value for key, value in metadata_of(file).items() if key != files.FORMAT_KEY}
-
-
-def _format_of(file: pq.ParquetFile) -> int | str | None:
-    written = metadata_of(file).get(files.FORMAT_KEY)
-    return int(written) if written and written.isdigit() else written
 
 
 def metadata_of(file: pq.ParquetFile) -> dict[str, str]:

@@ -124,7 +124,7 @@ def queue(names: Sequence[str]) -> list[Task]:
     Raises SlurmError.
     """
     tasks = []
-    for line in _lines(names, "squeue", "-h", "-r", "-o", "%j|%K|%A|%F|%T|%N|%r|%U|%u|%M"):
+    for line in _lines("name", names, "squeue", "-h", "-r", "-o", "%j|%K|%A|%F|%T|%N|%r|%U|%u|%M"):
         name, index, job_id, array_id, state, node, reason, *owner = line.split("|")
         task_id = f"{array_id}_{index}" if index.isdigit() else job_id
         colleague = "".join(owner[1:2]) if owner[:1] != [str(os.geteuid())] else ""
@@ -144,17 +144,17 @@ def _seconds(elapsed: str) -> float:
         return 0.0
 
 
-def accounts(names: Sequence[str], since: float) -> list[Task]:
+def accounts(job_ids: Sequence[str], since: float) -> list[Task]:
     """Return every start of every task of these jobs, requeued ones included, from accounting. Raises SlurmError.
 
-    `since` is when the first of them was submitted, in seconds since the epoch. Accounting is searched from that day
-    on: sites refuse long ranges (MaxQueryTimeRange), and they are slow. They may be a colleague's jobs (`-a`), as far
-    as the site lets its users see those of others.
+    By id, which the database finds at once, as it does no name. `since` is when the first of them was submitted, in
+    seconds since the epoch. Accounting is searched from that day on: sites refuse long ranges (MaxQueryTimeRange), and
+    ids begin again at 1 some day. They may be another user's jobs (`-a`), as far as the site shows those of others.
     """
     fields = "JobName,JobID,State,NodeList,ElapsedRaw,AllocTRES,ExitCode"
     day = datetime.fromtimestamp(since - _CLOCK_SECONDS).strftime("%Y-%m-%d")  # noqa: DTZ006 Slurm's is local
     tasks = []
-    for line in _lines(names, "sacct", "-a", "-n", "-P", "-X", "-D", "-S", day, "-o", fields):
+    for line in _lines("jobs", job_ids, "sacct", "-a", "-n", "-P", "-X", "-D", "-S", day, "-o", fields):
         name, job_id, state, node, elapsed, resources, *ended = line.split("|")
         index = job_id.rpartition("_")[2] if "_" in job_id else "0"
         if index.isdigit():  # pending tasks of an array share one line, 7_[3-9]
@@ -170,11 +170,11 @@ def accounts(names: Sequence[str], since: float) -> list[Task]:
     return tasks
 
 
-def _lines(names: Sequence[str], *command: str) -> Iterator[str]:
-    """Yield what a command prints of the jobs with these names; it is not called where there are none."""
+def _lines(by: str, names: Sequence[str], *command: str) -> Iterator[str]:
+    """Yield what a command prints of these jobs, chosen by an option; it is not called where there are none."""
     for start in range(0, len(names), _NAMES_PER_QUERY):
         chosen = ",".join(names[start : start + _NAMES_PER_QUERY])
-        yield from ask(*command, f"--name={chosen}").splitlines()
+        yield from ask(*command, f"--{by}={chosen}").splitlines()
 
 
 def _num_gpus(resources: str) -> int:

@@ -31,7 +31,6 @@ from jobs.run.spec import RunSpec, check_prompts
 from jobs.run.submissions import SharedJob, Submission
 from jobs.slurm import client, profiles
 from jobs.submission import batch_script, code_archive, submit
-from jobs.watch.answers import how_to_conclude, in_queue
 
 _ENDING = "COMPLETING"
 _ENDING_SECONDS = 120.0
@@ -167,6 +166,8 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
         recorded = _record(requests, archives, array)
         try:
             jobs.append(submit.submit_array(runs[0], recorded, parameters))
+            for run in runs:
+                submissions.record_job(run, jobs[-1])
         except client.SlurmError as error:  # such as a limit on the jobs of an account
             if not jobs:
                 raise
@@ -242,7 +243,8 @@ def _submit_finalizer(
     Returns a warning where Slurm rejects it.
     """
     try:
-        submit.submit_finalizer(run, name, jobs, with_code(run, code, profiles.finalizer_parameters(options)))
+        parameters = with_code(run, code, profiles.finalizer_parameters(options))
+        submissions.record_job(run, submit.submit_finalizer(run, name, jobs, parameters))
     except client.SlurmRejected as rejection:  # such as a partition that takes no job without a GPU
         return (
             f"WARNING: Slurm rejected the job that grades, loads and reports: {rejection}. "
@@ -257,6 +259,8 @@ def conclude_again(run: RunFolder) -> str:
     The line is empty where nothing is missing or samples are not finished, and nothing is submitted twice. Raises
     SlurmError where Slurm does not answer.
     """
+    from jobs.watch.status import how_to_conclude, in_queue  # not in a launch
+
     with run.submission_lock():
         missing = after.missing(run, read_endings(run))
         if not missing:
@@ -273,6 +277,7 @@ def conclude_again(run: RunFolder) -> str:
             job = submit.submit_finalizer(run, name, [], with_code(run, code_archive.take(run), parameters))
         except client.SlurmRejected as rejection:
             return how_to_conclude(run, missing, f"Slurm rejected the job that does it: {rejection}")
+        submissions.record_job(run, job)
     return f"{missing}: submitted job {job}, which grades, loads and reports"
 
 

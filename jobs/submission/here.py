@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +20,12 @@ from harness.environment import accelerator
 from harness.methods import build
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
+from jobs.watch import failures
 from jobs.work.worker import LAUNCHER_PID
 
 
 class WorkerFailed(RuntimeError):
-    """A worker failed; the message is its traceback, or all that it wrote."""
+    """A worker failed; the message is all that it wrote."""
 
 
 class Job(Protocol):
@@ -66,7 +66,7 @@ class InProcessJob:
             except asyncio.CancelledError as interrupt:  # a worker takes Ctrl-C as a request to end in good order
                 raise KeyboardInterrupt from interrupt
             except Exception as error:  # noqa: BLE001 reported like the failure of a worker in a process of its own
-                self._failure = WorkerFailed(traceback.format_exc())
+                self._failure = WorkerFailed(failures.report(error))
                 self._failure.__cause__ = error
                 self.log.parent.mkdir(parents=True, exist_ok=True)
                 self.log.write_text(str(self._failure), encoding="utf-8")

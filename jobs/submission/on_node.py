@@ -30,7 +30,7 @@ from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder, until_seen
 from jobs.slurm import client, profiles
 from jobs.submission import submit
-from jobs.watch.failures import error_in
+from jobs.watch.failures import reason_in
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
 """Commands without which nothing can be submitted or watched; runs can do without sacct."""
@@ -151,11 +151,11 @@ def _wait(folder: Path, name: str, seconds: float) -> NodeAnswer:
 
 
 def _last_log_line(folder: Path) -> str:
-    """Return the exception that the job's log ends with, else its last line."""
+    """Return the reason that the job's log names, else its last line."""
     text = "\n".join(path.read_text(errors="replace") for path in sorted((folder / "logs" / "jobs").glob("*_log.*")))
     if not text.strip():
         return "it wrote nothing, so the node may not see this folder or this Python"
-    return error_in(text) or text.strip().splitlines()[-1][:_MAX_LINE_CHARACTERS]
+    return reason_in(text) or text.strip().splitlines()[-1][:_MAX_LINE_CHARACTERS]
 
 
 def _no_answer(reason: str) -> NodeAnswer:

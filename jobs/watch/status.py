@@ -1,4 +1,4 @@
-"""How a run stands: from its files, and one query each of Slurm's queue and accounting."""
+"""How runs stand: by their files, the locks of workers here, and one query each of Slurm's queue and accounting."""
 
 from __future__ import annotations
 
@@ -6,37 +6,51 @@ import contextlib
 import shutil
 import time
 from collections import Counter
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from shlex import quote
 from typing import Literal
 
+from pydantic import JsonValue
+
+from harness.cli.messages import counted
+from harness.cli.number_format import duration
+from harness.cli.program import typed
+from harness.cli.screen import Column, Line, Page, Table
 from jobs import after
 from jobs.run import codes, derived, submissions
 from jobs.run import timing as timings
-from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
-from jobs.run.files import is_held
+from jobs.run.endings import Endings, ShardEndings, by_shard, count_endings, endings_in_journal, read_endings
+from jobs.run.files import FileDamaged, is_held
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission, files_of_shards, first_shard
 from jobs.slurm import client
 from jobs.slurm.client import Task
 from jobs.watch import failures
-from jobs.watch.answers import Answers, SlurmWatch, after_job, at_work, how_to_conclude
-from jobs.watch.progress import logs_of, phase_of
-from jobs.watch.recent import Recent
+from jobs.watch.follow import PACE_SECONDS, Pace, phase_of, rates_in_words
 
-ShardState = Literal["finished", "running", "queued", "stopped", "not submitted", "unknown"]
+State = Literal["finished", "under way", "not begun", "damaged"]
+"""`under way`: whether or not anything works on it now."""
+ShardState = Literal["finished", "running", "queued", "stopped", "unknown"]
 """`stopped`: unfinished, and no worker is coming; `unknown`: unfinished, and Slurm's queue did not answer."""
 
-SILENT_SECONDS = 600.0
+_HISTORY_SECONDS = 600.0
+"""Time after which accounting is asked again though no task has left the queue."""
+_SILENT_SECONDS = 600.0
 """Time without an accepted step after which the status of a worker says so."""
 _CLOCK_SECONDS = 2.0
 """Slurm counts a task's time in whole seconds."""
-_MAY_PROGRESS: frozenset[ShardState] = frozenset({"running", "queued", "unknown"})
+_MAX_ROWS = 32
+"""With more shards than this, only those that have stopped or make no step are listed."""
+_MAX_LOGS = 3
+_NUMBERS = {"shard", "samples", "failed", "age"}
+_COPIED = {"run", "tag", "age"}
+"""Columns whose texts are copied, or short, and not folded."""
 
 
 @dataclass
 class ShardStatus:
-    """How one shard stands."""
+    """How one shard stands; the fields are the keys of `--json`."""
 
     shard: int
     planned: int
@@ -44,20 +58,21 @@ class ShardStatus:
     finished: int = 0
     failed: int = 0
     """Number of finished samples with stop reason `error`."""
-    state: ShardState = "not submitted"
+    state: ShardState = "stopped"
     task: Task | None = None
     """The shard's latest task in Slurm."""
     last_error: str = ""
+    """Why its worker ended, in one line; empty where it has not, or where that is not known."""
     log: str = ""
-    """Path of the log that says why it stopped; empty if it has not, or if there is none."""
+    """Path of the log that says so; empty where there is none."""
     silent_seconds: float | None = None
     """How long its worker has accepted no step, where that is long; since its start where it has accepted none."""
     starting: str = ""
     """What its worker is at while engines start, such as `target: loading weights (50 %)`."""
     num_begun: int = 0
     """Number of samples that began and have not ended in the latest journal of the worker whose first shard it is."""
-    has_worker: bool = True
-    """False where no process holds the shard of a run that was not submitted to Slurm."""
+    has_worker: bool = False
+    """Whether a process on this machine or a node holds the shard, by its lock or by Slurm."""
 
     @property
     def num_unfinished(self) -> int:
@@ -71,6 +86,7 @@ class RunStatus:
 
     run_id: str
     shards: list[ShardStatus]
+    state: State = "not begun"
     tokens_per_second: dict[str, float] = field(default_factory=dict)
     """Output tokens of each model, over the last five minutes."""
     samples_per_second: float = 0.0
@@ -117,7 +133,7 @@ class RunStatus:
     @property
     def is_finished(self) -> bool:
         """True if all samples have ended, and those that were to be timed are."""
-        return self.finished == self.planned and self.timed == self.to_time
+        return self.state == "finished"
 
     @property
     def failed(self) -> int:
@@ -126,60 +142,117 @@ class RunStatus:
 
     @property
     def in_flight(self) -> int:
-        """Number of samples that workers are at work on, as far as Slurm or their locks tell which are alive."""
-        return sum(
-            shard.num_begun
-            for shard in self.shards
-            if (shard.has_worker if shard.task is None else shard.task.state == "RUNNING")
-        )
+        """Number of samples that workers are at work on."""
+        return sum(shard.num_begun for shard in self.shards if shard.has_worker)
 
     @property
     def eta_seconds(self) -> float | None:
-        """Seconds until the run ends at the pace of the last five minutes; None without a pace.
+        """Seconds until the run ends at the pace of the last five minutes.
 
-        None also where no worker is at work: all have ended, or wait in Slurm's queue.
+        None without a pace, and where no worker is at work: all have ended, or wait in Slurm's queue.
         """
         unfinished = self.planned - self.finished
-        if self.is_on_slurm:
-            is_at_work = bool(self.states.keys() & {"running", "unknown"})
-        else:
-            is_at_work = any(shard.has_worker for shard in self.shards)
-        if not is_at_work:
-            return None
-        return unfinished / self.samples_per_second if self.samples_per_second and unfinished else None
+        is_at_work = self.states["unknown"] or any(shard.has_worker for shard in self.shards)
+        return unfinished / self.samples_per_second if is_at_work and unfinished and self.samples_per_second else None
 
     @property
     def states(self) -> Counter[ShardState]:
         """Number of shards in each state."""
         return Counter(shard.state for shard in self.shards)
 
+    def record(self, run: RunFolder) -> dict[str, JsonValue]:
+        """Return the same under the keys of `jobs list --json`, with the shards."""
+        names = ("planned", "finished", "failed", "in_flight", "eta_seconds", "may_progress")
+        shards = [{**asdict(shard), "num_unfinished": shard.num_unfinished} for shard in self.shards]
+        own = {**asdict(self), **{name: getattr(self, name) for name in names}}
+        return {"run": str(run.path), **own, "states": dict(self.states), "shards": shards}
+
     @property
     def may_progress(self) -> bool:
         """True if a shard is running or queued, or may be because Slurm did not answer."""
-        return self.is_timing or any(shard.state in _MAY_PROGRESS for shard in self.shards)
+        return self.is_timing or bool(self.states.keys() & {"running", "queued", "unknown"})
+
+
+@dataclass
+class _Answers:
+    """What Slurm says of the jobs of runs at one look."""
+
+    queued: list[Task] = field(default_factory=list)
+    history: list[Task] = field(default_factory=list)
+    """From accounting, perhaps of an earlier look."""
+    has_queue: bool = True
+    """False where the queue did not answer."""
+    has_history: bool = False
+    errors: list[str] = field(default_factory=list)
+    """Why the queue or accounting did not answer, one line each."""
 
 
 class Watch:
-    """The status of runs, read again and again: Slurm is asked once for all of them."""
+    """The status of runs, read again and again: Slurm is asked once for all of them.
+
+    Accounting is a database that all users of a site share: it is asked at the first look, when a task has left the
+    queue, and otherwise every ten minutes.
+    """
 
     def __init__(self, runs: Sequence[RunFolder]) -> None:
         self._runs = list(runs)
-        self._slurm = SlurmWatch()
+        self._history: list[Task] | None = None
+        self._history_error = ""
+        self._asked_at: float | None = None
+        self._queued: set[str] = set()
 
     def read(self) -> list[RunStatus]:
         """Read the run folders, and ask Slurm where runs were submitted to it."""
-        numbers = range(len(self._runs))
-        statuses = {number: _of_files(self._runs[number]) for number in numbers}
-        submitted = {number: found for number in numbers if (found := submissions.read(self._runs[number]))}
-        names = [name for number, earlier in submitted.items() for name in _names(self._runs[number], earlier)]
-        times = [submission.submitted_at for earlier in submitted.values() for submission in earlier]
-        answers = self._slurm.ask(list(dict.fromkeys(names)), min(times, default=0.0))
-        for number in numbers:
-            if earlier := submitted.get(number):
-                _add_slurm(self._runs[number], earlier, answers, statuses[number])
+        statuses = [_of_files(run) for run in self._runs]
+        submitted = [submissions.read(run) for run in self._runs]
+        answers = self._ask([one for one, earlier in zip(self._runs, submitted, strict=True) if earlier])
+        for run, earlier, found in zip(self._runs, submitted, statuses, strict=True):
+            if earlier:
+                _add_slurm(run, earlier, answers, found)
             else:
-                _add_workers_here(self._runs[number], statuses[number])
-        return list(statuses.values())
+                _add_workers_here(run, found)
+        return statuses
+
+    def _ask(self, runs: Sequence[RunFolder]) -> _Answers:
+        answers = _Answers()
+        if not runs:
+            return answers
+        try:
+            answers.queued = client.queue(list(dict.fromkeys(name for run in runs for name in _names(run))))
+        except client.SlurmError as error:
+            answers.has_queue = False
+            answers.errors.append(str(error))
+        if self._is_due(answers):
+            self._asked_at = time.monotonic()
+            try:
+                self._history, self._history_error = _accounts(runs, answers.queued), ""
+            except client.SlurmError as error:
+                self._history_error = str(error)
+        if answers.has_queue:
+            self._queued = {task.job_id for task in answers.queued}
+        answers.history, answers.has_history = self._history or [], self._history is not None
+        answers.errors += [self._history_error] if self._history_error else []
+        return answers
+
+    def _is_due(self, answers: _Answers) -> bool:
+        if self._asked_at is None or time.monotonic() - self._asked_at >= _HISTORY_SECONDS:
+            return True
+        if self._history_error or not answers.has_queue:
+            return False
+        # Accounting may lag behind the queue by some seconds.
+        may_have_ended = {task.job_id for task in client.latest(self._history or []).values() if task.is_active}
+        return bool((self._queued | may_have_ended) - {task.job_id for task in answers.queued})
+
+
+def _accounts(runs: Sequence[RunFolder], queued: Sequence[Task]) -> list[Task]:
+    """Ask accounting about the jobs of runs by the ids that are recorded, and those in the queue. Raises SlurmError.
+
+    A launcher that died after sbatch has recorded none.
+    """
+    ids = [job_id for run in runs for job_id in submissions.job_ids(run)]
+    ids += [task.job_id.partition("_")[0] for task in queued]
+    since = min(submission.submitted_at for run in runs for submission in submissions.read(run))
+    return client.accounts(list(dict.fromkeys(ids)), since)
 
 
 def status(run: RunFolder) -> RunStatus:
@@ -188,17 +261,27 @@ def status(run: RunFolder) -> RunStatus:
 
 
 def _of_files(run: RunFolder) -> RunStatus:
-    """Return how a run stands by its files, as if there were no Slurm."""
+    """Return how a run stands by its files, as if there were no Slurm.
+
+    While a run is under way, trace files are read and not compared with their digests, which takes seconds for a large
+    one. Of a finished run they are, once, so that damage that loading refuses is seen: where nothing was changed since
+    its result was written, right after that comparison, it is known.
+    """
     run.check()
-    derived.name_damaged(run)
-    recent = Recent()
-    begun: dict[int, int] = {}
-    endings = _read_endings(run, recent, begun)
+    pace, begun = Pace(), dict[int, int]()
+    endings = _read_endings(run, pace, begun)
     ended = by_shard(run, endings)
+    if not ended.num_left and not _is_as_concluded(run):
+        derived.name_damaged(run)
+        endings = read_endings(run)
+        ended = by_shard(run, endings)
     counts = zip(ended.planned, ended.finished, ended.failed, strict=True)
-    shards = [ShardStatus(number, *of_shard) for number, of_shard in enumerate(counts)]
-    result = RunStatus(run.path.name, shards, recent.tokens_per_second(), recent.samples_per_second())
-    timing = timings.progress(run)
+    shards = [ShardStatus(number, *of_shard, num_begun=begun.get(number, 0)) for number, of_shard in enumerate(counts)]
+    for shard in shards:
+        shard.state = "stopped" if shard.num_unfinished else "finished"
+    now, timing = time.time(), timings.progress(run)
+    result = RunStatus(run.path.name, shards, state_of(run, ended))
+    result.tokens_per_second, result.samples_per_second = pace.tokens_per_second(now), pace.samples_per_second(now)
     result.to_time, result.timed = timing.asked, timing.done
     result.is_timing = bool(timing.left and not ended.num_unfinished and timings.is_at_work(run))
     if missing := after.missing(run, endings):
@@ -206,74 +289,112 @@ def _of_files(run: RunFolder) -> RunStatus:
     result.free_bytes = shutil.disk_usage(run.path).free
     recorded = codes.read(run)
     result.codes = [str(code) for code in recorded] if len(recorded) > 1 else []
-    for shard in shards:
-        shard.num_begun = begun.get(shard.shard, 0)
-        shard.state = "stopped" if shard.num_unfinished else "finished"
     return result
 
 
-def _read_endings(run: RunFolder, recent: Recent, begun: dict[int, int]) -> Endings:
-    """Read how samples ended, and from the same files add what was done in the last minutes to `recent`.
+def state_of(run: RunFolder, ended: ShardEndings) -> State:
+    """Return how a run stands, given how its samples ended."""
+    if not ended.num_left:
+        return "finished"
+    return "under way" if sum(ended.finished) or run.journals() else "not begun"
+
+
+def _is_as_concluded(run: RunFolder) -> bool:
+    """Return whether no file of a run's samples has changed since its result was written, not even its attributes."""
+    try:
+        written_at = run.results_path.stat().st_mtime_ns
+        paths = [*run.trace_files(), *(path for kind in derived.SCHEMAS for path in run.derived(kind))]
+        return all(path.stat().st_ctime_ns < written_at for path in paths)
+    except OSError:
+        return False
+
+
+def _read_endings(run: RunFolder, pace: Pace, begun: dict[int, int]) -> Endings:
+    """Read how samples ended, and from journals that are being written what was done in the last minutes.
 
     `begun` is given the number of samples that began and have not ended in the latest journal of each first shard.
     """
     journals: dict[str, dict[str, bool]] = {}
-    ids = run.ids()
-    assignment = run.assignment()
+    ids, assignment, since = run.ids(), run.assignment(), time.time() - PACE_SECONDS
     for path in run.journals():  # the latest last
-        try:
+        with contextlib.suppress(FileNotFoundError):  # compacted since the listing
             content = path.read_bytes()
-            is_being_written = path.stat().st_mtime >= recent.since
-        except FileNotFoundError:
-            continue  # compacted since the listing
-        journals[path.stem] = endings_in_journal(path, content, ids, whole=False)
-        if is_being_written:
-            recent.add_journal(content)
-            if (first := first_shard(path, assignment)) is not None:
-                begun[first] = content.count(b'{"event":"start"') - len(journals[path.stem])
-    trace_files = run.trace_files()
-    for path in trace_files:
-        if path.stem not in journals and path.stat().st_mtime >= recent.since:
-            recent.add_trace_file(path)
-    return count_endings(run, journals, trace_files)
+            journals[path.stem] = endings_in_journal(path, content, ids, whole=False)
+            if path.stat().st_mtime >= since:
+                pace.add_journal(content)
+                if (first := first_shard(path, assignment)) is not None:
+                    begun[first] = content.count(b'{"event":"start"') - len(journals[path.stem])
+    return count_endings(run, journals, run.trace_files(), whole=False)
 
 
-def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, result: RunStatus) -> None:
+def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
+    """Add which shards workers hold by their locks, and what ended others; which of them had which shard is lost."""
+    for shard in result.shards:
+        shard.has_worker = is_held(run.shard_lock_path(shard.shard))
+        if shard.has_worker and shard.num_unfinished:
+            shard.state, shard.starting = "running", phase_of(run, shard.shard, 0.0)
+    if result.state == "under way" and not (result.is_timing or any(shard.has_worker for shard in result.shards)):
+        result.how_to_resume = (
+            "no worker is at work on it; unless a launch or suite with it is still running, to resume it, run its "
+            "launch command again"
+        )
+    stopped = [shard for shard in result.shards if shard.state == "stopped"]
+    error, log = failures.local_reason(run) if stopped else ("", "")
+    for shard in stopped:
+        shard.last_error, shard.log = error, log
+
+
+def _names(run: RunFolder) -> list[str]:
+    """Return the names of a run's jobs, of which the last one grades and loads."""
+    earlier = submissions.read(run)
+    return [*(submission.name for submission in earlier), submissions.finalizer_of(run, earlier[-1])]
+
+
+def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: _Answers, result: RunStatus) -> None:
     """Add the state, the task and the last error of every shard, and the GPU-hours of the run."""
-    result.is_on_slurm = True
-    names = {*_names(run, earlier)}
+    result.is_on_slurm, result.slurm_error = True, "; ".join(answers.errors)
+    names = {*_names(run)}
     history = [task for task in answers.history if task.name in names]
+    tasks = client.latest([*history, *(task for task in answers.queued if task.name in names)])
     if answers.has_history:
         result.gpu_hours = sum(task.gpu_hours for task in history)
-    result.slurm_error = "; ".join(answers.errors)
-    tasks = client.latest([*history, *(task for task in answers.queued if task.name in names)])
     if result.missing:
-        result.how_to_conclude = after_job(run, result.missing, earlier, answers)
-        result.is_concluding = not answers.has_queue or bool(at_work(run, earlier, answers))
-    left_jobs = submissions.left(run)
-    result.shared_with = sorted(
-        {name for job in submissions.read_shared(run).values() for name in job.runs} - {run.path.name}
-    )
+        _add_conclusion(run, earlier, answers, result)
+    left_jobs, shared = submissions.left(run), submissions.read_shared(run)
+    result.shared_with = sorted({name for job in shared.values() for name in job.runs} - {run.path.name})
+    last: dict[int, Task | None] = {}
     for submission in earlier:
         for index, numbers in enumerate(submission.tasks):
+            task = None if submission.name in left_jobs else tasks.get((submission.name, index))
             for number in numbers:
-                if number < len(result.shards):
-                    task = None if submission.name in left_jobs else tasks.get((submission.name, index))
-                    before = result.shards[number].task
-                    if before is None or not before.is_active or (task is not None and task.is_active):
-                        _set_state(run, result.shards[number], task, has_queue=answers.has_queue)
-    # A task that is shared with other runs may be at work on those.
-    shared = submissions.read_shared(run)
-    of_run = [shard for shard in result.shards if shard.task and shard.task.name not in shared]
+                if (before := last.get(number)) is None or not before.is_active or (task and task.is_active):
+                    last[number] = task
+    for shard in result.shards:
+        if shard.shard in last:
+            _set_state(run, shard, last[shard.shard], has_queue=answers.has_queue)
     several = {submission.name for submission in earlier if submission.has_several_workers}
-    _note_silence_and_starts(run, of_run, several)
+    # The worker of such a task may be at work on another shard or run.
+    _note_silence_and_starts(run, result.shards, several | shared.keys())
 
 
-def _note_silence_and_starts(run: RunFolder, shards: Sequence[ShardStatus], several: Container[str]) -> None:
+def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_queue: bool) -> None:
+    shard.task, shard.has_worker = task, task is not None and task.state in {"RUNNING", "COMPLETING"}
+    if not shard.num_unfinished:
+        return
+    if task is None:
+        shard.state = "stopped" if has_queue else "unknown"
+    elif task.is_active:
+        shard.state = "running" if shard.has_worker else "queued"
+    else:
+        shard.last_error = failures.task_reason(run, task)
+        shard.log = str(log) if (log := failures.log_path(run, task)).exists() else ""
+
+
+def _note_silence_and_starts(run: RunFolder, shards: Sequence[ShardStatus], elsewhere: Collection[str]) -> None:
     """Note which running shards have accepted no step for long, and what workers are at while their engines start.
 
-    By the times of the journals: logs of engines are read only of workers without one. `several`: names of jobs whose
-    tasks have several workers, of whose shards some wait.
+    By the times of the journals: logs of engines are read only of workers without one. `elsewhere`: names of jobs of
+    whose tasks no step is expected.
     """
     running = [shard for shard in shards if shard.state == "running"]
     journals, now = run.journals() if running else [], time.time()
@@ -284,45 +405,165 @@ def _note_silence_and_starts(run: RunFolder, shards: Sequence[ShardStatus], seve
             with contextlib.suppress(FileNotFoundError):  # compacted since the listing
                 written_at = max(written_at, path.stat().st_mtime)
         silent = min(elapsed, now - written_at)
-        shard.silent_seconds = silent if silent >= SILENT_SECONDS and name not in several else None
+        shard.silent_seconds = silent if silent >= _SILENT_SECONDS and name not in elsewhere else None
         if written_at < (since := now - elapsed - _CLOCK_SECONDS):
-            shard.starting = phase_of(logs_of(run, shard.shard), since)
+            shard.starting = phase_of(run, shard.shard, since)
 
 
-def _add_workers_here(run: RunFolder, result: RunStatus) -> None:
-    """Add which shards workers hold by their locks, and what ended others; which of them had which shard is lost."""
-    for shard in result.shards:
-        shard.has_worker = is_held(run.shard_lock_path(shard.shard))
-        if shard.has_worker and shard.num_unfinished:
-            shard.state, shard.starting = "running", phase_of(logs_of(run, shard.shard), 0.0)
-    is_begun = bool(result.finished or run.journals())
-    is_idle = not (result.is_finished or result.is_timing or any(shard.has_worker for shard in result.shards))
-    if is_begun and is_idle:
-        result.how_to_resume = (
-            "no worker is at work on it; unless a launch or suite with it is still running, to resume it, run its "
-            "launch command again"
-        )
-    stopped = [shard for shard in result.shards if shard.state == "stopped"]
-    error, log = failures.local_error(run) if stopped else ("", None)
-    for shard in stopped:
-        shard.last_error, shard.log = error, str(log or "")
+def _add_conclusion(run: RunFolder, earlier: Sequence[Submission], answers: _Answers, result: RunStatus) -> None:
+    """Add which job grades and loads a finished run, or how the last one that was to do so has ended."""
+    names = [submissions.finalizer_of(run, submission) for submission in earlier]
+    at_work = [task for task in answers.queued if task.name in names and task.is_active]
+    result.is_concluding = not answers.has_queue or bool(at_work)
+    ended = [task for task in (*answers.history, *answers.queued) if task.name == names[-1] and not task.is_active]
+    if not answers.has_queue:
+        result.how_to_conclude = ""
+    elif at_work:
+        result.how_to_conclude = in_queue(result.missing, at_work[-1])
+    elif ended:
+        why = f"job {ended[-1].job_id}: {failures.task_reason(run, ended[-1])}"
+        result.how_to_conclude = how_to_conclude(run, result.missing, why)
 
 
-def _names(run: RunFolder, earlier: Sequence[Submission]) -> list[str]:
-    """Return the names of a run's jobs, of which the last one grades and loads."""
-    return [*(submission.name for submission in earlier), submissions.finalizer_of(run, earlier[-1])]
+def how_to_conclude(run: RunFolder, missing: str, why: str = "") -> str:
+    """Return one line: what is missing, why if it is known, and the command."""
+    reason = f" ({why})" if why else ""
+    return f"{missing}{reason}:  {typed('jobs finalize')} {quote(str(run.path))}"
 
 
-def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_queue: bool) -> None:
-    shard.task = task
-    shard.last_error = shard.log = ""
-    if not shard.num_unfinished:
-        shard.state = "finished"
-    elif task is None:
-        shard.state = "stopped" if has_queue else "unknown"
-    elif task.is_active:
-        shard.state = "running" if task.state in {"RUNNING", "COMPLETING"} else "queued"
-    else:
-        shard.state = "stopped"
-        shard.last_error = failures.reason(run, task)
-        shard.log = str(log) if (log := failures.log_path(run, task)).exists() else ""
+def in_queue(missing: str, task: Task) -> str:
+    """Return the line of a run whose last job is running or queued."""
+    reason = f", {task.reason}" if task.state == "PENDING" and task.reason else ""
+    return f"{missing} yet: job {task.job_id} does it ({task.state}{reason})"
+
+
+def page(status: RunStatus) -> Page:
+    """Return what is printed of a run: header lines, a table of shards and the logs of those that have stopped."""
+    yield from map(Line, _header(status))
+    is_short = len(status.shards) <= _MAX_ROWS
+    listed = [s for s in status.shards if is_short or s.state == "stopped" or s.silent_seconds][:_MAX_ROWS]
+    logs = dict.fromkeys(shard.log for shard in listed if shard.log)
+    if listed:
+        yield _table([_row(shard) for shard in listed], [f"log: {path}" for path in [*logs][:_MAX_LOGS]])
+
+
+def _table(rows: Sequence[Mapping[str, str]], notes: Sequence[str] = ()) -> Table:
+    """Return a table of the columns that have a text in some row. What nobody copies is folded where it is narrow."""
+    names = [name for name in rows[0] if any(row[name] for row in rows)]
+    columns = [Column(name, is_right=name in _NUMBERS, is_folded=name not in _COPIED) for name in names]
+    return Table(columns, [[row[name] for name in names] for row in rows], notes)
+
+
+def _header(status: RunStatus) -> list[str]:
+    share = status.finished / status.planned if status.planned else 0.0
+    samples = "sample" if status.planned == 1 else "samples"
+    first = [f"{status.run_id}: {status.finished:,} of {status.planned:,} {samples} finished ({share:.0%})"]
+    first += [f"{status.failed} failed"] if status.failed else []
+    first += [f"{status.in_flight} in flight"] if status.in_flight else []
+    shards = ", ".join(f"{count} {state}" for state, count in sorted(status.states.items()))
+    rates = rates_in_words(status.tokens_per_second)
+    third = [rates] if rates else []
+    third += [f"ETA {duration(status.eta_seconds)}"] if status.eta_seconds is not None else []
+    shared = f" (with {counted(len(status.shared_with), 'run')} in the same jobs)" if status.shared_with else ""
+    third += [f"{status.gpu_hours:.2f} GPU-hours{shared}"] if status.gpu_hours else []
+    timed = f"{status.timed:,} of {counted(status.to_time, 'sample')}"
+    full = failures.full_disk(status.free_bytes)
+    lines = [" · ".join(first), f"shards: {shards}"]
+    lines += [f"timing, one at a time: {timed}{', after all others' * (share < 1)}"] if status.to_time else []
+    lines += [" · ".join(third), f"THE DISK IS FULL: {full}" if full else "", status.how_to_conclude]
+    lines += [status.how_to_resume]
+    lines += [f"the code changed: begun by {', then '.join(status.codes)}"] if status.codes else []
+    lines += [f"Slurm does not answer: {status.slurm_error}"] if status.slurm_error else []
+    return [line for line in lines if line]
+
+
+def _row(shard: ShardStatus) -> dict[str, str]:
+    task = shard.task
+    silence = f"no step for {duration(shard.silent_seconds)}" if shard.silent_seconds else ""
+    waits_for = task.reason if task and shard.state == "queued" else ""
+    return {
+        "shard": str(shard.shard),
+        "samples": f"{shard.finished}/{shard.planned}",
+        "failed": str(shard.failed or ""),
+        "state": shard.state,
+        "task": task.job_id if task else "",
+        "node": task.node if task else "",
+        "elapsed": duration(task.elapsed_seconds) if task and task.elapsed_seconds else "",
+        "last error or reason": shard.last_error or "; ".join(filter(None, (silence, shard.starting, waits_for))),
+    }
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run as it is listed; the fields are the keys of `--json`."""
+
+    run: str
+    """Path of the run folder."""
+    method: str = ""
+    dataset: str = ""
+    draft: str | None = None
+    target: str | None = None
+    tag: str | None = None
+    state: State = "damaged"
+    finished: int = 0
+    planned: int = 0
+    failed: int = 0
+    age_seconds: float | None = None
+    """Time since the run was planned."""
+    error: str | None = None
+    """Why a damaged run cannot be read, in one line."""
+    run_id: str = ""
+    """Name of the run folder, as the warehouse has it."""
+    to_time: int = 0
+    """Samples that run again, one at a time, once all have ended; until they have, the run is under way."""
+    timed: int = 0
+    """Number of these that have ended."""
+
+
+def listed(runs: Iterable[RunFolder]) -> list[ListedRun]:
+    """Return runs by their files alone, the newest first."""
+    found = [_listed(run) for run in runs]
+    return sorted(found, key=lambda run: (run.age_seconds is None, run.age_seconds or 0.0, run.run))
+
+
+def _listed(run: RunFolder) -> ListedRun:
+    try:
+        spec, ended = run.spec(), by_shard(run, read_endings(run, whole=False))
+        timing = timings.progress(run)
+        age = max(0.0, time.time() - run.spec_path.stat().st_mtime)
+    except (FileDamaged, OSError) as error:
+        return ListedRun(str(run.path), run_id=run.path.name, error=" ".join(str(error).split()))
+    return ListedRun(
+        run=str(run.path),
+        run_id=run.path.name,
+        method=spec.method,
+        dataset=spec.dataset,
+        draft=spec.draft.name if spec.draft else None,
+        target=spec.target.name if spec.target else None,
+        tag=spec.tag,
+        state=state_of(run, ended),
+        finished=sum(ended.finished),
+        planned=sum(ended.planned),
+        failed=sum(ended.failed),
+        age_seconds=round(age, 1),
+        to_time=timing.asked,
+        timed=timing.done,
+    )
+
+
+def table_of(runs: Sequence[ListedRun]) -> Table:
+    """Return one row for each run."""
+    return _table([_listed_row(run) for run in runs])
+
+
+def _listed_row(run: ListedRun) -> dict[str, str]:
+    timing = f", {run.timed}/{run.to_time} timed" if run.timed < run.to_time else ""
+    return {
+        "run": run.run,
+        "models": " → ".join(name for name in (run.draft, run.target) if name),
+        "tag": run.tag or "",
+        "state": run.state,
+        "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}{timing}",
+        "failed": str(run.failed or ""),
+        "age": "" if run.age_seconds is None else duration(run.age_seconds),
+    }

@@ -65,7 +65,7 @@ def new_attempt(
             role: {
                 "kv_tokens": engine.kv_tokens,
                 "context_tokens": engine.context_tokens,
-                "think_end_id": _single_id(engine, THINK_END),
+                "think_end_id": next(iter(ids)) if len(ids := engine.tokenizer.encode(THINK_END)) == 1 else None,
                 "mean_logprobs": settings[role].mean_logprobs,
                 "engine_start": engine.start.start_id,
                 "engine_start_seconds": engine.start.seconds,
@@ -109,12 +109,6 @@ def _num_devices(settings: Mapping[Role, EngineSettings]) -> int:
     shared = max((engine.tensor_parallel for role, engine in settings.items() if placed[role] is None), default=0)
     is_gpu = any(engine.device == "gpu" for engine in settings.values())
     return max(1, len(named), shared) if is_gpu else 1
-
-
-def _single_id(engine: Engine, text: str) -> int | None:
-    """Return the id of a text that is one token; None if it is several."""
-    ids = engine.tokenizer.encode(text)
-    return ids[0] if len(ids) == 1 else None
 
 
 def _size(settings: EngineSettings) -> dict[str, JsonValue]:

@@ -22,7 +22,7 @@ from harness.weights import adapter
 from jobs.run import trust
 from jobs.run.folder import RunFolder
 from jobs.run.sizing import (
-    check_worker_engine,
+    check_engine,
     recorded_servers,
     served_models,
     sizing_of,
@@ -39,7 +39,8 @@ def engine_needs(
     `kv_bytes`: see `pair_settings`. Raises ValueError where this node cannot start them, or would send another prompt
     than a model's chat template means, and trust.NotTrusted where it would ask a server that this user does not trust.
     """
-    check_worker_engine(spec.engine.kind)
+    remedy = "install it there, name another python in the profile, or launch with another --engine"
+    check_engine(spec.engine.kind, f"the run needs the engine {spec.engine.kind}, and", remedy)
     addresses = recorded_servers(run)
     trust.require(run, trust.servers(addresses))
     servers = dict(served_models(spec, addresses))
@@ -101,7 +102,8 @@ def engine_settings(
         kv_bytes=kv_bytes,
         small=small_models(sizing),
     )
-    settings |= {role: _on_a_server(model, sizing.context_tokens) for role, model in served.items()}
+    for role, model in served.items():
+        settings[role] = EngineSettings(kind="served", max_context=sizing.context_tokens, server=model)
     has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs
     return {
         role: replace(
@@ -126,10 +128,6 @@ def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
     given = spec.settings[role].engine
     check_arguments(role, given)
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
-
-
-def _on_a_server(model: ServedModel, context_tokens: int) -> EngineSettings:
-    return EngineSettings(kind="served", max_context=context_tokens, server=model)
 
 
 def _speculation(spec: RunSpec) -> Speculation | None:

@@ -240,13 +240,10 @@ def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str]
 
     `renamed` returns the id of another sample of the same kind, with other random numbers, for an id.
     """
-    if spec.selection is None and spec.reward is None:
-        return _number(renamed(unit.sample_id))
-    return _number(renamed(spec.drawn_alike().sample_ids(problem)[unit.sample_index]))
-
-
-def _number(sample_id: str) -> int:
-    return int(hashlib.sha256(sample_id.encode()).hexdigest()[:8], 16) >> 1
+    sample_id = unit.sample_id
+    if spec.selection is not None or spec.reward is not None:
+        sample_id = spec.drawn_alike().sample_ids(problem)[unit.sample_index]
+    return int(hashlib.sha256(renamed(sample_id).encode()).hexdigest()[:8], 16) >> 1
 
 
 _STEP_TOKENS = 128

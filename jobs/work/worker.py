@@ -41,6 +41,7 @@ from jobs.run.files import RunDamaged
 from jobs.run.folder import RunFolder, wait_for_plan
 from jobs.slurm import client
 from jobs.submission import code_archive
+from jobs.watch.failures import logged, reason_of
 from jobs.work.run_part import RunPart, ShardBusyError, resolve_together
 
 __all__ = ["LAUNCHER_PID", "OutOfTimeError", "RunsFailed", "ShardBusyError", "run_parts", "run_shard"]
@@ -200,7 +201,7 @@ class Worker:
     def raise_failures(self) -> None:
         """Raise RunsFailed where runs were stopped by errors."""
         if self.failures:
-            reasons = "; ".join(f"{part.run.path.name}: {_reason(error)}" for part, error in self.failures)
+            reasons = "; ".join(f"{part.run.path.name}: {reason_of(error)}" for part, error in self.failures)
             message = f"{len(self.failures)} of {len(self.parts)} runs failed: {reasons}"
             raise RunsFailed(message) from self.failures[0][1]
 
@@ -288,12 +289,6 @@ class InProcessWorker:
         self._runner.run(self._worker.work_on(part))
         self._worker.requeue_if_out_of_time()
         return part.num_ended
-
-
-def _reason(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 def _ends_at() -> float | None:
@@ -404,10 +399,11 @@ def main() -> None:
         part.kv_bytes = cpu_kv_bytes() // share.count
         part.take_freely(first)
     one = Worker(parts)
-    asyncio.run(one.work_on_all())
-    if one.out_of_time:
-        sys.exit(OUT_OF_TIME if one.num_progress else OUT_OF_TIME_AT_ONCE)
-    one.raise_failures()
+    with logged():
+        asyncio.run(one.work_on_all())
+        if one.out_of_time:
+            sys.exit(OUT_OF_TIME if one.num_progress else OUT_OF_TIME_AT_ONCE)
+        one.raise_failures()
 
 
 def _run_all(shares: Sequence[Share], variables: Sequence[dict[str, str]]) -> list[int]:

@@ -13,7 +13,6 @@ import pytest
 
 import harness
 from harness.methods.speccot import SpecCoT
-from jobs.watch.failures import first_traceback
 from tests.own_methods import no_methods, write_method
 
 __all__ = ["no_methods"]
@@ -219,15 +218,3 @@ def test_what_cannot_be_read_is_one_line(call: Any, message: str, tmp_path: Path
 def test_what_multiprocessing_does_for_others_is_left_as_it_was(runs: tuple[harness.Run, harness.Run]) -> None:
     assert runs
     assert spawn.get_preparation_data.__module__ == "multiprocessing.spawn"
-
-
-def test_of_exceptions_in_groups_the_first_is_shown() -> None:
-    def raised(error: BaseException) -> str:
-        code = f"import sys\n{error}"
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
-
-    plain = raised(Exception("raise KeyError(1)"))
-    assert first_traceback(f"Job failed\n{plain}") == plain.strip()
-    group = raised(Exception("raise ExceptionGroup('a', [ExceptionGroup('b', [KeyError(1), KeyError(2)]), OSError()])"))
-    assert first_traceback(group) == "KeyError: 1"
-    assert first_traceback("Killed") == ""

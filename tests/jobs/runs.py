@@ -25,7 +25,7 @@ from jobs.run.forecast import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
 from jobs.submission.dispatch import Dispatched, Request, dispatch_together
 from jobs.suite import Suite
-from jobs.watch.progress import Follower
+from jobs.watch.follow import Follower
 
 SCRIPTED = ModelSpec(model="scripted", path="scripted", revision=None, fingerprint="scripted")
 ENGINES = EngineSpec("scripted")

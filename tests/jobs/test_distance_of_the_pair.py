@@ -10,7 +10,7 @@ import pytest
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
 from harness.weights import models
-from jobs.finished import target_logprobs
+from jobs.finished import scoring
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, current_prompt_hash, units
@@ -67,7 +67,7 @@ def distances(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, f
     same = finished(where, "specdecode", {}, "target", seed=1)
     draft = finished(where, "vanilla", {"model": "draft"}, "draft", seed=0)
     folders = [alone, same, draft]
-    target_logprobs.score_runs(folders, target_logprobs.check(folders, alone))
+    scoring.score_each(folders, scoring.check(folders, alone))
     for folder in folders:
         load_run(folder, where / "w.duckdb")
     with reader(where / "w.duckdb") as connection:

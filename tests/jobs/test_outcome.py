@@ -16,7 +16,7 @@ from jobs.__main__ import main as jobs
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
-from jobs.watch.listing import ListedRun
+from jobs.watch.status import ListedRun
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import FakeSlurm
 from warehouse.report.summary import RunSummary

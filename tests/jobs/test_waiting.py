@@ -108,6 +108,6 @@ def test_a_finished_run_is_not_waited_for_and_slurm_not_asked(
 
 
 def test_slurm_is_asked_no_more_often_than_by_following(slurm: FakeSlurm) -> None:
-    from jobs.cli.watch import FOLLOW_SECONDS
+    from jobs.cli.runs import FOLLOW_SECONDS
 
     assert drive.LOOK_SECONDS >= FOLLOW_SECONDS

@@ -26,7 +26,7 @@ from harness.chain.chain_scores import RewardModel
 from harness.engine import EngineDied, EngineError, RequestRefused
 from harness.engines.scripted import ScriptedEngine
 from harness.problems.problem import Problem
-from jobs.finished.score import score
+from jobs.finished.scoring import score
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from tests.jobs.runs import plan

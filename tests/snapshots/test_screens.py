@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "jobs list": ("runs",),
     "jobs status": ("TIMED",),
     "jobs logs": ("TIMED",),
+    "jobs show": ("TIMED",),
     "jobs cancel": ("TIMED",),
     "jobs resume": ("TIMED",),
     "jobs probe": ("BATCH", "--points", "8", "--rollouts", "2", "--cluster", "debug", "--dry-run"),

@@ -192,7 +192,7 @@ def test_what_has_no_score_is_in_no_mean_and_is_counted(tmp_path: Path) -> None:
 
 
 def test_scores_against_rewards_are_binned_by_tenths(tmp_path: Path) -> None:
-    from tests.warehouse.test_judge import SPEC, trace
+    from tests.warehouse.test_judge_quality import SPEC, trace
 
     folder, database = runs.create(tmp_path, SPEC), tmp_path / "w.duckdb"
     units = runs.planned(folder)[:3]

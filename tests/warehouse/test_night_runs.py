@@ -29,8 +29,8 @@ from warehouse.load import main as load
 from warehouse.loading.runs import load_run, load_runs
 from warehouse.measures import MEASURES
 from warehouse.nightly.__main__ import main
-from warehouse.nightly.cells import CellNight
 from warehouse.nightly.history import keep_nights, kept_nights, read_nights, read_values
+from warehouse.nightly.judge import CellNight
 from warehouse.report.summary import summary
 
 DAY = 86_400.0
@@ -104,9 +104,9 @@ def test_a_re_run_that_does_not_count_is_named(tmp_path: Path) -> None:
     assert [run.run_id for run in cell.reruns] == [again]
     assert len(cell.uncounted) == 3
     said = {phrase.split()[1]: phrase for phrase in cell.uncounted}
-    assert said[elsewhere] == f"re-run {elsewhere} does not count: its devices: NVIDIA A100, this night's: NVIDIA H100"
+    assert said[elsewhere] == f"re-run {elsewhere} does not count: devices: NVIDIA H100 → NVIDIA A100"
     assert said[part].startswith(f"re-run {part} does not count: it is not finished (3 of 48 samples ")
-    assert said[other_clock].startswith(f"re-run {other_clock} does not count: its samples in flight: 48 (")
+    assert said[other_clock].startswith(f"re-run {other_clock} does not count: samples in flight: 8 (")
     assert list(cell.uncounted) == judged(tmp_path)[1]["cells"][0]["reasons"][1:]
 
 

@@ -12,8 +12,7 @@ import pytest
 from junitparser import JUnitXml, Skipped, TestCase
 
 from tools.simulate.nights import CALM, World, history
-from warehouse.nightly.cells import CellNight, Run, Verdict
-from warehouse.nightly.judge import SPEED_UP, CellVerdict, NightVerdict, replay
+from warehouse.nightly.judge import SPEED_UP, CellNight, CellVerdict, NightVerdict, Run, Verdict, replay
 from warehouse.nightly.verdict import junit, junit_of_none, ordered, powers
 from warehouse.statistics.intervals import Counts
 
@@ -217,7 +216,7 @@ def test_a_cell_that_is_not_complete_is_inconclusive_and_so_is_a_night_of_such_c
 
 
 def test_a_re_run_that_does_not_count_is_named() -> None:
-    elsewhere = "re-run other does not count: its devices: A100, this night's: H200"
+    elsewhere = "re-run other does not count: devices: H200 → A100"
     tonight = night(8, lower(60), uncounted=(elsewhere,))
     verdict, cell = last([*([night(i, lower(0))] for i in range(8)), [tonight]])
     suspicious, why = cell.reasons

@@ -124,7 +124,7 @@ class Loop:
             if not folders:
                 continue
             calm_kind = kind.removeprefix("slurm-")
-            expected, lines = self._concluded(beside(self.folder / "undisturbed", calm_kind), exit_code)
+            expected, lines = self._concluded(beside(self.folder / "undisturbed", calm_kind, self.users), exit_code)
             yield from lines
             for folder in folders:
                 found, lines = self._concluded(folder, exit_code)

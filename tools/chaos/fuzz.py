@@ -31,8 +31,7 @@ from jobs.run.files import FileDamaged, say_once
 from jobs.run.folder import RunFolder
 from jobs.run.journal import Journal, is_own_journal, parse_journal, read_journal
 from jobs.run.trace_files import counting_records
-from jobs.watch.progress import Follower
-from jobs.watch.recent import Recent
+from jobs.watch.follow import Follower, Pace
 from tests.jobs.run.corpus import KINDS, Corpus, corpus
 from tools.chaos.mutations import MUTATIONS, change_json
 from warehouse.database import reader
@@ -102,7 +101,7 @@ def decoded(run: RunFolder, kind: str, path: Path) -> Any:
 
 def _decoded_journal(run: RunFolder, path: Path) -> Any:
     Follower(run).poll()
-    Recent().add_journal(path.read_bytes())
+    Pace().add_journal(path.read_bytes())
     read_endings(run, whole=False)
     state, ended = read_state(run), sorted(read_endings(run).finished.to_pylist())
     assert ended == sorted(state.finished)

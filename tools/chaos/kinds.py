@@ -23,9 +23,13 @@ from tools.chaos.disturbed_run import DisturbedRun, make_shared
 Strike = Callable[[DisturbedRun, random.Random], bool]
 _STOP_SECONDS = (0.2, 3.0)
 _FULL_SECONDS = (0.2, 2.0)
-_COMMAND_SECONDS = (0.3, 6.0)
+_COMMAND_SECONDS = (0.3, 5.0)
+"""Processor time of a command before it is killed: a busy machine only begins with it in the same time of a clock."""
+_LONGEST_SECONDS = 30.0
+"""Time after which it is killed all the same, because it waits."""
 _GRADER_SECONDS = (0.0, 0.3)
-_VERDICT_SECONDS = 20.0
+_JOB_SECONDS = 60.0
+"""Time in which a job that grades or judges has to start: it waits for those that run samples."""
 _CLOCK_SECONDS = 7200
 LOCAL_CLUSTER = Path(__file__).resolve().parents[2] / "slurm" / "local-cluster"
 
@@ -121,9 +125,13 @@ def _kill_command(*command: str) -> Strike:
 
 def _kill_after(started: subprocess.Popen[bytes], dice: random.Random) -> bool:
     """Kill a command after a while; returns whether it had ended by itself."""
-    has_ended = False
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        has_ended = started.wait(dice.uniform(*_COMMAND_SECONDS)) >= 0
+    processor_seconds, deadline = dice.uniform(*_COMMAND_SECONDS), time.monotonic() + _LONGEST_SECONDS
+    while started.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(psutil.Error):
+            if sum(psutil.Process(started.pid).cpu_times()) > processor_seconds:
+                break
+        time.sleep(0.05)
+    has_ended = started.poll() is not None
     with contextlib.suppress(ProcessLookupError):
         os.killpg(started.pid, signal.SIGKILL)
     started.wait()
@@ -204,7 +212,7 @@ def command_beside(folder: Path) -> tuple[str, ...]:
     return "jobs", "nightly", "--suite", suite, "--date", NIGHT
 
 
-def _kill_verdict_job(disturbed: DisturbedRun, dice: random.Random) -> bool:
+def _kill_verdict_job(disturbed: DisturbedRun, _: random.Random) -> bool:
     """Kill the job that judges a night on Slurm, which is launched where none is at work."""
     folder = beside(disturbed.folder.parent, "slurm-night", disturbed.users)
     record = folder / "runs" / "nights" / f"{NIGHT}.jsonl"
@@ -213,12 +221,12 @@ def _kill_verdict_job(disturbed: DisturbedRun, dice: random.Random) -> bool:
         folder = beside(disturbed.folder.parent, "slurm-night", disturbed.users)
     if not client.queue([f"chaos.{NIGHT}.verdict"]):
         disturbed.wait(disturbed.start(*command_beside(folder)))
-    return _kill_job({f"chaos.{NIGHT}.verdict"}, _VERDICT_SECONDS)
+    return _kill_job({f"chaos.{NIGHT}.verdict"})
 
 
-def _kill_job(names: Collection[str], seconds: float) -> bool:
-    """Kill a process of a job of one of these names; where none runs, the first that starts within some seconds."""
-    deadline = time.monotonic() + seconds
+def _kill_job(names: Collection[str]) -> bool:
+    """Kill a process of a job of one of these names; where none runs, the first that starts within a minute."""
+    deadline = time.monotonic() + _JOB_SECONDS
     while time.monotonic() < deadline:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -262,11 +270,11 @@ def _cancel_array(disturbed: DisturbedRun, _: random.Random) -> bool:
     return bool(tasks)
 
 
-def _kill_finalizer_job(disturbed: DisturbedRun, dice: random.Random) -> bool:
+def _kill_finalizer_job(disturbed: DisturbedRun, _: random.Random) -> bool:
     if disturbed.run is None:
         return False
     names = {submissions.finalizer_name(submission.name) for submission in submissions.read(disturbed.run)}
-    return _kill_job(names, dice.uniform(*_COMMAND_SECONDS))
+    return _kill_job(names)
 
 
 def _local_cluster(*arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""Print the table of error rates: `python -m tools.simulate --repetitions 1000`."""
+"""Print the table of error rates: `python -m tools.simulate --repetitions 4000`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tools.simulate import error_rates, nights
 
 @click.command()
 @click.option(
-    "--repetitions", default=1000, show_default=True, help="Data sets per cell; a part of them for slow lines."
+    "--repetitions", default=4000, show_default=True, help="Data sets per cell; a part of them for slow lines."
 )
 @click.option("--only", default="", help="Lines whose interval or population has this text.")
 def main(repetitions: int, only: str) -> None:

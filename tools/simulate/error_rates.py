@@ -291,16 +291,16 @@ def lines() -> Iterator[Line]:
     yield from _of_answers()
     yield from _of_times()
     for name, looping in (("no loops", 0.0), ("6 % of problems loop", 0.06)):
-        yield Line("fallback (`rate`)", name, _ALONE, _of(_rate, looping=[looping]))
+        yield Line("fallback (`rate`)", name, _ALONE, _of(_rate, looping=[looping]), slow=4)
     for name, level in ABILITIES.items():
-        yield Line("AUROC (`auroc`)", f"{name}, k 1, 4", _ALONE, _of(_area, level=[level], k=[1, 4]), slow=2)
+        yield Line("AUROC (`auroc`)", f"{name}, k 1, 4", _ALONE, _of(_area, level=[level], k=[1, 4]), slow=8)
     for name, population, families in (
         ("symmetric, middle", "symmetric, middle", False),
         ("3 % lost", "3 % lost", False),
         ("families of 3", "symmetric, middle", True),
     ):
         variants = _of(_planned, population=[POPULATIONS[population]], families=[families])
-        yield Line("power that `plan` meant to be 80", name, (30, 100, 240), variants, slow=5)
+        yield Line("power that `plan` meant to be 80", name, (30, 100, 240), variants, slow=20)
     yield from _of_nights()
 
 
@@ -309,11 +309,11 @@ def _of_nights() -> Iterator[Line]:
     for name, kind in nights.KINDS.items():
         variants = _of(_false_night, kind=[kind])
         missing = (0, 10) if kind is nights.CALM else (0,)
-        yield Line("nights: false", name, missing, variants, "% of cells missing", 50, (0.0, goals[name]))
+        yield Line("nights: false", name, missing, variants, "% of cells missing", 200, (0.0, goals[name]))
     for name, kind in nights.KINDS.items():
         goal = (90.0, 100.0) if kind is nights.CALM else None
         told = " / ".join(nights.CHANGES)
-        yield Line("nights: found within three", name, (0, 1, 2), _of(_found, kind=[kind]), "", 10, goal, told)
+        yield Line("nights: found within three", name, (0, 1, 2), _of(_found, kind=[kind]), "", 40, goal, told)
 
 
 def _of_answers() -> Iterator[Line]:
@@ -338,14 +338,14 @@ def _of_answers() -> Iterator[Line]:
         "8 % of families lost": (in_families(SKEWED["8 % lost"]), "equal", (20, 40, 66)),
         "two clusters of families": (in_families(CLUSTERS), "equal", (20, 40, 66)),
     }
-    for what, once, slow in (("difference (`paired`)", _difference, 1), ("worst case (`worst_case`)", _worst_case, 3)):
+    for what, once, slow in (("difference (`paired`)", _difference, 1), ("worst case (`worst_case`)", _worst_case, 12)):
         for name, (population, grouped, numbers) in broken.items():
             variants = _of(once, population=[population], k=_KS, sizes=[grouped])
             meant = (94.0, 100.0) if once is _worst_case else None
             yield Line(what, name, numbers, variants, "families" if grouped else "problems", slow, meant)
     for name in ("3 % lost", "8 % lost", "6 % loop"):
         variants = _of(_not_worse, population=[SKEWED[name]], k=_KS)
-        yield Line('"not worse" withheld at −2 points (97.5)', name, _ALONE, variants, slow=3)
+        yield Line('"not worse" withheld at −2 points (97.5)', name, _ALONE, variants, slow=12)
     for shown, ks in (("2", [2]), ("4, 16", [4, 16])):
         variants = _of(_on_these, level=_LEVELS, k=ks)
         yield Line("on these problems (`on_these`)", f"logits, k {shown}", _ALONE, variants, goal=(93.0, 97.0))
@@ -356,8 +356,8 @@ def _of_times() -> Iterator[Line]:
     for what in ("mean", "of means", "geometric mean"):
         shown = {"mean": "mean time (`mean_time`)"}.get(what, f"ratio, {what} (`ratio`)")
         for name, spread in spreads.items():
-            goal = None if spread is None or what == "mean" else _TIMES
-            yield Line(shown, name, _ALONE, _of(_time, spread=[spread], what=[what]), slow=2, goal=goal)
+            goal, slow = None if spread is None or what == "mean" else _TIMES, 4 if what == "mean" else 2
+            yield Line(shown, name, _ALONE, _of(_time, spread=[spread], what=[what]), slow=slow, goal=goal)
     for noise in ("normal", "t3", "one in ten 1.5 × as slow"):
         variants = _of(_repeated, noise=[noise], n=[198], spread=[0.6])
         meant = None if noise.startswith("one") else _TIMES

@@ -17,8 +17,7 @@ import numpy as np
 from scipy import optimize, special
 
 from warehouse.measures import MEASURES, Measure
-from warehouse.nightly.cells import CellNight, Run
-from warehouse.nightly.judge import JUDGED, Ledger, NightVerdict
+from warehouse.nightly.judge import JUDGED, CellNight, Ledger, NightVerdict, Run
 from warehouse.nightly.judge import replay as judged
 from warehouse.statistics.intervals import Floats
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.cli.number_format import sides
 from warehouse.comparison.compared_runs import (
     Baseline,
     Metric,
@@ -33,7 +34,7 @@ from warehouse.statistics.intervals import Families, Interval, mean, rerun_stand
 from warehouse.statistics.paired import holm, on_these
 from warehouse.statistics.paired import paired as paired_interval
 from warehouse.statistics.planning import CannotPlan, Pilot, plan
-from warehouse.statistics.run_factor import RunFactor
+from warehouse.statistics.ratios import RunFactor
 
 ALPHA = 0.05
 _PASS_AT_1 = Metric("pass@1", 1)
@@ -120,6 +121,19 @@ class SpeedRatio:
     """Ratio of mean latencies with one sample in flight; None where it is refused, or a run has no timing samples."""
     num_runs: tuple[int, int] = (1, 1)
     """Finished repeats of the run and of the baseline that the ratio is over."""
+    num_cards: tuple[int | None, int | None] = (None, None)
+    """Cards of the run and of the baseline."""
+
+    @property
+    def per_card_second(self) -> float | None:
+        """The ratio by the card-seconds of both sides; None where it or a number of cards is not known."""
+        own, of_base = self.num_cards
+        return self.ratio.estimate * of_base / own if self.ratio and own and of_base else None
+
+    @property
+    def sides(self) -> str:
+        """The cards of both sides where they differ, and how many runs repeat each; empty without a ratio."""
+        return sides(self.num_cards, self.num_runs) if self.ratio else ""
 
 
 @dataclass(frozen=True)
@@ -343,12 +357,12 @@ def _speed(run: Run, base: Run, settings: Settings) -> SpeedRatio:
     """
     mismatches = latency_mismatches(run.manifest, base.manifest)
     is_same_setting = base.run_id in run.times
-    sides = [[one.times[one.run_id]] if is_same_setting else [*one.times.values()] for one in (run, base)]
-    found = timed_pair(*sides)
+    times = [[one.times[one.run_id]] if is_same_setting else [*one.times.values()] for one in (run, base)]
+    found, cards = timed_pair(*times), (run.manifest.num_cards, base.manifest.num_cards)
     n, is_refused = found.n if found else 0, bool(mismatches) and not settings.is_latency_forced
     if found is None or is_refused:
-        return SpeedRatio(base.run_id, n, None, mismatches, None)
+        return SpeedRatio(base.run_id, n, None, mismatches, None, num_cards=cards)
     at_one = speed_up(run.timed, base.timed) if run.timed and base.timed else None
     return SpeedRatio(
-        base.run_id, n, found.ratio.geometric_mean, mismatches, found.ratio.factor, at_one, found.num_runs
+        base.run_id, n, found.ratio.geometric_mean, mismatches, found.ratio.factor, at_one, found.num_runs, cards
     )

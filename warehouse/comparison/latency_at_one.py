@@ -121,7 +121,7 @@ class SpeedUpAtOne:
     """How many times faster a run is than another one, both with one sample in flight."""
 
     ratio: Interval
-    """Within these two runs; `run_factor.between_runs` adds what differs from one run to the next."""
+    """Within these two runs; `ratios.between_runs` adds what differs from one run to the next."""
     n: int
     """Problems."""
     num_timed: int

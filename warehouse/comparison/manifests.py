@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness import prompts
 from harness.engine import Role
@@ -128,11 +129,11 @@ def _manifest(row: Record) -> Manifest:
         values[name], matters[name] = _distinct([attempt[key] for attempt in attempts]), matter
     if _UNKNOWN_SERVER in values[_DEVICES]:
         values[_DEVICES] += f" of {row['run_id']}"
-    asks = [_asks_logprobs(attempt["engines"]) for attempt in attempts]
-    values[_LOGPROBS], matters[_LOGPROBS] = _distinct(asks), "latency"
-    noted = _noted([attempt["engines"] for attempt in attempts])
+    engines = [attempt["engines"] or {} for attempt in attempts]
+    values[_LOGPROBS], matters[_LOGPROBS] = _distinct(list(map(_asks_logprobs, engines))), "latency"
+    noted = _noted(engines)
     values, matters = values | noted, matters | dict.fromkeys(noted, "note")
-    attempt_versions = [_package_versions(attempt["versions"]) for attempt in attempts]
+    attempt_versions = [attempt["versions"] or {} for attempt in attempts]
     for package in sorted({name for versions in attempt_versions for name in versions}):
         values[package] = _distinct([versions.get(package) for versions in attempt_versions])
         matters[package] = "accuracy and latency" if package in _INFERENCE_PACKAGES else "note"
@@ -154,37 +155,26 @@ def _placement(row: Record) -> str:
     return "on the same GPUs" if placement.shares_a_card("draft", cards) else "each on its own GPUs"
 
 
-def _asks_logprobs(engines: object) -> str | None:
-    """Return whether the engines of an attempt were asked for the log-probability of every token; None: not known.
+_Engines = Mapping[str, Any]
+"""What an attempt recorded of its engines, by role, and of their starts."""
 
-    Attempts from before there was a choice do not say it: theirs always were.
-    """
-    by_role = _by_role(engines)
-    roles = [engine for role in ("draft", "target") if (engine := by_role.get(role)) is not None]
+
+def _asks_logprobs(engines: _Engines) -> str | None:
+    """Return whether the engines of an attempt were asked for the log-probability of every token; None: not known."""
+    roles = [engine for role in ("draft", "target") if (engine := engines.get(role)) is not None]
     return ("yes" if any(engine.get("mean_logprobs", True) for engine in roles) else "no") if roles else None
 
 
-def _model_runner(engines: object, role: str) -> str | None:
-    """Return which of vLLM's model runners computed a role in an attempt, as `V1`; None where it is not recorded."""
-    engine = _by_role(engines).get(role)
-    runner = engine.get("model_runner") if isinstance(engine, dict) else None
-    return None if runner is None else str(runner).upper()
-
-
-def _noted(attempts: Sequence[object]) -> dict[str, str]:
+def _noted(attempts: Sequence[_Engines]) -> dict[str, str]:
     """Return what the engines of a run's attempts say that is no more than a note, where they say it."""
+    of_roles = {name: [engines.get(role) or {} for engines in attempts] for role, name in MODEL_RUNNERS.items()}
     noted = {
-        name: {runner for engines in attempts if (runner := _model_runner(engines, role))}
-        for role, name in MODEL_RUNNERS.items()
+        name: {str(record["model_runner"]).upper() for record in records if record.get("model_runner")}
+        for name, records in of_roles.items()
     }
-    records = [record for engines in attempts for record in _by_role(engines).values() if isinstance(record, dict)]
-    noted[PROMPT_DATE] = {str(record["prompt_date"]) for record in records if "prompt_date" in record}
+    every = [record for records in of_roles.values() for record in records]
+    noted[PROMPT_DATE] = {str(record["prompt_date"]) for record in every if "prompt_date" in record}
     return {name: ", ".join(sorted(found)) for name, found in noted.items() if found}
-
-
-def _by_role(engines: object) -> Record:
-    parsed = json.loads(engines) if isinstance(engines, str) else engines
-    return parsed if isinstance(parsed, dict) else {}
 
 
 def _judges_jointly(row: Record) -> bool:
@@ -247,11 +237,6 @@ def _excused(first: Manifest, second: Manifest, base: Manifest) -> set[str]:
 def _kinds(devices: str) -> frozenset[str]:
     """Return the names in a text such as `4 × NVIDIA A100, 5 × NVIDIA A100`."""
     return frozenset(part.rpartition(" × ")[2] for part in devices.split(", "))
-
-
-def _package_versions(versions: object) -> Mapping[str, str]:
-    parsed = json.loads(versions) if isinstance(versions, str) else versions
-    return parsed if isinstance(parsed, dict) else {}
 
 
 def _distinct(values: Sequence[str | None]) -> str:

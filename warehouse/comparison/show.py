@@ -9,7 +9,7 @@ from dataclasses import replace
 from textwrap import wrap
 
 from harness.cli.messages import counted
-from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, percent, sides, signed, span
+from harness.cli.number_format import NOTHING, fixed, floored_percent, p_value, percent, signed, span
 from harness.cli.screen import Column, Table
 from warehouse.comparison.compared_runs import Run
 from warehouse.comparison.contrasts import Comparison, Contrast, Row, SpeedRatio
@@ -18,7 +18,7 @@ from warehouse.comparison.outcomes import LEAST_COMPLETENESS
 from warehouse.report.summary import RunSummary, accuracy, fallback, labels
 from warehouse.statistics.intervals import FEWEST_FAMILIES, Interval
 from warehouse.statistics.planning import POWER
-from warehouse.statistics.run_factor import RunFactor
+from warehouse.statistics.ratios import RunFactor
 
 Cell = str | float | int | bool | None
 CONTRAST_HEADERS = ("difference", "95 %", "on these", "p", "p (Holm)", "not worse", "worst case")
@@ -50,19 +50,6 @@ def names(comparison: Comparison) -> dict[str, str]:
     """Return a short name for each run, by run id."""
     runs = {row.run.run_id: row.run.summary for row in comparison.rows}
     return dict(zip(runs, labels(list(runs.values())), strict=True))
-
-
-def _base(row: Row, comparison: Comparison) -> Run | None:
-    """Return the baseline of a row's speed-up."""
-    runs = {other.run.run_id: other.run for other in comparison.rows}
-    return runs.get(row.speed.baseline) if row.speed else None
-
-
-def _per_card_second(row: Row, base: Run | None) -> float | None:
-    """Return the speed-up by the card-seconds of both sides; None where it or the number of cards is not known."""
-    own, of_base = row.run.manifest.num_cards, base and base.manifest.num_cards
-    ratio = row.speed.ratio if row.speed else None
-    return ratio.estimate * of_base / own if ratio and own and of_base else None
 
 
 def contrast_cells(contrast: Contrast | None, digits: int = 2) -> list[str]:
@@ -98,21 +85,14 @@ def _verdict(contrast: Contrast) -> str:
     return {True: "yes", False: "not shown", None: NOTHING}[contrast.is_non_inferior]
 
 
-def speed_cells(speed: SpeedRatio | None, of: str = "") -> list[str]:
-    """Return the speed-up and its interval; of: what both sides are (see `_sides`)."""
+def speed_cells(speed: SpeedRatio | None, *, has_sides: bool = True) -> list[str]:
+    """Return the speed-up and its interval; has_sides: with the cards and the repeats of both sides."""
     if speed is None:
         return [NOTHING, NOTHING]
     if speed.ratio is None:
         return ["refused" if speed.unlike else "not timed", NOTHING]
-    mark = ("!" if speed.unlike else "") + (f" ({of})" if of else "")
+    mark = ("!" if speed.unlike else "") + (f" ({speed.sides})" if has_sides and speed.sides else "")
     return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2)]
-
-
-def sides_of(row: Row, base: Run | None) -> str:
-    """Return the cards of both sides of a speed-up where they differ, and how many runs repeat each."""
-    if row.speed is None or row.speed.ratio is None or base is None:
-        return ""
-    return sides((row.run.manifest.num_cards, base.manifest.num_cards), row.speed.num_runs)
 
 
 def complete_tables(comparison: Comparison) -> list[Table]:
@@ -185,11 +165,10 @@ def _speeds(comparison: Comparison) -> Table:
     found = []
     for short, row in _named(comparison):
         if _metric(row) == "pass@1":
-            base, summary = _base(row, comparison), row.run.summary
-            per_card = _per_card_second(row, base)
+            summary, per_card = row.run.summary, row.speed and row.speed.per_card_second
             share, rate = _speculation(summary)
             by_problem = summary.value("mean_fallback_rate") if summary.num_decisions else None
-            speed = speed_cells(row.speed, sides_of(row, base))
+            speed = speed_cells(row.speed)
             cell = f"{fixed(per_card, 2)}×" if per_card else NOTHING
             found.append([short, *speed, cell, rate, percent(by_problem), share])
     return Table(_columns(names), found, title="Speed and fallback")
@@ -218,7 +197,7 @@ def brief_table(comparison: Comparison, *, has_speed_interval: bool = True) -> T
     found = []
     for short, row in _named(comparison):
         difference, ends, on_these, _, _, verdict, _ = contrast_cells(row.contrast, digits=1)
-        speed, ends_of_speed = speed_cells(row.speed)
+        speed, ends_of_speed = speed_cells(row.speed, has_sides=False)
         found.append(
             [
                 short,
@@ -250,7 +229,7 @@ def paper_table(comparison: Comparison) -> Table:
             _metric(row),
             accuracy(row.result),
             _with(*contrast_cells(row.contrast, 1)[:2]),
-            speed_cells(row.speed, sides_of(row, _base(row, comparison)))[0],
+            speed_cells(row.speed)[0],
             *(share.removesuffix(" %") for share in reversed(_speculation(row.run.summary))),
         ]
         for row in comparison.rows
@@ -412,7 +391,7 @@ def _brief_speeds(comparison: Comparison, has_interval: bool) -> Iterator[str]:
     speeds = [row.speed for row in comparison.rows if row.speed and row.speed.ratio]
     if speeds:
         covers = "covers the run factor" if any(speed.factor for speed in speeds) else "holds within these runs"
-        told = [f"{short} {of}" for short, row in _named(comparison) if (of := sides_of(row, _base(row, comparison)))]
+        told = [f"{short} {row.speed.sides}" for short, row in _named(comparison) if row.speed and row.speed.sides]
         said = ["geometric mean over problems", *([f"its interval {covers}"] if has_interval else []), *told]
         yield f"Speed-up: {'; '.join(said)}."
 
@@ -645,7 +624,7 @@ def setting(run: RunSummary) -> str:
 def _regime_speed(row: Row | None, has_interval: bool) -> str:
     if row is not None and row.speed is None:
         return "baseline"
-    speed, interval = speed_cells(row.speed if row else None)
+    speed, interval = speed_cells(row.speed if row else None, has_sides=False)
     return _with(speed, interval if has_interval else NOTHING)
 
 
@@ -656,10 +635,10 @@ def _speculation(run: RunSummary) -> list[str]:
 
 def records(comparison: Comparison) -> list[dict[str, Cell]]:
     """Return the rows for programs."""
-    return [record(row, _base(row, comparison)) for row in comparison.rows]
+    return list(map(record, comparison.rows))
 
 
-def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
+def record(row: Row) -> dict[str, Cell]:
     """Return a row for programs: fractions instead of percent, p-values in full.
 
     num_common_samples counts the compared sample indices over all problems: those that no run of the pair lacks,
@@ -716,8 +695,8 @@ def record(row: Row, base: Run | None = None) -> dict[str, Cell]:
         "num_timed_at_one": at_one.num_timed if at_one else None,
         "num_timed_at_one_of_baseline": at_one.num_timed_of_baseline if at_one else None,
         "num_cards": row.run.manifest.num_cards,
-        "num_cards_of_baseline": base.manifest.num_cards if base else None,
-        "speed_up_per_card_second": _per_card_second(row, base),
+        "num_cards_of_baseline": speed.num_cards[1] if speed else None,
+        "speed_up_per_card_second": speed.per_card_second if speed else None,
     }
 
 

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
-import pyarrow as pa
-
 from harness.engine import Role
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
@@ -126,22 +124,3 @@ def file_row(run_id: str, file: LoadedFile, loaded_at: datetime) -> Row:
 def utc(seconds: float) -> datetime:
     """Convert seconds since the epoch to a UTC time without a zone, as the warehouse stores times."""
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
-
-
-_SQL_TYPES = {
-    pa.string(): "VARCHAR",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.float64(): "DOUBLE",
-    pa.bool_(): "BOOLEAN",
-}
-
-
-def sql_type(kind: pa.DataType) -> str:
-    """Return the name of an Arrow type in DuckDB. Raises KeyError for a type that trace files do not use."""
-    if pa.types.is_list(kind):
-        return f"{sql_type(kind.value_type)}[]"
-    if pa.types.is_struct(kind):
-        inner = (f'"{kind.field(i).name}" {sql_type(kind.field(i).type)}' for i in range(kind.num_fields))
-        return f"STRUCT({', '.join(inner)})"
-    return _SQL_TYPES[kind]

@@ -84,19 +84,6 @@ SELECT {run_id} AS run_id, regexp_extract(filename, '([^/]*)[.]parquet$', 1) AS 
     * EXCLUDE (filename, file_row_number)
 FROM staged_record ANTI JOIN left_out_record USING (filename, file_row_number)
 """
-_SCORE_TABLE = (
-    "CREATE OR REPLACE TEMP TABLE staged_score AS "
-    "SELECT *, NULL::INTEGER AS candidate_index, NULL::INTEGER AS load_order FROM main.step_score LIMIT 0"
-)
-_TARGET_LOGPROB_TABLE = (
-    "CREATE OR REPLACE TEMP TABLE staged_target_logprob AS SELECT *, NULL::INTEGER AS num_characters, "
-    "NULL::VARCHAR AS target, NULL::INTEGER AS load_order FROM main.step_target_logprob LIMIT 0"
-)
-
-_PROBE_TABLE = (
-    "CREATE OR REPLACE TEMP TABLE staged_probe_point AS "
-    "SELECT *, NULL::INTEGER AS load_order FROM main.probe_point LIMIT 0"
-)
 
 
 @dataclass(frozen=True)
@@ -227,11 +214,12 @@ def stage_rows(connection: Connection, table: str, rows: Sequence[Row]) -> None:
 
 
 def _create_tables(connection: Connection) -> None:
-    for table in ("grade", "candidate_grade"):
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE staged_{table} AS SELECT * FROM main.{table} LIMIT 0")
-    connection.execute(_SCORE_TABLE)
-    connection.execute(_PROBE_TABLE)
-    connection.execute(_TARGET_LOGPROB_TABLE)
+    for kind, columns in SCHEMAS.items():
+        connection.register("no_rows", pa.Table.from_pylist([], columns))
+        connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE staged_{kind.removesuffix('s')} AS "
+            "SELECT NULL::VARCHAR AS run_id, *, NULL::INTEGER AS load_order FROM no_rows"
+        )
     for kind in ("VIEW", "TABLE"):  # whichever the previous run left
         with contextlib.suppress(DatabaseError):
             connection.execute(f"DROP {kind} IF EXISTS temp.staged_record")

@@ -12,20 +12,22 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
 from harness.cli.number_format import sides
+from harness.methods import run_identity
+from harness.settings.launch_settings import Launch
 from jobs.run.files import Lock, WrongFormat, append_record, read_records
 from warehouse.comparison.manifests import Manifest, read_manifests
 from warehouse.database import Connection, Record, WarehouseError, reader, rows
 from warehouse.measures import MEASURES, Measure, mean, mean_share
-from warehouse.nightly.cells import DEVICES, CellNight, Run
-from warehouse.nightly.judge import JUDGED, PASS_AT_1, scaled
-from warehouse.report.summary import completion
+from warehouse.nightly.judge import DEVICES, JUDGED, PASS_AT_1, CellNight, Run, changes, scaled
+from warehouse.report.summary import completion, no_result
 from warehouse.sql.model_columns import MODEL_COLUMNS, SHOWN_COLUMNS, column_of
+from warehouse.sql.schema import sql_of
 
 NIGHT_BEGINS_HOUR = 12
 """UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date of
@@ -39,31 +41,6 @@ _CELL = TypeAdapter(CellNight)
 _AT = "at"
 """Tells two lines of equal content apart, between which there was another."""
 
-_RUNS = """
-WITH began AS (SELECT run_id, min(started_at) AS started_at FROM attempt GROUP BY run_id),
-counted AS (
-    SELECT sample_grade.* FROM sample_grade JOIN run USING (run_id)
-    QUALIFY NOT run.is_greedy
-        OR row_number() OVER (PARTITION BY run_id, problem_id ORDER BY NOT graded, sample_index) = 1
-), chance AS (
-    SELECT run_id, problem_id, avg((verdict IS NOT DISTINCT FROM 'correct')::INTEGER) AS p, count(*) AS k
-    FROM counted GROUP BY ALL
-), score AS (
-    SELECT run_id, avg(p) AS score, count(*) AS num_problems,
-        CASE WHEN min(k) > 1 THEN sum(p * (1 - p) / (k - 1)) / count(*) ** 2 END AS variance
-    FROM chance GROUP BY run_id
-), verdict AS (
-    SELECT run_id, count(*) AS num_samples, count(*) FILTER (NOT graded) AS num_missing,
-        count(*) FILTER (NOT finished) AS num_not_run, to_json(histogram(verdict)) AS verdicts
-    FROM counted GROUP BY run_id
-)
-SELECT run.* EXCLUDE num_problems, coalesce(began.started_at, run.created_at) AS began_at, score.* EXCLUDE run_id,
-    verdict.* EXCLUDE run_id
-FROM run JOIN score USING (run_id) JOIN verdict USING (run_id) LEFT JOIN began USING (run_id)
-ORDER BY night IS NOT NULL AND tag <> night::VARCHAR, began_at, run_id
-"""
-"""Re-runs last, whatever the nodes' clocks say. Of a greedy run the first graded sample of each problem: the others
-repeat it, and would make a change of one a change of all."""
 _VALUES = """
 SELECT run_id, baseline_run_id, metric, estimate FROM counted_estimate
 WHERE metric IN $names AND role IS NULL AND group_kind IS NULL
@@ -74,6 +51,7 @@ _OPTIONAL_OF_CELL = {column_of("reward", "model"): "reward model"} | {
     column.name: f"{column.owner} {column.name.partition(f'{column.owner}_')[2].replace('_', ' ')}"
     for column in SHOWN_COLUMNS
 }
+_SAMPLING = {"temperature": "temperature", "top_p": "top-p", "token_budget": "budget"}
 _INPUTS = ("prompts", "problems")
 _FILES = [c.printed for c in MODEL_COLUMNS if c.printed and c.field.name.endswith("fingerprint")]
 """Part of a run's subject, but what is under a model's name may change."""
@@ -88,7 +66,7 @@ def read_nights(
     kept: what stands beside the database, which counts where the database lacks a run of it. Where runs are tagged with
     dates, only those count.
     """
-    runs = rows(connection, _RUNS)
+    runs = rows(connection, sql_of("nightly/runs"))
     loaded = {str(row["run_id"]) for row in runs}
     if kept or any(row["night"] for row in runs):
         runs = [row for row in runs if row["night"]]
@@ -118,23 +96,25 @@ def _cells(
     for cell, of_cell in cells.items():
         first, *others = runs = [_run(row, values.get(row["run_id"], ()), tonight) for row in of_cell]
         conditions = [_conditions(manifests[run.run_id]) for run in runs]
-        why = [run.lacking and f"it is not finished ({run.lacking})" for run in others]
-        why = [one or _differences(of_rerun, conditions[0]) for one, of_rerun in zip(why, conditions[1:], strict=True)]
+        reruns, uncounted = [], []
+        for run, of_rerun in zip(others, conditions[1:], strict=True):
+            differences = [one for pair in zip(conditions[0], of_rerun, strict=True) for one in changes(*pair)]
+            if why := f"it is not finished ({run.lacking})" if run.lacking else ", ".join(differences):
+                uncounted.append(f"re-run {run.run_id} does not count: {why}")
+            else:
+                reruns.append(run)
         bases = [base for _, base, _ in values.get(first.run_id, ()) if base in tonight]
         base = bases[0] if bases else None
         found[cell] = CellNight(
             cell,
             night,
             first,
-            tuple(run for run, reason in zip(others, why, strict=True) if not reason),
+            tuple(reruns),
             *conditions[0],
             baseline=base and tonight[base],
             cards=sides((manifests[first.run_id].num_cards, manifests[base].num_cards)) if base else "",
-            uncounted=tuple(
-                f"re-run {run.run_id} does not count: {reason}"
-                for run, reason in zip(others, why, strict=True)
-                if reason
-            ),
+            uncounted=tuple(uncounted),
+            warning=no_result(of_cell[0]["engine_kind"]),
         )
     return found
 
@@ -156,16 +136,6 @@ def _run(row: Record, values: Sequence[tuple[str, str | None, float]], tonight: 
         row["num_samples"],
         f"{missing}: {completion(row['run_id'], row['num_not_run'])}" if row["num_missing"] else "",
     )
-
-
-def _differences(rerun: Conditions, first: Conditions) -> str:
-    """Return in which conditions a re-run differs from the night's first run."""
-    pairs = [
-        (name, a.get(name, "none"), b.get(name, "none"))
-        for a, b in zip(rerun, first, strict=True)
-        for name in {**a, **b}
-    ]
-    return ", ".join(f"its {name}: {there}, this night's: {here}" for name, there, here in pairs if there != here)
 
 
 def _conditions(manifest: Manifest) -> Conditions:
@@ -203,19 +173,34 @@ def night_of(began_at: datetime) -> date:
 
 
 def cell_of(row: Record) -> str:
-    """Return the name of the cell that a row of `run` belongs to: everything that repeats nightly, without the seed."""
-    values = json.loads(row["params"])
+    """Return the name of the cell that a row of `run` belongs to: everything that repeats nightly, without the seed.
+
+    What stands at its default is not named.
+    """
+    values = run_identity(row["method"], json.loads(row["params"]))
+    shown = f" ({', '.join(f'{name} {values[name]}' for name in sorted(values))})" if values else ""
     models = " → ".join(row[column] for column in _MODELS if row[column] is not None)
     models += f" with {row['selection_name']}" if row.get("selection_name") else ""
-    shown = f" ({', '.join(f'{name} {values[name]}' for name in sorted(values))})" if values else ""
-    more = "".join(f", {name} {row[column]}" for column, name in _OPTIONAL_OF_CELL.items() if row.get(column))
-    sampling = f"temperature {row['temperature']:g}, top-p {row['top_p']:g}, budget {row['token_budget']}"
-    return f"{row['dataset']} {row['method']}{shown}, {models}, {sampling}{more}"
+    settings = [
+        *(f"{name} {row[column]:.12g}" for column, name in _SAMPLING.items() if row[column] != getattr(Launch, column)),
+        *(f"{name} {row[column]}" for column, name in _OPTIONAL_OF_CELL.items() if row.get(column)),
+    ]
+    return ", ".join([f"{row['dataset']} {row['method']}{shown}", models, *settings])
 
 
 def kept_nights(database: Path) -> list[CellNight]:
-    """Return what stands beside a database of its nights, the newest line of each cell and night."""
-    return [_CELL.validate_python(line) for line in _kept_lines(database).values()]
+    """Return what stands beside a database of its nights, the newest line of each cell and night.
+
+    Raises WarehouseError.
+    """
+    found = {}
+    try:
+        for line in read_records(_kept_file(database)):
+            night = _CELL.validate_python(line)
+            found[night.night, night.cell] = night
+    except WrongFormat as error:
+        raise WarehouseError(f"{error}, or move it away: nights are then judged without it") from error
+    return list(found.values())
 
 
 def keep_nights(database: Path) -> None:
@@ -225,26 +210,15 @@ def keep_nights(database: Path) -> None:
     """
     path = _kept_file(database)
     with Lock(path.with_name(f".{path.name}.lock")), reader(database) as connection:
-        lines = _kept_lines(database)
-        for cells in read_nights(connection, kept=list(map(_CELL.validate_python, lines.values()))):
-            for cell in cells:
-                line = _CELL.dump_python(cell, mode="json")
-                if line != lines.get((line["night"], line["cell"])):
-                    append_record(path, {**line, _AT: time.time()})
+        kept = kept_nights(database)
+        known = {(one.night, one.cell): one for one in kept}
+        for cell in chain.from_iterable(read_nights(connection, kept=kept)):
+            if cell != known.get((cell.night, cell.cell)):
+                append_record(path, {**_CELL.dump_python(cell, mode="json"), _AT: time.time()})
 
 
 def _kept_file(database: Path) -> Path:
     return database.with_suffix(".nights.jsonl")
-
-
-def _kept_lines(database: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    path, lines = _kept_file(database), {}
-    try:
-        for line in read_records(path):
-            lines[line["night"], line["cell"]] = {k: v for k, v in line.items() if k != _AT}
-    except WrongFormat as error:
-        raise WarehouseError(f"{error}, or move it away: nights are then judged without it") from error
-    return lines
 
 
 def recorded(file: Path) -> tuple[list[list[CellNight]], list[Measure]]:

@@ -1,25 +1,33 @@
 """The verdict on a night.
 
-Every metric of every cell is compared with the cell's earlier comparable nights by one rule (`statistics.night`): what
-looks suspicious tonight is run again, and first run and re-run together decide; or the mean of the last three nights
-does. Rates that hardly vary have gates, which need no re-run.
+A cell is a method with its parameters, models and sampling on a dataset. It runs every night with another seed. Every
+measure of every cell is compared with the cell's earlier comparable nights by one rule (`statistics.night`): what looks
+suspicious tonight is run again, and first run and re-run together decide; or the mean of the last three nights does.
+Rates that hardly vary have gates, which need no re-run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import cached_property
+from itertools import islice
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from harness.cli import exit_codes
 from harness.cli.messages import counted
 from warehouse.measures import MEASURES, Measure
-from warehouse.nightly.cells import CellNight, Past, Reference, Said, Verdict, changes
-from warehouse.statistics.night import FEWEST, Look, Series, Spread, Value, looks
+from warehouse.statistics.night import FEWEST, MOST, WINDOW, Look, Series, Spread, Value, looks
 
+Verdict = Literal["PASS", "WARN", "FAIL", "INCONCLUSIVE"]
+Said = tuple[Verdict, str]
+DEVICES = "devices"
+Key = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
+"""Conditions whose change is judged, and those without which nothing is comparable."""
 EXIT_CODES: Mapping[Verdict, int] = {
     "FAIL": exit_codes.TROUBLE,
     "INCONCLUSIVE": exit_codes.INCONCLUSIVE,
@@ -67,6 +75,163 @@ def shown(measure: Measure, value: float) -> str:
         return f"{100 * value:.1f} %"
     number, unit = natural(measure, value), {"s": " s", "ratio": "×"}.get(measure.unit, "")
     return (f"{number:,.0f}" if number >= 100 else f"{number:.3g}") + unit
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is judged of one run of a cell."""
+
+    run_id: str
+    values: Mapping[str, float]
+    """By measure, as they are compared; one that does not apply has none."""
+    variances: Mapping[str, float] = field(default_factory=dict)
+    """Sampling variances of values, where they are known: were the same problems run again."""
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    """Number of samples by verdict; a verdict that is not listed has none."""
+    num_problems: int = 1
+    num_samples: int = 1
+    """Of all problems, as planned."""
+    lacking: str = ""
+    """What is not run or not graded, with the command that adds it; empty where nothing is missing."""
+
+
+@dataclass(frozen=True)
+class CellNight:
+    """One cell in one night."""
+
+    cell: str
+    night: date
+    first: Run
+    reruns: tuple[Run, ...] = ()
+    """Complete ones under the same conditions."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Conditions of accuracy that may change from outside: devices, packages, engine settings, model files, grader."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Hashes of prompts and problems, which must not change unless intended."""
+    times: Mapping[str, str] = field(default_factory=dict)
+    """Further conditions of times: processor, samples in flight, memory shares."""
+    baseline: str | None = None
+    """The cell whose runs of this night the speed-up refers to: the target alone under the same conditions."""
+    cards: str = ""
+    """With how many cards both sides of the speed-up were timed, where they differ."""
+    uncounted: tuple[str, ...] = ()
+    """Phrases that say which runs of this night are no re-runs of the first, and why."""
+    warning: str = ""
+    """Why its numbers are no result; empty where they are."""
+
+    @cached_property
+    def day(self) -> int:
+        """Number of the night's date."""
+        return self.night.toordinal()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs that count."""
+        return self.first, *self.reruns
+
+    def num_runs(self, name: str) -> int:
+        """Return how many runs have a measure."""
+        return sum(name in run.values for run in self.runs)
+
+    @cached_property
+    def values(self) -> Mapping[str, float]:
+        """Measures by name, each the mean over the runs that have it."""
+        return {
+            name: sum(run.values.get(name, 0.0) for run in self.runs) / self.num_runs(name)
+            for name in self.first.values
+        }
+
+    @cached_property
+    def keys(self) -> tuple[Key, Key]:
+        """The conditions of accuracy, and of times.
+
+        Times on other devices, or with other settings, are other times: only a change of software is judged.
+        """
+        environment = tuple(sorted(self.environment.items()))
+        devices = {name: value for name, value in self.environment.items() if name == DEVICES}
+        of_accuracy, of_times = self.inputs, {**self.inputs, **self.times, **devices}
+        return (environment, tuple(sorted(of_accuracy.items()))), (environment, tuple(sorted(of_times.items())))
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return one phrase for each difference between two environments."""
+    return [
+        f"{name}: {before.get(name, 'none')} → {now.get(name, 'none')}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+
+
+class Reference(NamedTuple):
+    """What a measure of tonight is compared with."""
+
+    nights: Sequence[CellNight]
+    """At least FEWEST comparable nights, the newest, oldest first."""
+    window: Sequence[CellNight]
+    """The last nights under tonight's conditions, which are looked at together with tonight."""
+    opened: date | None = None
+    """The first night under tonight's conditions, where these have too few, so that the nearest ones' before count."""
+
+
+class Past:
+    """The earlier nights of one cell, oldest first.
+
+    Nights under equal conditions need not be contiguous: a cell that runs on one of two types of nodes has two kinds of
+    nights, and each finds its own.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[CellNight, frozenset[str] | None]] = []
+
+    @property
+    def last(self) -> CellNight | None:
+        """The newest night."""
+        return self._kept[-1][0] if self._kept else None
+
+    def keep(self, night: CellNight, excluded: Collection[str], *, is_usable: bool) -> None:
+        """Add a judged night. excluded: the measures that no later night is compared with; is_usable: False: none."""
+        self._kept.append((night, frozenset(night.values.keys() - excluded) if is_usable else None))
+
+    def forbids(self, night: CellNight) -> list[Said]:
+        """Return why a night cannot be compared with any: its inputs are others, or it lacks samples."""
+        inputs = changes(self.last.inputs, night.inputs) if self.last else []
+        lacking: list[Said] = [("INCONCLUSIVE", night.first.lacking)] if night.first.lacking else []
+        return [("FAIL", f"inputs changed: {one}; ignore this if it was intended") for one in inputs] or lacking
+
+    def alike(self, key: Key, place: int, name: str = "", most: int = MOST, before: date = date.max) -> list[CellNight]:
+        """Return the newest nights under conditions with which a measure is compared, or any, the oldest first.
+
+        place: that of the conditions in `CellNight.keys`.
+        """
+        found = (
+            night
+            for night, counted in reversed(self._kept)
+            if counted is not None
+            and (not name or name in counted)
+            and night.night < before
+            and night.keys[place] == key
+        )
+        return list(islice(found, most))[::-1]
+
+    def reference(self, night: CellNight, name: str, place: int) -> Reference | None:
+        """Return what a measure of a night is compared with; None where there are too few comparable nights.
+
+        Where tonight's conditions are new, it is compared with the nights under those that differ least, the last of
+        these, of those that had enough nights before.
+        """
+        own = night.keys[place]
+        nights, window = self.alike(own, place, name), self.alike(own, place, most=WINDOW - 1)
+        if len(nights) >= FEWEST:
+            return Reference(nights, window)
+        opened = next((kept.night for kept, _ in self._kept if kept.keys[place] == own), night.night)
+        others = dict.fromkeys(kept.keys[place] for kept, _ in self._kept)
+        found = [self.alike(key, place, name, before=opened) for key in others if key != own and key[1] == own[1]]
+
+        def nearness(nights: Sequence[CellNight]) -> tuple[int, date]:
+            return -len(changes(nights[-1].environment, night.environment)), nights[-1].night
+
+        nearest = max((nights for nights in found if len(nights) >= FEWEST), key=nearness, default=None)
+        return Reference(nearest, window, opened) if nearest else None
 
 
 @dataclass(frozen=True)
@@ -187,6 +352,8 @@ class NightVerdict:
     cells: Sequence[CellVerdict]
     spreads: Mapping[str, Spread] = field(default_factory=dict)
     """How much each metric wanders from night to night, over all cells."""
+    warnings: Sequence[str] = ()
+    """Why numbers are no result."""
 
     @property
     def exit_code(self) -> int:
@@ -226,7 +393,8 @@ class Ledger:
         cells = [_judged(night, pasts[night.cell], found[night.cell]) for night in tonight]
         cells = _with_baselines(cells, tonight) + self._missing(tonight)
         worst = _worst([cell.verdict for cell in cells if cell.is_judged] or ["INCONCLUSIVE"])
-        return NightVerdict(tonight[0].night, worst, cells, spreads)
+        warnings = dict.fromkeys(night.warning for night in tonight if night.warning)
+        return NightVerdict(tonight[0].night, worst, cells, spreads, list(warnings))
 
     def keep(self, tonight: Sequence[CellNight], verdict: NightVerdict) -> None:
         """Add a judged night to the history."""

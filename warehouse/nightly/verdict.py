@@ -84,6 +84,7 @@ def _page(verdict: NightVerdict) -> Page:
     opening = f"{verdict.verdict}: night of {verdict.night}, {counted(len(verdict.cells), 'cell')}"
     num_unjudged = sum(not cell.is_judged for cell in verdict.cells)
     yield Line(opening + (f", of which {num_unjudged} not judged" if num_unjudged else ""), _STYLES[verdict.verdict])
+    yield from (Line(warning, "bold red") for warning in verdict.warnings)
     # Commas stand between the parts of a name, and in the parentheses of parameters.
     parts = [re.split(r", (?![^(]*\))", cell.cell) for cell in verdict.cells]
     common = set.intersection(*map(set, parts)) if len(parts) > 1 else set[str]()
@@ -150,6 +151,7 @@ def _record(verdict: NightVerdict) -> dict[str, object]:
         "night": verdict.night.isoformat(),
         "verdict": verdict.verdict,
         "exit_code": verdict.exit_code,
+        "warnings": verdict.warnings,
         "cells": [_cell_record(cell) for cell in verdict.cells],
         "autocorrelations": {
             m.title: verdict.spreads[m.name].autocorrelation for m in JUDGED if m.name in verdict.spreads

@@ -24,7 +24,7 @@ from warehouse.database import WAIT_SECONDS, Connection, reader
 from warehouse.options import ReportFormat
 from warehouse.report.charts import Chart, mark, tag
 from warehouse.report.facts import RunFacts, report_facts
-from warehouse.report.sections import RunTable, Section, read_comparisons, report_warnings, sections
+from warehouse.report.sections import RunTable, Section, read_comparison, report_warnings, sections
 from warehouse.report.tables import LATEX_NEEDS, latex, latex_text, markdown, markdown_text
 from warehouse.report.traces import Chunks, index, pack, pack_traces, read_samples, viewing_order
 
@@ -73,7 +73,7 @@ def make_report(
         titles = sorted({run.conditions["dataset_title"] or run.summary.dataset for run in facts})
         title = title or f"Speculative reasoning on {', '.join(titles)}"
         baseline_id = resolve(connection, baseline) if baseline else None
-        compared = read_comparisons(connection, run_ids, settings or Settings(), baseline_id)
+        compared = read_comparison(connection, run_ids, settings or Settings(), baseline_id)
         contents = sections(facts, compared, read_manifests(connection, run_ids))
         charts = {figure.name: figure.chart for section in contents for figure in section.figures}
         warnings = report_warnings(facts)

@@ -12,10 +12,9 @@ from grading.grade import VERDICTS
 from harness.cli.number_format import NOTHING, fixed, number, percent, span
 from harness.cli.screen import Cell, Column, Table
 from warehouse.comparison import show
-from warehouse.comparison.compared_runs import Run, read_runs
+from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
 from warehouse.comparison.manifests import UNKNOWN, Manifest, differences
-from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.database import Connection, WarehouseError, literal
 from warehouse.measures import MEASURES
 from warehouse.report.charts import Bar, Chart, Dot, Dots, Reference, Scatter, StackedBars
@@ -67,59 +66,33 @@ class Section:
 
 @dataclass(frozen=True)
 class Compared:
-    """The comparisons that the runs of a report allow."""
+    """The comparison of the runs of a report."""
 
-    comparisons: Sequence[Comparison]
-    """Usually one; runs over disjoint problems are in different ones."""
-    reasons: Sequence[str]
-    """Why runs are in none of them."""
+    comparison: Comparison | None
+    reasons: Sequence[str] = ()
+    """Why there is none."""
 
     @property
-    def rows(self) -> dict[str, tuple[Row, Run | None]]:
-        """Each run's row with the baseline of its speed-up, by run id."""
-        runs = {row.run.run_id: row.run for comparison in self.comparisons for row in comparison.rows}
-        rows = (row for comparison in self.comparisons for row in comparison.rows)
-        return {row.run.run_id: (row, runs.get(row.speed.baseline) if row.speed else None) for row in rows}
+    def rows(self) -> dict[str, Row]:
+        """Each run's row by run id."""
+        return {row.run.run_id: row for row in self.comparison.rows} if self.comparison else {}
 
 
-def read_comparisons(
+def read_comparison(
     connection: Connection, run_ids: Sequence[str], settings: Settings, baseline: str | None = None
 ) -> Compared:
-    """Compare the runs with their baselines as `warehouse.compare` does; runs that share no problem are kept apart.
+    """Compare the runs with their baselines as `warehouse.compare` does.
 
     Raises WarehouseError where `baseline`, a run id, is given and not comparable.
     """
     if len(run_ids) < 2:
-        return Compared((), ())
-    runs = read_runs(connection, run_ids, votes=False)
+        return Compared(None)
     try:
-        return Compared([compare(runs, settings, baseline)], ())
-    except WarehouseError:
+        return Compared(compare(read_runs(connection, run_ids, votes=False), settings, baseline))
+    except WarehouseError as error:
         if baseline is not None:
             raise
-    comparisons, reasons = [], []
-    for group in _sharing_problems(runs):
-        try:
-            comparisons.append(compare(group, settings))
-        except WarehouseError as error:
-            reasons.append(str(error))
-    return Compared(comparisons, reasons)
-
-
-def _sharing_problems(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return the runs in groups, in which every run shares a problem of its dataset with an earlier one."""
-    groups: list[list[Run]] = []
-    for run in runs:
-        group = next((group for group in groups if any(_share_problems(run, other) for other in group)), None)
-        if group is None:
-            groups.append([run])
-        else:
-            group.append(run)
-    return groups
-
-
-def _share_problems(run: Run, other: Run) -> bool:
-    return run.dataset == other.dataset and num_shared_problems(run.outcomes, other.outcomes) > 0
+        return Compared(None, [str(error)])
 
 
 def sections(runs: Sequence[RunFacts], compared: Compared, manifests: Mapping[str, Manifest]) -> list[Section]:
@@ -198,15 +171,15 @@ def _of_planned(run: RunFacts) -> str:
 def _differences(runs: Sequence[RunFacts], compared: Compared) -> list[Figure]:
     """Return a figure of the rows with the same baseline on the same problems."""
     members, figures = {run.summary.run_id: run for run in runs}, list[Figure]()
-    for comparison in compared.comparisons:
-        groups: dict[tuple[str, frozenset[tuple[str, str]]], list[Row]] = {}
-        for row in comparison.rows:
-            if row.contrast is not None:
-                shared = members[row.run.run_id].problems & members[row.contrast.baseline].problems
-                groups.setdefault((row.contrast.baseline, shared), []).append(row)
-        for (baseline, _), rows in groups.items():
-            name = f"differences-{len(figures) + 1}" if figures else "differences"
-            figures.append(_difference(members, comparison, rows, members[baseline].label, name))
+    groups: dict[tuple[str, frozenset[tuple[str, str]]], list[Row]] = {}
+    for row in compared.comparison.rows if compared.comparison else ():
+        if row.contrast is not None:
+            shared = members[row.run.run_id].problems & members[row.contrast.baseline].problems
+            groups.setdefault((row.contrast.baseline, shared), []).append(row)
+    for (baseline, _), rows in groups.items():
+        assert compared.comparison is not None
+        name = f"differences-{len(figures) + 1}" if figures else "differences"
+        figures.append(_difference(members, compared.comparison, rows, members[baseline].label, name))
     return figures
 
 
@@ -355,15 +328,15 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
 
     def of_contrast(name: str) -> Callable[[RunFacts], Cell]:
         def read(run: RunFacts) -> Cell:
-            row, _ = rows.get(run.summary.run_id, (None, None))
+            row = rows.get(run.summary.run_id)
             return show.contrast_cells(row.contrast)[show.CONTRAST_HEADERS.index(name)] if row else NOTHING
 
         return read
 
     def of_speed(place: int) -> Callable[[RunFacts], Cell]:
         def read(run: RunFacts) -> Cell:
-            row, base = rows.get(run.summary.run_id, (None, None))
-            return show.speed_cells(row.speed, show.sides_of(row, base))[place] if row else NOTHING
+            row = rows.get(run.summary.run_id)
+            return show.speed_cells(row.speed)[place] if row else NOTHING
 
         return read
 
@@ -378,12 +351,9 @@ def _results(runs: Sequence[RunFacts], compared: Compared) -> RunTable:
     columns += [("95 % interval" if name == "95 %" else name, of_contrast(name)) for name in _OF_CONTRAST]
     columns += [("speed-up", of_speed(0)), ("95 % interval", of_speed(1))]
     graders = "; ".join(sorted({run.summary.grader_version or "none yet" for run in runs}))
-    about = [
-        *compared.reasons,
-        *(line for one in compared.comparisons for line in show.pairing_warnings(one)),
-        *(line for one in compared.comparisons for line in show.baseline_lines(one)),
-        *(line for one in compared.comparisons for line in show.contrast_legend(one, _OF_CONTRAST)),
-    ]
+    about = list(compared.reasons)
+    if one := compared.comparison:
+        about += [*show.pairing_warnings(one), *show.baseline_lines(one), *show.contrast_legend(one, _OF_CONTRAST)]
     caption = [
         ("", "pass@1: mean over n problems of the share of their k samples that are correct, with a 95 % interval."),
         ("once complete", "In brackets: the samples that are there. Once complete: all missing ones wrong, or right."),

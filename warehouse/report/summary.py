@@ -407,10 +407,16 @@ def _pairs(two_column_rows: Sequence[Record]) -> dict[str, Any]:
     return dict(tuple(row.values()) for row in two_column_rows)
 
 
+def no_result(engine_kind: str) -> str:
+    """Return why numbers of such engines are no result; empty where they are."""
+    is_none = engine_kind in registry.uncounted()
+    return f"{engine_kind.upper()} ENGINES: no model ran; the numbers mean nothing." if is_none else ""
+
+
 def setting_warnings(run: RunSummary) -> Iterator[str]:
     """Yield why numbers of such runs are no benchmark result, however far the run is."""
-    if run.engine_kind in registry.uncounted():
-        yield f"{run.engine_kind.upper()} ENGINES: no model ran; the numbers mean nothing."
+    if warning := no_result(run.engine_kind):
+        yield warning
     if run.limited:
         yield f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; not a benchmark result."
     if run.is_greedy and run.k > 1:
@@ -610,7 +616,6 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
         ("latency", _latency(run)),
         *_at_one(run),
         ("latency split", parts or NOTHING),
-        ("cache hit rate", f"{percent(run.value('cache_hit_rate'))} of prompt tokens"),
         *_further(run),
         ("throughput", _throughput(run)),
         *([("tokens per second", rates)] if rates else []),

@@ -36,12 +36,10 @@ _NEGLIGIBLE = 34.0
 _POINTS = 64
 
 
-def chance_below(
-    values: Floats, value: float, bound: float, weight: float = PSEUDO_WEIGHT, sizes: Floats | None = None
-) -> float:
+def chance_below(values: Floats, value: float, bound: float, sizes: Floats | None = None) -> float:
     """Return the probability that the randomly weighted mean of values (n,) and the pseudo-problem is at most `value`.
 
-    bound: value of the pseudo-problem. weight: its weight in problems. sizes (n,): of families, whose mean values
+    bound: value of the pseudo-problem. sizes (n,): of families, whose mean values
     `values` then are, relative to their mean; the pseudo-problem is a family of mean size.
     """
     terms = np.append(values, bound) - value
@@ -49,7 +47,7 @@ def chance_below(
         terms *= np.append(sizes, 1.0)
     distinct, counts = np.unique(terms, return_counts=True)
     weights = counts.astype(np.float64)
-    weights[np.searchsorted(distinct, bound - value)] += weight - 1
+    weights[np.searchsorted(distinct, bound - value)] += PSEUDO_WEIGHT - 1
     if distinct[-1] <= 0 or distinct[0] >= 0:
         return float(distinct[-1] <= 0)
     points, shares = _nodes(distinct, weights)
@@ -107,7 +105,7 @@ def worst_case(a: Floats, b: Floats, margin: float, family: Families | None = No
     a, b (n,), from 0 to 1. Its p is one-sided: of the hypothesis that a loses `margin` or more. "Not worse" needs it
     below 2.5 %, which is so exactly if the low end lies above −margin. A single problem has neither.
     """
-    values, numbers = _clipped(a - b), family_numbers(family)
+    values, numbers = np.clip(np.round(a - b, 12), -1.0, 1.0), family_numbers(family)  # without what rounding added
     estimate, sizes, families = float(np.mean(a - b)), None, None
     if numbers is not None:
         members = np.bincount(numbers)
@@ -118,8 +116,3 @@ def worst_case(a: Floats, b: Floats, margin: float, family: Families | None = No
     high = _quantile(values, 1.0, TAIL, float(values.min()), 1.0, sizes)
     p = max(SMALLEST_P, chance_below(values, -margin, -1.0, sizes=sizes))
     return Interval(estimate, min(low, estimate), max(high, estimate), None, KIND, p=p, families=families)
-
-
-def _clipped(differences: Floats) -> Floats:
-    """Return differences of scores without what rounding put beyond −1 and 1, and with equal values equal."""
-    return np.clip(np.round(differences, 12), -1.0, 1.0)

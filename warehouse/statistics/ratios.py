@@ -1,10 +1,15 @@
 """Times of settings and their ratios, paired by problem: the geometric mean, and the ratio of means.
 
 Times are skewed and the quantity of interest is a ratio, so everything is computed on logarithms. Bootstrap intervals
-over problems hold within the runs; repeats of a setting show what differs from one run to the next (run_factor.py).
+over problems hold within the runs: clocks, neighbors on the node, drivers and temperature change all times of a run
+together, which no number of problems shows. Repeats of a setting show it, as one factor per run.
 
 The geometric mean answers how much faster a problem is, the ratio of means how much less time all problems take
 together; published speed-ups are ratios of means.
+
+Sources of the run factor: one-way random effects, pooled over groups (Searle, Casella and McCulloch, Variance
+Components, 1992, section 3.6), and the square-and-add rule for the sum of two estimates with intervals (MOVER; Zou and
+Donner, Construction of confidence limits about effect measures, Stat. Med. 27, 2008). README.md has the simulation.
 """
 
 from __future__ import annotations
@@ -17,16 +22,36 @@ import numpy as np
 from scipy import special
 
 from warehouse.statistics.intervals import LEVEL, TAIL, Families, Floats, Interval, clustered, family_numbers
-from warehouse.statistics.run_factor import RunFactor, between_runs, run_factor
 
 RESAMPLES = 9_999
 FEWEST_RESAMPLED = 5
 """Problems, or families, below which Student's t serves."""
 OUTLYING_RATIO = 5.0
 """How far above or below the value an unseen problem may lie: it loops in one run and not in the other."""
+FEWEST_DEGREES = 2
+"""With fewer degrees of freedom than this (two runs have one) the factor's spread is not known well enough to use."""
 _CELLS_AT_ONCE = 4_000_000
 _LEAST_SPREAD = 1e-7
 """Standard errors below this are the rounding of products."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFactor:
+    """Spread of the run factor, estimated from the repeats of settings."""
+
+    standard_deviation: float
+    """Of the logarithm of a run's times; 0.05 is about 5 %."""
+    degrees: int
+    """Degrees of freedom: repeated runs minus their groups."""
+    num_runs: int
+
+    def half_width(self, repeats: Sequence[int] = (1, 1)) -> float:
+        """Return the half-width of the interval of the logarithm of a ratio of two settings if their work is identical.
+
+        repeats: runs of each setting, whose logarithms are averaged; one number for a setting alone.
+        """
+        quantile = float(special.stdtrit(self.degrees, TAIL))
+        return quantile * float(np.sqrt(np.sum(1 / np.array(repeats)))) * self.standard_deviation
 
 
 @dataclass(frozen=True)
@@ -82,6 +107,33 @@ def mean_time(repeats: Sequence[Floats], family: Families | None = None, resampl
     wide = between_runs(_possible(found, times), run_factor([np.log(every)]), (len(repeats),))
     error = None if found.standard_error is None else found.standard_error * found.estimate
     return replace(wide, standard_error=error)
+
+
+def run_factor(groups: Sequence[Floats]) -> RunFactor | None:
+    """Return the spread of the run factor; None with fewer than FEWEST_DEGREES degrees of freedom.
+
+    groups: one array (runs, problems) for each setting, of the logarithms of the problems' times in its repeats. How
+    long the chains of a run came out is noise over problems and samples, and is counted as part of the factor.
+    """
+    means = [group.mean(axis=1) for group in groups if len(group) > 1 and group.shape[1] > 0]
+    degrees = sum(len(values) - 1 for values in means)
+    if degrees < FEWEST_DEGREES:
+        return None
+    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in means)
+    return RunFactor((squares / degrees) ** 0.5, degrees, sum(len(values) for values in means))
+
+
+def between_runs(ratio: Interval, factor: RunFactor | None, repeats: Sequence[int] = (1, 1)) -> Interval:
+    """Return the interval of a ratio of two settings' times, widened by the run factor; as it is where there is none.
+
+    ratio: with an interval over problems. repeats: as for `RunFactor.half_width`.
+    """
+    if factor is None or ratio.low is None or ratio.high is None:
+        return ratio
+    log, half = float(np.log(ratio.estimate)), factor.half_width(repeats)
+    low = log - float(np.hypot(log - np.log(ratio.low), half))
+    high = log + float(np.hypot(np.log(ratio.high) - log, half))
+    return replace(ratio, low=float(np.exp(low)), high=float(np.exp(high)), kind=f"{ratio.kind}, run factor")
 
 
 def _possible(found: Interval, ratios: Floats) -> Interval:

@@ -7,6 +7,7 @@ A problem contributes Σx and Σy over its samples, and the estimate is Σx/Σy 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,20 +53,19 @@ def rate(x: Floats, y: Floats, family: Families | None = None, *, is_part: bool 
 
 
 def auroc(
-    rating: Floats, is_right: NDArray[np.bool_], sample: Counts, problem: Counts, family: Counts | None = None
+    rating: Floats, is_right: NDArray[np.bool_], sample: Counts, problem: Counts, family: NDArray[Any] | None = None
 ) -> Interval:
     """Return the probability that a decision of a right sample has a higher rating than one of a wrong one.
 
-    All arguments have one element per decision; ties count half. family: numbers, where problems share families. The
-    standard error is the delete-one-problem (family) jackknife, the interval t on the logit with the degrees of freedom
-    that their contributions have (Satterthwaite), because few of them may decide it. With fewer than FEWEST_WRONG wrong
-    samples, or FEWEST_PROBLEMS problems (families) with one, the value is not a number; with so few right ones neither,
-    nor below FEWEST_FAMILIES families.
+    All arguments have one element per decision; ties count half. family: by default each problem is one. The standard
+    error is the delete-one-family jackknife, the interval t on the logit with the degrees of freedom that the families'
+    contributions have (Satterthwaite), because few of them may decide it. With fewer than FEWEST_WRONG wrong samples,
+    or FEWEST_PROBLEMS families with one, the value is not a number; with so few right ones neither, nor with fewer than
+    FEWEST_FAMILIES families that problems share.
     """
-    kind, clusters = ("problems", problem) if family is None else ("families", family)
-    _, numbers = np.unique(clusters, return_inverse=True)
-    n = int(numbers.max()) + 1
-    families = None if family is None else n
+    names, numbers = np.unique(problem if family is None else family, return_inverse=True)
+    n = len(names)
+    families, kind = (n, "families") if n < len(np.unique(problem)) else (None, "problems")
     reason = too_few(n) if families and families < FEWEST_FAMILIES else ""
     for which, has in (("right", is_right), ("wrong", ~is_right)):
         if len(np.unique(sample[has])) < FEWEST_WRONG or len(np.unique(numbers[has])) < FEWEST_PROBLEMS:

@@ -11,7 +11,6 @@ problem (Zrnic and Candès, Cross-prediction-powered inference, PNAS 121, 2024).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -149,20 +148,15 @@ def two_phase_ratio(first: TwoPhaseMean, second: TwoPhaseMean, resamples: int = 
     if first.estimate <= 0 or second.estimate <= 0:
         return Interval(float("nan"), None, None, None, "none: a mean is not positive")
     ratio = first.estimate / second.estimate
-    parts = [(mean.timed_variance / mean.estimate**2, mean.degrees) for mean in (first, second) if mean.timed_variance]
     if reason := _why_none(first, second):
         return Interval(ratio, None, None, None, reason, families=first.families)
     influence = first.values / first.estimate - second.values / second.estimate
-    total = float(np.var(influence, ddof=1)) / len(influence)
-    of_timed = sum(variance for variance, _ in parts)
-    if max(total, of_timed) < _LEAST_VARIANCE:
-        return Interval(ratio, None, None, total**0.5, "none: no spread between problems")
-    of_problems = max(total - of_timed, 0.0)
     quantile = _quantile(first.smooth, second.smooth, resamples)
-    half = float(np.hypot(quantile * of_problems**0.5, _half_width(parts)))
-    log = float(np.log(ratio))
-    ends = float(np.exp(log - half)), float(np.exp(log + half))
-    return Interval(ratio, *ends, (of_timed + of_problems) ** 0.5, "two-phase", families=first.families)
+    half, error = _half_and_error(first, second, influence, (first.estimate, second.estimate), quantile)
+    if error**2 < _LEAST_VARIANCE:
+        return Interval(ratio, None, None, error, "none: no spread between problems")
+    low, high = (float(np.exp(np.log(ratio) + side * half)) for side in (-1, 1))
+    return Interval(ratio, low, high, error, "two-phase", families=first.families)
 
 
 def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean) -> Interval:
@@ -175,12 +169,8 @@ def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean) -> Interval:
     estimate = first.estimate - second.estimate
     if reason := _why_none(first, second):
         return Interval(estimate, None, None, None, reason, families=first.families)
-    n = len(first.values)
-    parts = [(mean.timed_variance, mean.degrees) for mean in (first, second) if mean.timed_variance]
-    of_timed = sum(variance for variance, _ in parts)
-    of_problems = max(float(np.var(first.values - second.values, ddof=1)) / n - of_timed, 0.0)
-    half = float(np.hypot(special.stdtrit(n - 1, TAIL) * of_problems**0.5, _half_width(parts)))
-    error = (of_timed + of_problems) ** 0.5
+    quantile = float(special.stdtrit(len(first.values) - 1, TAIL))
+    half, error = _half_and_error(first, second, first.values - second.values, (1.0, 1.0), quantile)
     return Interval(estimate, estimate - half, estimate + half, error, "two-phase", families=first.families)
 
 
@@ -195,17 +185,22 @@ def _why_none(first: TwoPhaseMean, second: TwoPhaseMean) -> str:
     return "none: too few timed samples" if is_too_few else ""
 
 
-def _half_width(parts: Sequence[tuple[float, int]]) -> float:
-    """Return the half-width that is due to the choice of the timed samples: variances with their degrees of freedom."""
-    if not parts:
-        return 0.0
-    return float(special.stdtrit(_degrees(parts), TAIL) * sum(variance for variance, _ in parts) ** 0.5)
+def _half_and_error(
+    first: TwoPhaseMean, second: TwoPhaseMean, influence: Floats, units: tuple[float, float], quantile: float
+) -> tuple[float, float]:
+    """Return half-width and standard error of what two means are to each other.
 
-
-def _degrees(parts: Sequence[tuple[float, int]]) -> float:
-    """Return the degrees of freedom of a sum of variances (Satterthwaite)."""
-    total = sum(variance for variance, _ in parts)
-    return total**2 / sum(variance**2 / degrees for variance, degrees in parts)
+    influence (n,): of each problem, which both phases are in. units: of the means, by which they are divided. quantile:
+    of the choice of the problems; that of the timed samples has Satterthwaite's degrees of freedom.
+    """
+    parts = [(one.timed_variance / unit**2, one.degrees) for one, unit in zip((first, second), units, strict=True)]
+    of_timed = sum(variance for variance, _ in parts)
+    of_problems = max(float(np.var(influence, ddof=1)) / len(influence) - of_timed, 0.0)
+    half = quantile * of_problems**0.5
+    if of_timed:
+        degrees = of_timed**2 / sum(variance**2 / degrees for variance, degrees in parts if variance)
+        half = float(np.hypot(half, special.stdtrit(degrees, TAIL) * of_timed**0.5))
+    return half, (of_timed + of_problems) ** 0.5
 
 
 def _quantile(first: Floats, second: Floats, resamples: int) -> float:

@@ -33,7 +33,6 @@ START_SECONDS = 240.0
 _TOKENS = {
     "emitted_tokens": "whole",
     "thinking_tokens": "thought",
-    "answer_tokens": "answer",
     "target_thinking_tokens": "target",
 }
 _RATIO_NAMES = {
@@ -77,23 +76,11 @@ class Published:
     wall_rates: defaultdict[Setting, list[Value]] = field(default_factory=lambda: defaultdict(list))
     """Emitted tokens of all samples in flight per second."""
     tokens: defaultdict[tuple[Hashable, str], list[Value]] = field(default_factory=lambda: defaultdict(list))
-    """By text and count: `whole`, `thought`, `answer`, and for SCoT's thoughts `target`."""
-    baselines: dict[Setting, Setting] = field(default_factory=dict)
-    """The run that a suite compares a run with."""
+    """By text and count: `whole`, `thought`, and for SCoT's thoughts `target`."""
 
     def count(self, text: Hashable, *names: str) -> Value | None:
         """Return the mean of the published values of the first of these counts that has any."""
         return next((mean(values) for name in names if (values := self.tokens.get((text, name)))), None)
-
-    def target_seconds_per_token(self, own: Setting) -> float | None:
-        """Return the time per token of the run's baseline, the target alone, by the length and time of its thought.
-
-        A run that is nobody's is its own baseline. None if one of the two is not published.
-        """
-        base = self.baselines.get(own, own)
-        tokens = self.count(base.text, "thought", "target")
-        seconds = [value for value in self.seconds.get(base, []) if value.includes == "thought"]
-        return mean(seconds).number / tokens.number if seconds and tokens else None
 
 
 def mean(values: Iterable[Value]) -> Value:
@@ -121,8 +108,6 @@ def everything() -> Published:
             # The values stand where the paper prints them; the costs belong to what it must have run.
             column = suite.columns[plan.column].costs_of or plan.column
             own = settings[plan.row.label, column]
-            if base := settings.get((plan.row.baseline or "", column)):
-                found.baselines[own] = base
             for name, number in plan.row.values.get(plan.column, {}).items():
                 _enter(found, suite, plan, own, name, number)
                 measure, other = (
@@ -224,29 +209,14 @@ def _published_seconds(launch: Launch, own: Setting, known: Published) -> Value 
     """Return the latency of a whole sample as the papers have it, None where they say nothing of it."""
     if values := known.seconds.get(own):
         latency = mean(values)
-        if latency.includes == "thought":
-            return _with_answer(own, known, latency)
-        return Value(latency.number, f"published: {latency.number:,.4g} s a sample, {latency.source}")
+        of = "a sample" if latency.includes != "thought" else "of thought, without the answer's time"
+        return Value(latency.number, f"published: {latency.number:,.4g} s {of}, {latency.source}")
     tokens = known.count(own.text, "whole", "thought")
     if tokens is not None and (values := known.wall_rates.get(own)):
         rate = mean(values)
         words = f"published: {rate.number:g} tokens/s, {rate.source}; {tokens.number:,.5g} tokens, {tokens.source}"
         return Value(launch.concurrency * tokens.number / rate.number, words)
     return None
-
-
-def _with_answer(own: Setting, known: Published, thought: Value) -> Value:
-    """Add the time of the answer to that of the thought where a paper publishes the answer's length.
-
-    The target writes the answer as fast as it writes a thought alone.
-    """
-    words = f"published: {thought.number:,.4g} s of thought, {thought.source}"
-    answer, speed = known.count(own.text, "answer"), known.target_seconds_per_token(own)
-    if answer is None or speed is None:
-        return Value(thought.number, f"{words}; the answer's time is not published and not in it")
-    seconds = answer.number * speed
-    words += f", and {seconds:,.4g} s for an answer of {answer.number:g} tokens, {answer.source}"
-    return Value(thought.number + seconds, words)
 
 
 def estimated(asked: Reproduction, launch: Launch, plan: Planned) -> Forecast | None:

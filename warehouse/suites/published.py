@@ -299,8 +299,6 @@ class SuiteRun:
     """The launch of the suite's flags with the overrides."""
     awaits: str | None
     """What the reader has to train and name first."""
-    other_way: Launch | None = None
-    """The launch by which the same run's latency is measured the other way, where both ways are there."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -329,30 +327,13 @@ class Reproduction:
 
 
 def timed_runs(asked: Reproduction) -> list[SuiteRun]:
-    """Return the runs, with the launches that measure the latencies of the suite.
-
-    A run that could be measured the other way too has that launch beside its own, unless the flags name the way.
-    """
+    """Return the runs, with the launches that measure the latencies of the suite."""
     columns = asked.columns or asked.suite.columns
     plans = [plan for plan in planned(asked.suite) if plan.column in columns]
     alone = [suite_run(plan, asked.overrides, asked.aligned) for plan in plans]
     if asked.every_sample_alone or "concurrency" in asked.overrides:
         return alone
-    sampled = [
-        replace(run, launch=with_latency_sample(asked.suite, run.launch)) if run.launch else run for run in alone
-    ]
-    if asked.overrides.get("latency_sample") is not None:
-        return sampled
-    return [_with_other_way(asked.suite, run) for run in sampled]
-
-
-def _with_other_way(suite: Suite, run: SuiteRun) -> SuiteRun:
-    """Return a run with its launch the other way, also where its size speaks for one: it may have been asked for."""
-    if run.launch is None or run.paper is None or run.paper.concurrency != 1:
-        return run
-    alone = every_sample_alone(run.launch)
-    other = in_batches(suite, alone) if run.launch == alone else alone
-    return run if other == run.launch else replace(run, other_way=other)
+    return [replace(run, launch=with_latency_sample(asked.suite, run.launch)) if run.launch else run for run in alone]
 
 
 def every_sample_alone(launch: Launch) -> Launch:

@@ -86,7 +86,7 @@ def reproduce_published(
         return
 
     def table(connection: Connection) -> SuiteTable:
-        recorded = recorded_runs(connection, runs, exact_scale=asked.exact_scale, either_way=only_table)
+        recorded = recorded_runs(connection, runs, exact_scale=asked.exact_scale)
         return published_table(connection, suite, runs, recorded, printed.metrics or tuple(suite.metrics))
 
     if not only_table:

@@ -22,7 +22,7 @@ from warehouse.comparison.compared_runs import read_runs
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.contrasts import Row as Compared
 from warehouse.comparison.pairs import repeats_of
-from warehouse.comparison.show import sides_of, warnings
+from warehouse.comparison.show import warnings
 from warehouse.database import Connection, Record, WarehouseError
 from warehouse.files import one_line
 from warehouse.measures import MEASURES
@@ -216,8 +216,7 @@ def _own_cell(
     if summary is not None:
         finished, num_ungraded = summary.planned - summary.num_not_run, summary.num_ungraded
         row = compared.get(run_id)
-        base = compared.get(row.speed.baseline) if row and row.speed else None
-        told = sides_of(row, base.run if base else None) if row else ""
+        told = row.speed.sides if row and row.speed else ""
         for metric, heading in headings.items():
             of_run = summary.measures.get(heading.measure)
             if heading.compared is None:
@@ -289,36 +288,12 @@ def _baselines(comparison: Comparison | None, runs: Mapping[str, OwnRun]) -> Ite
         yield f"Baseline{where}: {label}."
 
 
-def recorded_runs(
-    connection: Connection, runs: Sequence[SuiteRun], *, exact_scale: bool, either_way: bool
-) -> dict[Key, Record | None]:
+def recorded_runs(connection: Connection, runs: Sequence[SuiteRun], *, exact_scale: bool) -> dict[Key, Record | None]:
     """Return the recorded run of each by the label of its row and the key of its column; None: there is none.
 
-    Ratios are within a column, and never between two ways of timing. So a column is read in the way in which most of
-    its samples are finished, and a run that was recorded in the other way alone stands in it without ratios.
-    `exact_scale`: only those of the launch's number of problems and samples. `either_way`: also those of which the
-    latency was measured the other way than that of the launch.
+    `exact_scale`: only those of the launch's number of problems and samples.
     """
-    found: dict[Key, Record | None] = {}
-    for column in dict.fromkeys(run.plan.column for run in runs):
-        members = [run for run in runs if run.plan.column == column]
-        planned = [_find(connection, run.launch, exact_scale) for run in members]
-        other = [_find(connection, run.other_way, exact_scale) if either_way else None for run in members]
-        finished, finished_otherwise = (
-            sum(_num_finished(connection, row) for row in found_rows) for found_rows in (planned, other)
-        )
-        if finished < finished_otherwise:
-            planned, other = other, planned
-        for run, row, instead in zip(members, planned, other, strict=True):
-            found[run.key] = row or instead
-    return found
-
-
-def _num_finished(connection: Connection, row: Record | None) -> int:
-    """Return how many samples of a run are finished; none of batches of which no sample was timed alone."""
-    if row is None or (row["concurrency"] != 1 and progress(connection, row["run_id"]) is None):
-        return 0
-    return int(row["num_finished"])
+    return {run.key: _find(connection, run.launch, exact_scale) for run in runs}
 
 
 def _find(connection: Connection, launch: Launch | None, exact_scale: bool) -> Record | None:
@@ -376,7 +351,7 @@ def _timed(connection: Connection, run: SuiteRun, row: Record) -> Timed | None:
     """
     if run.paper is None or run.paper.concurrency != 1:
         return None
-    asked = next((one.latency_sample for one in (run.launch, run.other_way) if one and one.latency_sample), None)
+    asked = run.launch and run.launch.latency_sample
     found = progress(connection, row["run_id"])
     if found is None and asked and row["concurrency"] != 1:
         return 0, asked, row["samples"] * row["num_problems"]

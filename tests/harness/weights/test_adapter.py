@@ -51,7 +51,7 @@ def test_only_the_target_gets_the_adapter(tiny_models: dict[Role, Path], tmp_pat
         ({"peft_type": "IA3"}, "IA3, not LORA"),
         ({"use_dora": True}, "DoRA"),
         ({"r": 1024}, "rank 1024 are not supported"),
-        (None, "cannot be read"),
+        (None, "is not a valid configuration"),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_line(

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from harness.chain.chain_scores import RewardModel
 from harness.engines.scripted import ScriptedEngine
 from jobs.__main__ import main
-from jobs.finished import target_logprobs
-from jobs.finished.score import score
+from jobs.finished import scoring
+from jobs.finished.scoring import score
 from jobs.run import trace_files
 from jobs.run.endings import read_endings
 from jobs.run.files import RunDamaged
@@ -118,7 +118,7 @@ def test_a_journal_that_cannot_be_compacted_keeps_no_other_run_from_being_scored
 
     monkeypatch.setattr("jobs.run.endings.compact", refuse)
     runs = [killed, other]
-    refused, scored = target_logprobs.score_each(runs, target_logprobs.check(runs, None))
+    refused, scored = scoring.score_each(runs, scoring.check(runs, None))
     assert isinstance(refused, RunDamaged)
     assert isinstance(scored, Scored)
     assert scored.num_samples == 8

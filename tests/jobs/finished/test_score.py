@@ -11,7 +11,7 @@ import pytest
 from harness.chain.chain_scores import RewardModel
 from harness.engine import EngineDied
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
-from jobs.finished.score import longest_judgment, score
+from jobs.finished.scoring import longest_judgment, score
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.work.worker import run_shard

@@ -11,7 +11,7 @@ from harness.engine import EngineDied
 from jobs import suite
 from jobs.__main__ import main
 from jobs.drive import LaunchFailed
-from jobs.finished import target_logprobs as scoring
+from jobs.finished import scoring
 from jobs.run import derived
 from jobs.run.folder import RunFolder
 from tests.jobs.finished.test_target_logprobs import places, scored_places
@@ -93,7 +93,7 @@ def test_a_target_that_dies_while_it_reads_is_one_line_and_the_same_suite_resume
         raise EngineDied("the target engine did not start: no memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.finished.target_logprobs._score_run", dies)
+        patched.setattr("jobs.finished.scoring._read_run", dies)
         with pytest.raises(
             LaunchFailed, match=r"not read finished chains of demo-\S+: the target engine did not start"
         ):
@@ -140,7 +140,6 @@ def test_a_draft_alone_that_a_killed_suite_left_unscored_is_mentioned(
             launch_suite(suite.read(path), None)
     _, draft, _ = (prepared.run for prepared in suite.prepare(suite.read(path), None))
     line = scoring.notice(draft)
-    assert line is not None
     assert line.startswith("2 samples have no log-probabilities by a target yet")
 
 
@@ -157,11 +156,10 @@ def test_with_several_targets_the_plan_says_how_to_choose_the_one_that_reads_the
 
 def test_a_run_without_a_target_that_is_scored_has_no_notice(tmp_path: Path) -> None:
     _, draft, _ = launch_suite(suite.read(written(tmp_path)), None)
-    assert scoring.notice(draft) is None
+    assert scoring.notice(draft) == ""
     for file in _files(draft):
         file.unlink()
     line = scoring.notice(draft)
-    assert line is not None
     assert line.startswith("2 samples have no log-probabilities by a target yet")
     assert line.endswith("--target-of RUN")
 

@@ -14,10 +14,11 @@ from harness.engine import EngineDied, Likelihood
 from harness.engines import scripted as scripted_engine
 from harness.engines.scripted import ScriptedEngine
 from jobs.__main__ import main
-from jobs.finished import target_logprobs as scoring
+from jobs.finished import scoring
 from jobs.run import derived, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import counting_records
+from jobs.work.target_logprobs import Scored
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SCRIPTED, plan
 
@@ -64,10 +65,10 @@ def test_a_worker_scores_what_it_finishes_where_the_run_asks_for_it(tmp_path: Pa
     by_worker = scored_places(run)
     assert by_worker
     assert by_worker < places(run)
-    assert "samples have no log-probabilities by the target yet" in str(scoring.notice(run))
-    scoring.score_runs([run], scoring.check([run], None))
+    assert "samples have no log-probabilities by the target yet" in scoring.notice(run)
+    scoring.score_each([run], scoring.check([run], None))
     assert scored_places(run) == places(run), "the command scores what is left, and nothing twice"
-    assert scoring.notice(run) is None
+    assert scoring.notice(run) == ""
 
 
 def test_a_damaged_file_is_named_and_its_samples_are_scored_again(
@@ -75,10 +76,11 @@ def test_a_damaged_file_is_named_and_its_samples_are_scored_again(
 ) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
-    scoring.score_runs([run], scoring.check([run], None))
+    scoring.score_each([run], scoring.check([run], None))
     [path] = run.derived("target_logprobs")
     path.write_bytes(path.read_bytes()[:-40])
-    [again] = scoring.score_runs([run], scoring.check([run], None))
+    [again] = scoring.score_each([run], scoring.check([run], None))
+    assert isinstance(again, Scored)
     assert again.num_samples == 8
     assert path.name in caplog.text
 
@@ -125,7 +127,7 @@ def test_runs_of_other_sizes_are_scored_over_one_start_of_the_target(
         return start(*settings)  # type: ignore[arg-type]
 
     monkeypatch.setattr(scripted_engine, "dry_run_engine", counted)
-    scoring.score_runs(runs, scoring.check(runs, None))
+    scoring.score_each(runs, scoring.check(runs, None))
     assert len(started) == 1
     assert all(scored_places(run) == places(run) for run in runs)
 
@@ -146,7 +148,7 @@ def test_a_target_that_is_gone_and_one_that_does_not_start_are_one_line(
         def dies(*_: object, error: Exception = error) -> None:
             raise error
 
-        monkeypatch.setattr(scoring, "score_runs", dies)
+        monkeypatch.setattr(scoring, "score_each", dies)
         code, output = jobs("target-logprobs", str(made.path))
         assert code == 1
         assert str(error) in output.splitlines()[-1]
@@ -185,7 +187,7 @@ def test_a_run_with_other_prompts_is_refused_before_an_engine_starts(tmp_path: P
 def test_a_file_says_what_its_numbers_are_of(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
-    scoring.score_runs([run], scoring.check([run], None))
+    scoring.score_each([run], scoring.check([run], None))
     [path] = run.derived("target_logprobs")
     scorer = derived.header(path)["scorer"]
     assert scorer == {

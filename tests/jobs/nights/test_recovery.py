@@ -18,7 +18,7 @@ from jobs.run import timing as folder
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.submission import canceling
-from jobs.watch import listing
+from jobs.watch.status import listed
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SLOW_WORKER, plan
 from tests.jobs.slurm.fake import FakeSlurm
@@ -151,7 +151,7 @@ def test_a_worker_that_was_killed_while_it_timed_samples_is_recovered_and_only_t
     worker.wait()
     done = folder.progress(run).done
     assert 0 < done < 6
-    [listed_run] = listing.listed([run])
+    [listed_run] = listed([run])
     assert (listed_run.state, listed_run.timed, listed_run.to_time) == ("under way", done, 6)
     record = launched(tmp_path, run)
     found = recovery.recover([run], record, 3)

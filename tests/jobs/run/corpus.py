@@ -8,7 +8,7 @@ from pathlib import Path
 from jobs.finished.grading import grade
 from jobs.run import derived, submissions, trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.journal import JournalWriter, trace_from_dict
+from jobs.run.journal import TRACE, JournalWriter
 from jobs.run.spec import Attempt
 from jobs.run.submissions import SharedJob, Submission
 from jobs.work.worker import run_shard
@@ -64,7 +64,7 @@ def _interrupt(run: RunFolder, trace_file: Path) -> None:
     trace_file.unlink()
     writer = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
     for number, row in enumerate(rows):
-        trace = trace_from_dict(row)
+        trace = TRACE.validate_python(row)
         steps, calls, trace.steps, trace.calls = trace.steps, trace.calls, [], []
         writer.start(replace(trace, stop_reason=None))
         for place, step in enumerate(steps):

@@ -17,7 +17,7 @@ from harness.trace import Decision, Step, Trace
 from jobs.run import trace_files
 from jobs.run.endings import compact
 from jobs.run.journal import JournalWriter, read_journal
-from jobs.watch.progress import Follower
+from jobs.watch.follow import Follower
 from tests.harness.scripts import PROBLEM, new_trace
 from tests.jobs import runs
 from tests.jobs.run.test_journal import ATTEMPT, a_step
@@ -59,7 +59,7 @@ def test_progress_counts_decisions(tmp_path: Path) -> None:
     run = runs.plan(tmp_path)
     path = run.journal_dir / "a.jsonl"
     journal(path, a_step("one\n\n"), a_step("two\n\n"), DECIDED)
-    progress = Follower(run).progress
+    progress = Follower(run)
     assert (progress.judged, progress.accepted) == (2, 1)
 
 

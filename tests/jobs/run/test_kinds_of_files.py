@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from harness.launch import main as launch
 from jobs.__main__ import main as jobs
-from jobs.finished.score import score
+from jobs.finished.scoring import score
 from jobs.run import codes, derived, endings, events, submissions
 from jobs.run.files import say_once
 from jobs.run.folder import RunFolder
@@ -55,6 +55,7 @@ def made(folder: Path) -> list[RunFolder]:
     JournalWriter(run.journal_dir / "killed.jsonl", Attempt("killed", run.path.name, 0, "node", 1, 0.0, None)).close()
     run.append("servers", addresses={})
     submissions.record(run, Submission(0, "job", [[0]], 0.0))
+    submissions.record_job(run, "7")
     submissions.record_shared(run, SharedJob("shared", [run.path.name], "shared.finalize"))
     submissions.leave(run, "shared")
     submissions.record_canceled(run, ["job"])

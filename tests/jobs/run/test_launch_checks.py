@@ -17,12 +17,14 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from rich.console import Console
 
+from harness.engine import Role
 from harness.problems import hub
 from harness.settings.launch_settings import Launch
 from harness.weights.models import pair_folder
 from jobs.drive import create
 from jobs.preparation import PreparedLaunch, prepare, print_plan
 from jobs.run.plan import check_contexts
+from jobs.run.sizing import ServedRole
 
 BUDGET = 512
 
@@ -136,12 +138,11 @@ def test_the_context_of_a_server_counts_as_that_of_a_model(context: int | None, 
     launch = prepared(method="vanilla", draft=None)
     assert launch.plan.spec.target is not None
     served = replace(launch.plan.spec.target, model="served", server="vllm")
-    found = check_contexts(
-        launch.launch,
-        replace(launch.plan.spec, target=served),
-        launch.plan.problems,
-        {} if context is None else {"target": context},
+    of_target: dict[Role, ServedRole] = (
+        {} if context is None else {"target": ServedRole(served, "http://host:1/v1", [], context)}
     )
+    spec = replace(launch.plan.spec, target=served)
+    found = check_contexts(launch.launch, replace(launch.plan, spec=spec, served=of_target))
     if ends == "refused":
         with pytest.raises(ValueError, match="--token-budget 512: the context of the target served is 500 tokens"):
             list(found)
@@ -231,15 +232,11 @@ def halve(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-OWN_TOKENIZER = json.dumps({"tokenizer_class": "XTokenizer", "auto_map": {"AutoTokenizer": ["x.XTokenizer", None]}})
-
-
 @pytest.mark.parametrize("flag", ["draft", "target", "reward"])
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
         (lambda folder: halve(folder / "model.safetensors"), "model.safetensors is truncated at"),
-        (lambda folder: (folder / "tokenizer_config.json").write_text(OWN_TOKENIZER), "XTokenizer needs the code that"),
         (lambda folder: with_config(folder, is_encoder_decoder=True), "config.json: .* is an encoder with a decoder"),
     ],
 )

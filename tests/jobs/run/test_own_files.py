@@ -11,7 +11,7 @@ import pytest
 from harness.chain.chain_scores import RewardModel
 from harness.engines.scripted import ScriptedEngine
 from jobs.finished.lossless import compare
-from jobs.finished.score import score
+from jobs.finished.scoring import score
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import counting_records

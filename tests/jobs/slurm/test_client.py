@@ -45,7 +45,7 @@ run.0|40_[1-9]|PENDING|None assigned|||0:0
 run.0.finalize|41|FAILED|n1|60|billing=1,cpu=1,node=1|7:0"""
     )
     submitted_at = datetime(2026, 11, 20, 0, 30).timestamp()  # noqa: DTZ001 Slurm's is local
-    tasks = client.accounts(["run.0", "run.0.finalize"], submitted_at)
+    tasks = client.accounts(["40", "41"], submitted_at)
     assert [(task.job_id, task.state, task.gpu_hours) for task in tasks] == [
         ("40_0", "REQUEUED", 1.0),
         ("40_0", "CANCELLED", 2.0),
@@ -53,6 +53,7 @@ run.0.finalize|41|FAILED|n1|60|billing=1,cpu=1,node=1|7:0"""
     ]
     assert [(task.exit_code, task.exit_signal) for task in tasks] == [(0, 0), (0, 15), (7, 0)]
     assert client.latest(tasks)["run.0", 0].node == "n2"
+    assert "--jobs=40,41" in slurm.calls()[0]
     assert "-S 2026-11-19" in slurm.calls()[0], "from the day of the submission on; clocks may differ by an hour"
 
 
@@ -74,7 +75,7 @@ def test_jobs_of_many_submissions_fit_into_the_arguments_of_a_command(slurm: Fak
 )
 def test_gpus_are_counted_once_however_a_site_accounts_for_them(slurm: FakeSlurm, resources: str, gpus: int) -> None:
     slurm.prints(sacct=f"run.0|40_0|COMPLETED|n1|3600|{resources}")
-    [task] = client.accounts(["run.0"], 0.0)
+    [task] = client.accounts(["40"], 0.0)
     assert task.gpus == gpus
 
 
@@ -91,7 +92,7 @@ def test_what_has_ended_is_not_active(state: str) -> None:
 def test_an_error_is_the_last_line_of_what_the_command_prints(slurm: FakeSlurm) -> None:
     slurm.answers(sacct=SACCT_DOWN, squeue=SQUEUE_DOWN, scancel="exit 3")
     with pytest.raises(SlurmError) as error:
-        client.accounts(["run.0"], 0.0)
+        client.accounts(["40"], 0.0)
     assert str(error.value) == "sacct: Problem talking to the database: Connection refused"
     with pytest.raises(SlurmError, match=r"^squeue: slurm_load_jobs error: Unable to contact slurm controller"):
         client.queue(["run.0"])

@@ -15,7 +15,7 @@ from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
 from jobs.submission import canceling, code_archive, dispatch, submit, task
 from jobs.submission.dispatch import Request, dispatch_together
-from jobs.watch.failures import log_path, reason
+from jobs.watch.failures import FAILED, log_path, task_reason
 from jobs.watch.status import status
 from jobs.work.worker import run_parts, run_shard
 from tests.jobs.runs import dispatch_alone, finished_ids, plan, planned_ids
@@ -186,6 +186,6 @@ def test_the_log_of_a_shared_task_is_found_from_every_run(tmp_path: Path, cluste
     task = Task(name, 0, "101_0", "FAILED")
     assert log_path(first, task) == log_path(second, task) == first.logs_dir / "jobs" / "101_0_0_log.out"
     log_path(first, task).parent.mkdir(parents=True)
-    line = f"jobs.work.worker.RunsFailed: 1 of 2 runs failed: {second.path.name}: EngineDied: out of memory"
+    line = f"{FAILED}1 of 2 runs failed: {second.path.name}: out of memory"
     log_path(first, task).write_text(line + "\n")
-    assert f"{second.path.name}: EngineDied: out of memory" in reason(second, task)
+    assert f"{second.path.name}: out of memory" in task_reason(second, task)

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from harness.cli.screen import Screen
 from jobs import __main__ as commands
 from jobs.drive import LaunchFailed
 from jobs.watch.failures import explained
-from jobs.watch.status import status
-from jobs.watch.status_screen import print_status
+from jobs.watch.status import page, status
 from tests.harness.test_launch import launch
 from tests.jobs.runs import plan
 
@@ -31,7 +31,7 @@ class Rule(Method):
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
         {}["verdict"]
 """
-NO_OUTPUT = LaunchFailed("Job 7 has not produced any output (state: FINISHED)")
+NO_OUTPUT = LaunchFailed("")
 
 
 @pytest.mark.parametrize("cluster", ["debug", "local"])
@@ -53,7 +53,7 @@ def test_a_method_that_raises_is_named_with_line_and_log_everywhere(tmp_path: Pa
     assert shown.splitlines()[-1] == f"log: {log}"
     assert "KeyError: 'verdict'" in shown
     printed = CliRunner().invoke(commands.main, ["logs", run]).output
-    assert printed.splitlines()[-2:] == [f"== worker on this machine: MethodFailed: {why}", f"== log: {log}"]
+    assert printed.splitlines()[-2:] == [f"== worker on this machine: {why}", f"== log: {log}"]
 
 
 def test_a_worker_that_was_killed_is_named_in_its_log(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_worker_that_was_killed_is_named_in_its_log(tmp_path: Path) -> None:
     why = "ended without an error message: killed, canceled or out of memory"
     assert explained(run, NO_OUTPUT, log) == f"{why} (dmesg may say more). Log: {log}"
     [shard] = status(run).shards
-    assert (shard.last_error, shard.log) == (f"WorkerKilled: {why}", str(log))
+    assert (shard.last_error, shard.log) == (why, str(log))
 
 
 class _Usage(NamedTuple):
@@ -80,5 +80,5 @@ def test_a_worker_that_could_not_write_its_error_says_that_the_disk_is_full(
     said = explained(run, NO_OUTPUT, run.logs_dir / "jobs" / "7_0_log.err")
     assert said.startswith("the disk is full: 4 KiB free")
     console = Console(width=120, record=True, file=io.StringIO())
-    print_status(status(run), console)
+    Screen(console).show(page(status(run)))
     assert "THE DISK IS FULL: 4 KiB free" in console.export_text()

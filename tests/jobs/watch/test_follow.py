@@ -18,7 +18,6 @@ from harness.engines import scripted
 from jobs.run.folder import RunFolder
 from jobs.submission.here import Job, start_workers
 from jobs.watch import follow
-from jobs.watch.progress import progress_line
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 
@@ -50,7 +49,7 @@ def test_a_run_shows_its_progress(
     monkeypatch.setattr(follow, "_POLL_SECONDS", 0.1)
     text, run = io.StringIO(), plan(tmp_path)
     console = Console(file=text, force_terminal=terminal, width=120)
-    follow.follow(run, [cast(Job, _InProcessJob(run))], console, elsewhere=elsewhere)
+    follow.follow([run], [cast(Job, _InProcessJob(run))], console, elsewhere=elsewhere)
     counts = _shown(text.getvalue())
     assert set(counts) - {0, 24}, "while it was under way"
     assert (counts[0], counts[-1], sorted(counts)) == (0, 24, counts)
@@ -63,7 +62,9 @@ def test_progress_is_not_led_away_with_the_descriptor(tmp_path: Path, monkeypatc
     numbers = itertools.count()
     monkeypatch.setattr(follow, "_PLAIN_LINE_SECONDS", 0.05)
     # A line that is like the one before is not printed again.
-    monkeypatch.setattr(follow, "progress_line", lambda progress: f"{progress_line(progress)} {next(numbers)}")
+    line = follow.Follower.line
+    numbered = property(lambda follower: f"{line.__get__(follower)} {next(numbers)}")
+    monkeypatch.setattr(follow.Follower, "line", numbered)
     run = plan(tmp_path)
     with (tmp_path / "terminal").open("w") as terminal, (tmp_path / "log").open("w") as log:
 
@@ -76,7 +77,7 @@ def test_progress_is_not_led_away_with_the_descriptor(tmp_path: Path, monkeypatc
                 os.close(kept)
                 return super().done()
 
-        follow.follow(run, [cast(Job, LedAway(run))], Console(file=terminal), elsewhere=False)
+        follow.follow([run], [cast(Job, LedAway(run))], Console(file=terminal), elsewhere=False)
     assert (tmp_path / "log").read_text() == ""
     assert _shown((tmp_path / "terminal").read_text())[:4] == [0] * 4
 
@@ -90,7 +91,7 @@ def test_an_interruption_ends_the_jobs_and_the_display(tmp_path: Path, *, elsewh
     run = plan(tmp_path)
     job = Interrupted(run)
     with pytest.raises(KeyboardInterrupt):
-        follow.follow(run, [cast(Job, job)], Console(file=io.StringIO()), elsewhere=elsewhere)
+        follow.follow([run], [cast(Job, job)], Console(file=io.StringIO()), elsewhere=elsewhere)
     assert job.cancelled
     assert "progress" not in {thread.name for thread in threading.enumerate()}
 

@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from harness.cli.screen import Screen
 from jobs.__main__ import main
 from jobs.run.folder import RunFolder
-from jobs.watch.listing import ListedRun, print_runs
+from jobs.watch.status import ListedRun, table_of
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 
@@ -62,6 +63,6 @@ def test_a_name_stays_on_one_line_where_the_models_have_long_ones() -> None:
     for is_terminal in (True, False):
         text = io.StringIO()
         console = Console(width=80, file=text, force_terminal=is_terminal)
-        print_runs([ListedRun(name, draft=models, target="target", age_seconds=60.0)], console)
+        Screen(console).table(table_of([ListedRun(name, draft=models, target="target", age_seconds=60.0)]))
         assert name in text.getvalue()
         assert (f"{models} → target" in text.getvalue()) == (not is_terminal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from harness.trace import Trace
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.journal import JournalWriter
 from jobs.run.spec import Attempt
-from jobs.watch.progress import Follower, progress_line
+from jobs.watch.follow import Follower
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan, planned_ids
 
@@ -20,7 +21,7 @@ def test_progress_counts_as_done_before_what_the_journals_hold(tmp_path: Path) -
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
     follower = Follower(run)
-    assert len(follower.progress.ended) == follower._done_before == 24
+    assert len(follower.ended) == 24
 
 
 @pytest.mark.usefixtures("journals_stay")
@@ -28,15 +29,15 @@ def test_progress_follows_the_journal_and_ends_complete(tmp_path: Path) -> None:
     run = plan(tmp_path)
     follower = Follower(run)
     assert follower.poll().total == 24
-    assert progress_line(follower.progress) == "0/24 samples · 0 steps · engines are starting"
+    assert follower.line == "0/24 samples · 0 steps · engines are starting"
     journal = JournalWriter(run.journal_dir / "0.jsonl", Attempt("0", run.path.name, 0, "host", 1, 0.0, None))
     journal.start(Trace(planned_ids(run)[0], "demo/0", 0, seed=1))
     journal.close()
-    assert progress_line(follower.poll()) == "0/24 samples · 0 steps · 1 in flight"
+    assert follower.poll().line == "0/24 samples · 0 steps · 1 in flight"
     run_shard(str(run.path), 0)
     progress = follower.poll()
     assert len(progress.ended) == 24
     assert progress.judged > 0
-    assert progress.acceptance is not None
-    assert progress.tokens["draft"] > 0
+    assert progress.accepted > 0
+    assert progress.pace.tokens_per_second(time.time())["draft"] > 0
     assert by_shard(run, read_endings(run)).num_unfinished == 0

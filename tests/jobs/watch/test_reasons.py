@@ -7,9 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from harness.engine import EngineDied
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
-from jobs.watch.failures import BEGINS, local_error, local_logs, log_path, reason
+from jobs.watch.failures import (
+    BEGINS,
+    FAILED,
+    local_logs,
+    local_reason,
+    log_path,
+    reason_of,
+    report,
+    task_reason,
+    traceback_in,
+)
 from tests.jobs.runs import plan
 
 BEGIN = f"{BEGINS} on n1 at 2026-11-23 12:52:14+00:00\n"
@@ -17,20 +28,8 @@ SRUN = "srun: error: n1: task 0: Exited with exit code 1\n"
 TRACEBACK = """Traceback (most recent call last):
   File "/tmp/code/jobs/work/worker.py", line 77, in run_parts
     asyncio.run(worker.work_on_all())
+ValueError: could not convert string to float: 'soon'
 """
-DIED_TWICE = (
-    TRACEBACK.replace("Traceback", "  + Exception Group Traceback")
-    + """  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
-  +-+---------------- 1 ----------------
-    | Traceback (most recent call last):
-    |   File "/tmp/code/harness/engines/vllm.py", line 147, in _request
-    |     await self.process.replace(llm)
-    | harness.engine.EngineDied: the target engine died for the second time. Its last output:
-    | (EngineCore pid=71) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
-    | (EngineCore pid=71) [rank0]: leaving
-    +------------------------------------
-"""
-)
 
 
 @pytest.fixture(scope="module")
@@ -45,41 +44,54 @@ def explained(run: RunFolder, log: str | None, state: str = "FAILED", code: int 
     path.unlink(missing_ok=True)
     if log is not None:
         path.write_text(log)
-    return reason(run, task)
+    return task_reason(run, task)
+
+
+def raised(error: Exception) -> Exception:
+    try:
+        raise error
+    except Exception as caught:  # noqa: BLE001 with its traceback
+        return caught
 
 
 def test_the_exception_is_the_reason_and_not_that_srun_noticed_the_end(run: RunFolder) -> None:
-    log = BEGIN + TRACEBACK + "ValueError: could not convert string to float: 'soon'\n" + SRUN
-    assert explained(run, log) == ("ValueError: could not convert string to float: 'soon' (work/worker.py:77)")
+    error = raised(ValueError("could not convert\nstring to float: 'soon'"))
+    reason = explained(run, f"{BEGIN}{report(error)}\n{SRUN}")
+    assert reason.startswith("ValueError: could not convert string to float: 'soon' (test_reasons.py:")
+    assert traceback_in(report(error)).endswith("string to float: 'soon'")
 
 
-def test_an_engine_that_died_is_named_with_the_error_in_its_output(run: RunFolder) -> None:
-    assert explained(run, BEGIN + DIED_TWICE + SRUN) == (
-        "EngineDied: the target engine died for the second time. Its last output: "
-        "(EngineCore pid=71) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
-    )
-
-
-def test_an_engine_that_stopped_working_is_named_with_how_long_it_did_nothing(run: RunFolder) -> None:
-    lines = (
-        "    | harness.engine.EngineDied: the target engine died for the second time: no output for 1,800 s with 12 "
-        "requests unfinished\n    | Its last output:\n    | (EngineCore pid=71) INFO 11-23 12:00:00 ready\n"
-    )
-    assert explained(run, BEGIN + TRACEBACK + lines + SRUN) == (
-        "EngineDied: the target engine died for the second time: no output for 1,800 s with 12 requests unfinished"
-    )
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (
+            "died. Its last output:\n(pid=71) torch.OutOfMemoryError: no room\n(pid=71) [rank0]: leaving",
+            "died. Its last output: (pid=71) torch.OutOfMemoryError: no room",
+        ),
+        ("did nothing for 1,800 s\nIts last output:\n(pid=71) ready", "did nothing for 1,800 s"),
+    ],
+)
+def test_an_engine_that_died_is_named_with_the_error_in_its_output(output: str, reason: str) -> None:
+    inner = ExceptionGroup("b", [KeyError(1), raised(EngineDied(f"the target engine {output}"))])
+    group = ExceptionGroup("a", [inner, OSError()])
+    assert reason_of(group) == f"the target engine {reason}"
+    assert report(group).splitlines()[-1] == f"{FAILED}the target engine {reason}"
 
 
 def test_the_error_of_a_worker_counts_not_that_of_the_task_around_it(run: RunFolder) -> None:
-    one = TRACEBACK + "harness.engine.EngineDied: the draft engine did not start: no memory\n"
-    around = TRACEBACK + "jobs.work.worker.WorkersFailed: 1 of 2 workers failed: worker 1: exit code 1\n"
-    assert explained(run, BEGIN + one + around + SRUN) == "EngineDied: the draft engine did not start: no memory"
-    assert explained(run, BEGIN + around + SRUN).startswith("WorkersFailed: 1 of 2 workers failed")
+    around = f"{FAILED}1 of 2 workers failed: worker 1: exit code 1\n"
+    assert explained(run, f"{BEGIN}{FAILED}no memory\n{around}{SRUN}") == "no memory"
+    assert explained(run, BEGIN + around + SRUN).startswith("1 of 2 workers failed"), "one was killed"
 
 
 def test_only_the_last_start_of_a_task_counts(run: RunFolder) -> None:
-    log = BEGIN + TRACEBACK + "ValueError: of the first start\n" + BEGIN + "srun: error: n1: task 0: Killed\n"
-    assert explained(run, log, code=9).endswith("task 0: Killed")
+    log = f"{BEGIN}{FAILED}of the first start\n{BEGIN}srun: error: n1: task 0: Killed\n"
+    assert explained(run, log, code=9).startswith("Slurm: FAILED, exit code 9; ended without an error message: killed")
+
+
+def test_what_python_says_before_a_task_begins_is_the_end_of_its_log(run: RunFolder) -> None:
+    said = explained(run, TRACEBACK + SRUN)
+    assert said.startswith("Slurm: FAILED, exit code 1; its log ends: ValueError: could not convert")
 
 
 def test_lines_of_a_setup_that_fails_stand_beside_its_exit_code(run: RunFolder) -> None:
@@ -87,11 +99,11 @@ def test_lines_of_a_setup_that_fails_stand_beside_its_exit_code(run: RunFolder) 
     assert explained(run, log, code=7) == (
         "Slurm: FAILED, exit code 7; its log ends: loading / ERROR: Unable to locate a modulefile for 'cuda/99'"
     )
-    assert explained(run, "", code=7) == "Slurm: FAILED, exit code 7"
+    assert explained(run, "", code=7).startswith("Slurm: FAILED, exit code 7; ended without")
 
 
 def test_what_slurm_ended_is_named_by_slurms_state(run: RunFolder) -> None:
-    log = BEGIN + TRACEBACK + "ValueError: an old one\n"
+    log = f"{BEGIN}{FAILED}an old one\n"
     assert explained(run, log, "TIMEOUT", 0) == "Slurm: TIMEOUT"
     assert explained(run, BEGIN, "COMPLETED", 0) == "Slurm: COMPLETED"
 
@@ -100,9 +112,9 @@ def test_the_log_of_any_process_of_a_task_may_name_the_reason(run: RunFolder) ->
     """`ntasks-per-node` starts several, each with a log."""
     explained(run, BEGIN + SRUN)
     second = run.logs_dir / "jobs" / "7_1_log.out"
-    second.write_text(BEGIN + TRACEBACK + "jobs.work.run_part.ShardBusyError: shard 1 of x is locked\n")
+    second.write_text(f"{BEGIN}{FAILED}shard 1 of x is locked\n")
     try:
-        assert explained(run, BEGIN + SRUN) == "ShardBusyError: shard 1 of x is locked"
+        assert explained(run, BEGIN + SRUN) == "shard 1 of x is locked"
     finally:
         second.unlink()
 
@@ -115,17 +127,15 @@ def test_a_task_that_its_node_did_not_start_is_named_though_slurm_calls_it_compl
 
 def test_the_exception_of_the_newest_log_ended_the_workers_on_this_machine(tmp_path: Path) -> None:
     run = plan(tmp_path)
-    assert (local_logs(run), local_error(run)) == ([], ("", None))
+    assert (local_logs(run), local_reason(run)) == ([], ("", ""))
     logs = run.logs_dir / "jobs"
     logs.mkdir(parents=True)
     older, newer, quiet = logs / "12_0_log.err", logs / "in-process.log", logs / "13_0_log.err"
-    older.write_text(f"{TRACEBACK}ValueError: too long\n")
-    newer.write_text(DIED_TWICE)
+    older.write_text(f"{TRACEBACK}{FAILED}too long\n")
+    newer.write_text(f"{TRACEBACK}{FAILED}too short\n")
     quiet.write_text("")
     os.utime(older, (100, 100))
     assert local_logs(run) == [older, newer]
-    error, log = local_error(run)
-    assert error.startswith("EngineDied: the target engine died for the second time.")
-    assert log == newer
+    assert local_reason(run) == ("too short", str(newer))
     newer.write_text("a warning\n")
-    assert local_error(run) == ("ValueError: too long (work/worker.py:77)", older)
+    assert local_reason(run) == ("too long", str(older))

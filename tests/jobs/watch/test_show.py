@@ -1,19 +1,16 @@
-"""Output about a run: durations, a line of progress, and a table of shards."""
+"""Output about a run: durations, and a table of shards."""
 
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 
 import pytest
 from rich.console import Console
 
 from harness.cli.number_format import duration
+from harness.cli.screen import Screen
 from jobs.slurm.client import Task
-from jobs.watch.progress import Progress, progress_line
-from jobs.watch.status import RunStatus, ShardStatus
-from jobs.watch.status_screen import print_status
+from jobs.watch.status import RunStatus, ShardStatus, page
 
 
 @pytest.mark.parametrize(
@@ -24,16 +21,9 @@ def test_a_duration_has_the_unit_that_fits(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_line_of_progress_omits_unknown_values() -> None:
-    progress = Progress(80, ended={"a", "b"}, errors=1, steps=10, judged=4, accepted=3, eta_seconds=180.0)
-    progress.tokens_per_second = {"draft": 41.2, "target": 0.0}
-    line = "2/80 samples · 1 error · 10 steps · draft 41 tok/s · accepted 75% · ETA 3 min"
-    assert progress_line(progress) == line
-
-
 def printed(status: RunStatus) -> str:
     text = io.StringIO()
-    print_status(status, Console(file=text, width=120))
+    Screen(Console(file=text, width=120)).show(page(status))
     return text.getvalue()
 
 
@@ -54,13 +44,10 @@ def test_a_stopped_shard_is_listed_with_its_task_and_its_last_error() -> None:
 
 
 def test_samples_of_workers_that_have_ended_are_not_in_flight() -> None:
-    running, killed, queued = (
-        Task("run.0", index, f"40_{index}", state, "n7") for index, state in enumerate(("RUNNING", "FAILED", "PENDING"))
-    )
     shards = [
-        ShardStatus(0, 8, 3, 0, "running", running, num_begun=2),
-        ShardStatus(1, 8, 3, 0, "stopped", killed, num_begun=2),
-        ShardStatus(2, 8, 3, 0, "queued", queued, num_begun=2),
+        ShardStatus(0, 8, 3, 0, "running", num_begun=2, has_worker=True),
+        ShardStatus(1, 8, 3, 0, "stopped", num_begun=2),
+        ShardStatus(2, 8, 3, 0, "queued", num_begun=2),
     ]
     assert "9 of 24 samples finished (38%) · 2 in flight" in printed(a_run(shards))
 
@@ -74,12 +61,3 @@ def test_of_many_shards_only_those_that_stopped_are_listed() -> None:
 
 def test_a_full_disk_is_named() -> None:
     assert "THE DISK IS FULL: 1 KiB free" in printed(RunStatus("run", [], free_bytes=1024))
-
-
-def test_a_table_needs_neither_submitit_nor_an_engine() -> None:
-    code = (
-        "import sys, jobs.watch.status_screen\n"
-        "heavy = {'submitit', 'torch', 'jobs.submission.submit'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

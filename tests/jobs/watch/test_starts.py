@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from harness.cli.screen import Screen
 from harness.engine import Role
 from harness.engines import processes
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
-from jobs.watch.progress import Follower, progress_line
-from jobs.watch.status import status
-from jobs.watch.status_screen import print_status
+from jobs.watch.follow import Follower
+from jobs.watch.status import page, status
 from tests.conftest import VLLMPair
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import FakeSlurm
@@ -48,7 +48,7 @@ def add(log: Path, *lines: str) -> None:
 
 def shown(run: RunFolder) -> str:
     console = Console(width=200, record=True, file=io.StringIO())
-    print_status(status(run), console)
+    Screen(console).show(page(status(run)))
     return console.export_text()
 
 
@@ -61,7 +61,7 @@ def test_the_progress_line_follows_the_start_of_an_engine_through_its_phases(
     log = log_of(run, 0)
 
     def at() -> str:
-        return progress_line(follower.poll()).removeprefix("0/24 samples · 0 steps · ")
+        return follower.poll().line.removeprefix("0/24 samples · 0 steps · ")
 
     assert at() == "target: importing vLLM"
     add(log, INITIALIZING.format(eager))
@@ -112,15 +112,15 @@ def test_workers_at_different_phases_are_told_apart_by_their_shards(tmp_path: Pa
     run = plan(tmp_path, shards=3)
     follower = Follower(run)
     logs = [log_of(run, shard) for shard in range(3)]
-    assert progress_line(follower.poll()).endswith(" · target: importing vLLM")
+    assert follower.poll().line.endswith(" · target: importing vLLM")
     add(logs[1], LOADING)
     ends = " · target: importing vLLM (2 workers); target: loading weights (1 worker)"
-    assert progress_line(follower.poll()).endswith(ends)
+    assert follower.poll().line.endswith(ends)
     processes.log_end_of_start(logs[0], "target", is_ready=True)
     processes.log_end_of_start(logs[2], "target", is_ready=True)
-    assert progress_line(follower.poll()).endswith(" · target: loading weights")
-    follower.progress.in_flight.add("of another worker")
-    assert progress_line(follower.progress).endswith(" · target: loading weights (1 worker)")
+    assert follower.poll().line.endswith(" · target: loading weights")
+    follower.in_flight.add("of another worker")
+    assert follower.line.endswith(" · target: loading weights (1 worker)")
 
 
 def test_a_start_that_failed_was_killed_or_is_of_an_earlier_launch_is_not_waited_for(tmp_path: Path) -> None:
@@ -131,9 +131,9 @@ def test_a_start_that_failed_was_killed_or_is_of_an_earlier_launch_is_not_waited
         pass
     killed.write_text(killed.read_text().replace(f"process {os.getpid()} on", f"process {ended.pid} on"))
     os.utime(earlier, (time.time() - 60,) * 2)
-    assert progress_line(Follower(run).poll()).endswith(" · engines are starting")
+    assert Follower(run).poll().line.endswith(" · engines are starting")
     add(earlier, LOADING)  # it goes on after all
-    assert progress_line(Follower(run).poll()).endswith(" · target: loading weights")
+    assert Follower(run).poll().line.endswith(" · target: loading weights")
 
 
 def test_status_names_the_phase_of_a_job_on_another_node(tmp_path: Path, slurm: FakeSlurm) -> None:

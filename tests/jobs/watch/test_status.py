@@ -14,22 +14,21 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from harness.cli.screen import Screen
 from jobs import __main__ as commands
-from jobs.cli import watch
+from jobs import after
+from jobs.cli import runs as commands_on_runs
 from jobs.run import submissions, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
-from jobs.watch.recent import WINDOW_SECONDS, Recent
-from jobs.watch.status import status
-from jobs.watch.status_screen import print_status
+from jobs.watch.follow import PACE_SECONDS, Pace
+from jobs.watch.status import page, status
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SLOW_WORKER, plan, wait_for_steps
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
 
 
-def test_samples_of_journals_and_of_new_trace_files_make_the_pace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_journals_of_workers_make_the_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = plan(tmp_path, shards=3)
     run_shard(str(run.path), 0)
     monkeypatch.setattr("jobs.run.endings.compact_own", lambda run, path: None)
@@ -42,6 +41,11 @@ def test_samples_of_journals_and_of_new_trace_files_make_the_pace(
         run_status = status(run)
     assert run_status.eta_seconds is not None
     assert run_status.samples_per_second * run_status.eta_seconds == pytest.approx(8)
+    pace, [journal] = Pace(), run.journals()
+    pace.add_journal(journal.read_bytes())
+    assert len(pace.samples) == 8
+    assert pace.samples_per_second(time.time() + 2 * PACE_SECONDS) == 0
+    assert pace.tokens_per_second(time.time()) == {}, "what was long ago is forgotten"
 
 
 def test_only_the_latest_worker_of_a_shard_has_samples_in_flight(tmp_path: Path) -> None:
@@ -78,41 +82,17 @@ def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_res
     assert not status(run).how_to_resume
 
 
-def test_both_kinds_of_files_are_counted_alike(tmp_path: Path) -> None:
+def test_damage_is_seen_in_a_run_that_is_finished_also_after_it_was_concluded(tmp_path: Path) -> None:
     run = plan(tmp_path)
-    copied: list[bytes] = []
-
-    def keep(run: object, path: Path) -> None:
-        copied.append(path.read_bytes())
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jobs.run.endings.compact_own", keep)
-        run_shard(str(run.path), 0)
-    from jobs.run.endings import compact
-
-    compact(run)
-    [part] = run.trace_files()
-    now = time.time()
-    of_journal, of_trace_file = Recent(now), Recent(now)
-    of_journal.add_journal(copied[0])
-    of_trace_file.add_trace_file(part)
-    assert of_journal == of_trace_file
-    assert of_journal.samples == 24
-    assert sum(of_journal.tokens.values()) == sum(
-        call["output_tokens"] for row in trace_files.read_rows(part) for call in row["calls"]
-    )
-
-
-def test_what_was_long_ago_makes_no_pace(tmp_path: Path) -> None:
-    run = plan(tmp_path, shards=2)
     run_shard(str(run.path), 0)
     [part] = run.trace_files()
-    later = Recent(time.time() + 2 * WINDOW_SECONDS)
-    later.add_trace_file(part)
-    assert (later.samples, later.tokens_per_second()) == (0, {})
-    part.write_bytes(b"damaged")
-    os.utime(part)
-    assert status(run).samples_per_second == 0
+    content = part.read_bytes()
+    for _ in range(2):
+        assert status(run).is_finished
+        part.write_bytes(content[:2000] + bytes([content[2000] ^ 1]) + content[2001:])
+        assert not status(run).is_finished
+        part.write_bytes(content)
+        after.conclude(str(run.path))
 
 
 def submitted(folder: Path) -> RunFolder:
@@ -120,6 +100,7 @@ def submitted(folder: Path) -> RunFolder:
     run = plan(folder, shards=2)
     run_shard(str(run.path), 0)
     submissions.record(run, Submission(0, "run.0", [[0], [1]], 0.0))
+    submissions.record_job(run, "40")
     return run
 
 
@@ -148,12 +129,13 @@ def test_a_worker_that_makes_no_step_for_long_is_named(tmp_path: Path, slurm: Fa
     now = status(run)
     assert now.shards[1].silent_seconds == pytest.approx(1_500, abs=30)
     console = Console(width=200, record=True, file=io.StringIO())
-    print_status(now, console)
+    Screen(console).show(page(now))
     assert "no step for 25 min" in console.export_text()
     slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None|0|root|9:59")
     assert status(run).shards[1].silent_seconds is None, "it has only just begun"
 
 
+@pytest.mark.usefixtures("journals_stay")
 def test_a_run_whose_workers_have_ended_has_no_remaining_time(tmp_path: Path, slurm: FakeSlurm) -> None:
     run = submitted(tmp_path)
     slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None", sacct="")
@@ -167,6 +149,7 @@ def test_a_run_whose_workers_have_ended_has_no_remaining_time(tmp_path: Path, sl
 def test_a_shard_is_running_though_a_later_submission_of_it_has_ended(tmp_path: Path, slurm: FakeSlurm) -> None:
     run = submitted(tmp_path)
     submissions.record(run, Submission(1, "run.1", [[1]], 0.0))
+    submissions.record_job(run, "43")
     slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None", sacct="run.1|43|FAILED|n1|9|gres/gpu=2")
     shard = status(run).shards[1]
     assert (shard.state, shard.last_error) == ("running", "")
@@ -203,7 +186,7 @@ def test_follow_goes_on_while_slurm_does_not_answer(
     sleep = time.sleep
 
     def wait(seconds: float) -> None:
-        if seconds == watch.FOLLOW_SECONDS:
+        if seconds == commands_on_runs.FOLLOW_SECONDS:
             run_shard(str(run.path), 1)
         else:
             sleep(seconds)

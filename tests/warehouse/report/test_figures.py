@@ -27,14 +27,14 @@ from warehouse.loading.runs import load_run
 from warehouse.report.charts import Dots, Scatter, StackedBars
 from warehouse.report.facts import report_facts
 from warehouse.report.paper_charts import write_charts
-from warehouse.report.sections import Figure, read_comparisons, sections
+from warehouse.report.sections import Figure, read_comparison, sections
 
 Written = Callable[..., Path]
 
 
 def figures_of(database: Path, *run_ids: str) -> dict[str, Figure]:
     with reader(database) as connection:
-        compared = read_comparisons(connection, run_ids, Settings())
+        compared = read_comparison(connection, run_ids, Settings())
         found = sections(report_facts(connection, run_ids), compared, read_manifests(connection, run_ids))
         return {figure.name: figure for section in found for figure in section.figures}
 

@@ -19,11 +19,12 @@ def test_where_problems_are_lost_entirely_or_not_at_all_the_lower_end_is_a_beta_
     assert interval.low == pytest.approx(-stats.beta.ppf(0.975, lost + 0.5, n - lost), abs=1e-8)
 
 
-def test_with_a_whole_pseudo_problem_it_is_clopper_and_pearsons_interval() -> None:
+def test_with_a_whole_pseudo_problem_it_is_clopper_and_pearsons_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warehouse.statistics.bounded.PSEUDO_WEIGHT", 1.0)
     values = np.array([1.0] * 4 + [0.0] * 26)
     expected = stats.binomtest(4, 30).proportion_ci(0.95, "exact")
-    assert chance_below(values, expected.low, 0.0, weight=1.0) == pytest.approx(0.025, abs=1e-9)
-    assert 1 - chance_below(values, expected.high, 1.0, weight=1.0) == pytest.approx(0.025, abs=1e-9)
+    assert chance_below(values, expected.low, 0.0) == pytest.approx(0.025, abs=1e-9)
+    assert 1 - chance_below(values, expected.high, 1.0) == pytest.approx(0.025, abs=1e-9)
 
 
 @pytest.mark.parametrize("n", [2, 30, 300])

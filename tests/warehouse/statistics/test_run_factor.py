@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from warehouse.statistics.intervals import Interval
-from warehouse.statistics.run_factor import RunFactor, between_runs, run_factor
+from warehouse.statistics.ratios import RunFactor, between_runs, run_factor
 
 
 def test_the_run_factor_is_the_spread_of_repeated_runs_pooled_over_settings() -> None:

@@ -70,10 +70,8 @@ def test_an_estimate_is_within_a_quarter_of_what_the_published_latency_implies()
         seconds = next((cell[m] for m in cell if loaded.metrics[m].measure == "latency_seconds"), None)
         if seconds is None:
             continue
-        thought_alone = loaded.name == "scot-table1"
-        whole = seconds + answer_seconds(plan) if thought_alone else seconds
         samples = num_problems(launch) * launch.samples
-        implied = whole * samples / launch.concurrency * num_gpus(launch) / 3600
+        implied = seconds * samples / launch.concurrency * num_gpus(launch) / 3600
         hours = estimated(launch, own).gpu_hours
         key = (loaded.name, plan.row.label, plan.column)
         if key in CONTRADICTIONS:
@@ -82,14 +80,6 @@ def test_an_estimate_is_within_a_quarter_of_what_the_published_latency_implies()
             assert hours == pytest.approx(implied, rel=0.25), key
         checked += 1
     assert checked >= 65
-
-
-def answer_seconds(plan: Planned) -> float:
-    """Seconds of the answers of SCoT's table 3, at the speed of the target's thought in table 1."""
-    first, third = (papers.load(f"scot-table{number}").rows for number in (1, 3))
-    place = [row.label for row in first].index(plan.row.label)
-    alone = first[0].values[plan.column]
-    return third[place].values[plan.column]["tokens"] * alone["latency"] / alone["target_tokens"]
 
 
 def test_two_gpus_cost_two_gpus() -> None:

@@ -16,7 +16,6 @@ from warehouse.suites import published as papers
 
 MODELS = ("--draft", "org/small", "--target", "org/large", "--drafts", "2", "--scale", "3x2")
 ALONE = replace(PLAIN, concurrency=1)
-MATH = {"dataset": "math500", "dataset_size": 500}
 
 
 @pytest.fixture
@@ -38,19 +37,7 @@ def row(told: str, label: str) -> str:
 
 
 @pytest.mark.usefixtures("large_plan")
-def test_a_table_has_the_runs_of_a_column_whichever_way_they_were_measured(tmp_path: Path) -> None:
-    load_run(finished(tmp_path, ALONE, runs.vanilla, 20.0), tmp_path / "warehouse.duckdb")
-    sampled = finished(tmp_path, replace(PLAIN, **MATH), runs.vanilla, 200.0)  # type: ignore[arg-type]
-    time(sampled, runs.vanilla, (29.0, 30.0, 31.0, 30.0))
-    load_run(sampled, tmp_path / "warehouse.duckdb")
-    target = row(asked(tmp_path, "--table"), "QwQ-32B")
-    assert " 20.0 " in target
-    assert "30.0 (" in target
-    assert "200.0" not in target
-
-
-@pytest.mark.usefixtures("large_plan")
-def test_a_column_is_read_in_the_way_that_has_most_samples_so_that_its_ratios_have_a_baseline(tmp_path: Path) -> None:
+def test_a_table_has_the_runs_that_were_timed_as_its_flags_say(tmp_path: Path) -> None:
     for spec, trace, seconds in (
         (ALONE, runs.vanilla, 20.0),
         (replace(SPECULATIVE, concurrency=1), runs.speculative, 10.0),
@@ -59,7 +46,7 @@ def test_a_column_is_read_in_the_way_that_has_most_samples_so_that_its_ratios_ha
     sampled = finished(tmp_path, PLAIN, runs.vanilla, 200.0)
     time(sampled, runs.vanilla, (59.0, 60.0, 61.0, 60.0))
     load_run(sampled, tmp_path / "warehouse.duckdb")
-    told = asked(tmp_path, "--table", "--column", "gsm8k")
+    told = asked(tmp_path, "--table", "--column", "gsm8k", "--every-sample-alone")
     assert " 2.4 " in row(told, "SpecCoT, QwQ-32B"), "20 s alone / (10 s - 1.5 s of the answer)"
     assert "60.0 (" not in row(told, "QwQ-32B")
 
@@ -69,4 +56,4 @@ def test_a_small_run_with_a_latency_sample_stands_in_the_table_of_its_scale(tmp_
     run = finished(tmp_path, PLAIN, runs.vanilla, 200.0)
     time(run, runs.vanilla, (19.0, 20.0, 21.0, 20.0))
     load_run(run, tmp_path / "warehouse.duckdb")
-    assert "20.0 (" in row(asked(tmp_path, "--table"), "QwQ-32B")
+    assert "20.0 (" in row(asked(tmp_path, "--table", "--latency-sample", "4"), "QwQ-32B")

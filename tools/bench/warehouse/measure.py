@@ -20,7 +20,6 @@ from jobs.run import trace_files
 from jobs.run.folder import run_folders
 from tools.bench.warehouse.scratch import scratch
 from warehouse.database import WarehouseError, literal, reader
-from warehouse.loading import convert
 from warehouse.loading.runs import load_runs, rebuild
 
 REPEATS = 3
@@ -42,7 +41,26 @@ def bare_kept(folder: Path, database: Path) -> dict[str, Any]:
     step = pa.struct(
         [field for field in trace_files.TRACES.field("steps").type.value_type if field.name != "token_ids"]
     )
-    return _bare(folder, database, f"* REPLACE (steps::{convert.sql_type(pa.list_(step))} AS steps)")
+    return _bare(folder, database, f"* REPLACE (steps::{_sql_type(pa.list_(step))} AS steps)")
+
+
+_SQL_TYPES = {
+    pa.string(): "VARCHAR",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+}
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    """Return the name of an Arrow type in DuckDB. Raises KeyError for a type that trace files do not use."""
+    if pa.types.is_list(kind):
+        return f"{_sql_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        inner = (f'"{kind.field(i).name}" {_sql_type(kind.field(i).type)}' for i in range(kind.num_fields))
+        return f"STRUCT({', '.join(inner)})"
+    return _SQL_TYPES[kind]
 
 
 def _bare(folder: Path, database: Path, columns: str) -> dict[str, Any]:

@@ -1,0 +1,329 @@
+"""Finished runs read by a model: steps scored by a reward model (`jobs score`), chains by a target (`target-logprobs`).
+
+What is scored stands in `derived/scores-<scorer>.parquet` and `derived/target_logprobs-….parquet` of the run folder,
+which the warehouse loads, and stays. A judgment that a reward model could not give has a row with the reason, and is
+asked for again the next time. A scorer is named by the model's content and the version of the prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import chain, islice, takewhile
+from pathlib import Path
+from shlex import quote
+from typing import cast
+
+from harness.chain import chain_scores
+from harness.chain.chain_scores import Form, RewardModel, Written
+from harness.cli.messages import counted
+from harness.cli.program import typed
+from harness.engine import Engine, EngineDied, RequestRefused, Role, Tokenizer, VerdictUnavailable
+from harness.engines.pool import EnginePool
+from harness.engines.registry import open_engines
+from harness.engines.settings import cpu_kv_bytes, pair_settings
+from harness.methods import build
+from harness.prompts import prompt_hash
+from harness.sizing.card_plan import ModelFiles, RunSizing, chosen_here
+from harness.weights.models import ModelRef
+from harness.weights.tokenizer import HFTokenizer
+from jobs.run import derived
+from jobs.run.derived import Scorer, scorer_of
+from jobs.run.endings import finished_records
+from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec, check_model
+from jobs.run.trace_files import SampleRow, ScoreRow, counting_records
+from jobs.work.engine_settings import reopen, without_speculation
+from jobs.work.target_logprobs import COLUMNS, Scored, Target
+from jobs.work.target_logprobs import score as score_chains
+
+_OF_TARGET = ("target", "engine")
+"""What a run without a target takes over from another one."""
+_SAMPLES_PER_WRITE = 200
+"""Samples between two writes of the file: what is lost where the command is killed."""
+_UNSCORED_ROLES = frozenset({"answer", "chain", "rethink"})
+"""Roles of steps that are an answer or a whole chain; a reward model judges steps of reasoning."""
+_MORE_TOKENS = 64
+"""Room for a judgment that has more tokens than the longest text."""
+_Place = tuple[str, int, int | None]
+"""Sample, step, and candidate; None: the step itself."""
+
+
+@dataclass(frozen=True)
+class _Judgment:
+    """One request to the reward model: the steps of which it judges the last, and where that step stands."""
+
+    problem_id: str
+    steps: tuple[str, ...]
+    place: _Place
+
+    @property
+    def num_characters(self) -> int:
+        return sum(map(len, self.steps))
+
+
+@dataclass(frozen=True)
+class Source:
+    """The location of a reward model, and the name under which its scores are stored."""
+
+    path: str
+    revision: str | None
+    scorer: str
+    """`<model>@<content>/<version of the prompt>`."""
+
+
+def source(ref: ModelRef) -> Source:
+    """Return the location and the scorer's name of a reward model."""
+    content = (ref.fingerprint or ref.revision or "unpinned")[:16]
+    return Source(ref.path_or_hub_id, ref.revision, f"{ref.name}@{content}/{chain_scores.REWARDS_VERSION}")
+
+
+def score_run(
+    run: RunFolder, location: Source, kind: str, max_context: int | None, concurrency: int, say: Callable[[str], None]
+) -> tuple[int, int]:
+    """Start an engine for the reward model and score the run with it; returns what `score` returns.
+
+    `max_context`: longest judgment in tokens; None: as long as the run's longest. Raises EngineDied, and ValueError
+    where the model cannot be used as a reward model or does not fit.
+    """
+    if max_context is None:
+        max_context = longest_judgment(run, HFTokenizer(location.path, location.revision), location.scorer)
+        if max_context is None:
+            return 0, 0
+
+    async def work() -> tuple[int, int]:
+        model: dict[Role, ModelFiles] = {"target": ModelFiles(location.scorer, location.path, location.revision)}
+        chosen = chosen_here(kind, RunSizing(model, max_context, {"target": max_context}, concurrency))
+        settings = pair_settings(
+            kind,
+            ("target",),
+            max_context=max_context,
+            concurrency=concurrency,
+            tensor_parallel=chosen.tensor_parallel,
+            memory=chosen.memory,
+        )
+        async with open_engines(None, location, ("target",), settings, run.logs_dir / "score") as engines:
+            return await score(run, RewardModel(engines["target"]), location.scorer, concurrency, say)
+
+    return asyncio.run(work())
+
+
+async def score(
+    run: RunFolder, model: RewardModel, scorer: str, concurrency: int = 64, say: Callable[[str], None] = lambda _: None
+) -> tuple[int, int]:
+    """Score every step and candidate that has no score by this scorer.
+
+    Returns how many were judged, and to how many of them the model could give no score.
+    """
+    rows = _scored(run, scorer)
+    problems = {problem.id: problem.text for problem in run.problems()}
+    slots = asyncio.Semaphore(concurrency)
+
+    async def judge(judgment: _Judgment) -> ScoreRow:
+        quality: float | None = None
+        missing: str | None = None
+        async with slots:
+            try:
+                quality = await model.quality(problems[judgment.problem_id], judgment.steps)
+            except RequestRefused:
+                missing = f"longer than the context of {model.context_tokens} tokens"
+            except VerdictUnavailable:
+                missing = "no finite probabilities"
+        sample_id, step_index, candidate_index = judgment.place
+        return ScoreRow(
+            sample_id=sample_id,
+            step_index=step_index,
+            candidate_index=candidate_index,
+            scorer=scorer,
+            score=quality,
+            missing=missing,
+        )
+
+    before, num_samples = len(rows), 0
+    unscored = _unscored(run, _places(rows))
+    while samples := list(islice(unscored, _SAMPLES_PER_WRITE)):
+        rows += await asyncio.gather(*(judge(judgment) for of_sample in samples for judgment in of_sample))
+        derived.write(run, "scores", scorer, rows)
+        num_samples += len(samples)
+        say(f"{counted(len(rows) - before, 'judgment')} of {counted(num_samples, 'sample')}")
+    missing = Counter(row["missing"] for row in rows[before:] if row["missing"])
+    for reason, number in sorted(missing.items()):
+        say(f"{counted(number, 'judgment')} without a score: {reason}")
+    return len(rows) - before, missing.total()
+
+
+def longest_judgment(run: RunFolder, tokenizer: Tokenizer, scorer: str) -> int | None:
+    """Return the context that the longest judgment of a run needs, in tokens; None where all have their score."""
+    problems, form = {problem.id: problem.text for problem in run.problems()}, Form()
+    longest = (
+        max(judgments, key=lambda judgment: judgment.num_characters)
+        for judgments in _unscored(run, _places(_scored(run, scorer)))
+    )
+    needed = [form.context_tokens(tokenizer, problems[one.problem_id], one.steps) for one in longest]
+    return max(needed) + _MORE_TOKENS if needed else None
+
+
+def _scored(run: RunFolder, scorer: str) -> list[ScoreRow]:
+    """Return the rows of a scorer that have a score."""
+    rows = derived.rows_to_extend(run, "scores", scorer)
+    return [cast(ScoreRow, row) for row in rows if row["score"] is not None]
+
+
+def _places(rows: list[ScoreRow]) -> set[_Place]:
+    return {(row["sample_id"], row["step_index"], row["candidate_index"]) for row in rows}
+
+
+def _unscored(run: RunFolder, scored: Collection[_Place]) -> Iterator[list[_Judgment]]:
+    """Yield the judgments that are asked for, by sample; samples without one are left out."""
+    separator = run.spec().wording.step_separator
+    for sample in finished_records(run, ["problem_id", "steps"]):
+        if judgments := [one for one in _judgments(sample, separator) if one.place not in scored]:
+            yield judgments
+
+
+def _judgments(sample: SampleRow, separator: str) -> Iterator[_Judgment]:
+    steps = list(takewhile(lambda step: step["role"] not in _UNSCORED_ROLES, sample["steps"]))
+    whole = chain_scores.whole_steps([Written(step["text"], step["finish"]) for step in steps], separator)
+    for number, (step, shown) in enumerate(zip(steps, whole, strict=True)):
+        texts = [(None, step["text"] + shown.rest), *enumerate(candidate["text"] for candidate in step["candidates"])]
+        for candidate, text in texts:
+            place = (sample["sample_id"], number, candidate)
+            yield _Judgment(sample["problem_id"], (*shown.before, shown.begun + text), place)
+
+
+def check(runs: Sequence[RunFolder], target_of: RunFolder | None) -> list[RunSpec]:
+    """Return the specification that each run is scored by. Raises ValueError where one cannot be scored."""
+    return [_with_target(run, target_of) for run in runs]
+
+
+def score_each(
+    runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None] = lambda _: None
+) -> list[Scored | ValueError | EngineDied]:
+    """Score the rest of runs over as few starts of engines as possible; by run what was scored, or why it was not."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_read_runs(runs, specs, say))
+    with ThreadPoolExecutor(1) as pool:  # a notebook's loop is running
+        return pool.submit(lambda: asyncio.run(_read_runs(runs, specs, say))).result()
+
+
+def num_unscored(run: RunFolder) -> int:
+    """Return how many finished samples are not scored: by the run's target, or where it has none, by any.
+
+    Raises OtherTarget.
+    """
+    spec = run.spec()
+    known = derived.scored_ids(run, scorer_of(spec.target, spec) if spec.target else None)
+    records = counting_records(run, ["steps.list.element.finish"], failed=False)
+    return sum(bool(row["steps"]) and row["sample_id"] not in known for row in records)
+
+
+def notice(run: RunFolder) -> str:
+    """Return a line on finished samples that the target has not scored; empty where there are none."""
+    try:
+        number = num_unscored(run)
+    except derived.OtherTarget as error:
+        return str(error)
+    if not number:
+        return ""
+    has, command = counted(number, "sample has", "samples have"), f"{typed('jobs target-logprobs')} "
+    by, ending = ("the target", "") if run.spec().target else ("a target", " --target-of RUN")
+    return f"{has} no log-probabilities by {by} yet: {command}{quote(str(run.path))}{ending}"
+
+
+async def _read_runs(
+    runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None]
+) -> list[Scored | ValueError | EngineDied]:
+    kv_bytes = cpu_kv_bytes()
+    found: list[Scored | ValueError | EngineDied] = []
+    async with EnginePool() as pool:
+        for run, spec in zip(runs, _of_one_size(specs), strict=True):
+            try:
+                found.append(await _read_run(pool, run, spec, kv_bytes, say))
+            except (EngineDied, ValueError) as error:
+                found.append(error)
+    return found
+
+
+def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
+    """Return the specifications with the context and the samples in flight of the largest with the same target.
+
+    Neither changes a number, and engines of one size are started once.
+    """
+    contexts: dict[str, int] = {}
+    for spec in specs:
+        if spec.target is not None and spec.engine.max_context is not None:
+            known = contexts.get(spec.target.fingerprint, 0)
+            contexts[spec.target.fingerprint] = max(known, spec.engine.max_context)
+    most = max((spec.concurrency for spec in specs), default=1)
+    return [
+        replace(spec, concurrency=most, engine=replace(spec.engine, max_context=contexts[spec.target.fingerprint]))
+        if spec.target is not None and spec.engine.max_context is not None
+        else replace(spec, concurrency=most)
+        for spec in specs
+    ]
+
+
+async def _read_run(
+    pool: EnginePool,
+    run: RunFolder,
+    spec: RunSpec,
+    kv_bytes: int,
+    say: Callable[[str], None],
+) -> Scored:
+    scorer = _scorer(spec)
+    known = derived.scored_ids(run, scorer)
+    unscored = (row for row in finished_records(run, COLUMNS) if row["steps"] and row["sample_id"] not in known)
+    first = next(unscored, None)
+    if first is None:
+        return Scored()  # before an engine is started
+    engines = await reopen(pool, run, build("vanilla", {"model": "target"}), spec, kv_bytes)
+    target = Target(engines["target"], _tokenizers(spec, engines["target"]), scorer, spec.concurrency)
+    return await score_chains(run, chain([first], unscored), target, lambda words: say(f"{run.path.name}: {words}"))
+
+
+def _scorer(spec: RunSpec) -> Scorer:
+    assert spec.target is not None
+    return scorer_of(spec.target, spec)
+
+
+def _with_target(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
+    """Return a run's specification with a target that only reads. Raises ValueError where it cannot be scored."""
+    spec = run.spec()
+    current, recorded = prompt_hash(spec.wording), spec.prompt_hash.partition("-")[0]
+    if current != recorded:  # what follows after a hyphen is of the questions of verdicts, which are not read
+        raise ValueError(
+            f"{run.path.name} was made with other prompts ({recorded}) than this code has ({current}), so the target "
+            "would read its chains behind another one: score it with the code that made it"
+        )
+    if spec.target is None:
+        spec = _with_target_of(run, spec, target_of)
+    derived.scored_ids(run, _scorer(spec))
+    for model in (spec.target, spec.draft):
+        if model is not None:
+            check_model(run.path.name, model)
+    return without_speculation(spec)
+
+
+def _with_target_of(run: RunFolder, spec: RunSpec, other: RunFolder | None) -> RunSpec:
+    remedy = "name a run whose target shall read its chains: --target-of RUN, e.g. one by the target alone"
+    if other is None:
+        raise ValueError(f"{run.path.name} has no target: {remedy}")
+    theirs = other.spec()
+    if theirs.target is None:
+        raise ValueError(f"--target-of {other.path.name} has no target either: {remedy}")
+    return replace(spec, **{name: getattr(theirs, name) for name in _OF_TARGET})
+
+
+def _tokenizers(spec: RunSpec, engine: Engine) -> dict[Role, Tokenizer]:
+    """Return the tokenizers of target and draft; a draft of the same files has the target's."""
+    tokenizers: dict[Role, Tokenizer] = {"target": engine.tokenizer, "draft": engine.tokenizer}
+    draft = spec.draft
+    if draft is not None and spec.engine.can.runs_models and draft != spec.target:
+        revision = None if Path(draft.path).is_dir() else draft.revision
+        tokenizers["draft"] = HFTokenizer(draft.path, revision, spec.conventions("draft"))
+    return tokenizers

@@ -1,0 +1,16 @@
+-- Votes of the problems all of whose samples have a result; wrong answers are equal where their text is.
+
+WITH answered AS (
+    SELECT run_id, grader_version, problem_id, first, verdict = 'correct' AS is_right,
+        CASE WHEN verdict <> 'correct' THEN trim(coalesce(extracted, ''), E' \n\t\r') END AS wrong,
+        count(*) AS num_votes
+    FROM result WHERE has_result AND grader_version IS NOT NULL AND sample_index < first GROUP BY ALL
+)
+SELECT run_id, grader_version, any_value(first) AS k, any_value(problem_index) AS place,
+    any_value(family) AS family,
+    coalesce(list(num_votes ORDER BY num_votes, is_right) FILTER (is_right OR wrong <> ''), []) AS votes,
+    coalesce(list(is_right ORDER BY num_votes, is_right) FILTER (is_right OR wrong <> ''), []) AS is_right,
+    coalesce(sum(num_votes) FILTER (NOT is_right AND wrong = ''), 0)::BIGINT AS abstained
+FROM answered JOIN problem USING (run_id, problem_id)
+GROUP BY run_id, grader_version, problem_id HAVING sum(num_votes) = any_value(first)
+ORDER BY run_id, grader_version, place
