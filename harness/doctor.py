@@ -71,8 +71,7 @@ def main(
     """
     from harness.checks.every import checks
     from jobs.run.plan import check_used
-    from jobs.slurm.checks import check_slurm
-    from jobs.submission.on_node import ask_node
+    from jobs.submission.on_node import ask_node, check_slurm
 
     assert isinstance(context.command, LaunchCommand)
     flags = context.command.flags_of(context)
@@ -116,7 +115,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     """Return what is to be checked for a launch. Raises ValueError with one line."""
     from jobs.preparation import sbatch_options
     from jobs.run import plan, sizing
-    from jobs.submission.submit import ControllerSilent, resolve
+    from jobs.slurm.client import ControllerSilent, resolve
 
     try:
         cluster = "slurm" if on_node else resolve(launch.cluster)

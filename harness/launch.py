@@ -105,13 +105,14 @@ def _launch(
 ) -> RunFolder:
     from harness.cli.screen import terminal
     from jobs.drive import drive, preview
-    from jobs.finished import tracking
     from jobs.outcome import launch_errors_in_one_line
     from jobs.preparation import prepare
 
     console = terminal(stderr=as_json)
     with launch_errors_in_one_line():
         if tracker:
+            from jobs.finished import tracking
+
             tracking.check(tracker)
         prepared = prepare(launch, typed)
         known.run = prepared.run

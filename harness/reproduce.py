@@ -89,7 +89,8 @@ def main(context: click.Context, /, **values: Any) -> None:
     method and a column for each dataset. Flags of harness.launch override the suite's.
     """
     from harness.cli.screen import terminal
-    from jobs.cli.examples import SUITES
+    from harness.settings.layers import flags_of_profile
+    from jobs.cli.launches import SUITES
     from jobs.outcome import launch_errors_in_one_line
     from warehouse.options import check_output_folder, choose_format
     from warehouse.suites import published, reproduction
@@ -104,7 +105,9 @@ def main(context: click.Context, /, **values: Any) -> None:
     assert isinstance(context.command, LaunchCommand)
     typed, name = context.command.flags_of(context), values["name"]
     overrides = {**typed, **_scale(values["scale"])}
-    database = values["database"] or Path(str(typed.get("output", "runs"))) / "warehouse.duckdb"
+    profile = flags_of_profile(None if typed.get("profile") is None else str(typed["profile"]))
+    output = {"output": "runs", **profile, **typed}["output"]
+    database = values["database"] or Path(str(output)) / "warehouse.duckdb"
     path = Path(name or "")
     is_file = path.suffix or path.is_file() or len(path.parts) > 1
     file = None if name in published.names() else path if is_file else SUITES.get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jobs.arguments import RunCommands
-from jobs.cli import examples, launches, runs, workers
+from jobs.cli import launches, runs, workers
 
 
 @click.group(cls=RunCommands)
@@ -29,7 +29,7 @@ for _command in (
     launches.probe,
     runs.target_logprob,
     runs.finalize,
-    examples.example,
+    launches.example,
 ):
     main.add_command(_command)
 

@@ -28,13 +28,13 @@ from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
 from jobs.finished.grading import finish
 from jobs.run import derived, submissions, trace_files
+from jobs.run import timing as timings
 from jobs.run.endings import Endings, by_shard, num_unfinished, wait_for_endings
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import Forecast
 from jobs.run.spec import RunSpec
 from jobs.slurm import client
-from jobs.timing import folder as timings
 
 if TYPE_CHECKING:
     from jobs.run.forecast import Recorded
@@ -97,9 +97,11 @@ def check(database: Path) -> None:
 
 def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
     """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
+    if not (database := database_of(run)).exists():
+        return {}
     from warehouse.suites import run_cost
 
-    return run_cost.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
+    return run_cost.spent_tokens(database, spec, [problem.text for problem in problems])
 
 
 def forecast(
@@ -109,9 +111,12 @@ def forecast(
 
     `own`: what the run itself tells of it; `to_time`: samples to be timed one at a time. None: nothing tells.
     """
+    database = database_of(run)
+    if not (to_time or database.exists()):
+        return own
     from warehouse.suites import run_cost
 
-    return run_cost.forecast(launch, spec, num_samples, database_of(run), own, to_time)
+    return run_cost.forecast(launch, spec, num_samples, database, own, to_time)
 
 
 def load(run: RunFolder) -> None:

@@ -25,29 +25,25 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from grading import GraderFailed
-from harness.checks.machine import ONE_NODE, locks_of_one_node
 from harness.cli.messages import counted
 from harness.cli.program import typed
 from harness.cli.screen import terminal
-from jobs import after, launch_plan
-from jobs.launch_plan import print_plan
-from jobs.preparation import PreparedLaunch, check_engines, distinct
+from jobs import after, preparation
+from jobs.preparation import PreparedLaunch, check_engines, distinct, print_plan
 from jobs.run import codes, derived, endings, forecast, sizing, trust
+from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder
 from jobs.run.forecast import expected_tokens
 from jobs.run.spec import RunSpec, units
-from jobs.slurm.client import SlurmError
-from jobs.submission import dispatch
-from jobs.submission.dispatch import Request, dispatch_together
 from jobs.submission.here import InProcessJob, Job, start_workers
-from jobs.timing import folder as timings
 from jobs.watch.failures import IN_PROCESS_LOG, explained, traceback_in
 from jobs.watch.follow import follow
 from jobs.work.run_part import RunPart
 from jobs.work.worker import InProcessWorker
 
 if TYPE_CHECKING:
+    from jobs.submission.dispatch import Dispatched, Request
     from jobs.watch.status import RunStatus
 
 Schedule = Iterable[Sequence[PreparedLaunch]]
@@ -81,8 +77,8 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
     runs: list[RunFolder] = []
     for launches in schedule:
         check(launches)
-        if len(launches) > 1 and any(map(launch_plan.is_cost_said, launches)):
-            console.print(launch_plan.total(launches), soft_wrap=True)
+        if len(launches) > 1 and any(map(preparation.is_cost_said, launches)):
+            console.print(preparation.total(launches), soft_wrap=True)
         carry_out(launches, console)
         started = [prepared.run for prepared in launches]
         runs += started
@@ -94,7 +90,7 @@ def drive(schedule: Schedule, console: Console, *, waits: bool = False) -> list[
 def check(launches: Sequence[PreparedLaunch]) -> None:
     """Raise ValueError where workers would lack an engine, and OverBudget; call it before anything is written."""
     check_engines(launches)
-    launch_plan.check_budget(launches)
+    preparation.check_budget(launches)
 
 
 def preview(prepared: PreparedLaunch, console: Console) -> None:
@@ -104,9 +100,11 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
     """
     print_plan(prepared, console, is_preview=True)
     if prepared.cluster == "slurm":
+        from jobs.submission import dispatch
+
         script = dispatch.preview(_request(prepared), prepared.plan.spec, prepared.num_shards)
         print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
-    launch_plan.check_budget([prepared])
+    preparation.check_budget([prepared])
 
 
 def create(prepared: PreparedLaunch) -> None:
@@ -217,6 +215,9 @@ class _Round:
         """Grade, load and print a finished run; a failure keeps no other run from it."""
         run = prepared.run
         if prepared.cluster == "slurm":
+            from jobs.slurm.client import SlurmError
+            from jobs.submission import dispatch
+
             with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
                 dispatch.clear(run)
         try:
@@ -229,6 +230,9 @@ class _Round:
         """Submit runs: those of one pair of models share jobs."""
         if not launches:
             return
+        from harness.checks.machine import ONE_NODE, locks_of_one_node
+        from jobs.submission.dispatch import dispatch_together
+
         if option := locks_of_one_node(launches[0].run.path):
             _warn(f"WARNING: {ONE_NODE.format(option)}", self.console)
         done = dispatch_together(list(map(_request, launches)))
@@ -288,6 +292,8 @@ class _Round:
 
 
 def _request(prepared: PreparedLaunch) -> Request:
+    from jobs.submission.dispatch import Request
+
     run, launch = prepared.run, prepared.launch
     per_task = launch.shards_per_task, launch.workers_per_task
     return Request(run, prepared.sbatch, *per_task, launch.accept_code_change)
@@ -316,7 +322,7 @@ def _print_what_is_left(run: RunFolder, console: Console) -> bool:
     return bool(ended.num_left)
 
 
-def print_dispatched(dispatched: dispatch.Dispatched, console: Console) -> None:
+def print_dispatched(dispatched: Dispatched, console: Console) -> None:
     """Say what was submitted, and what was not."""
     if dispatched.submitted:
         jobs = ", ".join(dispatched.submitted)

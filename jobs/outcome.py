@@ -23,7 +23,6 @@ from harness.weights import models
 from jobs import after
 from jobs.arguments import file_errors_in_one_line
 from jobs.drive import LaunchFailed
-from jobs.finished.tracking import NotTracked
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import SlurmError, SlurmRejected
 
@@ -158,7 +157,7 @@ def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("Interrupted. What is finished is kept, and the same command resumes.", err=True)
         raise
-    except (EngineDied, GraderFailed, LaunchFailed, NotTracked) as error:
+    except (EngineDied, GraderFailed, LaunchFailed) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         if error.errno is not None:

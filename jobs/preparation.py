@@ -1,35 +1,56 @@
-"""A launch as it is prepared: found to be valid, planned and sized, before anything is written.
+"""A launch as it is prepared, before anything is written: valid, planned, sized, within its limit, and told in words.
 
-Library code: it raises; only a command exits.
+Where an estimate comes from is the warehouse's matter (warehouse.suites.run_cost). Library code: it raises; only a
+command exits.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from shlex import join
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
 
 from harness.cli.messages import counted
+from harness.cli.program import typed as command
 from harness.engines import calls, placement
+from harness.problems.problem import Problem
 from harness.settings.launch_settings import SBATCH, Cluster, Launch, PartialLaunch
 from harness.sizing.memory import Option, cards_of_worker
-from jobs import after, golds
+from jobs import after
+from jobs.finished.grading import gold_of
 from jobs.run import codes, files, sizing
+from jobs.run import timing as timings
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder, run_folder
-from jobs.run.forecast import Forecast, so_far
+from jobs.run.forecast import Forecast, check_forecasts, in_words, so_far, total_of
 from jobs.run.plan import RunPlan, check_new, plan
 from jobs.run.sizing import lines_for_launch, no_gpus
-from jobs.run.spec import RunSpec
-from jobs.slurm import profiles
-from jobs.slurm.python_command import names_own_python
+from jobs.run.spec import ModelSpec, RunSpec
+from jobs.slurm.client import resolve
 from jobs.submission.here import num_cards
-from jobs.submission.submit import resolve
-from jobs.timing import folder as timings
 
+if TYPE_CHECKING:
+    from grading.check import Finding
+    from grading.grade import Gold
+
+_PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}
+UNKNOWN = (
+    "GPU-hours: unknown, because no finished run of these settings is in the database; run a few problems first "
+    "(--limit 5)"
+)
+MOST_GRADED = 2_000
+"""Golds that a launch grades, spread over the dataset: a second or two; sentences take longer than answers do."""
+_NAMED = 3
+_MOST_CHARACTERS = 60
+_ALONE = r"give the answer alone, words that an answer must repeat in \text{…}"
 NO_TARGET = (
     "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
     "--target-of OTHER-RUN"
@@ -101,7 +122,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     calls.limit_seconds()  # of the engines, which start long after this
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
-    planned = plan(launch, cluster, is_own_python=names_own_python(sbatch))
+    planned = plan(launch, cluster, is_own_python=bool(sbatch.get("python")))
     if cluster == "slurm":
         _check_cards(launch, planned.spec, sbatch)
         planned.notices.extend(no_gpus(planned.spec, sbatch))
@@ -110,7 +131,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         is_here = cluster != "slurm" or not _prepares_python(sbatch)
         planned.notices.extend(check_new(launch, planned, typed, is_here=is_here))
         if planned.spec.dataset_origin is not None:
-            planned.notices.extend(golds.check(launch, planned.problems))
+            planned.notices.extend(check_golds(launch, planned.problems))
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task, launch.shards)
     if launch.target_logprobs and planned.spec.target is None:
         planned.notices.append(NO_TARGET)
@@ -146,7 +167,7 @@ def check_engines(launches: Sequence[PreparedLaunch]) -> None:
 
 def _prepares_python(sbatch: Mapping[str, Option]) -> bool:
     """Return whether the Python of the jobs, or its packages and variables, need not be those of this process."""
-    return names_own_python(sbatch) or bool(sbatch.get("setup"))
+    return bool(sbatch.get("python") or sbatch.get("setup"))
 
 
 def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Option]) -> None:
@@ -178,4 +199,208 @@ def _check_output(folder: Path) -> None:
 
 def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
     """Return the options for sbatch by sbatch's names: the profile, `--slurm`, and the flags. Raises ValueError."""
-    return profiles.sbatch_options(launch.profile, launch.slurm, {word: launch.sbatch.get(word) for word in SBATCH})
+    flags = {word: value for word in SBATCH if (value := launch.sbatch.get(word)) is not None}
+    if not (launch.profile or launch.slurm or flags):
+        return {}
+    from jobs.slurm import profiles
+
+    return profiles.sbatch_options(launch.profile, launch.slurm, flags)
+
+
+def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool = False) -> None:
+    """Print what a launch comes to; a preview says also that its cost is not known."""
+    spec = prepared.plan.spec
+    for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
+        console.print(notice, style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
+    parameters = escape(", ".join(f"{name} {value}" for name, value in spec.params.items()))
+    names_of_both = f"[bold]{escape(spec.method)}[/bold] on [bold]{escape(spec.dataset)}[/bold]"
+    console.print(f"{names_of_both}: {parameters}", markup=True)
+    if own := spec.dataset_origin:
+        title = f"{own.title}, " if own.title else ""
+        console.print(
+            f"  problems: {title}{own.source}, hash {own.content}", markup=False, soft_wrap=not console.is_terminal
+        )
+    own_sampling = [f"{role} {_drawing(own)}" for role, own in spec.sampling.items() if own]
+    names: dict[str, str] = {role: _named(model) for role, model in spec.models.items() if model}
+    names |= {"selection adapter": spec.selection.name} if spec.selection else {}
+    size = f"{counted(spec.num_problems, 'problem')} × {counted(spec.samples, 'sample')} = {spec.num_samples}"
+    lines = [
+        ", ".join(f"{role} {name}" for role, name in names.items()),
+        f"{size}, temperature {spec.temperature}, top-p {spec.top_p}, token budget {spec.token_budget}, "
+        f"seed {spec.seed}",
+        *own_sampling,
+        f"{spec.engine.kind} engines, {counted(spec.concurrency, 'sample')} in flight per worker, "
+        f"{counted(prepared.num_shards, 'shard')}, {_PLACES[prepared.cluster]}",
+        *_prompts(spec),
+        *_conventions(spec),
+        *_engine_arguments(spec),
+        *_token_speculation(spec),
+        *_placement(spec),
+        *timings.in_words(prepared.launch.latency_sample),
+        *prepared.sizes,
+    ]
+    for line in lines:
+        console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
+    if spec.limited:
+        console.print(
+            f"LIMITED RUN: {spec.num_problems} of {spec.dataset_size} problems; "
+            "its numbers are not results of the benchmark.",
+            style="bold yellow",
+            soft_wrap=not console.is_terminal,
+        )
+    if is_preview or is_cost_said(prepared):
+        console.print(f"  {_cost_line(prepared)}", markup=False, soft_wrap=not console.is_terminal)
+    console.print(f"  run folder {prepared.run.path}", soft_wrap=True)
+
+
+def _named(model: ModelSpec) -> str:
+    kind = "" if model.server == sizing.UNKNOWN else f" of {model.server}"
+    return model.name if model.server is None else f"{model.name} on a server{kind}"
+
+
+def _token_speculation(spec: RunSpec) -> list[str]:
+    engine, weights = spec.engine, spec.speculator
+    if engine.spec_decode is None:
+        return []
+    model = f" ({weights.name})" if weights else ""
+    sampling = f", {engine.spec_sampling} drafts" if engine.spec_sampling else ""
+    return [f"token-level speculation: {engine.spec_decode}{model}, up to {engine.spec_tokens} at a time{sampling}"]
+
+
+def _drawing(sampling: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in sampling.items())
+
+
+def _conventions(spec: RunSpec) -> list[str]:
+    lines = []
+    for role, own in spec.settings.items():
+        table = ", ".join(f"{name} {value}" for name, value in own.template.items())
+        lines += [f"template of the {role}: {table}"] if table else []
+    for role, own in spec.settings.items():
+        lines += [f"thinking tags of the {role}: {own.thinking_tags}"] if own.thinking_tags else []
+    return lines
+
+
+def _prompts(spec: RunSpec) -> list[str]:
+    changed = list(spec.wording.changes)
+    return [f"own prompts: {', '.join(changed)}; hash {spec.prompt_hash}"] if changed else []
+
+
+def _engine_arguments(spec: RunSpec) -> list[str]:
+    return [
+        f"engine of the {role}: {', '.join(f'{name} {value}' for name, value in given.items())}"
+        for role, own in spec.settings.items()
+        if (given := own.engine)
+    ]
+
+
+def _placement(spec: RunSpec) -> list[str]:
+    cards = {role: own.gpus for role, own in spec.settings.items() if own.gpus is not None}
+    places = ", ".join(f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items())
+    return [f"{places}, of those of a worker"] if places else []
+
+
+def is_cost_said(prepared: PreparedLaunch) -> bool:
+    """Return whether a launch that begins says what is left: where that is known, or limited."""
+    return prepared.launch.max_gpu_hours is not None or (prepared.is_work_left and prepared.forecast is not None)
+
+
+def _cost_line(prepared: PreparedLaunch) -> str:
+    """Return one line on what is left of a run."""
+    if not prepared.is_work_left:
+        return "GPU-hours: none, because every sample is finished"
+    if prepared.forecast is None and not prepared.plan.spec.engine.can.runs_models:
+        return f"GPU-hours: none are estimated, because {prepared.plan.spec.engine.kind} engines run no model"
+    return UNKNOWN if prepared.forecast is None else f"estimate: {in_words(prepared.forecast)}"
+
+
+def total(launches: Sequence[PreparedLaunch]) -> str:
+    """Return one line on what is left of several runs together."""
+    left = [prepared for prepared in distinct(launches) if prepared.is_work_left]
+    if not left:
+        return "Total: nothing is left to run."
+    return total_of([prepared.forecast for prepared in left])
+
+
+def check_budget(launches: Sequence[PreparedLaunch]) -> None:
+    """Raise OverBudget where the launches of a command need more than its limit, or nothing tells what one needs."""
+    left = [prepared for prepared in distinct(launches) if prepared.is_work_left]
+    limit = left[0].launch.max_gpu_hours if left else None
+    if limit is not None:
+        check_forecasts({prepared.run.path.name: prepared.forecast for prepared in left}, limit)
+
+
+def check_golds(launch: PartialLaunch, problems: Sequence[Problem]) -> Iterator[str]:
+    """Yield warnings that name the golds of an own dataset that no answer meets, or that are prose.
+
+    Golds are graded as answers before a model runs. Refused is what would give silently wrong numbers: golds that are
+    solutions where a rule reads the answer, and datasets of which no gold can be met. Single golds of other kinds are
+    named, and the run goes on: a dataset may have a few.
+
+    Raises ValueError where a rule reads the answers of golds that are solutions, and where no gold can be met.
+    """
+    from grading.check import conclusion, to_grade
+
+    dataset = launch.dataset
+    golds = tuple(gold_of(problem) for problem in problems)
+    doubtful = to_grade(golds)
+    chosen = tuple(doubtful[:: -(-len(doubtful) // MOST_GRADED) or 1])
+    found = _findings(golds, chosen)
+    some = "at least " if len(chosen) < len(doubtful) else ""
+
+    def names(indexes: Sequence[int]) -> str:
+        first, *others = indexes[:_NAMED]
+        shown = [_shown(problems[first], found[first]), *(problems[index].id for index in others)]
+        return f"{', '.join(shown)}{', …' if len(indexes) > _NAMED else ''}"
+
+    def count(indexes: Sequence[int]) -> str:
+        return f"{some}{len(indexes):,} of {len(problems):,} golds"
+
+    unmet = [index for index, finding in found.items() if not finding.is_met]
+    rules = Counter(end.rule for index in unmet if (end := found[index].conclusion) is not None and end.rule)
+    if rules:
+        [(rule, _)] = rules.most_common(1)
+        solutions = [index for index in unmet if (end := found[index].conclusion) is not None and end.rule == rule]
+        reads = sum((end := conclusion(problem.answer)) is not None and end.rule == rule for problem in problems)
+        raise ValueError(
+            f"--dataset {dataset}: the right answer would be graded wrong, because {count(solutions)} are solutions: "
+            f"{names(solutions)}; {_remedy(rule, reads, len(problems))}"
+        )
+    if unmet and len(unmet) == len(chosen) and len(doubtful) == len(problems):
+        raise ValueError(f"--dataset {dataset}: no answer would be graded correct: {names(unmet)}; {_ALONE}")
+    rejected = [index for index in unmet if found[index].rejected]
+    prose = sorted((index for index in found if not found[index].rejected), key=lambda index: found[index].is_met)
+    columns, split = ",".join(launch.columns), launch.split or ""
+    given = {"--dataset": dataset, "--columns": columns, "--split": split}
+    flags = [word for name, value in given.items() if value for word in (name, value)]
+    more = f"all: {command('grading.check')} {join(flags)}"
+    if rejected:
+        yield f"GOLDS THAT NO ANSWER MEETS: {count(rejected)}: {names(rejected)}; {more}"
+    if prose:
+        yield f"PROSE AS GOLDS: {count(prose)} are sentences or several lines: {names(prose)}; {_ALONE}; {more}"
+
+
+@lru_cache(maxsize=4)  # the runs of a suite have the same problems
+def _findings(golds: tuple[Gold, ...], chosen: tuple[int, ...]) -> dict[int, Finding]:
+    from grading.check import findings as graded
+
+    return graded(golds, chosen)
+
+
+def _shown(problem: Problem, finding: Finding) -> str:
+    text = problem.answer if len(problem.answer) <= _MOST_CHARACTERS else f"{problem.answer[: _MOST_CHARACTERS - 1]}…"
+    end = finding.conclusion
+    verdict = "graded correct" if finding.is_met else "graded wrong"
+    reason = finding.rejected if end is None else f"{_printable(end.answer[:_MOST_CHARACTERS])} is {verdict}"
+    return f'{problem.id} "{_printable(text)}" ({reason})'
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _remedy(rule: str, reads: int, num_golds: int) -> str:
+    told = f'answer_rule = "{rule}" in a TOML file for the dataset'
+    if reads < num_golds:
+        return f"{told} reads {reads:,} of {num_golds:,}, so that rows have two forms: give the answer alone in all"
+    return f"{told} reads all"

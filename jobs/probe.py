@@ -31,16 +31,17 @@ from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
 from harness.settings.declaration import Flags
 from harness.settings.launch_settings import Launch, PartialLaunch
 from harness.settings.roles import ModelSettings
-from jobs import after, launch_plan
+from jobs import after
 from jobs.preparation import PreparedLaunch, prepare, sbatch_options
 from jobs.run import codes, derived, sizing, trace_files, trust
 from jobs.run.endings import finished_records, num_unfinished
 from jobs.run.folder import RunFolder, run_folder
+from jobs.run.forecast import total_of
 from jobs.run.plan import RunPlan
 from jobs.run.sizing import ServedRole, lines_for_launch
 from jobs.run.spec import RunSpec, check_model, current_prompt_hash
 from jobs.run.trace_files import SampleRow, StepRow
-from jobs.submission.submit import resolve as resolve_cluster
+from jobs.slurm.client import resolve as resolve_cluster
 
 _COLUMNS = ("problem_id", "steps")
 _THIRDS = 3
@@ -330,7 +331,7 @@ def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings) -> str
         forecasts.append(after.forecast(prepared.run, alone, spec, most, None))
     looks = f"{settings.points} decisions, continued {settings.rollouts} times each way"
     told = f"Then a probe of {counted(len(forecasts), 'run')}: {looks}."
-    return f"{told} It takes at most as much as whole chains of the target alone. {launch_plan.total_of(forecasts)}"
+    return f"{told} It takes at most as much as whole chains of the target alone. {total_of(forecasts)}"
 
 
 def _probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:

@@ -24,12 +24,12 @@ from harness.cli.messages import counted
 from harness.cli.screen import terminal
 from jobs import after
 from jobs.run import submissions
+from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.files import RunDamaged, append_record, read_records
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.submission.dispatch import Request, dispatch_together
-from jobs.timing import folder as timings
 from jobs.watch.status import status
 
 _ROUNDS_WITHOUT_PROGRESS = 2

@@ -54,11 +54,10 @@ from harness.settings.declaration import ROLES, settings_of
 from harness.settings.launch_settings import Launch
 from harness.settings.roles import ROLE_SETTINGS, flattened
 from harness.sizing.memory import without_replaced
-from jobs import after, launch_plan, preparation, probe
+from jobs import after, preparation, probe
 from jobs.drive import Schedule, drive
-from jobs.launch_plan import print_plan
 from jobs.outcome import SuiteOutcome
-from jobs.preparation import NO_TARGET, PreparedLaunch, distinct
+from jobs.preparation import NO_TARGET, PreparedLaunch, distinct, print_plan
 from jobs.probe import ProbeSettings
 from jobs.run import submissions
 
@@ -138,9 +137,13 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     if any("max_gpu_hours" in flags for flags in own_flags):
         raise BadSuite(f"{path}: set max-gpu-hours once at the top: it is the limit of all runs together")
     overrides = overrides or {}
-    output = content.setdefault("output", default_output)
-    if "output" in overrides:
-        output = content["output"] = str(overrides["output"])
+    try:
+        profile = overrides.get("profile") or content.get("profile")
+        of_profile = layers.flags_of_profile(None if profile is None else str(profile))
+    except ValueError as error:
+        raise BadSuite(f"{path}: {error}") from error
+    output = {"output": default_output, **of_profile, **content, **overrides}["output"]
+    content["output"] = str(output)
     launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
     return Suite(path.stem, Path(str(output)), requests, nightly, rows, probed)
@@ -308,7 +311,7 @@ def _with_assigned_targets(launches: Sequence[PreparedLaunch]) -> list[PreparedL
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
     """Print what each run of a suite would do, how many samples are left, and what they are likely to take.
 
-    Writes nothing. Raises launch_plan.OverBudget.
+    Writes nothing. Raises OverBudget.
     """
     launches = distinct(launches)
     for prepared in launches:
@@ -318,9 +321,9 @@ def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
     num_left = sum(prepared.num_left for prepared in launches)
     num_samples = counted(sum(prepared.plan.spec.num_samples for prepared in launches), "sample")
     to_time = _to_time(sum(prepared.num_to_time for prepared in launches))
-    console.print(launch_plan.total(launches), soft_wrap=True)
+    console.print(preparation.total(launches), soft_wrap=True)
     console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{to_time}")
-    launch_plan.check_budget(launches)
+    preparation.check_budget(launches)
 
 
 def _to_time(number: int) -> str:

@@ -1,4 +1,4 @@
-"""How flags, a configuration file, a suite and a paper's preset combine into one launch.
+"""How flags, a configuration file, a suite, a paper's preset and a cluster's profile combine into one launch.
 
 A layer is a mapping by flag name, in any spelling and without the dashes in front: what was typed, a file, the table of
 a run. Layers are merged key by key, those of a role's table too.
@@ -10,6 +10,8 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
+from os.path import expandvars
 from pathlib import Path
 
 from harness.cli.messages import did_you_mean
@@ -26,6 +28,34 @@ def presets() -> Mapping[str, Flags]:
     return {name: flattened(values) for name, values in tomllib.loads(text).items()}
 
 
+LAUNCH = "launch"
+"""Table of a cluster's profile: the flags that launches with it have unless they say otherwise."""
+
+
+def profile(name: str) -> dict[str, Value]:
+    """Read a cluster's profile by the name of its file in slurm/clusters, or by path. Raises ValueError."""
+    bundled, own = resources.files("jobs") / "examples" / "clusters", Path("slurm/clusters")
+    files = [*bundled.iterdir(), *(own.iterdir() if own.is_dir() else [])]
+    profiles = {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
+    path: Traversable = profiles.get(name) or Path(name)
+    if not path.is_file():
+        raise ValueError(f"--profile {name}: no such file; the available profiles are: {', '.join(sorted(profiles))}")
+    return {key.replace("_", "-"): value for key, value in read_toml(path, f"--profile {path}").items()}
+
+
+def flags_of_profile(name: str | None) -> dict[str, Value]:
+    """Return the table [launch] of a profile: the folder of run folders, with its variables. Raises ValueError."""
+    if name is None:
+        return {}
+    table = profile(name).get(LAUNCH, {})
+    if not isinstance(table, Mapping) or not table.keys() <= {"output"}:
+        raise ValueError(f"--profile {name}: [{LAUNCH}] has one key, output, the folder of run folders")
+    found: dict[str, Value] = {key: expandvars(str(value)) for key, value in table.items()}
+    if "$" in str(found.get("output", "")):
+        raise ValueError(f"--profile {name}: [{LAUNCH}] output {found['output']}: a variable in it is not set here")
+    return found
+
+
 def method_among(layers: Sequence[Flags]) -> str | None:
     """Return the method that flags name, the first layer first, and the preset that they name last; else None."""
     preset = next((layer["preset"] for layer in layers if layer.get("preset")), None)
@@ -37,7 +67,8 @@ def method_among(layers: Sequence[Flags]) -> str | None:
 def merged_flags(flags: Flags, further_names: Collection[str] = ()) -> dict[str, Value]:
     """Return `flags` on top of the configuration file that they name, on top of the preset that either of them names.
 
-    By flat name. `further_names`: keys that the file may hold beside the flags of a launch. Raises ValueError.
+    Below them all is the table [launch] of the profile that is named. By flat name. `further_names`: keys that the file
+    may hold beside the flags of a launch. Raises ValueError.
     """
     from harness.methods.references import resolve
     from harness.sizing.memory import without_replaced
@@ -52,6 +83,8 @@ def merged_flags(flags: Flags, further_names: Collection[str] = ()) -> dict[str,
             hint = did_you_mean(preset, presets())
             raise ValueError(f"--preset {preset}: unknown; valid: {', '.join(presets())}{hint}")
         layers.insert(0, dict(presets()[preset]))
+    if clusters := [str(layer["profile"]) for layer in layers if layer.get("profile")]:
+        layers.insert(0, flags_of_profile(clusters[-1]))
     reference = method_among(list(reversed(layers)))
     method = None if reference is None else resolve(reference)
     if config is not None:

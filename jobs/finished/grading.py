@@ -25,10 +25,10 @@ from harness.problems.problem import Problem
 from harness.prompts import THINK_END
 from harness.trace import StopReason
 from jobs.run import derived
+from jobs.run import timing as timings
 from jobs.run.endings import compact
 from jobs.run.folder import RunFolder
 from jobs.run.trace_files import FAILED, counting_records
-from jobs.timing import folder as timings
 
 _TEXT_COLUMNS = ["problem_id", "steps.list.element.text", "draft_prompt", "target_prompt"]
 

@@ -18,16 +18,13 @@ from typing import Any
 import orjson
 
 from harness.cli.program import typed
+from jobs.drive import LaunchFailed
 from jobs.run.folder import RunFolder
 
 PROJECT = "speculative-reasoning"
 """Name of the experiment or project, unless MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT names another."""
 _ENDINGS = {"value": "", "low_95": "_low_95", "high_95": "_high_95", "standard_error": "_standard_error"}
 _PACKAGES = {"mlflow": "mlflow-skinny", "wandb": "wandb"}
-
-
-class NotTracked(RuntimeError):
-    """The result was not sent; the message is one line."""
 
 
 def check(tracker: str) -> None:
@@ -39,13 +36,13 @@ def check(tracker: str) -> None:
 def send(run: RunFolder, tracker: str) -> None:
     """Send what `results.json` holds: settings as parameters, numbers as metrics, and with MLflow the file itself.
 
-    Raises NotTracked.
+    Raises LaunchFailed.
     """
     try:
         results = orjson.loads(run.results_path.read_bytes())
         parameters, metrics = split(results)
     except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError) as error:
-        raise NotTracked(
+        raise LaunchFailed(
             f"{run.path.name} was not sent to {tracker}: {run.results_path} is absent or damaged ({error}); "
             f"to write it again: {typed('jobs finalize')} {quote(str(run.path))}"
         ) from error
@@ -54,7 +51,7 @@ def send(run: RunFolder, tracker: str) -> None:
             {"mlflow": _mlflow, "wandb": _wandb}[tracker](run.path.name, parameters, metrics, run.results_path)
     except Exception as error:
         line = " ".join(str(error).split())[:300]
-        raise NotTracked(
+        raise LaunchFailed(
             f"{run.path.name} is finished, but was not sent to {tracker} ({type(error).__name__}: {line}). To send it, "
             "run the same command again"
         ) from error

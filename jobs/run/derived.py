@@ -5,7 +5,7 @@
     scores-SCORER               quality of steps and candidates by a process reward model
     target_logprobs-WRITE       the target's log-probability of each step; every write is a file of its own
     probe_points-1              the steps of another run that this one probes (jobs.probe)
-    timing_draw-1               which samples are timed (jobs.timing)
+    timing_draw-1               which samples are timed (jobs.run.timing)
 
 Versions never overwrite each other's files. Of grades, the version that graded last counts, here and in the warehouse.
 Workers that write log-probabilities never wait for each other, and what exists never changes: a sample that two files

@@ -25,11 +25,11 @@ from filelock import Timeout
 from harness import environment
 from harness.trace import Trace
 from jobs.run import events, files, submissions, trace_files
+from jobs.run import timing as timings
 from jobs.run.files import has_right_checksum, reading, say_once
 from jobs.run.folder import RunFolder, until_seen
 from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, is_own_journal, owner_of, parse_journal, read_journal
 from jobs.run.trace_files import FAILED, NOT_FINISHED, SampleRow, counting_records
-from jobs.timing import folder as timings
 
 _READERS = 8
 """Trace files read at a time: a shared filesystem answers slowly, but it answers many requests at once."""
@@ -65,7 +65,7 @@ class ShardEndings:
     finished: list[int]
     failed: list[int]
     num_untimed: int = 0
-    """Samples of the run that are still to be timed one at a time (jobs.timing), which begins when all have ended."""
+    """Samples of the run that are to be timed one at a time (jobs.run.timing), which begins when all have ended."""
 
     @property
     def num_unfinished(self) -> int:

@@ -19,12 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.cli.messages import counted
+from harness.cli.number_format import hours
 from harness.problems.problem import Problem
+from jobs.run import timing as timings
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.journal import attempt_in, is_own_journal
 from jobs.run.spec import AttemptRow, Unit
-from jobs.timing import folder as timings
 
 _CALL = ("calls.list.element.submitted_at", "calls.list.element.end_seconds")
 _TIMES = re.compile(rb'"submitted_at":([\d.e+-]+),[^{}]*?"end_seconds":([\d.e+-]+)')
@@ -257,3 +258,55 @@ def _level(text: str | None) -> int | None:
     digits = re.search(r"\d+", text or "")
     level = int(digits[0]) if digits and len(digits[0]) < 3 else 0
     return level if 1 <= level <= 20 else None
+
+
+class OverBudget(ValueError):
+    """A launch that is estimated to take more than its limit, or has no estimate; the message is one line."""
+
+
+def unit(*, has_gpu: bool) -> str:
+    """Return what is counted: GPU-hours, or hours of workers that have no GPU."""
+    return "GPU-hours" if has_gpu else "worker-hours without a GPU"
+
+
+def in_words(forecast: Forecast) -> str:
+    """Return an estimate with its unit, its range and its source."""
+    low, high = hours(forecast.low), hours(forecast.high)
+    between = f"; {low} to {high}" if low != high else ""
+    more = f"; the timing of {counted(forecast.not_timed, 'sample')} comes on top" if forecast.not_timed else ""
+    return f"{hours(forecast.hours)} {unit(has_gpu=forecast.has_gpu)} left ({forecast.source}{between}{more})"
+
+
+def total_of(forecasts: Sequence[Forecast | None]) -> str:
+    """Return the sums of estimates, GPUs and workers without GPUs apart, and how many are unknown."""
+    known = [forecast for forecast in forecasts if forecast is not None]
+    if not known:
+        return f"Total: GPU-hours unknown for {counted(len(forecasts), 'run')}."
+    sums = []
+    for has_gpu in (True, False):
+        if members := [forecast for forecast in known if forecast.has_gpu == has_gpu]:
+            low, high = (hours(sum(ends)) for ends in zip(*((m.low, m.high) for m in members), strict=True))
+            between = f" ({low} to {high})" if low != high else ""
+            sums.append(f"{hours(sum(member.hours for member in members))} {unit(has_gpu=has_gpu)}{between}")
+    more = len(forecasts) - len(known)
+    unknown = f"; unknown for {counted(more, 'run')}" if more else ""
+    if not_timed := sum(forecast.not_timed for forecast in known):
+        unknown += f"; the timing of {counted(not_timed, 'sample')} comes on top"
+    return f"Total: {' and '.join(sums)} left{unknown}."
+
+
+def check_forecasts(left: Mapping[str, Forecast | None], limit: float) -> None:
+    """Raise OverBudget where runs together need more than the limit, or one has no forecast. left: by run."""
+    forecasts = []
+    for name, forecast in left.items():
+        if forecast is None:
+            raise OverBudget(
+                f"--max-gpu-hours {limit:g}: no estimate for {name}; run a few problems without this flag first "
+                "(--limit 5, of a probe --points 5)"
+            )
+        forecasts.append(forecast)
+    needed = sum(forecast.hours for forecast in forecasts)
+    if needed > limit:
+        together = f"{hours(needed)} {unit(has_gpu=any(forecast.has_gpu for forecast in forecasts))} left"
+        told = in_words(forecasts[0]) if len(left) == 1 else f"{together} of {len(left)} runs (see --dry-run)"
+        raise OverBudget(f"--max-gpu-hours {limit:g} is below the estimate: {told}")

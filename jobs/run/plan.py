@@ -42,7 +42,6 @@ from harness.settings.declaration import ROLES, role_flag
 from harness.settings.launch_settings import Cluster, Launch, PartialLaunch
 from harness.settings.roles import SAMPLING, flat_role_name
 from harness.sizing.memory import shape_of
-from harness.training.tuning import data_hash, find_manifest
 from harness.weights import adapter, models
 from harness.weights.models import BUNDLED, MODELS, PAIR, files_at_hand, hub_cache, pair_folder
 from harness.weights.templates import NO_CONVENTIONS, BadTemplate, Conventions, has_chat_template
@@ -203,7 +202,11 @@ def _model(name: str) -> ModelSpec:
     """Return what a run keeps of a model."""
     reference = models.resolve(name)
     path = reference.path_or_hub_id
-    trained_on = data_hash(Path(path), reference.identity) if reference.fingerprint else None
+    trained_on = None
+    if reference.fingerprint:
+        from harness.training.tuning import data_hash
+
+        trained_on = data_hash(Path(path), reference.identity)
     return ModelSpec(
         model=reference.name,
         path=path,
@@ -236,6 +239,8 @@ def _selection(launch: Launch, engine: EngineSpec, *, is_here: bool) -> AdapterS
     speculates = engine.spec_decode is not None
     if reason := adapter.unsupported_reason(engine.kind, launch.method, speculates=speculates, is_here=is_here):
         raise ValueError(reason)
+    from harness.training.tuning import data_hash
+
     weights = adapter.read(launch.target.adapter)
     folder = Path(weights.path)
     fingerprint = adapter.fingerprint(folder)
@@ -244,6 +249,8 @@ def _selection(launch: Launch, engine: EngineSpec, *, is_here: bool) -> AdapterS
 
 def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
     """Raises ValueError where an adapter says that it was trained for another model."""
+    from harness.training.tuning import find_manifest
+
     made = find_manifest(Path(selection.path))
     if made is not None and made.weights == selection.fingerprint and made.base["fingerprint"] != target.fingerprint:
         raise ValueError(

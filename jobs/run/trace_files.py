@@ -156,7 +156,7 @@ PROBE_POINTS = pa.schema(
 
 num_ending: how many decisions of the probed run end the reply, the same number in every row."""
 TIMING_DRAW = pa.schema({"sample_id": _text, "stratum": _int, "is_timed": _flag})
-"""Every sample of a run with its stratum, and whether it is timed (jobs.timing.draw)."""
+"""Every sample of a run with its stratum, and whether it is timed (jobs.run.timing)."""
 TARGET_LOGPROBS = pa.schema(
     {
         "sample_id": _text,

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from harness.settings.launch_settings import Cluster
+
 ANSWER_SECONDS = 30.0
 _PING_SECONDS = 10.0
 _RESOLVER_OPTIONS = "timeout:1 attempts:4"
@@ -266,3 +268,26 @@ def _last_line(command: str, output: str) -> str:
     """
     lines = [line.strip() for line in output.splitlines() if line.strip(" *\n") and not line.startswith("**")]
     return lines[-1].removeprefix(f"{command}: ").removeprefix("error: ") if lines else "failed without a message"
+
+
+class ControllerSilent(ValueError):
+    """There is a cluster, and its controller does not answer now; the message is one line."""
+
+
+def resolve(cluster: Cluster) -> Cluster:
+    """Replace `auto` by `slurm` where there is a cluster, and by `local` where there is none.
+
+    Raises ControllerSilent where there is one that does not answer now: models do not belong on a login node.
+    """
+    if cluster != "auto":
+        return cluster
+    try:
+        check_controller()
+    except NoCluster:
+        return "local"
+    except SlurmError as error:
+        raise ControllerSilent(
+            f"--cluster auto: Slurm is installed here, but its controller does not answer now ({error}), and nothing "
+            "was started on this machine instead; try again later, or choose --cluster slurm or --cluster local"
+        ) from error
+    return "slurm"

@@ -13,6 +13,9 @@ python = "apptainer exec --nv /scratch/vllm.sif python3"  # of the jobs (jobs.sl
 
 [finalize]                                            # the job that grades, loads and reports: no GPU, 4 GB; overrides
 partition = "cpu"                                     # what it takes over (account, time, setup, ...), after all others
+
+[launch]                                              # of a launch that does not say otherwise
+output = "/scratch/$USER/runs"                        # the folder of run folders (harness.settings.layers)
 """
 
 from __future__ import annotations
@@ -21,12 +24,10 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any
 
 from harness.cli.messages import did_you_mean
-from harness.cli.toml_file import read_toml
+from harness.settings import layers
 from harness.sizing.memory import GPU_MEMORY, Option, cards_of_job, without_replaced
 from jobs.slurm import python_command
 
@@ -71,19 +72,13 @@ _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(
 
 
 def load(name: str) -> dict[str, Any]:
-    """Read a profile by the name of its file in slurm/clusters, or by path. Raises ValueError."""
-    bundled, own = resources.files("jobs") / "examples" / "clusters", Path("slurm/clusters")
-    files = [*bundled.iterdir(), *(own.iterdir() if own.is_dir() else [])]
-    profiles = {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
-    path: Traversable = profiles.get(name) or Path(name)
-    if not path.is_file():
-        raise ValueError(f"--profile {name}: no such file; the available profiles are: {', '.join(sorted(profiles))}")
-    content = read_toml(path, f"--profile {path}")
-    return {key.replace("_", "-"): _joined(key, value) for key, value in content.items()}
+    """Read the options of sbatch of a profile, by the name of its file or by path. Raises ValueError."""
+    content = layers.profile(name)
+    return {key: _joined(key, value) for key, value in content.items() if key != layers.LAUNCH}
 
 
 def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge a profile, `KEY=VALUE` pairs and flags that are not None; later ones win. Raises ValueError.
+    """Merge a profile, `KEY=VALUE` pairs and flags; later ones win. Raises ValueError.
 
     A pair or flag that asks for GPUs replaces every option of the profile that does.
     """
@@ -93,7 +88,7 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
         if not equals:
             raise ValueError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
         typed[key.replace("_", "-")] = value
-    typed |= {name: value for name, value in flags.items() if value is not None}
+    typed |= flags
     options = {**without_replaced(load(profile), typed), **typed} if profile else typed
     if throttle := _THROTTLE.fullmatch(str(options.get("array", ""))):
         options["array-parallelism"] = throttle[1]
@@ -181,7 +176,7 @@ def switches(options: Mapping[str, Any]) -> dict[str, Any]:
     return passed
 
 
-def _joined(key: str, value: Option) -> Option:
+def _joined(key: str, value: Any) -> Any:
     """Return a list as sbatch takes it, with commas."""
     return ",".join(map(str, value)) if isinstance(value, list) and key not in _OWN_LISTS else value
 

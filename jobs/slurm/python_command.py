@@ -137,11 +137,6 @@ def names_pyxis_container(options: Mapping[str, Option]) -> bool:
     return bool(options.get("container-image") or options.get("container-name"))
 
 
-def names_own_python(options: Mapping[str, Option]) -> bool:
-    """Return whether options name the Python of jobs, so that the one that submits them says nothing about it."""
-    return bool(options.get(KEY))
-
-
 def _joined(value: Option) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 

@@ -1,7 +1,7 @@
-"""The checks of `harness.doctor` on a node, as a one-minute job.
+"""What `harness.doctor` asks of Slurm: commands, accounting, valid options, and checks on a node, as a one-minute job.
 
-The question and the answer are files in the output folder, which tests that folder as well: a lock that is held here
-must keep a node out, or two workers could run the same shard.
+The question to a node and its answer are files in the output folder, which tests that folder as well: a lock that is
+held here must keep a node out, or two workers could run the same shard.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import contextlib
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,18 @@ from filelock import FileLock
 
 from harness import environment
 from harness.checks import every, machine
-from harness.checks.finding import Check, Question, failure, ok
+from harness.checks.finding import Check, Question, failure, ok, warning
+from harness.sizing.memory import Option
 from jobs.run import codes
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder, until_seen
 from jobs.slurm import client, profiles
-from jobs.slurm.checks import check_slurm
 from jobs.submission import submit
 from jobs.watch.failures import reason_in
 
+_COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
+"""Commands without which nothing can be submitted or watched; runs can do without sacct."""
+_REPLY_SECONDS = 15.0
 _MINUTES = "1"
 _MAX_LINE_CHARACTERS = 300
 _PROBE_SECONDS, _LIMIT_SECONDS = 35.0, 40.0
@@ -156,3 +160,71 @@ def _last_log_line(folder: Path) -> str:
 
 def _no_answer(reason: str) -> NodeAnswer:
     return NodeAnswer("node", [failure("job", reason)])
+
+
+def check_slurm(question: Question) -> Iterator[Check]:
+    """Check Slurm from this machine, a login node or a node.
+
+    Every call has a time limit, because clients without client.conf hang for a minute.
+    """
+    missing = [command for command in _COMMANDS if shutil.which(command) is None]
+    if missing and client.REQUEUE_CODE in os.environ:
+        text = f"no {', '.join(missing)} in the container; the batch script requeues its job at the time limit"
+        yield ok("slurm", f"{text}. A night's verdict submits jobs and needs them: [nightly.slurm] python = …")
+        return
+    if missing:
+        if question.cluster == "slurm":
+            yield failure("slurm", f"{', '.join(missing)} not found: load the site's Slurm module or log in elsewhere")
+        else:
+            yield ok("slurm", f"none here; runs go to --cluster {question.cluster}")
+        return
+    try:
+        if "UP" not in client.ping(_REPLY_SECONDS):
+            raise client.SlurmError("scontrol ping: DOWN")
+    except client.SlurmError as error:
+        is_needed = question.cluster == "slurm"
+        configuration = os.environ.get("SLURM_CONF", "the site's client.conf")
+        text = f"no controller answers ({error}): see {configuration}, or sinfo"
+        yield failure("slurm", text) if is_needed else ok("slurm", f"{text}; runs go to --cluster {question.cluster}")
+        return
+    yield ok("slurm", "the controller answers")
+    yield _accounting()
+    if not question.on_node and question.cluster == "slurm":
+        yield _options(dict(question.sbatch))
+
+
+def _accounting() -> Check:
+    try:
+        client.ask("sacct", "-n", "-X", "-P", "-S", "now-1minutes", "-o", "JobID", seconds=_REPLY_SECONDS)
+    except client.SlurmError as error:
+        return warning(
+            "slurm accounting", f"{error}; runs work without it, but status has no GPU-hours and not why tasks ended"
+        )
+    return ok("slurm accounting", "sacct answers")
+
+
+def _options(options: Mapping[str, Option]) -> Check:
+    """Check whether sbatch would accept a job with these options; nothing is submitted."""
+    parameters = profiles.submitit_parameters(options)
+    passed = {"time": parameters["time"], **parameters["additional_parameters"]}
+    flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in passed.items()]
+    command = ["sbatch", "--test-only", *flags, "--wrap=true"]
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        completed = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_REPLY_SECONDS,
+            check=False,
+            env=environment,
+            cwd=Path("/"),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return failure("sbatch", f"does not answer: {error}")
+    reply = " ".join((completed.stderr or completed.stdout).replace("sbatch: ", "").split())
+    if completed.returncode != 0:
+        return failure(
+            "sbatch", f"would reject the job: {reply}; see --partition, --account, --qos, --gpus-per-node, --time"
+        )
+    return ok("sbatch", f"would accept the job: {reply.removeprefix('Job ')}")

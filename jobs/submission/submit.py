@@ -14,36 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.settings.launch_settings import Cluster
 from harness.sizing.memory import Option
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.submission import batch_script, code_archive
-
-
-class ControllerSilent(ValueError):
-    """There is a cluster, and its controller does not answer now; the message is one line."""
-
-
-def resolve(cluster: Cluster) -> Cluster:
-    """Replace `auto` by `slurm` where there is a cluster, and by `local` where there is none.
-
-    Raises ControllerSilent where there is one that does not answer now: models do not belong on a login node.
-    """
-    if cluster != "auto":
-        return cluster
-    try:
-        client.check_controller()
-    except client.NoCluster:
-        return "local"
-    except client.SlurmError as error:
-        raise ControllerSilent(
-            f"--cluster auto: Slurm is installed here, but its controller does not answer now ({error}), and nothing "
-            "was started on this machine instead; try again later, or choose --cluster slurm or --cluster local"
-        ) from error
-    return "slurm"
 
 
 def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Option]) -> str:

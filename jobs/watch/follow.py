@@ -23,11 +23,11 @@ from harness.cli.messages import counted
 from harness.cli.number_format import duration
 from harness.cli.screen import terminal
 from harness.engines import processes
+from jobs.run import timing as timings
 from jobs.run import trace_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.submission.here import Job
-from jobs.timing import folder as timings
 
 PACE_SECONDS = 300.0
 """The pace of workers is that of these last seconds."""

@@ -19,13 +19,13 @@ from harness.cli.program import typed
 from harness.cli.screen import Column, Line, Page, Table
 from jobs import after
 from jobs.run import codes, derived, submissions
+from jobs.run import timing as timings
 from jobs.run.endings import Endings, ShardEndings, by_shard, count_endings, endings_in_journal, read_endings
 from jobs.run.files import FileDamaged, is_held
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission, files_of_shards, first_shard
 from jobs.slurm import client
 from jobs.slurm.client import Task
-from jobs.timing import folder as timings
 from jobs.watch import failures
 from jobs.watch.follow import PACE_SECONDS, Pace, phase_of, rates_in_words
 

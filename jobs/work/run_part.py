@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -20,16 +20,15 @@ from harness.engines.settings import cpu_kv_bytes
 from harness.methods import Method, build
 from harness.problems.problem import Problem
 from jobs.run import codes, endings, submissions
+from jobs.run import timing as timings
+from jobs.run.derived import are_logprobs_asked
 from jobs.run.endings import RunState, by_shard, started_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt, RunSpec, Unit, check_prompts
-from jobs.timing import folder as timings
-from jobs.timing import phase
 from jobs.work.attempt import new_attempt
 from jobs.work.engine_settings import engine_needs
-from jobs.work.shard_run import ShardRun, TakenShard
-from jobs.work.target_logprobs import score_finished
+from jobs.work.shard_run import ShardRun, TakenShard, TimingRun, units_to_time
 
 _LOCK_SECONDS = 3.0
 """How long to wait for a shard's lock: longer than a compaction holds it."""
@@ -168,57 +167,57 @@ class RunPart:
         locks: contextlib.ExitStack,
     ) -> None:
         """Run samples of shards that are locked, the first of which is `shard`; further ones are locked in `locks`."""
-        run = self.run
         engines, attempt = await self._begin(pool, shard)
-        journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-        samples = ShardRun(
-            self.spec,
-            self.method,
-            self.problems,
-            self._used(engines),
-            journal,
-            state,
-            ends_at,
-        )
+        further = None if self.free is None else partial(self.free.take, locks)
+        journal = JournalWriter(self.run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
+        samples = ShardRun(self.spec, self.method, self.problems, self._used(engines), journal, state, ends_at)
         try:
-            await samples.run_all(todo, None if self.free is None else partial(self.free.take, locks))
+            await self._run(samples, todo, self.run, further)
         finally:
-            journal.close()
-            endings.compact_own(run, journal.path)
             self.num_ended += samples.num_ended
             self.num_steps += samples.num_steps
+        if not self.is_cut_short and are_logprobs_asked(self.run):
+            from jobs.work.target_logprobs import score_finished
+
+            await score_finished(self.run, self.spec, engines, journal.path)
+
+    async def _run(
+        self,
+        samples: ShardRun,
+        todo: list[Unit],
+        folder: RunFolder,
+        further: Callable[[], TakenShard | None] | None = None,
+    ) -> None:
+        """Run samples whose journal lies in a folder, which has a trace file of them then."""
+        try:
+            await samples.run_all(todo, further)
+        finally:
+            samples.journal.close()
+            endings.compact_own(folder, samples.journal.path)
         self.is_cut_short |= samples.num_ended < samples.num_asked
-        if not self.is_cut_short:
-            await score_finished(run, self.spec, engines, journal.path)
 
     async def _time(self, pool: EnginePool, ends_at: float | None) -> None:
         """Time samples again, one at a time, where all samples of the run have ended and no other worker does it."""
         if self.is_cut_short or not timings.num_asked(self.run):
             return
+        folder = timings.of(self.run)
         with contextlib.ExitStack() as locks:
             try:
-                locks.enter_context(timings.of(self.run).lock(_LOCK_SECONDS))
+                locks.enter_context(folder.lock(_LOCK_SECONDS))
             except Timeout:
                 self.is_held_by_others = self.free is not None
                 return
-            if not phase.is_due(self.run):
+            if not (todo := units_to_time(self.run, self.problems, self.spec.seed)):
                 return
-            units = phase.samples_left(self.run, self.problems, self.spec.seed)
-            if units:
-                await self._time_each(pool, ends_at, units)
-
-    async def _time_each(self, pool: EnginePool, ends_at: float | None, units: list[Unit]) -> None:
-        engines, attempt = await self._begin(pool, self.shards[0])
-        folder = timings.of(self.run)
-        journal = JournalWriter(folder.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-        timed = phase.TimingRun(self.spec, self.method, self.problems, self._used(engines), journal, ends_at)
-        try:
-            are_all_timed = await timed.run_all(units)
-            self.is_cut_short |= not are_all_timed
-        finally:
-            journal.close()
-            endings.compact_own(folder, journal.path)
-            self.num_timed += timed.num_timed
+            # The engines have forgotten the prompts of the full batches: they are leased again.
+            engines, attempt = await self._begin(pool, self.shards[0])
+            journal = JournalWriter(folder.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
+            used = self._used(engines)
+            timed = TimingRun(self.spec, self.method, self.problems, used, journal, RunState(), ends_at)
+            try:
+                await self._run(timed, todo, folder)
+            finally:
+                self.num_timed += timed.num_ended
 
     async def _begin(self, pool: EnginePool, shard: int) -> tuple[dict[Role, LeasedEngine], Attempt]:
         """Return the engines of an attempt that begins now, and its record; `shard` is the first of its shards."""

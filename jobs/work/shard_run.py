@@ -1,4 +1,9 @@
-"""The samples of a worker in flight over two engines, admitted while there is memory and time, each run to its end."""
+"""The samples of a worker in flight over two engines, admitted while there is memory and time, each run to its end.
+
+The timing of a run is a later round of the same loop: drawn samples run again, one in flight. The worker that finishes
+the last sample of a run does it, over the engines that it has. Every shard has ended by then: lengths are known for the
+strata of the whole run, no other worker of the run disturbs a measurement, and all of them come from one machine.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +13,31 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from harness.chain import Limits
-from harness.engine import Engine, Role
+from harness.engine import Engine, EngineDied, Role
 from harness.engines.admission import Admission, Admitted, Cache
 from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.prompts import opening
 from harness.sample import run_sample
 from harness.trace import Step, Trace
-from jobs.run.endings import RunState
+from jobs.run import timing as timings
+from jobs.run.endings import RunState, by_shard, compact, read_endings, wait_for_endings
+from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter
 from jobs.run.spec import RunSpec, Unit
+from jobs.run.timing import timing_id
+from jobs.run.trace_files import FAILED, StepRow, counting_records
 
 _DURATIONS = 256
 """Number of the latest samples that the likely duration of the next one is estimated from."""
-
-
 _MANY = 1 << 20
 """Stands for the number of samples of shards that this worker or another one may take."""
+_MOST_REPEATS = 3
+"""Repeats of one sample whose engine is started again, or is sent a request again, under each of them."""
+_LENGTH, _CALLS = "steps.list.element.num_tokens", "calls.list.element.n"
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,9 @@ class TakenShard:
 class ShardRun:
     """The samples of shards in flight over two engines."""
 
+    most_in_flight: ClassVar[int | None] = None
+    """None: as many as the run's specification says."""
+
     def __init__(
         self,
         spec: RunSpec,
@@ -58,9 +72,12 @@ class ShardRun:
         self.engines, self.journal, self.state = engines, journal, state
         self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
         self.num_asked = self.num_ended = self.num_steps = 0
-        self.time_left = TimeLeft(ends_at)
+        self.ends_at = ends_at
+        self._durations: deque[float] = deque(maxlen=_DURATIONS)
         self._prompts: dict[str, dict[str, int]] = {}
-        self.admission = Admission(caches(method, engines, spec.token_budget), spec.concurrency, spec.token_budget)
+        self.admission = Admission(
+            caches(method, engines, spec.token_budget), self.most_in_flight or spec.concurrency, spec.token_budget
+        )
 
     async def run_all(self, units: list[Unit], further: Callable[[], TakenShard | None] | None = None) -> None:
         """Run samples as memory and time allow. The first failure of machinery cancels the rest.
@@ -90,7 +107,7 @@ class ShardRun:
                 begun.emitted_tokens if begun else 0,
                 num_later=len(units) - number if are_last else _MANY,
             )
-            if not self.time_left.is_enough:
+            if not self._has_time_for_another():
                 self.admission.release(admitted, None)
                 return False
             group.create_task(self._run_sample(unit, admitted))
@@ -107,31 +124,41 @@ class ShardRun:
         return self._prompts[problem_id]
 
     async def _run_sample(self, unit: Unit, admitted: Admitted) -> None:
-        seed = seed_of(self.spec, unit, self.problems[unit.problem_id])
-        trace = self.state.unfinished.get(unit.sample_id) or Trace(
-            unit.sample_id, unit.problem_id, unit.sample_index, seed=seed
-        )
-        trace.num_attempts += bool(trace.steps)
         emitted: int | None = None
-        restarts, started_at = num_restarts(self.engines), time.monotonic()
+        started_at = time.monotonic()
         try:
-            await run_sample(
-                self.problems[unit.problem_id],
-                self.method,
-                self.engines,
-                trace,
-                self.limits,
-                on_step=lambda step: self._record_step(trace, step, admitted),
-                on_start=lambda: self.journal.start(trace),
-                wording=self.spec.wording,
-            )
-            trace.num_attempts += num_restarts(self.engines) > restarts  # its latency holds an engine's start
+            trace = await self._ended(unit, admitted)
             self.journal.end(trace)
             self.num_ended += 1
-            self.time_left.durations.append(time.monotonic() - started_at)
+            self._durations.append(time.monotonic() - started_at)
             emitted = trace.emitted_tokens
         finally:
             self.admission.release(admitted, emitted)
+
+    async def _ended(self, unit: Unit, admitted: Admitted) -> Trace:
+        """Return the trace of a sample that has ended, which continues from its last accepted step."""
+        trace = self.state.unfinished.get(unit.sample_id) or self._begun(unit, str)
+        trace.num_attempts += bool(trace.steps)
+        restarts = self._restarts()
+        await self._run_to_its_end(trace, admitted)
+        trace.num_attempts += self._restarts() > restarts  # its latency holds an engine's start
+        return trace
+
+    def _begun(self, unit: Unit, renamed: Callable[[str], str]) -> Trace:
+        seed = seed_of(self.spec, unit, self.problems[unit.problem_id], renamed)
+        return Trace(renamed(unit.sample_id), unit.problem_id, unit.sample_index, seed=seed)
+
+    async def _run_to_its_end(self, trace: Trace, admitted: Admitted) -> None:
+        await run_sample(
+            self.problems[trace.problem_id],
+            self.method,
+            self.engines,
+            trace,
+            self.limits,
+            on_step=lambda step: self._record_step(trace, step, admitted),
+            on_start=lambda: self.journal.start(trace),
+            wording=self.spec.wording,
+        )
 
     def _record_step(self, trace: Trace, step: Step, admitted: Admitted) -> None:
         self.journal.step(trace, step)
@@ -139,30 +166,76 @@ class ShardRun:
         self.admission.grew(admitted, trace.emitted_tokens, held)
         self.num_steps += 1
 
-
-class TimeLeft:
-    """The time that a job has left, and what its latest samples took."""
-
-    def __init__(self, ends_at: float | None) -> None:
-        """`ends_at` is when the job will be ended, in seconds since the epoch; None: not at all."""
-        self.ends_at = ends_at
-        self.durations: deque[float] = deque(maxlen=_DURATIONS)
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether it is longer than 90% of the latest samples took."""
-        if self.ends_at is None or not self.durations:
+    def _has_time_for_another(self) -> bool:
+        """True if the remaining time is longer than 90% of the latest samples took."""
+        if self.ends_at is None or not self._durations:
             return True
-        likely = sorted(self.durations)[int(0.9 * (len(self.durations) - 1))]
+        likely = sorted(self._durations)[int(0.9 * (len(self._durations) - 1))]
         return time.time() + likely < self.ends_at
 
-
-def num_restarts(engines: Mapping[Role, Engine]) -> int:
-    """Return how often the engines of a run have been started again."""
-    return sum(engine.restarts for engine in engines.values())
+    def _restarts(self) -> int:
+        return sum(engine.restarts for engine in self.engines.values())
 
 
-def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str], str] = str) -> int:
+class TimingRun(ShardRun):
+    """Samples that run again, one at a time, with other random numbers than before.
+
+    A repeat that is killed is repeated from its beginning, because the time of a resumed one means nothing, and so is
+    one under which an engine was started again.
+    """
+
+    most_in_flight = 1
+
+    async def _ended(self, unit: Unit, admitted: Admitted) -> Trace:
+        for _ in range(_MOST_REPEATS):
+            restarts, trace = self._restarts(), self._begun(unit, timing_id)
+            await self._run_to_its_end(trace, admitted)
+            if self._restarts() == restarts:
+                return trace
+            for engine in self.engines.values():
+                await engine.reset_prefix_cache()  # it holds what this repeat has written
+        raise EngineDied(f"an engine failed in each of {_MOST_REPEATS} repeats of a sample, so it has no latency")
+
+
+def units_to_time(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[Unit]:
+    """Return the samples that are still to be timed, in random order; draws them where that has not been done.
+
+    None, until all samples of the run have ended. The lock of the timing is held. The order is random so that a machine
+    that slows down does not slow down a stratum.
+    """
+    if not timings.progress(run).left:
+        return []
+    ended = by_shard(run, read_endings(run, whole=False))
+    if ended.num_unfinished and not run.are_held(ended.shards_with_samples):
+        wait_for_endings(run)  # the others may have ended a moment ago, on other machines
+        ended = by_shard(run, read_endings(run, whole=False))
+    if ended.num_unfinished:
+        return []
+    if (drawn := timings.read_draw(run)) is None:
+        drawn = _draw(run, problems, seed)
+    done = timings.finished(run)
+    wanted = {one.sample_id for one in drawn if one.is_timed and timing_id(one.sample_id) not in done}
+    units = [unit for shard in run.shards() for unit in shard if unit.sample_id in wanted]
+    return sorted(units, key=lambda unit: timing_id(unit.sample_id))
+
+
+def _draw(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[timings.Drawn]:
+    compact(run)  # what a worker that was killed has left in its journal
+    ended = [
+        timings.Ended(row["sample_id"], problems[row["problem_id"]].level or "", _length(row["steps"]))
+        for row in counting_records(run, ["problem_id", _LENGTH, _CALLS])
+        if row["stop_reason"] != FAILED and row["calls"]  # without a request there is nothing to time
+    ]
+    drawn = timings.draw(ended, timings.num_asked(run), f"{run.spec().run_id} {seed}")
+    timings.write_draw(run, drawn)
+    return drawn
+
+
+def _length(steps: list[StepRow] | None) -> int:
+    return sum(step["num_tokens"] for step in steps or ())
+
+
+def seed_of(spec: RunSpec, unit: Unit, problem: Problem, renamed: Callable[[str], str]) -> int:
     """Return a sample's seed; the run's seed and the sample's index are part of its id.
 
     `renamed` returns the id of another sample of the same kind, with other random numbers, for an id.

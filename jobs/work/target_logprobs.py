@@ -100,12 +100,12 @@ async def score_trace_file(run: RunFolder, path: Path, target: Target) -> Scored
 
 
 async def score_finished(run: RunFolder, spec: RunSpec, engines: Mapping[Role, Engine], journal: Path) -> None:
-    """Score what an attempt has finished, over the engines that it still has, where the run asks for it.
+    """Score what an attempt has finished, over the engines that it still has, where the run asked for it.
 
     Nothing is done where the run has no target, or was scored by another one, which is said. Raises EngineDied.
     """
     path = run.trace_file_of(journal)
-    if spec.target is None or "target" not in engines or not derived.are_logprobs_asked(run) or not path.exists():
+    if spec.target is None or "target" not in engines or not path.exists():
         return
     tokenizers = {role: engine.tokenizer for role, engine in engines.items()}
     target = Target(engines["target"], tokenizers, scorer_of(spec.target, spec), spec.concurrency)

@@ -35,12 +35,12 @@ from harness.cli.messages import counted
 from harness.engines.pool import EnginePool, in_engine_order
 from harness.engines.settings import cpu_kv_bytes
 from jobs.run import submissions
+from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.files import RunDamaged
 from jobs.run.folder import RunFolder, wait_for_plan
 from jobs.slurm import client
 from jobs.submission import code_archive
-from jobs.timing import folder as timings
 from jobs.watch.failures import logged, reason_of
 from jobs.work.run_part import RunPart, ShardBusyError, resolve_together
 

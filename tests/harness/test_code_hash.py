@@ -19,12 +19,11 @@ DECIDES_NOTHING = {
     "jobs.run.files": "how files are written and locked, and that damage is refused",
     "jobs.run.folder": "where files lie; reads and writes plans",
     "jobs.run.submissions": "what was submitted",
+    "jobs.run.timing": "which samples are run again to be timed; they are run by the code that is hashed",
+    "jobs.run.trust": "whose code and options may run",
     "jobs.slurm.client": "asks Slurm",
     "jobs.submission.code_archive": "which code runs",
-    **dict.fromkeys(
-        ("jobs.timing.draw", "jobs.timing.folder", "jobs.timing.phase"),
-        "which samples are run again to be timed; they are run by the code that is hashed",
-    ),
+    "jobs.watch.failures": "why a worker ended",
     "jobs.work.attempt": "records what there is",
 }
 """Modules of jobs that a worker or the grading imports, that are not part of the hash, and why.

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner
@@ -137,10 +138,10 @@ def test_every_preset_names_a_method_its_parameters_and_existing_models() -> Non
     from harness.weights.models import MODELS
 
     for preset in presets().values():
-        own = {name: value for name, value in preset.items() if name in defaults(preset["method"])}
-        build(preset["method"], own)
+        method = str(preset["method"])
+        build(method, {name: cast(str, value) for name, value in preset.items() if name in defaults(method)})
         assert {preset["draft"], preset["target"]} <= set(MODELS)
-        assert preset["method"] in METHODS
+        assert method in METHODS
 
 
 def test_an_output_that_is_a_file_is_refused_before_anything_runs(tmp_path: Path) -> None:

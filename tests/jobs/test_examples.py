@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from harness.problems import benchmarks
 from jobs import suite
 from jobs.__main__ import main
-from jobs.cli.examples import EXAMPLES, SUITES, suite_file
+from jobs.cli.launches import EXAMPLES, SUITES, suite_file
 from jobs.slurm import profiles
 from tests.harness.problems.stand_ins import write_stand_ins
 

@@ -38,7 +38,7 @@ def write(path: Path, records: list[dict[str, Any]] = QUESTIONS) -> Path:
     return path
 
 
-def launch(path: Path, **flags: object) -> Launch:
+def launch(path: Path, **flags: Any) -> Launch:
     return Launch.from_flags({"method": "speccot", "dataset": str(path), "engine": "scripted", "samples": 2, **flags})
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -35,7 +36,7 @@ from tests.own_methods import confident, no_methods, write_method
 __all__ = ["no_methods"]
 pytestmark = pytest.mark.usefixtures("no_methods")
 
-FLAGS = {"dataset": "demo", "engine": "scripted", "limit": 3, "samples": 1}
+FLAGS: dict[str, Any] = {"dataset": "demo", "engine": "scripted", "limit": 3, "samples": 1}
 CLASHING = confident().replace("threshold: float = parameter(-0.5", "temperature: float = parameter(0.25").replace(
     "self.threshold", "-1.0"
 )  # fmt: skip
@@ -188,7 +189,13 @@ def test_parameters_belong_to_the_method(tmp_path: Path) -> None:
     config.write_text('method = "confident.py:Confident"\nscore = 0.7\n[parameters]\ntemperature = 0.1\n')
     from_file = layers.launch_from({"config": str(config), "dataset": "demo", "temperature": 0.9})
     assert from_file == launch
-    flags = {"method": method, "dataset": "demo", "score": 0.7, "temperature": 0.9, "parameters": {"temperature": 0.1}}
+    flags: dict[str, Any] = {
+        "method": method,
+        "dataset": "demo",
+        "score": 0.7,
+        "temperature": 0.9,
+        "parameters": {"temperature": 0.1},
+    }
     assert layers.launch_from(parsed_flags(layers.arguments(flags))) == launch
     text = CliRunner().invoke(launch_command, ["--method", method, "--help"]).output
     assert "--parameter temperature=float" in text
@@ -246,7 +253,7 @@ def test_speed_only_parameters_of_an_own_method_leave_sample_ids_alone(tmp_path:
     text = confident().replace('in tokens.")', 'in tokens.", changes_text=False)')
     method = f"{write_method(tmp_path, text)}:Confident"
 
-    def planned(**flags: object) -> RunSpec:
+    def planned(**flags: Any) -> RunSpec:
         return plan(Launch.from_flags({**FLAGS, "method": method, **flags}), "local").spec
 
     base, fewer, higher = planned(), planned(step_tokens=9), planned(threshold=-1)

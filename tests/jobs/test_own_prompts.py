@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -31,7 +32,7 @@ OWN = "system = 'Sir.'\n[instruction.plain]\nmath = 'Mind the units.'\n[step_cho
 
 
 def launch(folder: Path, text: str | None = OWN) -> Launch:
-    flags: dict[str, object] = {"method": "speccot", "dataset": "demo", "engine": "scripted", "limit": 4, "samples": 3}
+    flags: dict[str, Any] = {"method": "speccot", "dataset": "demo", "engine": "scripted", "limit": 4, "samples": 3}
     if text is not None:
         (folder / "own.toml").write_text(text)
         flags["prompts"] = folder / "own.toml"

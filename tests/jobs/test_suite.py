@@ -10,13 +10,13 @@ from rich.console import Console
 
 from harness.problems import benchmarks
 from jobs import suite
-from jobs.cli.examples import SUITES
+from jobs.cli.launches import SUITES
 from jobs.drive import LaunchFailed, create
 from jobs.preparation import prepare
+from jobs.run import timing as timings
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
-from jobs.timing import folder as timings
 from tests.jobs.runs import launch_suite
 
 SUITE = """

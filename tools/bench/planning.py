@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 _DATASET = "math500"
 
@@ -38,7 +39,7 @@ def main(problems: int, samples: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         write_problems(data, _DATASET, sentences=12)
-        flags = {"engine": "scripted", "data_dir": data, "samples": samples, "limit": problems}
+        flags: dict[str, Any] = {"engine": "scripted", "data_dir": data, "samples": samples, "limit": problems}
         launch = Launch.from_flags({"method": "speccot", "dataset": _DATASET, **flags})
         started_at = time.monotonic()
         planned = plan(launch, "local")

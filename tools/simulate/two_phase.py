@@ -3,7 +3,7 @@
     python -m tools.simulate.two_phase --repetitions 1000
 
 Problems have log-normal lengths, their samples vary around them, and a timed sample is a new chain of the same problem.
-Samples are drawn as `jobs.timing.draw` draws them and the estimate is that of `warehouse.statistics.two_phase`, for
+Samples are drawn as `jobs.run.timing` draws them and the estimate is that of `warehouse.statistics.two_phase`, for
 the mean latency of one run and for the ratio of two runs over the same problems. Every interval is compared with that
 of the full measurement, in which all samples run one at a time (`bootstrap_t`).
 """
@@ -17,7 +17,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.timing.draw import Ended, draw
+from jobs.run.timing import Ended, draw
 from warehouse.statistics.intervals import Interval
 from warehouse.statistics.ratios import bootstrap_t
 from warehouse.statistics.two_phase import (

@@ -23,7 +23,6 @@ from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from harness.engine import Role
 from warehouse.database import Connection, Record, rows
@@ -339,6 +338,7 @@ def fit(samples: Sequence[TimedSample]) -> LatencyModel:
 
     If a cause does not vary within the run, its coefficient is zero or shares the effect with another.
     """
+
     calls = [call for sample in samples for call in sample.calls]
     roles: tuple[Role, ...] = get_args(Role)
     speeds = {role: _speed([c for c in calls if c.work.model == role]) for role in roles}
@@ -353,6 +353,8 @@ def _speed(calls: Sequence[TimedCall]) -> ModelSpeed | None:
     causes = np.array([call.work.features() for call in calls], dtype=float)
     scale = causes.max(axis=0)  # the causes differ by orders of magnitude
     scale[scale == 0] = 1.0
+    from scipy.optimize import nnls
+
     coefficients, _ = nnls(causes / scale, np.array([call.seconds for call in calls]))
     return ModelSpeed(**{f.name: float(x) for f, x in zip(fields(ModelSpeed), coefficients / scale, strict=True)})
 

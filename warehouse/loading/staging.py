@@ -20,12 +20,12 @@ from grading import VERDICTS
 from harness.problems.problem import Problem
 from harness.weights.templates import CLOSE
 from jobs.run import events, trace_files
+from jobs.run import timing as timings
 from jobs.run.derived import SCHEMAS, written_at
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
+from jobs.run.timing import timing_id
 from jobs.run.trace_files import FAILED
-from jobs.timing import folder as timings
-from jobs.timing.folder import timing_id
 from warehouse.database import Connection, DatabaseError, Record, literal
 from warehouse.files import one_line
 from warehouse.loading import convert
@@ -335,7 +335,7 @@ _CALL_COLUMNS = (
 class StagedTimings:
     """The rows of a run's timing samples, file by file, in the order of their names: a few hundred at most.
 
-    They are matched with the run's samples by their ids (jobs.timing). Those of no planned sample are left out, and of
+    They are matched with samples by their ids (jobs.run.timing). Those of no planned sample are left out, and of
     several records of one the first counts that did not end in an error, as for samples (jobs.run.trace_files). The
     final answer of a chain has its tokens and its time by the rule that insert_totals.sql has for `sample_answer`.
     """

@@ -22,9 +22,8 @@ from harness.methods import build, run_identity, sample_identity
 from harness.settings.launch_settings import Launch
 from harness.sizing.memory import cards_of_worker
 from harness.weights import models
-from jobs import launch_plan
 from jobs.preparation import PreparedLaunch
-from jobs.run.forecast import Forecast
+from jobs.run.forecast import Forecast, check_forecasts
 from warehouse.suites import published, run_cost
 from warehouse.suites.comparability import run_columns
 from warehouse.suites.published import Planned, Reproduction, Suite, SuiteRun, every_sample_alone, num_samples
@@ -245,7 +244,7 @@ def check_budget(asked: Reproduction, runs: Sequence[SuiteRun], prepared: Sequen
         for run, planned in zip(runs, prepared, strict=True)
         if planned.is_work_left
     }
-    launch_plan.check_forecasts(left, asked.max_gpu_hours or 0.0)
+    check_forecasts(left, asked.max_gpu_hours or 0.0)
 
 
 def _part_left(asked: Reproduction, run: SuiteRun, planned: PreparedLaunch) -> Forecast | None:

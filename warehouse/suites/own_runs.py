@@ -9,9 +9,9 @@ from typing import Literal
 
 from jobs import suite as suites
 from jobs.preparation import PreparedLaunch
+from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.spec import RunSpec
-from jobs.timing import folder as timings
 from warehouse.database import Connection, Record, rows
 from warehouse.loading.convert import spec_columns
 from warehouse.report.summary import row_labels

@@ -15,11 +15,11 @@ from harness.cli.program import typed
 from harness.cli.screen import Column, Screen, Table, printable, terminal
 from harness.settings import layers
 from harness.settings.launch_settings import Launch
-from jobs import launch_plan, probe
+from jobs import probe
 from jobs import suite as suites
 from jobs.drive import drive
 from jobs.preparation import PreparedLaunch, prepare
-from jobs.run.forecast import Forecast
+from jobs.run.forecast import Forecast, in_words, total_of
 from warehouse.candidates import grade_candidates
 from warehouse.comparison.show import merged
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
@@ -183,7 +183,7 @@ def _launch(console: Console, asked: Reproduction, runs: Sequence[SuiteRun]) -> 
 
 
 def _prepared(asked: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLaunch]:
-    """Prepare every run. Raises launch_plan.OverBudget."""
+    """Prepare every run. Raises OverBudget."""
     prepared = [prepare(run.launch) for run in runs if run.launch is not None]
     if asked.max_gpu_hours is not None:
         check_budget(asked, runs, prepared)
@@ -207,11 +207,11 @@ def _print_own_plan(screen: Screen, name: str, runs: Sequence[OwnRun], database:
             if state_of([run]) != "done":
                 number, prepared = run.num_samples - run.finished, run.prepared
                 left.append(forecast(prepared.launch, prepared.plan.spec, number, database, to_time=run.to_time))
-                line += f", {launch_plan.in_words(left[-1]) if left[-1] else 'GPU-hours unknown'}"
+                line += f", {in_words(left[-1]) if left[-1] else 'GPU-hours unknown'}"
                 if recorded.get(run.run_id, run.run_id) != run.run_id:
                     line += f"; the database has {recorded[run.run_id]}, with the same models elsewhere"
             screen.say(line)
-    screen.say(launch_plan.total_of(left) if left else "Total: nothing is left to run.")
+    screen.say(total_of(left) if left else "Total: nothing is left to run.")
     if any(cost is None for cost in left):
         screen.say("Unknown: no run of these settings is in the database; run a few problems first (--scale 5x1).")
 

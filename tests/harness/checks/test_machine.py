@@ -13,7 +13,7 @@ import pytest
 
 from harness.checks import every, machine
 from harness.checks.finding import Check, Status
-from jobs.slurm.checks import check_slurm
+from jobs.submission.on_node import check_slurm
 from tests.harness.cards import card, put_nvidia_smi
 from tests.harness.checks.question import ROOT, asked, problem_texts, worst_status
 

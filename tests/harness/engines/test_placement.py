@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def placed(
     return pair_settings("vllm", roles, device="gpu", models=models)
 
 
-def launch(**flags: object) -> Launch:
+def launch(**flags: Any) -> Launch:
     return Launch.from_flags({"method": "speccot", "dataset": "demo", **flags})
 
 

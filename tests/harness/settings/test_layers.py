@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +14,13 @@ from harness.settings.layers import arguments, merged_flags
 
 
 def test_flags_as_the_launcher_takes_them() -> None:
-    flags = {"method": "scot", "top_p": 0.9, "slurm": ["a=1", "b=2"], "error_correction": False, "dry-run": True}
+    flags: dict[str, Any] = {
+        "method": "scot",
+        "top_p": 0.9,
+        "slurm": ["a=1", "b=2"],
+        "error_correction": False,
+        "dry-run": True,
+    }
     argv = arguments(flags)
     assert argv[:8] == ["--method", "scot", "--top-p", "0.9", "--slurm", "a=1", "--slurm", "b=2"]
     assert argv[8:] == ["--no-error-correction", "--dry-run"]

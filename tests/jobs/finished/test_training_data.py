@@ -49,7 +49,7 @@ def test_with_a_selection_adapter_the_same_drafts_are_drawn(tmp_path: Path) -> N
     spec, problems = run.spec(), {problem.id: problem for problem in run.problems()}
     tuned = with_settings(spec, "target", adapter=AdapterSpec("selector", "/selector", "f" * 16, 8))
     seeds = [
-        [seed_of(s, unit, problems[unit.problem_id]) for unit in units(s, run.problems())]
+        [seed_of(s, unit, problems[unit.problem_id], str) for unit in units(s, run.problems())]
         for s in (spec, tuned, replace(tuned, seed=1))
     ]
     assert seeds[0] == seeds[1]

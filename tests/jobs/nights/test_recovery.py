@@ -14,10 +14,10 @@ import pytest
 from jobs import recovery
 from jobs.recovery import NightRecord
 from jobs.run import submissions
+from jobs.run import timing as folder
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.submission import canceling
-from jobs.timing import folder
 from jobs.watch.status import listed
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SLOW_WORKER, plan

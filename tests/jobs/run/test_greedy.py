@@ -16,7 +16,7 @@ REWARDED = {"draft": "demo-draft", "reward": "demo-target"}
 
 
 def planned(method: str, **flags: Any) -> RunPlan:
-    common = {"dataset": "demo", "engine": "vllm", "limit": 2, "samples": 4}
+    common: dict[str, Any] = {"dataset": "demo", "engine": "vllm", "limit": 2, "samples": 4}
     return plan(Launch.from_flags(common | {"method": method, "target": "demo-target"} | flags), "slurm")
 
 

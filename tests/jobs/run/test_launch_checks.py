@@ -22,8 +22,7 @@ from harness.problems import hub
 from harness.settings.launch_settings import Launch
 from harness.weights.models import pair_folder
 from jobs.drive import create
-from jobs.launch_plan import print_plan
-from jobs.preparation import PreparedLaunch, prepare
+from jobs.preparation import PreparedLaunch, prepare, print_plan
 from jobs.run.plan import check_contexts
 from jobs.run.sizing import ServedRole
 
@@ -37,7 +36,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def prepared(typed: tuple[str, ...] = (), **flags: Any) -> PreparedLaunch:
-    common = {"method": "speccot", "dataset": "demo", "engine": "vllm", "limit": 2, "cluster": "local"}
+    common: dict[str, Any] = {"method": "speccot", "dataset": "demo", "engine": "vllm", "limit": 2, "cluster": "local"}
     common |= {"draft": "demo-draft", "target": "demo-target", "token_budget": BUDGET}
     return prepare(Launch.from_flags(common | flags), typed)
 

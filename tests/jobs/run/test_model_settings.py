@@ -26,7 +26,7 @@ OFFERED = {"top_k": 20, "repetition_penalty": 1.1}
 
 def planned(**flags: Any) -> RunPlan:
     """A plan of speccot on the bundled problems with the bundled pair."""
-    common = {"method": "speccot", "dataset": "demo", "engine": "vllm", "limit": 2}
+    common: dict[str, Any] = {"method": "speccot", "dataset": "demo", "engine": "vllm", "limit": 2}
     common |= {"draft": "demo-draft", "target": "demo-target"}
     return plan(Launch.from_flags(common | flags), "local")
 

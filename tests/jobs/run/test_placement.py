@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from jobs.preparation import prepare
 from jobs.run.plan import plan
 
 
-def launch(tmp_path: Path, **flags: object) -> Launch:
+def launch(tmp_path: Path, **flags: Any) -> Launch:
     common = {"method": "speccot", "dataset": "demo", "engine": "scripted", "output": str(tmp_path)}
     return Launch.from_flags({**common, **flags})
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -63,8 +64,15 @@ def rated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     methods._built_in_fields.cache_clear()
 
 
-def _launch(folder: Path, **flags: object) -> Launch:
-    given = {"method": "rated", "dataset": "demo", "limit": 4, "samples": 1, "engine": "scripted", "cluster": "debug"}
+def _launch(folder: Path, **flags: Any) -> Launch:
+    given: dict[str, Any] = {
+        "method": "rated",
+        "dataset": "demo",
+        "limit": 4,
+        "samples": 1,
+        "engine": "scripted",
+        "cluster": "debug",
+    }
     return Launch.from_flags({**given, "output": folder, **flags})
 
 
@@ -116,7 +124,7 @@ def test_a_model_that_cannot_answer_the_question_is_refused_by_name(tmp_path: Pa
     folder = save_tiny_model(tmp_path / "prm")
     flags = {"engine": "transformers", "draft": "demo-draft", "target": "demo-target", "reward": str(folder)}
 
-    def checked(**more: object) -> list[str]:
+    def checked(**more: Any) -> list[str]:
         launch = _launch(tmp_path, **flags | more)
         return list(check_new(launch, plan(launch, "debug"), (), is_here=True))
 

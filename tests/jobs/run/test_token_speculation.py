@@ -24,7 +24,13 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planned:
     target = save_config(tmp_path / "target", target_config())
 
     def planned(**flags: Any) -> RunPlan:
-        common = {"method": "specdecode", "dataset": "demo", "engine": "vllm", "draft": "demo-draft", "limit": 2}
+        common: dict[str, Any] = {
+            "method": "specdecode",
+            "dataset": "demo",
+            "engine": "vllm",
+            "draft": "demo-draft",
+            "limit": 2,
+        }
         return plan(Launch.from_flags(common | {"target": str(target)} | flags), "local")
 
     return planned

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.checks.finding import Question
-from jobs.slurm.checks import check_slurm
+from jobs.submission.on_node import check_slurm
 from tests.harness.checks.question import asked
 from tests.jobs.slurm.fake import SACCT_DOWN, FakeSlurm
 

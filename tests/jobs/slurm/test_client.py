@@ -8,8 +8,7 @@ from datetime import datetime
 import pytest
 
 from jobs.slurm import client
-from jobs.slurm.client import SlurmError, Task
-from jobs.submission.submit import ControllerSilent, resolve
+from jobs.slurm.client import ControllerSilent, SlurmError, Task, resolve
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
 
 HELD = "launch failed requeued held"

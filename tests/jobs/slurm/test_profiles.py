@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from harness.settings import layers
+from jobs import suite
 from jobs.slurm import profiles
 
 NO_FLAGS: dict[str, Any] = {}
@@ -55,10 +57,6 @@ def test_gpus_that_are_typed_replace_those_of_the_profile(profile: str) -> None:
     assert "gpus-per-node" not in options
 
 
-def test_an_omitted_flag_does_not_override(profile: str) -> None:
-    assert profiles.sbatch_options(profile, [], {"partition": None})["partition"] == "gpu"
-
-
 @pytest.mark.parametrize(
     ("pairs", "flags", "message"),
     [
@@ -90,6 +88,22 @@ def test_a_profile_that_does_not_exist_or_cannot_be_read_is_named(tmp_path: Path
     broken.write_text("partition = ")
     with pytest.raises(ValueError, match=r"broken\.toml: not a readable TOML file"):
         profiles.load(str(broken))
+
+
+def test_a_profile_names_the_folder_of_run_folders_for_launches_and_suites_that_do_not(
+    profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(profile).write_text('[launch]\noutput = "/scratch/$OWNER/runs"\n')
+    with pytest.raises(ValueError, match="not set"):
+        layers.merged_flags({"profile": profile})
+    monkeypatch.setenv("OWNER", "ada")
+    assert layers.merged_flags({"profile": profile})["output"] == "/scratch/ada/runs"
+    assert layers.merged_flags({"profile": profile, "output": "here"})["output"] == "here"
+    assert "launch" not in profiles.sbatch_options(profile, [], NO_FLAGS)
+    file = tmp_path / "own.toml"
+    file.write_text(f'profile = "{profile}"\ndataset = "demo"\n[[run]]\nmethod = "vanilla"\n')
+    read = suite.read(file)
+    assert (read.output, read.launches[0].output) == (Path("/scratch/ada/runs"), Path("/scratch/ada/runs"))
 
 
 def test_the_profiles_of_the_repository_are_valid() -> None:

@@ -102,7 +102,6 @@ def test_an_empty_python_takes_back_that_of_the_profile(tmp_path: Path) -> None:
     assert isinstance(profiles.submitit_parameters(profiles.load(str(profile)))["python"], PythonCommand)
     options = profiles.sbatch_options(str(profile), ["python="], {})
     assert "python" not in profiles.submitit_parameters(options)
-    assert not python_command.names_own_python(options)
 
 
 def test_an_empty_image_takes_back_the_container_with_its_mounts() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from jobs.finished.grading import finish
+from jobs.run import timing as folder
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.timing import folder
-from jobs.timing.folder import timing_id
+from jobs.run.timing import timing_id
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.warehouse import runs

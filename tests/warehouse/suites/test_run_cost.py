@@ -9,8 +9,7 @@ import pytest
 
 from harness.problems.problem import Problem
 from harness.settings.launch_settings import Launch
-from jobs.launch_plan import in_words
-from jobs.run.forecast import Forecast, Recorded
+from jobs.run.forecast import Forecast, Recorded, in_words
 from jobs.run.spec import EngineSpec, RunSpec
 from tests.warehouse import runs
 from tools.bench.warehouse import makespan

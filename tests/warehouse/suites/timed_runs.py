@@ -9,12 +9,11 @@ from pathlib import Path
 
 from harness.methods import defaults
 from harness.trace import Trace
+from jobs.run import timing as folder
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec, ModelSpec, Unit
-from jobs.timing import folder
-from jobs.timing.draw import Drawn
-from jobs.timing.folder import timing_id
+from jobs.run.timing import Drawn, timing_id
 from tests.warehouse import runs
 
 SMALL, LARGE = (

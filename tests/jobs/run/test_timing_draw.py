@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from jobs.timing.draw import Drawn, Ended, draw
+from jobs.run.timing import Drawn, Ended, draw
 
 
 def samples(number: int, levels: int = 3) -> list[Ended]:

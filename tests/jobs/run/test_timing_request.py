@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from harness.launch import main
 from jobs.__main__ import main as jobs
+from jobs.run import timing as folder
 from jobs.run.folder import RunFolder
-from jobs.timing import folder
 
 COMMON = ("--method", "speccot", "--dataset", "demo", "--limit", "4", "--samples", "2", "--engine", "scripted")
 SMALL = (*COMMON, "--cluster", "debug", "--token-budget", "600")

@@ -15,12 +15,12 @@ import pytest
 from harness.engine import EngineDied, Generation, Sampling
 from harness.engines import scripted
 from jobs.finished.grading import finish
+from jobs.run import timing as folder
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
-from jobs.timing import folder
-from jobs.timing.folder import TimingFolder, timing_id
+from jobs.run.timing import TimingFolder, timing_id
 from jobs.work.worker import run_parts, run_shard, run_side_by_side
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts
 
@@ -178,7 +178,7 @@ def test_a_repeat_under_which_an_engine_was_started_again_is_not_kept(
 
     monkeypatch.setattr(scripted.ScriptedEngine, "generate", restarting)
     if num_restarts == 100:
-        with pytest.raises(EngineDied, match="each of 3 repeats"):
+        with pytest.RaisesGroup(pytest.RaisesExc(EngineDied, match="each of 3 repeats")):
             run_shard(str(run.path), 0)
         assert timed_ids(run) == []
         monkeypatch.undo()
