@@ -369,12 +369,15 @@ def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> 
     name = last.spec().digest
     trace = f"{typed('warehouse.trace')}{at} {name} {quote(last.problems()[0].id)} 0"
     other = first.spec().digest if first.path != last.path else "OTHER_RUN"
-    commands = {
-        trace: "one sample, step by step",
-        f"{typed('warehouse.compare')}{at} {other} {name}": "tests, what differs",
-        **({f"{typed('warehouse.report')}{at} {name}": "a page with charts"} if len(runs) == 1 else {}),
-        f"{typed('jobs show')} {name if is_usual else quote(str(last.path))}": "all numbers of a run",
-    }
+    if last.derived("probe_points"):
+        commands = {f"{typed('warehouse.probed')}{at} {name}": "what the probe found"}
+    else:
+        commands = {
+            trace: "one sample, step by step",
+            f"{typed('warehouse.compare')}{at} {other} {name}": "tests, what differs",
+            **({f"{typed('warehouse.report')}{at} {name}": "a page with charts"} if len(runs) == 1 else {}),
+        }
+    commands[f"{typed('jobs show')} {name if is_usual else quote(str(last.path))}"] = "all numbers of a run"
     width = max(map(len, commands))
     console.print("Next:", style="bold")
     for command, meaning in commands.items():

@@ -101,6 +101,7 @@ def test_what_every_command_is_made_with_needs_no_other_package_of_the_project()
         "harness.cli.exit_codes",
         "harness.cli.permissions",
         "harness.cli.messages",
+        "harness.cli.screen",
     }
     assert not GRAPH["harness.cli.exit_codes"]
     assert not GRAPH["harness.cli.messages"]

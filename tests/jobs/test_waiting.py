@@ -25,6 +25,8 @@ RUNNING, CONCLUDING = "run.0|0|42|40|RUNNING|n1|None", "run.0.finalize|0|43|43|R
 def run(tmp_path: Path) -> RunFolder:
     folder = plan(tmp_path, samples=1)
     submissions.record(folder, Submission(0, "run.0", [[0]], 0.0))
+    for job_id in ("40", "43"):
+        submissions.record_job(folder, job_id)
     return folder
 
 
