@@ -68,8 +68,8 @@ def in_rates(connection: Connection, run: str) -> Printed:
         ("fallback", facts.estimate("fallback_rate")),
         ("latency", facts.estimate("latency_seconds")),
     ):
-        for name in ("value", "low", "high"):
-            yield f"{number} {name}", "report", getattr(found, name, None)
+        for name, attribute in (("value", "estimate"), ("low", "low"), ("high", "high")):
+            yield f"{number} {name}", "report", getattr(found, attribute, None)
     measured = (
         ("fallback", "fallback_rate"), ("latency", "latency_seconds"), ("result@1", "graded_pass_at_1")
     )  # fmt: skip
