@@ -359,15 +359,19 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
 
 
 def _print_next(runs: Sequence[RunFolder], database: Path, console: Console) -> None:
-    """Print what to do with runs, by the last of them and the first with as many samples in flight."""
+    """Print what to do with runs, by the last of them and the first on its problems with as many samples in flight."""
     from warehouse.options import DATABASE_NAME, RUNS_FOLDER
 
     last = runs[-1]
-    first = next(run for run in runs if run.spec().concurrency == last.spec().concurrency)
+    spec = last.spec()
+    alike = (spec.dataset, spec.concurrency)
+    first = next(run for run in runs if (run.spec().dataset, run.spec().concurrency) == alike)
     is_usual = database == RUNS_FOLDER / DATABASE_NAME  # where a hash is enough
     at = "" if is_usual else f" --database {quote(str(database))}"
-    name = last.spec().digest
-    trace = f"{typed('warehouse.trace')}{at} {name} {quote(last.problems()[0].id)} 0"
+    name = spec.digest
+    problem = quote(last.problems()[0].id)
+    words = f"-- {name} {problem} 0" if problem.startswith("-") else f"{name} {problem} 0"
+    trace = f"{typed('warehouse.trace')}{at} {words}"
     other = first.spec().digest if first.path != last.path else "OTHER_RUN"
     if last.derived("probe_points"):
         commands = {f"{typed('warehouse.probed')}{at} {name}": "what the probe found"}

@@ -187,7 +187,7 @@ class OneLineErrors(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, or print the help of a group where nothing was typed."""
-        if not args and isinstance(self, click.Group) and not ctx.resilient_parsing:
+        if not args and isinstance(self, click.Group) and not self.invoke_without_command and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0)
         try:
@@ -212,7 +212,8 @@ class OneLineErrors(click.Command):
             if isinstance(option.type, click.Choice):
                 return f" Valid: {', '.join(option.type.choices)}."
             if isinstance(option, click.Option) and option.help:
-                return f" {option.help}"
+                record = option.get_help_record(ctx)  # which has the range too
+                return f" {record[1] if record else option.help}"
         return ""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

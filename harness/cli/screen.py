@@ -103,6 +103,11 @@ def shown(cell: Cell) -> str:
     return number(cell) if isinstance(cell, float) else str(cell)
 
 
+def exact(stream: IO[str]) -> IO[str]:
+    """Return the stream for CSV and JSON: escaped where a terminal shows them, otherwise as programs read them."""
+    return stream if stream.isatty() else getattr(stream, "rich_proxied_file", stream)
+
+
 def printable(text: str, keep: str = "") -> str:
     """Return a text with visible escapes for all characters that could act on a terminal, except those in `keep`."""
     return "".join(c if c in keep or not _is_hidden(c) else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO
 
-from harness.cli.screen import Line, Screen, Table, printable
+from harness.cli.screen import Line, Screen, Table, exact, printable
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison
 from warehouse.comparison.manifests import differences
@@ -38,7 +38,7 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
             ],
             "rows": show.records(comparison),
         }
-        out.write(json.dumps(document, indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
+        exact(out).write(json.dumps(document, indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
     elif shape == "latex":
         out.write(_latex(comparison, is_brief=is_brief))
     else:
@@ -65,10 +65,11 @@ def write_short(comparison: Comparison, out: IO[str]) -> None:
     for line in show.merged(show.warnings(comparison), names):
         screen.say(line, "bold red")
     for rows in found.values():
-        own = {row.run.run_id: row.run.manifest for row in rows}
-        affecting = [d for d in differences(list(own.values())) if d.matter not in ("subject", "note")]
-        for line in show.difference_lines(affecting, {run_id: names[run_id] for run_id in own}):
-            screen.say(f"NOT ALIKE: {line}", "bold red")
+        for dataset in dict.fromkeys(row.run.dataset for row in rows):
+            own = {row.run.run_id: row.run.manifest for row in rows if row.run.dataset == dataset}
+            affecting = [d for d in differences(list(own.values())) if d.matter not in ("subject", "note")]
+            for line in show.difference_lines(affecting, {run_id: names[run_id] for run_id in own}):
+                screen.say(f"NOT ALIKE: {line}", "bold red")
     if not found:
         screen.table(_brief(comparison, screen))
         return

@@ -13,7 +13,7 @@ from typing import IO, get_args
 
 from harness.cli.messages import counted
 from harness.cli.number_format import NOTHING, fixed
-from harness.cli.screen import Column, Line, Page, Screen, Table, printable
+from harness.cli.screen import Column, Line, Page, Screen, Table, exact, printable
 from harness.engine import Role
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader
 from warehouse.nightly.history import kept_nights, read_nights, recorded
@@ -75,7 +75,7 @@ def write(verdict: NightVerdict, out: IO[str], output_format: VerdictFormat) -> 
     if output_format == "junit":
         out.write(junit(verdict) + "\n")
     elif output_format == "json":
-        out.write(json.dumps(_record(verdict), indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
+        exact(out).write(json.dumps(_record(verdict), indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
     elif output_format == "markdown":
         out.write(markdown(_page(verdict)))
     else:

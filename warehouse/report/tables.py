@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from rich.cells import cell_len
 
-from harness.cli.screen import Column, Line, Page, Table, printable
+from harness.cli.screen import Column, Line, Page, Table, exact, printable
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]|#~$])")
 _LATEX = {
@@ -125,7 +125,7 @@ def _booktabs(table: Table) -> str:
 
 def write_csv(table: Table, out: IO[str]) -> None:
     """Write the rows as they come, with full numbers; a text that a spreadsheet would evaluate gets an apostrophe."""
-    write = csv.writer(out, lineterminator="\n").writerow
+    write = csv.writer(exact(out), lineterminator="\n").writerow
     for row in chain([table.names], table.rows):
         write([_csv_value(value, is_escaped=out.isatty()) for value in row])
 
@@ -141,7 +141,7 @@ def _csv_value(value: Any, *, is_escaped: bool) -> Any:
 
 def write_json(table: Table, out: IO[str]) -> None:
     """Write a list of records as the rows come, as `json.dumps` would."""
-    keys, opening = distinct(table.names), "[\n  "
+    keys, opening, out = distinct(table.names), "[\n  ", exact(out)
     for row in table.rows:
         record = {key: json_value(value) for key, value in zip(keys, row, strict=True)}
         out.write(opening + json.dumps(record, indent=2, ensure_ascii=out.isatty()).replace("\n", "\n  "))
