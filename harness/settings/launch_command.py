@@ -261,6 +261,23 @@ def _chosen_method(words: Sequence[str]) -> str | None:
     return resolve(reference)
 
 
+class _ByParameter(LaunchOption):
+    """A parameter that is called like a flag of the launcher, in the help alone: `--parameter` sets it."""
+
+    def __init__(self, declared: ParameterField, text: str) -> None:
+        """`text` says what it means."""
+        super().__init__([f"--parameter-{declared.name}"], group="method", is_common=True, expose_value=False)
+        kind = "|".join(_literal_choices(declared.type)) or declared.type.__name__
+        self._record = f"--parameter {declared.name}={kind}", text
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return what is listed."""
+        return self._record
+
+    def add_to_parser(self, parser: click.parser._OptionParser, ctx: click.Context) -> None:
+        """Add nothing: it is no flag."""
+
+
 def _parameter_options(method: str | None) -> Iterable[LaunchOption]:
     """Yield one option for each hyper-parameter of a method, or of all built-in ones.
 
@@ -269,7 +286,7 @@ def _parameter_options(method: str | None) -> Iterable[LaunchOption]:
     from harness.methods import METHODS, parameter_fields, parameter_names
 
     own = {declared.name: declared for declared in parameter_fields(method)} if method else {}
-    yield from (_parameter_option(declared) for name, declared in own.items() if name not in RESERVED)
+    yield from map(_parameter_option, own.values())
     for name in parameter_names():
         if name not in own:
             of = {other: p for other in METHODS for p in parameter_fields(other) if p.name == name}
@@ -294,5 +311,7 @@ def _parameter_option(declared: ParameterField, heading: str | None = None) -> L
     if isinstance(declared.default, bool):
         default = ("" if declared.default else "no-") + declared.name.replace("_", "-")
     text = f"{declared.help}  [default: {default}]"
+    if declared.name in RESERVED:
+        return _ByParameter(declared, text)
     names = [flag(declared.name), declared.name]
     return _typed_option(names, declared.type, group="method", is_common=True, help=text, heading=heading)

@@ -100,7 +100,7 @@ def test_outside_of_a_notebook_the_worker_may_run_in_this_process_and_quiet_is_q
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"sampels": 3}, "unknown key 'sampels' (did you mean 'samples'?); the keys are the flags without the dashes"),
+        ({"sampels": 3}, "unknown key 'sampels' (did you mean 'samples'?); valid are the flags without the dashes"),
         ({"samples": 0}, "--samples 0: Input should be greater than or equal to 1"),
         ({"method": "specot"}, "--method specot: unknown; valid: vanilla"),
         ({"method": None}, "--method is missing; choose from vanilla"),

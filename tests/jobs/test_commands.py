@@ -51,8 +51,9 @@ def test_commands_that_are_printed_can_be_pasted(tmp_path: Path, slurm: FakeSlur
     assert words[-1] == str(run.path)
     lines = jobs("finalize", run.path).output.splitlines()
     pasted = [shlex.split(line) for line in lines if line.startswith("  python -m")]
-    assert len(pasted) == 3
-    assert {words[4] for words in pasted} == {str(folder / "warehouse.duckdb")}
+    *of_warehouse, of_jobs = pasted
+    assert {words[4] for words in of_warehouse} == {str(folder / "warehouse.duckdb")}
+    assert of_jobs[2:5] == ["jobs", "show", str(run.path)]
 
 
 def test_a_worker_beside_another_on_its_shard_stops_with_one_line(
@@ -144,10 +145,10 @@ def test_status_and_logs_show_what_ended_a_worker_on_this_machine(tmp_path: Path
     run = plan(tmp_path)
     log = run.logs_dir / "jobs" / "in-process.log"
     log.parent.mkdir(parents=True)
-    log.write_text("Traceback (most recent call last):\n  File x\njobs.drive.LaunchFailed: no more disk\n")
-    assert "LaunchFailed: no more disk" in jobs("status", run.path).output
+    log.write_text("Traceback (most recent call last):\n  x\nLaunchFailed: no more disk\n== failed: no more disk\n")
+    assert "no more disk" in jobs("status", run.path).output
     shown = jobs("logs", run.path).output.splitlines()
-    reason = "== worker on this machine: LaunchFailed: no more disk"
+    reason = "== worker on this machine: no more disk"
     text = log.read_text().splitlines()
     assert shown == [f"== worker on this machine: {log}", *text, reason, f"== log: {log}"], "the reason comes last"
     assert jobs("logs", run.path, "0", "--lines", "1").output.splitlines()[1:] == [text[-1], reason, f"== log: {log}"]

@@ -111,7 +111,7 @@ def test_a_probe_ends_with_what_it_found_and_prints_no_accuracy_of_its_continuat
         assert "pass_at_1" not in printed
         assert "wrong accepted" in printed
         assert "SCRIPTED ENGINES" in printed, "the warnings of its run stay"
-        assert f"warehouse.probed --database {probed.path.parent}/warehouse.duckdb probe-" in printed
+        assert f"warehouse.probed --database {probed.path.parent}/warehouse.duckdb " in printed
 
 
 def test_a_continuation_is_graded_with_the_chain_that_it_continues(probed: RunFolder) -> None:

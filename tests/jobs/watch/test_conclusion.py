@@ -22,7 +22,11 @@ from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
 
-KILLED = "run.0|5_0|COMPLETED|n1|60||0:0\nrun.0.finalize|6|FAILED|n1|2||0:9"
+
+def killed(run: RunFolder) -> str:
+    """Accounting of a run whose job that grades was killed."""
+    name = submissions.job_name(run, 0)
+    return f"{name}|5_0|COMPLETED|n1|60||0:0\n{name}.finalize|6|FAILED|n1|2||0:9"
 
 
 def jobs(*arguments: str | Path) -> str:
@@ -40,7 +44,7 @@ def finished(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def on_slurm(finished: RunFolder) -> RunFolder:
-    submissions.record(finished, Submission(0, "run.0", [[0]], 0.0))
+    submissions.record(finished, Submission(0, submissions.job_name(finished, 0), [[0]], 0.0))
     for job_id in ("5", "6"):
         submissions.record_job(finished, job_id)
     log = finished.logs_dir / "jobs" / "6_0_log.out"
@@ -85,7 +89,7 @@ def test_a_failed_sample_that_a_later_try_finished_lacks_its_grade(finished: Run
 
 
 def test_the_status_says_how_the_job_ended_that_was_to_grade(on_slurm: RunFolder, slurm: FakeSlurm) -> None:
-    slurm.prints(squeue="", sacct=KILLED)
+    slurm.prints(squeue="", sacct=killed(on_slurm))
     command = f"python -m jobs finalize {on_slurm.path}"
     [line] = [line for line in jobs("status", on_slurm.path).splitlines() if "graded" in line]
     assert line.startswith("not graded (job 6: Slurm: FAILED, signal 9; ended without an error message")
@@ -97,7 +101,7 @@ def test_the_status_says_how_the_job_ended_that_was_to_grade(on_slurm: RunFolder
 
 
 def test_the_status_does_not_ask_for_grades_while_a_job_makes_them(on_slurm: RunFolder, slurm: FakeSlurm) -> None:
-    slurm.prints(squeue="run.0.finalize|N/A|6|6|PENDING||Priority", sacct="")
+    slurm.prints(squeue=f"{submissions.job_name(on_slurm, 0)}.finalize|N/A|6|6|PENDING||Priority", sacct="")
     assert status(on_slurm).how_to_conclude == "not graded yet: job 6 does it (PENDING, Priority)"
     slurm.answers(squeue=SQUEUE_DOWN)
     assert status(on_slurm).how_to_conclude == ""
@@ -114,11 +118,12 @@ def test_resume_submits_the_job_that_grades_again_and_only_once(
 
     monkeypatch.setattr(submit, "submit_finalizer", submit_finalizer)
     monkeypatch.setattr(code_archive, "take", lambda run: "code-0.zip")
-    slurm.prints(squeue="", sacct=KILLED)
+    slurm.prints(squeue="", sacct=killed(on_slurm))
     expected = "Every sample is finished; not graded: submitted job 7, which grades, loads and reports\n"
     assert jobs("resume", on_slurm.path) == expected
-    assert calls == [("run.0", [])]
-    slurm.prints(squeue="run.0.finalize|N/A|7|7|RUNNING|n1|None")
+    name = submissions.job_name(on_slurm, 0)
+    assert calls == [(name, [])]
+    slurm.prints(squeue=f"{name}.finalize|N/A|7|7|RUNNING|n1|None")
     assert "not graded yet: job 7 does it (RUNNING)" in jobs("resume", on_slurm.path)
     after.conclude(str(on_slurm.path))
     slurm.prints(squeue="")

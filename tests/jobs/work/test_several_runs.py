@@ -126,7 +126,7 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(
         return engines
 
     monkeypatch.setattr(EnginePool, "lease", dying)
-    with pytest.raises(worker.RunsFailed, match=f"^1 of 3 runs failed: {broken.path.name}: EngineDied: out of memory$"):
+    with pytest.raises(worker.RunsFailed, match=f"^1 of 3 runs failed: {broken.path.name}: out of memory$"):
         run_parts(parts(first, broken, last))
     assert "the other runs go on" in capsys.readouterr().err
     assert finished_ids(first) == planned_ids(first)
