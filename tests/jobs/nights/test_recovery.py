@@ -13,7 +13,7 @@ import pytest
 
 from jobs import recovery
 from jobs.recovery import NightRecord
-from jobs.run import submissions
+from jobs.run import submissions, trust
 from jobs.run import timing as folder
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
@@ -131,6 +131,7 @@ def test_what_a_rejected_launch_left_out_is_submitted_as_the_launch_wanted_it(tm
     record = launched(tmp_path, run)
     asked = {"options": {"mem": "1G"}, "shards_per_task": 2, "workers_per_task": 1}
     record.append("launched", runs={"0": run.path.name}, requests={run.path.name: asked})
+    trust.remember(run, trust.options({"mem": "1G"}))
     assert recovery.recover([run], record, 3).resumed == {run.path.name: 2}
     assert (cluster.own[0].options, cluster.own[0].tasks) == ({"mem": "1G"}, [[0, 1], [2, 3]])
 
