@@ -20,7 +20,7 @@ import json
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,8 @@ from jobs.drive import LaunchFailed, Look
 from jobs.outcome import NightOutcome
 from jobs.preparation import PreparedLaunch, check_engines
 from jobs.recovery import Gap, NightRecord
-from jobs.run import submissions
-from jobs.run.files import write_atomically
+from jobs.run import submissions, trust
+from jobs.run.files import RunDamaged, write_atomically
 from jobs.run.folder import RunFolder
 from jobs.slurm import client, profiles
 from jobs.submission import submit
@@ -153,8 +153,7 @@ class Night:
         options: Mapping[str, Any] = next((r["options"] for r in reversed(self.record.requests.values())), {})
         name = f"{self.suite.name}.{self.day}{_CONFIRMING * confirmed}.verdict"
         arguments = (str(self.file.resolve()), str(self.day), *(["confirmed"] if confirmed else []))
-        own = {**options.get(profiles.FINALIZE, {}), **self.suite.nightly.slurm}
-        return VerdictJobs(self.folder, name, self.record, {**options, profiles.FINALIZE: own}, arguments)
+        return VerdictJobs(self.folder, name, self.record, options, arguments, self.suite.nightly.slurm)
 
     def judged(self) -> NightVerdict:
         """Return the verdict against the nights before. Raises after.WarehouseFailed."""
@@ -274,7 +273,7 @@ def give_verdict(path: str, night: str, confirmed: bool = False) -> None:
     """Give a night's verdict in a job of its own, which ends with the verdict's exit code."""
     try:
         code = conclude(Night.read(Path(path), date.fromisoformat(night)), confirmed=confirmed, is_job=True)
-    except suite.BadSuite as error:
+    except (suite.BadSuite, RunDamaged, trust.NotTrusted) as error:
         print(f"no verdict: {error}", file=sys.stderr)
         code = NO_VERDICT
     except Exception as error:  # noqa: BLE001 an exit code of 1 would say that the night failed
@@ -405,9 +404,14 @@ class VerdictJobs:
     name: str
     record: NightRecord
     options: Mapping[str, Any]
-    """Options of sbatch, of which the job has what a job that grades has (`profiles.finalizer_parameters`)."""
+    """Options of sbatch as recorded, of which the job has what a job that grades has (`profiles.finalizer_parameters`).
+
+    They are used only where this user trusts them, as whoever launched the night does.
+    """
     arguments: tuple[str, ...]
     """Those of `give_verdict`."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the suite for these jobs, which go before."""
 
     def behind(self, jobs: Sequence[str]) -> tuple[str, str]:
         """Have a verdict after these jobs; returns the verdict job's id, and a notice that says what became of others.
@@ -450,11 +454,13 @@ class VerdictJobs:
     def _submit_successor(self, job: str) -> None:
         try:
             self._submit({"dependency": f"afternotok:{job}"}, **{"kill-on-invalid-dep": "yes"})
-        except client.SlurmError as error:
+        except (client.SlurmError, trust.NotTrusted) as error:
             print(f"no job takes the place of verdict job {job} if it dies: {error}", flush=True)
 
     def _submit(self, dependency: Mapping[str, str], **further: str) -> str:
-        parameters = profiles.finalizer_parameters(self.options)
+        trust.require(RunFolder(self.folder), trust.options(self.options))
+        own = {**self.options.get(profiles.FINALIZE, {}), **self.own}
+        parameters = profiles.finalizer_parameters({**self.options, profiles.FINALIZE: own})
         passed = {key: value for key, value in parameters["additional_parameters"].items() if key != "dependency"}
         parameters |= {"additional_parameters": {**passed, **further}, **dependency}
         parameters["time"] = max(_LEAST_MINUTES, int(parameters["time"]))

@@ -27,7 +27,7 @@ from jobs.run import submissions
 from jobs.run import timing as timings
 from jobs.run.endings import by_shard, read_endings, read_state
 from jobs.run.files import RunDamaged, append_record, read_records
-from jobs.run.folder import RunFolder
+from jobs.run.folder import RunFolder, is_name
 from jobs.slurm import client
 from jobs.submission.dispatch import Request, dispatch_together
 from jobs.watch.status import status
@@ -68,10 +68,15 @@ class NightRecord:
     def names(self, what: str) -> dict[int, str]:
         """Return the names of the run folders, by number of the launch in the suite.
 
-        Those that were `launched`, or those that are `confirming` a suspicion.
+        Those that were `launched`, or those that are `confirming` a suspicion. Raises RunDamaged where one is not the
+        name of a folder beside the others.
         """
         event = self.last(what)
-        return {int(number): name for number, name in event["runs"].items()} if event else {}
+        names = {int(number): name for number, name in event["runs"].items()} if event else {}
+        for name in names.values():
+            if not is_name(name):
+                raise RunDamaged(f"{self.path} is damaged: {name!r} is not the name of a run folder")
+        return names
 
     @property
     def requests(self) -> dict[str, Mapping[str, Any]]:

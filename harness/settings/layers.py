@@ -48,8 +48,10 @@ def flags_of_profile(name: str | None) -> dict[str, Value]:
     if name is None:
         return {}
     table = profile(name).get(LAUNCH, {})
-    if not isinstance(table, Mapping) or not table.keys() <= {"output"}:
-        raise ValueError(f"--profile {name}: [{LAUNCH}] has one key, output, the folder of run folders")
+    if not isinstance(table, Mapping) or not all(
+        key == "output" and isinstance(value, str) and value for key, value in table.items()
+    ):
+        raise ValueError(f"--profile {name}: [{LAUNCH}] has one key, output, the folder of run folders as text")
     found: dict[str, Value] = {key: expandvars(str(value)) for key, value in table.items()}
     if "$" in str(found.get("output", "")):
         raise ValueError(f"--profile {name}: [{LAUNCH}] output {found['output']}: a variable in it is not set here")

@@ -37,6 +37,7 @@ from jobs.run.files import FileDamaged, Lock, RunDamaged, WrongFormat, check_for
 from jobs.run.spec import RunSpec, Unit
 
 _PROBLEMS = TypeAdapter(list[Problem])
+_NO_NAMES = frozenset({"", ".", ".."})
 _LONGEST_VERSION = 180
 """Characters of a version in a file's name; most filesystems allow 255 bytes."""
 LAG_SECONDS = 60.0
@@ -188,9 +189,12 @@ class RunFolder:
     def exists(self) -> bool:
         """True if the folder holds a complete plan: its events begin when that is written.
 
-        Raises WrongFormat for a folder of the format before, which has no events.
+        Raises WrongFormat for a folder of the format before, which has no events, and for a name that no run has.
         """
         if self.events_path.exists():
+            for path in (self.path, self.path.resolve()):
+                if path.name and path.name != ".." and not is_name(path.name):
+                    raise WrongFormat(f"{str(path)!r}: rename it, a run's name has no quotes or control characters")
             return True
         if (self.path / "shards.parquet").exists():
             check_format(self.path, 1)
@@ -297,6 +301,11 @@ class RunFolder:
             return int(trace_files.read_metadata(self.plan_path)[key])
 
 
+def is_name(name: object) -> bool:
+    """Return whether a run folder may have this name: it becomes part of paths, batch scripts and what is printed."""
+    return isinstance(name, str) and name.isprintable() and not set(name) & set("/'\"`$\\") and name not in _NO_NAMES
+
+
 def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
     """Return the run folders among the given paths and directly below them.
 
@@ -385,7 +394,8 @@ def _with_hash_of(spec: RunSpec, output: Path) -> Iterator[Path]:
         names = sorted(entry.name for entry in os.scandir(output) if entry.name.endswith(ending))
     except OSError:  # there is no such folder yet, or what makes it unusable is said where it is written
         return
-    yield from (output / name for name in names if name.startswith(beginning) and RunFolder(output / name).exists())
+    own = (output / name for name in names if name.startswith(beginning) and is_name(name))
+    yield from (path for path in own if RunFolder(path).exists())
 
 
 def readable(model: str) -> str:

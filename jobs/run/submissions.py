@@ -22,7 +22,7 @@ from typing import Any
 
 from harness.sizing.memory import num_tasks
 from jobs.run.files import records_of
-from jobs.run.folder import RunFolder
+from jobs.run.folder import RunFolder, is_name
 from jobs.slurm.client import Task
 
 
@@ -143,7 +143,7 @@ class SharedJob:
 def read_shared(run: RunFolder) -> dict[str, SharedJob]:
     """Return the shared jobs of a run by name, those that it has left included; their runs stand beside this one."""
     jobs = records_of(run.events_path, SharedJob, run.events("shared job"))
-    return {job.name: job for job in jobs if all(name == Path(name).name for name in job.runs)}
+    return {job.name: job for job in jobs if all(map(is_name, job.runs))}
 
 
 def record_shared(run: RunFolder, job: SharedJob) -> None:

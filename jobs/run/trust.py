@@ -54,7 +54,7 @@ class Recorded:
 
 def options(given: Mapping[str, Any]) -> list[Recorded]:
     """Return options of sbatch; nothing where there are none."""
-    lines = [f"{name} = {json.dumps(value, sort_keys=True)}" for name, value in sorted(given.items())]
+    lines = [f"{json.dumps(name)} = {json.dumps(value, sort_keys=True)}" for name, value in sorted(given.items())]
     return [Recorded("options of sbatch", "\n".join(lines))] if lines else []
 
 

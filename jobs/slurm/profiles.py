@@ -74,6 +74,9 @@ _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(
 def load(name: str) -> dict[str, Any]:
     """Read the options of sbatch of a profile, by the name of its file or by path. Raises ValueError."""
     content = layers.profile(name)
+    for key, value in content.items():
+        if key != layers.LAUNCH:
+            _check_type(key, value)
     return {key: _joined(key, value) for key, value in content.items() if key != layers.LAUNCH}
 
 
@@ -130,9 +133,10 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ValueError where a value is not what the option expects.
     """
-    for key, reason in _ONLY_BY_HARNESS.items():
-        if key in options:
-            raise ValueError(f"--slurm {key}={options[key]}: {reason}")
+    for key, value in options.items():
+        _check_type(key, value)
+        if reason := _ONLY_BY_HARNESS.get(key):
+            raise ValueError(f"--slurm {key}={value}: {reason}")
     left, limit = dict(options), minutes(options.get("time", DEFAULT_TIME))
     setup, srun = left.pop("setup", []), _arguments(left.pop("srun", []))
     parameters: dict[str, Any] = {
@@ -157,6 +161,25 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     if not passed.get("no-requeue"):
         passed["requeue"] = True
     return {**parameters, "additional_parameters": passed}
+
+
+def _check_type(key: str, value: Any) -> None:
+    """Raise ValueError where a value is not of a type that the option may have."""
+    listed = value if isinstance(value, list) and key != "time" else [value]
+    if key == FINALIZE:
+        expected, is_right = "a table", isinstance(value, Mapping)
+    elif key in {"setup", "srun"}:
+        expected, is_right = "a text or a list of texts", all(isinstance(one, str) for one in listed)
+    elif key == python_command.KEY:  # read there
+        return
+    else:
+        kinds = (str, int, float, type(None))
+        expected, is_right = "a text, a number, true, false or a list", all(isinstance(one, kinds) for one in listed)
+    if not is_right:
+        raise ValueError(f"--slurm {key}={value!r}: expected {expected}")
+    if isinstance(value, Mapping):
+        for own, one in value.items():
+            _check_type(own.replace("_", "-"), one)
 
 
 def switches(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,7 +215,9 @@ def finalizer_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     The table [finalize] overrides what it has by default: no GPU, 4 GB, and no more than 4 cores nor more than the
     workers, which the nodes are known to have. Raises ValueError.
     """
-    own = {key.replace("_", "-"): value for key, value in options.get(FINALIZE, {}).items()}
+    table = options.get(FINALIZE, {})
+    _check_type(FINALIZE, table)
+    own = {key.replace("_", "-"): value for key, value in table.items()}
     inherited: dict[str, Any] = {key: value for key, value in options.items() if key in _OF_FINALIZER}
     if not {"mem-per-cpu", "mem-per-gpu"} & own.keys():
         inherited["mem"] = _FINALIZER_MEMORY

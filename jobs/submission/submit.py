@@ -10,6 +10,7 @@ import contextlib
 import os
 import shlex
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,12 +84,16 @@ def _command(executor: Any, *task: str) -> str:
 
 
 def _submit(executor: Any, command: str) -> str:
-    from submitit.core.utils import FailedJobError
+    from submitit.core.utils import CommandFunction, FailedJobError
 
     Path(executor.folder).mkdir(parents=True, exist_ok=True)
     try:
-        with _outside_of_any_job():
-            return str(executor._submit_command(command).job_id)
+        # Whoever may write to the run folder could replace a script there before sbatch has read it.
+        with _outside_of_any_job(), tempfile.TemporaryDirectory(prefix="harness-") as private:
+            script = Path(private, "submission.sh")
+            script.write_text(executor._make_submission_file_text(command, "submission"), encoding="utf-8")
+            answer = CommandFunction(["sbatch", str(script)], verbose=False)()
+            return str(executor._get_job_id_from_submission_command(answer))
     except FailedJobError as error:
         lines = [line.removeprefix("sbatch: error: ").strip() for line in str(error).splitlines()]
         raise client.SlurmRejected("; ".join(line for line in lines if line)) from error

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from harness.cli.messages import counted
 from harness.cli.number_format import duration
 from harness.cli.program import typed
-from harness.cli.screen import Column, Line, Page, Table
+from harness.cli.screen import Column, Line, Page, Table, printable
 from jobs import after
 from jobs.run import codes, derived, submissions
 from jobs.run import timing as timings
@@ -528,6 +528,7 @@ def listed(runs: Iterable[RunFolder]) -> list[ListedRun]:
 
 def _listed(run: RunFolder) -> ListedRun:
     try:
+        run.exists()  # raises for a name that no run has
         spec, ended = run.spec(), by_shard(run, read_endings(run, whole=False))
         timing = timings.progress(run)
         age = max(0.0, time.time() - run.spec_path.stat().st_mtime)
@@ -559,7 +560,7 @@ def table_of(runs: Sequence[ListedRun]) -> Table:
 def _listed_row(run: ListedRun) -> dict[str, str]:
     timing = f", {run.timed}/{run.to_time} timed" if run.timed < run.to_time else ""
     return {
-        "run": run.run,
+        "run": printable(run.run),
         "models": " → ".join(name for name in (run.draft, run.target) if name),
         "tag": run.tag or "",
         "state": run.state,

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from harness.methods import plugins
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import submissions, trust
-from jobs.run.folder import RunFolder
+from jobs.run.folder import RunFolder, run_folder
 from jobs.run.submissions import Submission
 from tests.harness.conftest import save_tokenizer
 from tests.harness.engines.served.fake_server import serving
@@ -261,3 +261,121 @@ def test_what_was_shown_is_accepted_once_for_the_runs_of_a_folder(
     assert script.exists(), "a copy does not wait for the original's jobs"
     submissions.record(beside, Submission(1, "a.1", [[0]], 0.0, {"setup": [f"{MARK} changed"]}))
     assert resumed(beside) == 2
+
+
+BAD_NAMES = ["a\n#SBATCH --wrap=x", "it's", 'a"b', "a\\b", "a\x1b[2J", "a\u202eb", "$(x)", "`x`"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_folder_whose_name_would_be_more_than_a_name_is_no_run(
+    name: str, bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
+) -> None:
+    slurm.prints(squeue="", sacct="", srun="", scontrol="MaxArraySize = 1001")
+    base = bases["killed"]
+    dataset_and_method, digest = "demo-speccot", base.name.rpartition("-")[2]
+    evil = tmp_path / f"{dataset_and_method}-{name}-{digest}"
+    shutil.copytree(base, evil)
+    assert run_folder(tmp_path, RunFolder(base).spec()).path.name != evil.name, "a launch does not go on with it"
+    (tmp_path / "link").symlink_to(evil)
+    for path in (evil, tmp_path / "link"):
+        done = CliRunner().invoke(main_of("jobs"), ["resume", str(path)])
+        assert (done.exit_code, len(done.output.splitlines())) == (1, 1), done.output
+        assert "rename it" in done.output
+    done = CliRunner().invoke(main_of("jobs"), ["list", str(tmp_path)])
+    assert done.exit_code == 0
+    assert not set("\n\x1b\u202e") & set(name) or name not in done.output
+
+
+def test_the_batch_script_is_read_where_nobody_else_can_write(
+    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    seen = tmp_path / "seen"
+    slurm.prints(squeue="", srun="", scontrol="MaxArraySize = 1001")
+    slurm.answers(
+        sbatch=f'for last; do :; done; echo "$last" >> {seen}; stat -c %a "${{last%/*}}" >> {seen}; '
+        "echo Submitted batch job 7"
+    )
+    victim = Victim(bases["killed"], tmp_path, slurm)
+    victim.submitted({})
+    done = CliRunner().invoke(main_of("jobs"), ["resume", str(victim.run.path)])
+    assert done.exit_code == 0, done.output
+    lines = seen.read_text().splitlines()
+    assert lines[1::2] == ["700", "700"], "the job, and the one after it"
+    for script in map(Path, lines[::2]):
+        assert not script.is_relative_to(victim.run.path)
+        assert not script.parent.exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"setup": ["x"], "srun": 5},
+        {"finalize": 5},
+        {"finalize": {"setup": 3}},
+        {"setup": 3},
+        {"setup": [1]},
+        {"srun": [1]},
+        {"python": 3},
+        {"mem": {"a": 1}},
+        {"time": [1]},
+        {"partition": [["a"]]},
+    ],
+)
+def test_options_of_a_wrong_type_are_named_in_one_line(
+    options: Mapping[str, Any],
+    bases: Mapping[str, Path],
+    tmp_path: Path,
+    slurm: FakeSlurm,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    slurm.prints(squeue="", srun="", scontrol="MaxArraySize = 1001")
+    slurm.answers(sbatch="echo Submitted batch job 7")
+    victim = Victim(bases["killed"], tmp_path, slurm)
+    victim.submitted(options)
+    CliRunner().invoke(main_of("jobs"), ["resume", str(victim.run.path), "--trust"])
+    done = CliRunner().invoke(main_of("jobs"), ["resume", str(victim.run.path), "--trust"])
+    assert (done.exit_code, type(done.exception)) == (2, SystemExit), done.output
+    assert "expected a" in done.output.splitlines()[-1]
+    assert not [call for call in slurm.calls() if call.startswith("sbatch")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "setup = 3",
+        "setup = [1]",
+        "srun = 3",
+        "srun = [1]",
+        "finalize = 5",
+        "mem = {a = 1}",
+        "time = [1]",
+        "partition = [{a = 1}]",
+        "[launch]\noutput = 3",
+        '[launch]\noutput = ""',
+        '[launch]\noutput = ["a"]',
+    ],
+)
+def test_a_profile_with_a_value_of_a_wrong_type_is_one_line(text: str, tmp_path: Path) -> None:
+    profile = tmp_path / "cluster.toml"
+    profile.write_text(text)
+    flags = [
+        "--method",
+        "speccot",
+        "--engine",
+        "scripted",
+        *SMALL[:-1],
+        "slurm",
+        "--profile",
+        str(profile),
+        "--dry-run",
+    ]
+    done = CliRunner().invoke(main_of("harness.launch"), flags)
+    assert (done.exit_code, type(done.exception)) == (2, SystemExit), done.output
+    assert "expected a" in done.output or "as text" in done.output
+
+
+def test_no_options_are_shown_as_others_are() -> None:
+    [one], [other] = (trust.options(given) for given in ({"a = 1\nb": 2}, {"a": 1, "b": 2}))
+    assert one.content != other.content

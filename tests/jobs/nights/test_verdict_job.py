@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import pytest
 
 from jobs.nightly import Night, VerdictJobs
 from jobs.recovery import NightRecord
+from jobs.run import trust
+from jobs.run.files import RunDamaged
+from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.submission import submit
 from tests.jobs.slurm.fake import FakeSlurm
@@ -26,6 +30,7 @@ class Cluster:
         record = NightRecord(folder / "2026-01-01.jsonl")
         record.append("launched", runs={}, requests={})
         options = {"partition": "gpu", "gpus-per-node": 2, "dependency": "singleton", "mail-type": "FAIL", "time": 30}
+        trust.remember(RunFolder(folder), trust.options(options))
         self.verdicts = VerdictJobs(folder, NAME, record, options, ())
 
     def submit_alone(self, folder: Path, name: str, parameters: dict[str, Any], *task: str) -> str:
@@ -115,6 +120,30 @@ def test_verdict_jobs_that_die_for_ever_end(cluster: Cluster, monkeypatch: pytes
         cluster.verdicts.record.append("started", job="52")
     cluster.verdicts.ensure_successor()
     assert cluster.jobs == {}
+
+
+@pytest.mark.parametrize(
+    "harmful", [{"setup": ["touch mark"]}, {"python": "/tmp/python3"}, {"finalize": {"setup": "x"}}]
+)
+def test_options_that_somebody_else_recorded_are_in_no_verdict_job(
+    harmful: dict[str, Any], cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdicts = replace(cluster.verdicts, options=harmful)
+    with pytest.raises(trust.NotTrusted, match="options of sbatch, which you did not give"):
+        verdicts.behind(["7"])
+    monkeypatch.setenv("SLURM_JOB_ID", "52")
+    verdicts.ensure_successor()
+    assert "no job takes the place of verdict job 52" in capsys.readouterr().out
+    assert cluster.jobs == {}
+
+
+@pytest.mark.parametrize("name", ["/home/victim/private/RUN", "../RUN", "..", "", "a/b", "a\nb", "it's", 3, None])
+def test_a_record_names_no_folder_elsewhere(name: Any, tmp_path: Path) -> None:
+    record = NightRecord(tmp_path / "2026-01-01.jsonl")
+    record.append("launched", runs={"9": name}, requests={})
+    with pytest.raises(RunDamaged, match="is not the name of a run folder") as damaged:
+        record.names("launched")
+    assert "\n" not in str(damaged.value)
 
 
 def test_where_no_second_job_is_taken_the_verdict_goes_on(
