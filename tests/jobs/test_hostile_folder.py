@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness.methods import plugins
+from harness.methods import build, plugins
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import submissions, trust
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
+from jobs.work.engine_settings import engine_needs
 from tests.harness.conftest import save_tokenizer
 from tests.harness.engines.served.fake_server import serving
 from tests.jobs.slurm.fake import FakeSlurm
@@ -261,3 +262,26 @@ def test_what_was_shown_is_accepted_once_for_the_runs_of_a_folder(
     assert script.exists(), "a copy does not wait for the original's jobs"
     submissions.record(beside, Submission(1, "a.1", [[0]], 0.0, {"setup": [f"{MARK} changed"]}))
     assert resumed(beside) == 2
+
+
+@pytest.mark.parametrize("command", ["worker", "resume", "probe", "target-logprobs"])
+def test_arguments_of_vllm_are_used_by_whoever_gave_or_accepted_them(
+    command: str, tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.jobs.test_hostile_folder.SMALL", [*SMALL[:-1], "slurm"])
+    slurm.prints(squeue="", srun="", scontrol="MaxArraySize = 1001", sbatch="Submitted batch job 7")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
+    given = '{"reasoning_parser_plugin": "/shared/evil.py"}'
+    words = ("--method", "speccot", "--engine", "vllm", "--target.engine", f"structured_outputs_config={given}")
+    run = RunFolder(launched(tmp_path / "runs", *words))
+    settings = run.spec().settings
+    trust.require(run, trust.arguments(settings))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "own"))
+    monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
+    with pytest.raises(trust.NotTrusted, match="arguments of the target's vLLM"):
+        engine_needs(run, run.spec(), build("speccot", {}), run.problems())
+    words = tuple(str(run.path) if word == "RUN" else word for word in COMMANDS[command][1:])
+    done = CliRunner().invoke(main_of("jobs"), words)
+    assert done.exit_code == 2
+    assert "/shared/evil.py" in done.output, "what would be accepted is shown"
+    assert "--trust" in done.output
