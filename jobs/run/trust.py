@@ -21,13 +21,13 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import click
 
 from harness.cli.program import typed
 from harness.cli.screen import printable
+from harness.methods.references import files_packed
 from harness.settings.roles import ModelSettings
 from jobs.run.folder import RunFolder
 
@@ -50,7 +50,7 @@ class Recorded:
     content: str
     """All of it that has an effect, in lines."""
     hint: str = ""
-    """How to read what the content is only the digest of."""
+    """What the content is only the digest of, in lines."""
 
 
 def options(given: Mapping[str, Any]) -> list[Recorded]:
@@ -70,10 +70,13 @@ def servers(addresses: Mapping[Any, str]) -> list[Recorded]:
     return [Recorded(f"the address of the {role}'s server", address) for role, address in addresses.items()]
 
 
-def method(reference: str, archive: bytes, path: Path) -> list[Recorded]:
-    """Return the code of a method, given by its archive."""
-    digest = hashlib.sha256(archive).hexdigest()
-    return [Recorded("the code of its method", f"sha256 {digest}", f"{reference}, see unzip -p {quote(str(path))}")]
+def method(reference: str, archive: bytes) -> list[Recorded]:
+    """Return the code of a method, given by its archive. Raises BadMethod."""
+    digest, files = hashlib.sha256(archive).hexdigest(), files_packed(archive)
+    texts = [f"{name}:\n{code.decode('utf-8', 'backslashreplace')}" for name, code in files.items()]
+    sums = [f"sha256 {hashlib.sha256(code).hexdigest()} {name}" for name, code in files.items()]
+    shown = texts if sum(map(len, texts)) <= _MOST_CHARACTERS else [*sums, "too long to be shown"]
+    return [Recorded("the code of its method", f"sha256 {digest}", "\n".join([reference, *shown]))]
 
 
 def remember(run: RunFolder, recorded: Sequence[Recorded]) -> None:
@@ -106,7 +109,7 @@ def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
         lines = [
             one.what,
             *(f"  {line}" for line in one.content.split("\n")),
-            *(f"  {line}" for line in one.hint.splitlines()),
+            *(f"  {line}" for line in one.hint.split("\n")),
         ]
         click.echo("".join(f"  {printable(line)}\n" for line in lines), err=True, nl=False)
     shown = {_digest(run, one, "shown"): one.what for one in unknown}

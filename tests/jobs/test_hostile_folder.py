@@ -9,6 +9,7 @@ import importlib
 import os
 import shutil
 import threading
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -285,3 +286,22 @@ def test_arguments_of_vllm_are_used_by_whoever_gave_or_accepted_them(
     assert done.exit_code == 2
     assert "/shared/evil.py" in done.output, "what would be accepted is shown"
     assert "--trust" in done.output
+
+
+def test_the_code_of_a_method_is_shown_as_text_without_codes(
+    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
+    victim = Victim(bases["method"], tmp_path, slurm)
+    [archive] = victim.run.path.glob("method-*.zip")
+    with zipfile.ZipFile(archive) as before:
+        entries = {name: before.read(name) for name in before.namelist()}
+    with zipfile.ZipFile(archive, "w") as after:
+        for name, content in entries.items():
+            after.writestr(name, content + (f"# {SEQUENCE}\n".encode() if name.endswith(".py") else b""))
+    done = CliRunner().invoke(main_of("jobs"), ["worker", str(victim.run.path), "0"])
+    assert done.exit_code == 2
+    assert "class Confident(Method):" in done.output
+    assert r"# \x1b]0;title" in done.output
+    assert not any(code in done.output for code in SEQUENCE if not code.isprintable())
