@@ -28,6 +28,7 @@ from tests.harness.conftest import save_tokenizer
 from tests.harness.engines.served.fake_server import serving
 from tests.jobs.slurm.fake import FakeSlurm
 from tests.own_methods import confident, no_methods, write_method
+from warehouse.database import writer
 
 __all__ = ["no_methods"]
 pytestmark = pytest.mark.usefixtures("no_methods")
@@ -281,8 +282,8 @@ def test_arguments_of_vllm_are_used_by_whoever_gave_or_accepted_them(
     monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
     with pytest.raises(trust.NotTrusted, match="arguments of the target's vLLM"):
         engine_needs(run, run.spec(), build("speccot", {}), run.problems())
-    words = tuple(str(run.path) if word == "RUN" else word for word in COMMANDS[command][1:])
-    done = CliRunner().invoke(main_of("jobs"), words)
+    asked = [str(run.path) if word == "RUN" else word for word in COMMANDS[command][1:]]
+    done = CliRunner().invoke(main_of("jobs"), asked)
     assert done.exit_code == 2
     assert "/shared/evil.py" in done.output, "what would be accepted is shown"
     assert "--trust" in done.output
@@ -305,3 +306,30 @@ def test_the_code_of_a_method_is_shown_as_text_without_codes(
     assert "class Confident(Method):" in done.output
     assert r"# \x1b]0;title" in done.output
     assert not any(code in done.output for code in SEQUENCE if not code.isprintable())
+
+
+@pytest.mark.parametrize(
+    "prepared",
+    {
+        "another macro": "CREATE MACRO main.regexp_extract(a, b, c) AS (SELECT content FROM read_text('{secret}'))",
+        "a macro of ours": "CREATE OR REPLACE MACRO exact_sum(x) AS (SELECT content FROM read_text('{secret}'))",
+        "a table macro": "CREATE MACRO duckdb_functions() AS TABLE (SELECT content FROM read_text('{secret}'))",
+        "another view": "CREATE VIEW main.read_parquet AS SELECT content FROM read_text('{secret}')",
+        "a view of ours": "CREATE OR REPLACE VIEW sample_grade AS SELECT content AS run_id FROM read_text('{secret}')",
+        "a table": "CREATE TABLE further (text VARCHAR DEFAULT current_user)",
+    }.items(),
+    ids=lambda case: str(case[0]),
+)
+def test_a_prepared_database_is_not_loaded_into(
+    prepared: tuple[str, str], bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
+) -> None:
+    victim = Victim(bases["finished"], tmp_path, slurm)
+    database = victim.run.path.parent / "warehouse.duckdb"
+    with writer(database) as connection:
+        connection.execute(prepared[1].format(secret=victim.outside))
+    before = database.read_bytes()
+    done = CliRunner().invoke(main_of("jobs"), ["finalize", str(victim.run.path)])
+    assert done.exit_code != 0
+    assert "which this version does not define like this" in " ".join(done.output.split())
+    assert isinstance(done.exception, SystemExit)
+    assert database.read_bytes() == before
