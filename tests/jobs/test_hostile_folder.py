@@ -333,3 +333,24 @@ def test_a_prepared_database_is_not_loaded_into(
     assert "which this version does not define like this" in " ".join(done.output.split())
     assert isinstance(done.exception, SystemExit)
     assert database.read_bytes() == before
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_nothing_is_written_through_a_link_in_the_place_of_the_database(
+    is_there: bool, bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
+) -> None:
+    victim = Victim(bases["finished"], tmp_path, slurm)
+    own = tmp_path / "own" / "own.duckdb"
+    if is_there:
+        with writer(own):
+            pass
+    before = own.read_bytes() if is_there else None
+    link = victim.run.path.parent / "warehouse.duckdb"
+    link.symlink_to(own)
+    for module, *words in (("jobs", "finalize"), ("warehouse.load",), ("warehouse.load", "--rebuild")):
+        done = CliRunner().invoke(main_of(module), [*words, str(victim.run.path)])
+        assert done.exit_code != 0, done.output
+        assert "is a link, through which nothing is written" in " ".join(done.output.split())
+        assert isinstance(done.exception, SystemExit)
+    assert (own.read_bytes() if own.exists() else None) == before
+    assert link.is_symlink()
