@@ -106,8 +106,8 @@ def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
     for one in unknown:
         if len(one.content) > _MOST_CHARACTERS:
             raise NotTrusted(f"{run.path.name}: {one.what} has {len(one.content)} characters, too many to be accepted")
-        shown = [*one.content.split("\n"), *(one.hint.split("\n") if one.hint else [])]
-        lines = [one.what, *(f"  {line}" for line in shown)]
+        told = [*one.content.split("\n"), *(one.hint.split("\n") if one.hint else [])]
+        lines = [one.what, *(f"  {line}" for line in told)]
         click.echo("".join(f"  {printable(line)}\n" for line in lines), err=True, nl=False)
     shown = {_digest(run, one, "shown"): one.what for one in unknown}
     if accept and shown.keys() <= _accepted():
