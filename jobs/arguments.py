@@ -152,7 +152,8 @@ def trusted_run(path: Path, *, accept: bool, submits: bool = False, runs_method:
     try:
         of_submission = trust.options(submitted[-1].options) if submitted else []
         of_method = codes.recorded_method(run) if runs_method else []
-        trust.ask(run, [*of_submission, *trust.servers(sizing.recorded_servers(run)), *of_method], accept=accept)
+        of_models = [*trust.arguments(run.spec().settings), *trust.servers(sizing.recorded_servers(run))]
+        trust.ask(run, [*of_submission, *of_models, *of_method], accept=accept)
     except (trust.NotTrusted, BadMethod) as error:
         raise click.UsageError(str(error)) from error
     return run

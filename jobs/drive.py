@@ -110,7 +110,7 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
 def create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
     _assign(prepared)
-    trust.remember(prepared.run, trust.options(prepared.sbatch))
+    trust.remember(prepared.run, [*trust.options(prepared.sbatch), *trust.arguments(prepared.plan.spec.settings)])
     if prepared.launch.target_logprobs or prepared.target_of:
         derived.ask_for_logprobs(prepared.run)  # of workers that have a target, and is what is told of
     if prepared.write_points is not None:

@@ -275,6 +275,7 @@ def plan(source: RunFolder, settings: ProbeSettings, flags: Flags, *, is_preview
     if spec.target is None:
         raise CannotProbe(f"{source.path.name} has no target, which a probe continues its chains with")
     check_model(source.path.name, spec.target)
+    trust.require(source, trust.arguments(spec.settings))
     points, population = draw(source, settings.points, settings.seed, writes=not is_preview)
     name = f"probe-{source.path.name if _NAME.fullmatch(source.path.name) else spec.run_id}"
     problems = problems_of(points, {problem.id: problem for problem in source.problems()}, name)

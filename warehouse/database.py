@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from functools import cache
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -80,6 +81,14 @@ SELECT table_name FROM duckdb_columns() WHERE column_name = 'run_id' AND databas
     AND table_name IN (SELECT table_name FROM duckdb_tables() WHERE database_name = current_database())
 ORDER BY table_name
 """
+_DEFINITIONS = """
+SELECT 'macro' AS kind, function_name AS name, concat_ws(' ', schema_name, function_type, parameters, macro_definition)
+FROM duckdb_functions() WHERE NOT internal AND database_name = 'warehouse'
+UNION ALL SELECT 'view', view_name, concat_ws(' ', schema_name, sql)
+FROM duckdb_views() WHERE NOT internal AND database_name = 'warehouse'
+UNION ALL SELECT 'table', table_name, concat_ws(' ', schema_name, sql)
+FROM duckdb_tables() WHERE NOT internal AND database_name = 'warehouse'
+"""
 _NO_EXTENSIONS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 
@@ -99,7 +108,7 @@ def writer(database: Path, wait_seconds: float = WAIT_SECONDS, *, is_anew: bool 
         with successor(database) as new_file:
             if is_kept:
                 copy(database, new_file)
-            with _open_for_writing(new_file) as connection:
+            with _open_for_writing(new_file, database) as connection:
                 yield connection
 
 
@@ -213,30 +222,58 @@ def memory_mebibytes() -> int:
 
 
 @contextmanager
-def _open_for_writing(path: Path) -> Iterator[Connection]:
+def _open_for_writing(path: Path, database: Path) -> Iterator[Connection]:
+    """Open the file that will replace a database. Raises WarehouseError."""
     config: dict[str, str | bool | int | float | list[str]] = dict(_NO_EXTENSIONS)
     config |= {
         "memory_limit": f"{memory_mebibytes()}MiB",
         "temp_directory": f"{path}.tmp",
         "preserve_insertion_order": False,
     }
-    if not path.exists():
+    is_kept = path.exists()
+    if not is_kept:
         _create(path)
         # Nothing is deleted from a new file, and merging small row groups would rewrite them.
         config["max_vacuum_tasks"] = 0
     with closing(duckdb.connect(":memory:", config=config)) as connection:
         _attach(connection, path)
+        if is_kept:
+            _check_definitions(connection, database)
+        connection.execute("USE warehouse")
         yield connection
         connection.execute("CHECKPOINT")
 
 
 def _attach(connection: Connection, path: Path) -> None:
-    """Make the file the database of a connection, for writing."""
+    """Attach the file to a connection, for writing; nothing of it is searched yet."""
     try:
         connection.execute(f"ATTACH {literal(str(path))} AS warehouse (ROW_GROUP_SIZE {_ROW_GROUP_ROWS})")
     except duckdb.Error as error:
         raise WarehouseError(f"{path} cannot be opened: {one_line(error)}") from error
-    connection.execute("USE warehouse")
+
+
+def _check_definitions(connection: Connection, database: Path) -> None:
+    """Raise WarehouseError where an attached database defines something otherwise than this version does.
+
+    Its macros would stand for functions of the same name, and read files of whoever loads. None is searched yet.
+    """
+    found = set(connection.execute(_DEFINITIONS).fetchall())
+    if others := sorted(found - _definitions()):
+        kind, name, _ = others[0]
+        raise WarehouseError(
+            f"{database} holds the {kind} {name!r}, which this version does not define like this: python -m "
+            f"warehouse.load RUNS_DIR --database {quote(str(database))} --rebuild makes it anew from the run folders"
+        )
+
+
+@cache
+def _definitions() -> frozenset[tuple[str, str, str]]:
+    """Return what this version defines in a database."""
+    with closing(duckdb.connect(":memory:", config={**_NO_EXTENSIONS})) as connection:
+        connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
+        connection.execute(tables_sql())
+        connection.execute(views_sql())
+        return frozenset(connection.execute(_DEFINITIONS).fetchall())
 
 
 def _create(path: Path) -> None:
@@ -246,6 +283,7 @@ def _create(path: Path) -> None:
         return
     with closing(duckdb.connect(":memory:", config={**_NO_EXTENSIONS})) as connection:
         _attach(connection, path)
+        connection.execute("USE warehouse")
         with transaction(connection):
             connection.execute(tables_sql())
             _define_views(connection)

@@ -1,8 +1,8 @@
 """Methods that are not part of this package: their code is imported from a file or a package, and registered here.
 
 A file stands alone: it may import installed packages and this one, but no other file of the user's, which the nodes
-would not have. A module of a package comes with the whole package. A package that is installed is not copied, because
-the jobs' Python has it. What goes wrong in a user's code is one line with the exception and its place.
+would not have. A module of a package comes with all .py files of the package. A package that is installed is not
+copied, because the jobs' Python has it. What goes wrong in a user's code is one line with the exception and its place.
 """
 
 from __future__ import annotations
@@ -180,9 +180,7 @@ def from_module(name: str) -> Source:
     _check_imports(name, present, package)
     place = _place_of(top, module)
     is_installed = any(place.is_relative_to(folder) for folder in _installation_folders())
-    return Source(
-        module, str(place), dict(_files(place, only_code=is_installed)), distribution_of(package), is_installed
-    )
+    return Source(module, str(place), dict(_files(place)), distribution_of(package), is_installed)
 
 
 def distribution_of(package: str) -> str | None:
@@ -217,13 +215,13 @@ def _place_of(top: ModuleType, module: ModuleType) -> Path:
     return Path(str(top.__file__)).resolve()
 
 
-def _files(place: Path, *, only_code: bool) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of the files of a module or package: no hidden ones, and no links to elsewhere."""
+def _files(place: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of the .py files of a module or package: no hidden ones, and no links to elsewhere."""
     if place.is_file():
         yield place.name, place.read_bytes()
         return
     total = 0
-    for path in sorted(place.rglob("*.py" if only_code else "*")):
+    for path in sorted(place.rglob("*.py")):
         inner = path.relative_to(place)
         is_hidden = any(part.startswith((".", "__pycache__")) for part in inner.parts)
         if is_hidden or not path.is_file() or not path.resolve().is_relative_to(place):
@@ -232,8 +230,8 @@ def _files(place: Path, *, only_code: bool) -> Iterator[tuple[str, bytes]]:
         total += len(content)
         if total > _MAX_BYTES:
             raise BadMethod(
-                f"{place} holds more than {_MAX_BYTES // 2**20} MiB, and all of a package is copied for the jobs; put "
-                "the method into a package or a file of its own"
+                f"{place} holds more than {_MAX_BYTES // 2**20} MiB, and all code of a package is copied for the jobs; "
+                "put the method into a package or a file of its own"
             )
         yield f"{place.name}/{inner.as_posix()}", content
 

@@ -14,9 +14,10 @@ import re
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from harness.cli.messages import did_you_mean
 from harness.code_hash import digest_of
@@ -203,30 +204,59 @@ def packed(plugin: PlugIn) -> bytes:
     return content.getvalue()
 
 
-def load_packed(content: bytes, code_hash: str | None = None) -> PlugIn:
-    """Register the method of an archive, from a copy of its files that is removed when the process ends.
+def files_packed(content: bytes) -> dict[str, bytes]:
+    """Return the files of an archive's code by name: .py files alone, because Python would run a .pyc in their place.
 
-    `code_hash`: what the code's hash should be; nothing is imported where it is another. Code that is installed is not
-    in the archive, and so not compared. Raises BadMethod where the archive is damaged or the method cannot be imported.
+    Raises BadMethod where the archive is damaged or holds anything else.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(member.file_size for member in archive.infolist()) > _MAX_BYTES:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > _MAX_BYTES:
                 raise BadMethod("the archive of the method's code is too large")
-            about = json.loads(archive.read(_ABOUT))
-            code = [name for name in archive.namelist() if name.startswith(f"{_CODE}/")]
-            found = hash_of({f"{PREFIX}{name[len(_CODE) + 1 :]}": digest_of(archive.read(name)) for name in code})
-            if code and code_hash not in (None, found):
-                raise BadMethod(f"the archive of the method's code has the hash {found} instead of {code_hash}")
-            unpacked = tempfile.TemporaryDirectory(prefix="harness-method-")
-            _folders.append(unpacked)
-            archive.extractall(unpacked.name, code)  # which leaves out what would lead out of the folder
-            folder = Path(unpacked.name) / _CODE if code else None
-    except (zipfile.BadZipFile, KeyError, OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            names = [member.filename for member in members]
+            for name in names:
+                parts = PurePosixPath(name).parts
+                is_code = name == "/".join((_CODE, *parts[1:])) and name.endswith(".py") and ".." not in parts
+                if names.count(name) > 1 or not (is_code or name == _ABOUT):
+                    raise BadMethod(f"the archive of the method's code holds {name}; valid: .py files, each once")
+            return {name[len(_CODE) + 1 :]: archive.read(name) for name in names if name != _ABOUT}
+    except (zipfile.BadZipFile, KeyError, OSError, UnicodeDecodeError, RuntimeError, zlib.error) as error:
         raise BadMethod(f"the archive of the method's code is damaged: {error}") from error
-    name, reference = str(about["name"]), str(about["reference"])
-    if folder is not None and not reference.partition(":")[0].endswith(".py"):
-        sys.path.insert(0, str(folder))
+
+
+def load_packed(content: bytes, code_hash: str | None = None, expected: str | None = None) -> PlugIn:
+    """Register the method of an archive, from a copy of its files that is removed when the process ends.
+
+    `code_hash` and `expected`: what the code's hash and the method's reference should be; nothing is imported where
+    they are others. Code that is installed is not in the archive, and so not compared. Raises BadMethod where the
+    archive is damaged, its method is not in it, or the method cannot be imported.
+    """
+    files = files_packed(content)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            about = json.loads(archive.read(_ABOUT))
+        name, reference = str(about["name"]), str(about["reference"])
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise BadMethod(f"the archive of the method's code is damaged: {error}") from error
+    found = hash_of({f"{PREFIX}{name}": digest_of(code) for name, code in files.items()})
+    if files and code_hash not in (None, found):
+        raise BadMethod(f"the archive of the method's code has the hash {found} instead of {code_hash}")
+    module = reference.rpartition(":")[0]
+    path = module.replace(".", "/")
+    is_inside = not {module, f"{path}.py", f"{path}/__init__.py"}.isdisjoint(files)
+    if expected not in (None, reference) or not (is_inside if files else _DOTTED.fullmatch(module)):
+        raise BadMethod(f"the archive of the method's code names {reference}, which is not the method that it holds")
+    folder = None
+    if files:
+        unpacked = tempfile.TemporaryDirectory(prefix="harness-method-")
+        _folders.append(unpacked)
+        folder = Path(unpacked.name)
+        for file, code in files.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_bytes(code)
+        if module not in files:
+            sys.path.insert(0, str(folder))
     try:
         return load(name, reference, folder)
     except BadMethod as error:

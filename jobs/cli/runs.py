@@ -208,7 +208,7 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None, trust: bool) 
     from jobs.outcome import launch_errors_in_one_line
 
     folders = [trusted_run(run, accept=trust, runs_method=False) for run in runs]
-    other = run_folder(target_of) if target_of else None
+    other = trusted_run(target_of, accept=trust, runs_method=False) if target_of else None
     with launch_errors_in_one_line():
         specs = scoring.check(folders, other)
         scored = scoring.score_each(folders, specs, click.echo)

@@ -201,9 +201,9 @@ def method_of(run: RunFolder) -> PlugIn | None:
         return loaded
     if (loaded := load_submitted(spec.method)) is not None:
         return loaded
-    code_hash, path, content = _archived(run, spec.method, spec.method_source)
-    trust.require(run, trust.method(spec.method_source.reference, content, path))
-    return load_packed(content, code_hash)
+    code_hash, content = _archived(run, spec.method, spec.method_source)
+    trust.require(run, trust.method(spec.method_source.reference, content))
+    return load_packed(content, code_hash, spec.method_source.reference)
 
 
 def recorded_method(run: RunFolder) -> list[trust.Recorded]:
@@ -211,8 +211,8 @@ def recorded_method(run: RunFolder) -> list[trust.Recorded]:
     spec = run.spec()
     if spec.method_source is None or spec.method in plugins.registered:
         return []
-    _, path, content = _archived(run, spec.method, spec.method_source)
-    return trust.method(spec.method_source.reference, content, path)
+    _, content = _archived(run, spec.method, spec.method_source)
+    return trust.method(spec.method_source.reference, content)
 
 
 def load_submitted(name: str) -> PlugIn | None:
@@ -236,17 +236,17 @@ def _keep(run: RunFolder, plugin: PlugIn | None) -> None:
     path, content = _archive(run, plugin.code_hash), packed(plugin)
     if not path.exists() or path.read_bytes() != content:
         write_atomically(path, content)
-    trust.remember(run, trust.method(plugin.reference, content, path))
+    trust.remember(run, trust.method(plugin.reference, content))
 
 
-def _archived(run: RunFolder, name: str, source: MethodSource) -> tuple[str, Path, bytes]:
+def _archived(run: RunFolder, name: str, source: MethodSource) -> tuple[str, bytes]:
     """Return the hash that the code of a run's method should have, and its archive. Raises BadMethod."""
     hashes = [recorded_hash(record.files) for record in reversed(read(run))]
     code_hash = next(filter(None, hashes), source.code_hash)
     path = _archive(run, code_hash)
     try:  # one look: what a link or a pipe names may be another file at the next
         with reading(path) as file:
-            return code_hash, path, file.read()
+            return code_hash, file.read()
     except OSError as error:
         remedy = f"launch it with --method {source.reference}"
         raise BadMethod(f"{run.path.name} has no code of its method {name} ({path.name}): {remedy}") from error

@@ -1,9 +1,9 @@
 """What a run folder holds that would run as whoever works on the run, or would be sent their prompts and keys.
 
-That is the options of sbatch (`setup`, `srun`, `python` and all others), the code of a method that is not part of this
-package, and the addresses of servers. Whoever may write to the folder may have put it there, and the owner of a file
-does not tell who wrote a line of it, so trust belongs to content. What this user gave a launch is remembered; what
-anybody else recorded is used only after a command has shown it and was repeated with `--trust`.
+That is the options of sbatch (`setup`, `srun`, `python` and all others), the arguments of vLLM, the code of a method
+that is not part of this package, and the addresses of servers. Whoever may write to the folder may have put it there,
+and the owner of a file does not tell who wrote a line of it, so trust belongs to content. What this user gave a launch
+is remembered; what anybody else recorded is used only after a command has shown it and was repeated with `--trust`.
 
     ~/.local/state/speculative-harness/trusted    or below $XDG_STATE_HOME: a line for each digest of folder and content
 
@@ -21,13 +21,14 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import click
 
 from harness.cli.program import typed
 from harness.cli.screen import printable
+from harness.methods.references import files_packed
+from harness.settings.roles import ModelSettings
 from jobs.run.folder import RunFolder
 
 VARIABLE = "HARNESS_TRUSTED"
@@ -49,13 +50,19 @@ class Recorded:
     content: str
     """All of it that has an effect, in lines."""
     hint: str = ""
-    """How to read what the content is only the digest of."""
+    """What the content is only the digest of, in lines."""
 
 
 def options(given: Mapping[str, Any]) -> list[Recorded]:
     """Return options of sbatch; nothing where there are none."""
-    lines = [f"{json.dumps(name)} = {json.dumps(value, sort_keys=True)}" for name, value in sorted(given.items())]
-    return [Recorded("options of sbatch", "\n".join(lines))] if lines else []
+    return [Recorded("options of sbatch", _lines(given))] if given else []
+
+
+def arguments(settings: Mapping[Any, ModelSettings]) -> list[Recorded]:
+    """Return the arguments of vLLM among the settings of models by role: some name files of code, others addresses."""
+    return [
+        Recorded(f"arguments of the {role}'s vLLM", _lines(own.engine)) for role, own in settings.items() if own.engine
+    ]
 
 
 def servers(addresses: Mapping[Any, str]) -> list[Recorded]:
@@ -63,10 +70,13 @@ def servers(addresses: Mapping[Any, str]) -> list[Recorded]:
     return [Recorded(f"the address of the {role}'s server", address) for role, address in addresses.items()]
 
 
-def method(reference: str, archive: bytes, path: Path) -> list[Recorded]:
-    """Return the code of a method, given by its archive."""
-    digest = hashlib.sha256(archive).hexdigest()
-    return [Recorded("the code of its method", f"sha256 {digest}", f"{reference}, see unzip -p {quote(str(path))}")]
+def method(reference: str, archive: bytes) -> list[Recorded]:
+    """Return the code of a method, given by its archive. Raises BadMethod."""
+    digest, files = hashlib.sha256(archive).hexdigest(), files_packed(archive)
+    texts = [f"{name}:\n{code.decode('utf-8', 'backslashreplace')}" for name, code in files.items()]
+    sums = [f"sha256 {hashlib.sha256(code).hexdigest()} {name}" for name, code in files.items()]
+    shown = texts if sum(map(len, texts)) <= _MOST_CHARACTERS else [*sums, "too long to be shown"]
+    return [Recorded("the code of its method", f"sha256 {digest}", "\n".join([reference, *shown]))]
 
 
 def remember(run: RunFolder, recorded: Sequence[Recorded]) -> None:
@@ -96,7 +106,8 @@ def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
     for one in unknown:
         if len(one.content) > _MOST_CHARACTERS:
             raise NotTrusted(f"{run.path.name}: {one.what} has {len(one.content)} characters, too many to be accepted")
-        lines = [one.what, *(f"  {line}" for line in one.content.split("\n")), *([f"  {one.hint}"] if one.hint else [])]
+        told = [*one.content.split("\n"), *(one.hint.split("\n") if one.hint else [])]
+        lines = [one.what, *(f"  {line}" for line in told)]
         click.echo("".join(f"  {printable(line)}\n" for line in lines), err=True, nl=False)
     shown = {_digest(run, one, "shown"): one.what for one in unknown}
     if accept and shown.keys() <= _accepted():
@@ -107,6 +118,12 @@ def ask(run: RunFolder, recorded: Sequence[Recorded], *, accept: bool) -> None:
     raise NotTrusted(
         f"{run.path.name} holds {' and '.join(shown.values())}, which you did not give and would use{first}: to accept "
         "what is shown above, repeat this with --trust"
+    )
+
+
+def _lines(given: Mapping[str, Any]) -> str:
+    return "\n".join(
+        f"{json.dumps(name)} = {json.dumps(value, sort_keys=True)}" for name, value in sorted(given.items())
     )
 
 

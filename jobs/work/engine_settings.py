@@ -38,12 +38,13 @@ def engine_needs(
     """Return the engines that a method would start alone on this node, with the models and settings of a run.
 
     `kv_bytes`: see `pair_settings`. Raises ValueError where this node cannot start them, or would send another prompt
-    than a model's chat template means, and trust.NotTrusted where it would ask a server that this user does not trust.
+    than a model's chat template means, and trust.NotTrusted where it would use a server or arguments of vLLM that this
+    user does not trust.
     """
     remedy = "install it there, name another python in the profile, or launch with another --engine"
     check_engine(spec.engine.kind, f"the run needs the engine {spec.engine.kind}, and", remedy)
     addresses = recorded_servers(run)
-    trust.require(run, trust.servers(addresses))
+    trust.require(run, [*trust.servers(addresses), *trust.arguments(spec.settings)])
     servers = dict(served_models(spec, addresses))
     settings = engine_settings(spec, method, problems, kv_bytes, servers)
     needs = []

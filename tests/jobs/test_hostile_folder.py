@@ -9,6 +9,7 @@ import importlib
 import os
 import shutil
 import threading
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,15 +18,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness.methods import plugins
+from harness.methods import build, plugins
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import submissions, trust
 from jobs.run.folder import RunFolder, run_folder
 from jobs.run.submissions import Submission
+from jobs.work.engine_settings import engine_needs
 from tests.harness.conftest import save_tokenizer
 from tests.harness.engines.served.fake_server import serving
 from tests.jobs.slurm.fake import FakeSlurm
 from tests.own_methods import confident, no_methods, write_method
+from warehouse.database import writer
 
 __all__ = ["no_methods"]
 pytestmark = pytest.mark.usefixtures("no_methods")
@@ -379,3 +382,93 @@ def test_a_profile_with_a_value_of_a_wrong_type_is_one_line(text: str, tmp_path:
 def test_no_options_are_shown_as_others_are() -> None:
     [one], [other] = (trust.options(given) for given in ({"a = 1\nb": 2}, {"a": 1, "b": 2}))
     assert one.content != other.content
+
+
+@pytest.mark.parametrize("command", ["worker", "resume", "probe", "target-logprobs"])
+def test_arguments_of_vllm_are_used_by_whoever_gave_or_accepted_them(
+    command: str, tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.jobs.test_hostile_folder.SMALL", [*SMALL[:-1], "slurm"])
+    slurm.prints(squeue="", srun="", scontrol="MaxArraySize = 1001", sbatch="Submitted batch job 7")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
+    given = '{"reasoning_parser_plugin": "/shared/evil.py"}'
+    words = ("--method", "speccot", "--engine", "vllm", "--target.engine", f"structured_outputs_config={given}")
+    run = RunFolder(launched(tmp_path / "runs", *words))
+    settings = run.spec().settings
+    trust.require(run, trust.arguments(settings))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "own"))
+    monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
+    with pytest.raises(trust.NotTrusted, match="arguments of the target's vLLM"):
+        engine_needs(run, run.spec(), build("speccot", {}), run.problems())
+    asked = [str(run.path) if word == "RUN" else word for word in COMMANDS[command][1:]]
+    done = CliRunner().invoke(main_of("jobs"), asked)
+    assert done.exit_code == 2
+    assert "/shared/evil.py" in done.output, "what would be accepted is shown"
+    assert "--trust" in done.output
+
+
+def test_the_code_of_a_method_is_shown_as_text_without_codes(
+    bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("HARNESS_TRUSTED", raising=False)
+    victim = Victim(bases["method"], tmp_path, slurm)
+    [archive] = victim.run.path.glob("method-*.zip")
+    with zipfile.ZipFile(archive) as before:
+        entries = {name: before.read(name) for name in before.namelist()}
+    with zipfile.ZipFile(archive, "w") as after:
+        for name, content in entries.items():
+            after.writestr(name, content + (f"# {SEQUENCE}\n".encode() if name.endswith(".py") else b""))
+    done = CliRunner().invoke(main_of("jobs"), ["worker", str(victim.run.path), "0"])
+    assert done.exit_code == 2
+    assert "class Confident(Method):" in done.output
+    assert r"# \x1b]0;title" in done.output
+    assert not any(code in done.output for code in SEQUENCE if not code.isprintable())
+
+
+@pytest.mark.parametrize(
+    "prepared",
+    {
+        "another macro": "CREATE MACRO main.regexp_extract(a, b, c) AS (SELECT content FROM read_text('{secret}'))",
+        "a macro of ours": "CREATE OR REPLACE MACRO exact_sum(x) AS (SELECT content FROM read_text('{secret}'))",
+        "a table macro": "CREATE MACRO duckdb_functions() AS TABLE (SELECT content FROM read_text('{secret}'))",
+        "another view": "CREATE VIEW main.read_parquet AS SELECT content FROM read_text('{secret}')",
+        "a view of ours": "CREATE OR REPLACE VIEW sample_grade AS SELECT content AS run_id FROM read_text('{secret}')",
+        "a table": "CREATE TABLE further (text VARCHAR DEFAULT current_user)",
+    }.items(),
+    ids=lambda case: str(case[0]),
+)
+def test_a_prepared_database_is_not_loaded_into(
+    prepared: tuple[str, str], bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
+) -> None:
+    victim = Victim(bases["finished"], tmp_path, slurm)
+    database = victim.run.path.parent / "warehouse.duckdb"
+    with writer(database) as connection:
+        connection.execute(prepared[1].format(secret=victim.outside))
+    before = database.read_bytes()
+    done = CliRunner().invoke(main_of("jobs"), ["finalize", str(victim.run.path)])
+    assert done.exit_code != 0
+    assert "which this version does not define like this" in " ".join(done.output.split())
+    assert isinstance(done.exception, SystemExit)
+    assert database.read_bytes() == before
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_nothing_is_written_through_a_link_in_the_place_of_the_database(
+    is_there: bool, bases: Mapping[str, Path], tmp_path: Path, slurm: FakeSlurm
+) -> None:
+    victim = Victim(bases["finished"], tmp_path, slurm)
+    own = tmp_path / "own" / "own.duckdb"
+    if is_there:
+        with writer(own):
+            pass
+    before = own.read_bytes() if is_there else None
+    link = victim.run.path.parent / "warehouse.duckdb"
+    link.symlink_to(own)
+    for module, *words in (("jobs", "finalize"), ("warehouse.load",), ("warehouse.load", "--rebuild")):
+        done = CliRunner().invoke(main_of(module), [*words, str(victim.run.path)])
+        assert done.exit_code != 0, done.output
+        assert "is a link, through which nothing is written" in " ".join(done.output.split())
+        assert isinstance(done.exception, SystemExit)
+    assert (own.read_bytes() if own.exists() else None) == before
+    assert link.is_symlink()

@@ -226,7 +226,9 @@ def test_runs_share_engines_and_one_that_fails_is_named_after_the_others_have_ru
     assert engine_starts(first.run) == engine_starts(second.run)
     assert len(engine_starts(first.run)) == (2 if cluster == "debug" else 4), "one pair per worker"
     printed = capsys.readouterr().out
-    assert sum(line.startswith("[") and " % " in f"{line} " for line in printed.splitlines()) >= 2, "both have their line"
+    assert sum(line.startswith("[") and " % " in f"{line} " for line in printed.splitlines()) >= 2, (
+        "both have their line"
+    )
 
 
 def sweep(folder: Path, run: str) -> suite.Suite:

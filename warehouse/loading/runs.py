@@ -144,6 +144,8 @@ def load_runs(
 
     Where nothing has changed, nothing is written. Raises WarehouseError where the database itself cannot be used.
     """
+    folders = list(folders)
+    _check_place(folders, database)
     waiting: deque[RunFolder] = deque()
     for folder, report in _unchanged(folders, database, wait_seconds):
         if report is None:
@@ -158,7 +160,18 @@ def rebuild(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
 ) -> Iterator[tuple[RunFolder, Outcome]]:
     """Rebuild the database from the given runs alone; it replaces the old one when all of them are loaded."""
+    folders = list(folders)
+    _check_place(folders, database)
     yield from _load_some(deque(folders), lambda: writer(database, wait_seconds, is_anew=True), None)
+
+
+def _check_place(folders: Iterable[RunFolder], database: Path) -> None:
+    """Raise WarehouseError where the database beside run folders is a link, which whoever shares them may have made."""
+    place = database.parent.resolve()
+    if database.is_symlink() and any(place == folder.path.resolve().parent for folder in folders):
+        raise WarehouseError(
+            f"{database} is a link, through which nothing is written: name the file itself with --database"
+        )
 
 
 def _unchanged(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -201,3 +203,42 @@ def test_an_archive_gives_the_same_code_and_a_changed_one_is_not_imported(
     again = load_packed(content, plugin.code_hash)
     assert (again.name, again.reference, again.code_hash) == (plugin.name, plugin.reference, plugin.code_hash)
     assert build("confident", {}) != build(next(iter(METHODS)), {})
+
+
+CODE, ABOUT = "code/confident.py", '{"name": "confident", "reference": "%s"}'
+
+
+@pytest.mark.parametrize(
+    ("reference", "entries", "said"),
+    [
+        ("confident.py:Confident", {CODE: "", "code/__pycache__/confident.cpython-311.pyc": ""}, "holds .*pyc; valid"),
+        ("confident.py:Confident", {CODE: "", "code/confident.so": ""}, "holds code/confident.so; valid"),
+        ("confident.py:Confident", {CODE: "", "code/../../confident.py": ""}, r"holds code/\.\./\.\./conf"),
+        ("confident.py:Confident", {CODE: "", "code//confident.py": ""}, "holds code//confident.py"),
+        ("confident.py:Confident", {CODE: "", "setup.py": ""}, "holds setup.py"),
+        ("{folder}/confident.py:Confident", {CODE: ""}, "names .*, which is not the method that it holds"),
+        ("../confident.py:Confident", {CODE: ""}, "names .*, which is not the method that it holds"),
+        ("confident:Confident", {"code/other.py": ""}, "names confident:Confident, which is not"),
+        ("{folder}/confident.py:Confident", {}, "names .*, which is not the method that it holds"),
+        ("confident.py:Confident", {CODE: ""}, None),
+        ("confident.py:Other", {CODE: ""}, "names confident.py:Other, which is not"),
+    ],
+)
+def test_an_archive_runs_the_files_that_it_holds_alone(
+    reference: str, entries: dict[str, str], said: str | None, tmp_path: Path
+) -> None:
+    write_method(tmp_path)
+    reference = reference.replace("{folder}", str(tmp_path))
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("method.json", ABOUT % reference)
+        for name in entries:
+            archive.writestr(name, confident())
+    expected = "confident.py:Confident" if said is None or "Other" in reference else reference
+    if said is None:
+        assert load_packed(content.getvalue(), None, expected).reference == reference
+        with zipfile.ZipFile(content, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr(CODE, confident())
+    with pytest.raises(BadMethod, match=said or "holds code/confident.py; valid") as refusal:
+        load_packed(content.getvalue(), None, expected)
+    assert "\n" not in str(refusal.value)
