@@ -76,7 +76,7 @@ def test_what_one_user_launched_another_watches_loads_resumes_and_finalizes(peop
     wait_for(lambda: not slurm_output("squeue", "-h"), "the end of the canceled tasks")
     assert len(read_endings(run).finished) < 8
     assert "CANCELLED" in done(bob, "jobs", "status", path), "why a colleague's shards have stopped"
-    assert 'mem = "1G"' in done(bob, "jobs", "resume", path, exit_code=2), "what Bob would use of Alice's"
+    assert '"mem" = "1G"' in done(bob, "jobs", "resume", path, exit_code=2), "what Bob would use of Alice's"
     assert "Submitted 2 tasks" in done(bob, "jobs", "resume", path, "--trust")
     wait_for(lambda: len(read_endings(run).finished) == 8, "every sample", 120)
     wait_for(lambda: not slurm_output("squeue", "-h"), "the end of Bob's jobs", 120)
