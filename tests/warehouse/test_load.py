@@ -229,7 +229,7 @@ HOSTILE = ["'); DROP TABLE run; --", "[red]x[/red]", "\x1b[2J\x9b31m\x00", "\u20
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_stored_as_it_is(tmp_path: Path, text: str) -> None:
-    folder, database = runs.create(tmp_path, name="a[1]*?'b"), tmp_path / "w.duckdb"
+    folder, database = runs.create(tmp_path, name="a[1]*?b"), tmp_path / "w.duckdb"
     trace: Trace = runs.speculative(runs.planned(folder)[0], text=text)
     runs.write_part(folder, [trace], "p[0]'")
     report = load_run(folder, database)
