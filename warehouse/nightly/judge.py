@@ -281,7 +281,8 @@ class MetricVerdict:
     @property
     def detectable_change(self) -> float:
         """Size of the change for the worse that is found tonight with 80 % chance, a share of the value or points."""
-        change = max(least(self.measure), self.look.detectable)
+        # Times of a handful of samples on a busy machine vary so much that only a factor of 1,000 could be called found.
+        change = min(max(least(self.measure), self.look.detectable), math.log(1000))
         return change if self.measure.is_percent else abs(math.expm1(-change * (self.measure.better or 1)))
 
     def __str__(self) -> str:
