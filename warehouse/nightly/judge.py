@@ -281,7 +281,7 @@ class MetricVerdict:
     @property
     def detectable_change(self) -> float:
         """Size of the change for the worse that is found tonight with 80 % chance, a share of the value or points."""
-        # Times of a handful of samples on a busy machine vary so much that only a factor of 1,000 could be called found.
+        # Times of few samples on a busy machine vary so much that the number would have hundreds of digits.
         change = min(max(least(self.measure), self.look.detectable), math.log(1000))
         return change if self.measure.is_percent else abs(math.expm1(-change * (self.measure.better or 1)))
 
