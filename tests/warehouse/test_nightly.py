@@ -320,6 +320,18 @@ def test_every_night_says_which_changes_it_would_have_found() -> None:
     assert [(row[1][0], row[1].split()[-1], row[2]) for row in rows[1::3]] == [("+", "points", "6"), ("−", "%", "6")]
 
 
+def test_nights_whose_times_wander_have_a_verdict_though_no_change_of_them_would_be_found() -> None:
+    rng = np.random.default_rng(1)
+    counts = np.rint(K * CHANCES).astype(np.int64)
+    times = np.cumsum(rng.normal(0.3, 0.05, 8))
+    [cell] = replay([[night(i, run_of(counts, {"seconds_per_token": float(t)}))] for i, t in enumerate(times)])[
+        -1
+    ].cells
+    [found] = [metric for metric in cell.metrics if metric.measure.name == "seconds_per_token"]
+    assert found.look.detectable > 1_000
+    assert found.detectable_change == pytest.approx(999)
+
+
 def test_the_cards_of_both_sides_of_a_speed_up_are_named_where_they_differ() -> None:
     rng = np.random.default_rng(9)
     before = measured_nights(rng, 8)

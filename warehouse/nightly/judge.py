@@ -281,7 +281,8 @@ class MetricVerdict:
     @property
     def detectable_change(self) -> float:
         """Size of the change for the worse that is found tonight with 80 % chance, a share of the value or points."""
-        # Times of few samples on a busy machine vary so much that the number would have hundreds of digits.
+        # Of nights that wander, few count as independent. With one degree of freedom the limit is above 10,000 standard
+        # errors: nothing is found, and the exponential of such a change has no number.
         change = min(max(least(self.measure), self.look.detectable), math.log(1000))
         return change if self.measure.is_percent else abs(math.expm1(-change * (self.measure.better or 1)))
 
