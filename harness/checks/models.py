@@ -255,8 +255,10 @@ def _weights(question: Question, proposing: Proposer) -> Iterator[Check]:
             yield from (failure("speculator", fault) for fault in faults)
         else:
             yield ok("speculator", f"{weights.name}: {_described(models.weight_files(cached))}")
+    if not (named_target := question.named.get("target")):
+        return
     try:
-        speculation.check_pair(proposing, weights)
+        speculation.check_pair(proposing, models.resolve(named_target), weights)
     except ValueError as problem:
         yield failure(_SPECULATION, str(problem))
 

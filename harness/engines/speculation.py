@@ -147,8 +147,8 @@ def greedy_drafts_notice(sampling: str | None, temperature: float) -> str | None
     return f"GREEDY DRAFTS: {why}: a weaker baseline than --spec-sampling probabilistic"
 
 
-def check_pair(proposing: str, speculator: models.ModelRef | None) -> None:
-    """Raise ValueError, in one line, where a draft is an EAGLE-3 head, or a head is none.
+def check_pair(proposing: str, target: models.ModelRef, speculator: models.ModelRef | None) -> None:
+    """Raise ValueError, in one line, where a draft is an EAGLE-3 head, or a head is none or that of another target.
 
     vLLM checks the rest when the engine starts, and all of it where the weights are not on this machine.
     """
@@ -162,3 +162,14 @@ def check_pair(proposing: str, speculator: models.ModelRef | None) -> None:
     if not is_head and proposing == "eagle3":
         kind = ", ".join(filter(None, kinds)) or config.get("model_type") or "no architecture"
         raise ValueError(f"--spec-model {speculator.name} is not an EAGLE-3 head but {kind}: use --spec-decode draft")
+    ours = models.config_at_hand(target) if is_head else None
+    if ours is None:
+        return
+    layer = config.get("transformer_layer_config")  # of the speculators library
+    of_head = layer if isinstance(layer, dict) else config
+    reads = config.get("target_hidden_size") or of_head.get("target_hidden_size") or of_head.get("hidden_size")
+    text = ours.get("text_config")
+    has = (text if isinstance(text, dict) else ours).get("hidden_size")
+    if isinstance(reads, int) and isinstance(has, int) and reads != has:
+        sizes = f"a target with a hidden size of {reads}, and {target.name} has {has}"
+        raise ValueError(f"--spec-model {speculator.name} is for {sizes}: give a head trained for this target")

@@ -223,7 +223,8 @@ def _check_speculation(
     if engine.spec_decode is None or "target" not in specs or not engine.can.speculates:
         return
     proposes = speculator or (specs.get("draft") if engine.spec_decode == "draft" else None)
-    speculation.check_pair(engine.spec_decode, _reference(proposes) if proposes else None)
+    target = _reference(specs["target"])
+    speculation.check_pair(engine.spec_decode, target, _reference(proposes) if proposes else None)
     if notice := greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target")):
         yield notice
 

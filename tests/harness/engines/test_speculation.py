@@ -186,32 +186,48 @@ PUBLISHED_FORMAT: dict[str, Any] = {
 """The layout of the speculators library: sizes are one level down, and the target is named."""
 
 
+TARGET_AWAY = ModelRef("org/away", "org/away", "0" * 40, None)
+"""A model that is not on this machine."""
+
+
 def _reference(folder: Path, config: dict[str, Any]) -> ModelRef:
     return ModelRef(folder.name, str(save_config(folder, config)), None, "fingerprint")
 
 
 def test_a_head_is_no_draft_and_a_draft_no_head(tmp_path: Path) -> None:
+    target = _reference(tmp_path / "target", target_config())
     for number, config in enumerate((EAGLE3_CONFIG, PUBLISHED_FORMAT)):
         head = _reference(tmp_path / f"head-{number}", config)
-        check_pair("eagle3", head)
+        check_pair("eagle3", target, head)
         with pytest.raises(ValueError, match="is an EAGLE-3 head: give --spec-decode eagle3"):
-            check_pair("draft", head)
+            check_pair("draft", target, head)
     draft = _reference(tmp_path / "draft", target_config())
-    check_pair("draft", draft)
+    check_pair("draft", target, draft)
     with pytest.raises(ValueError, match="is not an EAGLE-3 head but LlamaForCausalLM: use --spec-decode draft"):
-        check_pair("eagle3", draft)
+        check_pair("eagle3", target, draft)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [EAGLE3_CONFIG | {"hidden_size": 96}, EAGLE3_CONFIG | {"target_hidden_size": 96}],
+    ids=["its own", "the target's"],
+)
+def test_a_head_of_another_target_is_refused(config: dict[str, Any], tmp_path: Path) -> None:
+    target = _reference(tmp_path / "target", target_config())
+    with pytest.raises(ValueError, match="is for a target with a hidden size of 96, and target has 64"):
+        check_pair("eagle3", target, _reference(tmp_path / "head", config))
 
 
 def test_what_is_not_on_this_machine_is_left_to_vllm() -> None:
-    check_pair("eagle3", ModelRef("org/away", "org/away", "0" * 40, None))
-    check_pair("mtp", None)
+    check_pair("eagle3", TARGET_AWAY, TARGET_AWAY)
+    check_pair("mtp", TARGET_AWAY, None)
 
 
 def test_the_hubs_cache_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     save_config(tmp_path / "hub" / "models--org--head" / "snapshots" / "abc", target_config())
     with pytest.raises(ValueError, match="is not an EAGLE-3 head"):
-        check_pair("eagle3", ModelRef("org/head", "org/head", "abc", None))
+        check_pair("eagle3", TARGET_AWAY, ModelRef("org/head", "org/head", "abc", None))
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "[" * 100_000, '{"a": "' + "x" * (5 << 20) + '"}'])
@@ -219,5 +235,5 @@ def test_a_hostile_configuration_is_refused_in_one_line(text: str, tmp_path: Pat
     (tmp_path / "head").mkdir()
     (tmp_path / "head" / "config.json").write_text(text)
     with pytest.raises(ValueError, match="is not a valid configuration") as refusal:
-        check_pair("eagle3", ModelRef("head", str(tmp_path / "head"), None, "f"))
+        check_pair("eagle3", TARGET_AWAY, ModelRef("head", str(tmp_path / "head"), None, "f"))
     assert len(str(refusal.value)) < 400

@@ -63,3 +63,9 @@ def test_greedy_drafts_are_recorded_and_warned_of_where_the_target_samples(plann
     assert [notice for notice in sampled.notices if notice.startswith("GREEDY DRAFTS")]
     assert not [notice for notice in greedy.notices if notice.startswith("GREEDY DRAFTS")]
     assert planned(spec_decode="ngram", temperature=0.6).spec.engine.spec_sampling is None
+
+
+def test_a_head_of_another_target_is_refused_before_anything_is_written(planned: Planned, tmp_path: Path) -> None:
+    head = save_config(tmp_path / "head", EAGLE3_CONFIG | {"hidden_size": 96})
+    with pytest.raises(ValueError, match="--spec-model head is for a target with a hidden size of 96"):
+        planned(spec_decode="eagle3", spec_model=str(head))
