@@ -83,7 +83,7 @@ def _steady(printed: str, corpus: Corpus) -> str:
         (r"[\w-]+=\d+\.[\d.]+", "PACKAGE=VERSION"),
         (r"\b\d+\.\d+\.\d+(\+\w+)?(?!\S)", "VERSION"),
         (r"in \d+\.\d s\b", "in 0.0 s"),
-        (r"(?m)^.*\d+ samples · .*\n", ""),  # progress, which a thread of its own prints
+        (r"(?m)^.*\d+/\d+ samples?( · .*)?\n", ""),  # progress, which a thread of its own prints
         (r"started \S+ \S+ UTC", "started DATE TIME UTC"),
         (r"(?m)^\| (packages|planned \(UTC\)|harness commit|hash of the code) .*\n", ""),
         (r"(?m) +$", ""),
