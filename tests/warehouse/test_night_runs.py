@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import duckdb
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from junitparser import Failure, JUnitXml
@@ -298,3 +301,62 @@ def test_a_mistake_gets_one_line_and_exit_code_2(eight_nights: Path) -> None:
         result = CliRunner().invoke(main, ["--database", str(eight_nights / "w.duckdb"), *arguments])
         assert (result.exit_code, message in result.stderr.strip().splitlines()[-1]) == (2, True)
     assert CliRunner().invoke(main, ["--database", "elsewhere"]).exit_code == 2
+
+
+def replayed(file: Path, text: str) -> tuple[int, str]:
+    file.write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(main, ["replay", str(file)])
+    return result.exit_code, result.stderr or result.stdout
+
+
+def test_a_recorded_past_is_judged_night_by_night(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    lines = [
+        f"2026-02-{day:02},{cell},{measure},{level + spread * rng.standard_normal() - drop * (day >= 20)},{n}"
+        for day in range(1, 23)
+        for cell in ("a", "b")
+        for measure, level, spread, n, drop in (
+            ("accuracy", 0.6, 0.01, 1600, 0.1 if cell == "a" else 0),
+            ("seconds", 3, 0.1, "", 0),
+        )
+    ]
+    code, said = replayed(tmp_path / "past.csv", "\n".join(["night,cell,measure,value,n", *lines]))
+    _, *found, total = said.splitlines()
+    assert (code, [line.split()[:3] for line in found]) == (
+        0,
+        [[f"2026-02-{day}", "a", "accuracy"] for day in (20, 21, 22)],
+    )
+    assert total == "3 of 15 judged nights differ from the nights before; 7 had fewer than 7 nights before"
+
+
+def test_a_measure_of_ones_own_may_end(tmp_path: Path) -> None:
+    lines = [
+        f"2026-02-{day:02},a,{name},0.6,100" for day in range(1, 12) for name in ("accuracy", "own")[: 1 + (day < 10)]
+    ]
+    code, said = replayed(tmp_path / "past.csv", "\n".join(["night,cell,measure,value,n", *lines]))
+    assert (code, said.split()[:2]) == (0, ["0", "of"])
+
+
+def test_the_documented_past_is_judged_as_documented(tmp_path: Path) -> None:
+    documented = re.search(
+        r"( {4}night,cell.*?\n)\n", Path("warehouse/README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    assert documented is not None
+    code, said = replayed(tmp_path / "past.csv", textwrap.dedent(documented[1]))
+    assert (code, said.split()[7:12]) == (0, ["2026-02-08", "mine", "accuracy", "61.9", "%"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("night,cell,value\n", "lacks columns: measure"),
+        ("night,cell,measure,value,n\n2026-13-01,a,b,1,\n", "line 2: "),
+        ("night,cell,measure,value,n\n2026-01-01,a,b,high,\n", "line 2: could not convert"),
+        ("night,cell,measure,value,n\n2026-01-01,a,b,nan,\n", "line 2: nan is no value"),
+        ("night,cell,measure,value,n\n2026-01-01,a,b,3,10\n", "line 2: n is for shares"),
+        ("night,cell,measure,value,n\n2026-01-01,a,b,0,\n2026-01-02,a,b,3,\n", "b is 0 in a line"),
+    ],
+)
+def test_a_file_that_is_no_past_is_refused_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+    code, said = replayed(tmp_path / "past.csv", text)
+    assert (code, message in said, said.count("\n")) == (2, True, 1)

@@ -6,6 +6,7 @@ It depends on the warehouse alone: the same data give the same verdict at any ti
 
 from __future__ import annotations
 
+import sys
 from datetime import date, datetime
 from pathlib import Path
 from typing import get_args
@@ -29,11 +30,15 @@ from warehouse.options import (
 _BY_ENDING: dict[str, VerdictFormat] = {".json": "json", ".md": "markdown", ".xml": "junit"}
 
 
+class _Commands(WarehouseCommand, click.Group):
+    """A command that has a subcommand beside what it does by itself."""
+
+
 def _date(context: click.Context, parameter: click.Parameter, value: datetime | None) -> date | None:
     return None if value is None else value.date()
 
 
-@click.command(cls=WarehouseCommand)
+@click.group(cls=_Commands, invoke_without_command=True)
 @database_option("Database of nightly runs.", "warehouse.duckdb in runs/nightly, in runs, or here")
 @click.option(
     "--night",
@@ -53,7 +58,9 @@ def _date(context: click.Context, parameter: click.Parameter, value: datetime | 
 @output_option()
 @grader_option()
 @wait_option()
+@click.pass_context
 def main(
+    context: click.Context,
     database: Path | None,
     night: date | None,
     since: date | None,
@@ -61,11 +68,13 @@ def main(
     output: Path | None,
     grader: str | None,
     wait_seconds: float,
-) -> int:
+) -> int | None:
     """Judge the newest night against the nights before it.
 
     Exit code 0: PASS; 1: FAIL; 3: WARN; 4: INCONCLUSIVE; 2: no verdict was possible.
     """
+    if context.invoked_subcommand is not None:
+        return None
     from warehouse.nightly.verdict import judged, write
 
     chosen = choose_format(output_format, output, _BY_ENDING, "table")
@@ -73,6 +82,28 @@ def main(
     with complete_output(output) as out:
         write(verdict, out, chosen)
     return verdict.exit_code
+
+
+@main.command(cls=WarehouseCommand)
+@click.argument("file", metavar="FILE.csv", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def replay(file: Path) -> None:
+    """Judge your own past: each night of a CSV file by the nights before it.
+
+    The columns are night (a date), cell, measure, value, n. Names of cells and measures are free. n is the number of
+    samples that a value between 0 and 1 is a share of; it is empty where the value is no share, and may be where the
+    samples are of the same problems every night, because nights then show the noise themselves. A second row of a
+    night, cell and measure is a re-run.
+
+    \b
+        night,cell,measure,value,n
+        2026-01-01,my-cell,accuracy,0.62,1600
+        2026-01-01,my-cell,seconds,3.4,
+        2026-01-02,my-cell,accuracy,0.61,1600
+    """
+    from harness.cli.screen import Screen
+    from warehouse.nightly.verdict import replayed
+
+    Screen(sys.stdout, is_fitted=True).show(replayed(file))
 
 
 if __name__ == "__main__":

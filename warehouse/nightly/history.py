@@ -1,4 +1,4 @@
-"""Read nights: from the warehouse, and from what stands beside it.
+"""Read nights: from the warehouse, from what stands beside it, or from a table of one's own past.
 
 Beside a database of nights stands what they are judged by, a line of JSON per cell and night. Nights whose runs the
 database lacks, because it was rebuilt when their folders were gone, are read from there.
@@ -6,7 +6,9 @@ database lacks, because it was rebuilt when their folders were gone, are read fr
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -23,7 +25,7 @@ from harness.settings.launch_settings import Launch
 from jobs.run.files import Lock, WrongFormat, append_record, read_records
 from warehouse.comparison.manifests import Manifest, read_manifests
 from warehouse.database import Connection, Record, WarehouseError, reader, rows
-from warehouse.measures import MEASURES
+from warehouse.measures import MEASURES, Measure, mean, mean_share
 from warehouse.nightly.judge import DEVICES, JUDGED, PASS_AT_1, CellNight, Run, changes, scaled
 from warehouse.report.summary import completion, no_result
 from warehouse.sql.model_columns import MODEL_COLUMNS, SHOWN_COLUMNS, column_of
@@ -36,6 +38,7 @@ such runs (`jobs nightly` makes them), no other run belongs to any night: it was
 """
 Conditions = tuple[dict[str, str], dict[str, str], dict[str, str]]
 """Environment and inputs of a run, and further conditions of its times."""
+COLUMNS = ("night", "cell", "measure", "value", "n")
 _CELL = TypeAdapter(CellNight)
 _AT = "at"
 """Tells two lines of equal content apart, between which there was another."""
@@ -218,3 +221,63 @@ def keep_nights(database: Path) -> None:
 
 def _kept_file(database: Path) -> Path:
     return database.with_suffix(".nights.jsonl")
+
+
+def recorded(file: Path) -> tuple[list[list[CellNight]], list[Measure]]:
+    """Return the nights of a CSV file with COLUMNS, oldest first, and what they are judged by.
+
+    A measure whose values are all between 0 and 1 is a share; changes of another one are relative. Raises
+    WarehouseError with the line's number.
+    """
+    read = []
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        table = csv.DictReader(lines)
+        if missing := [name for name in COLUMNS[:4] if name not in (table.fieldnames or ())]:
+            raise WarehouseError(f"{file} lacks columns: {', '.join(missing)}; it needs {', '.join(COLUMNS)}")
+        for row in table:
+            try:
+                read.append(_recorded(row))
+            except (ValueError, TypeError) as error:
+                raise WarehouseError(f"{file}, line {table.line_num}: {error}") from error
+    if not read:
+        raise WarehouseError(f"{file} has no nights")
+    # Shares, whose changes are points, are never above 1; changes of all else are relative.
+    large = {measure for *_, measure, value, _ in read if value > 1}
+    measures = {
+        name: Measure(name=name, title=name, meaning="", method=mean if name in large else mean_share)
+        for *_, name, _, _ in read
+    }
+    if zeros := {name for *_, name, value, _ in read if not value} & large:
+        raise WarehouseError(
+            f"{file}: {zeros.pop()} is 0 in a line and above 1 in another: no share, nor always positive"
+        )
+    nights: dict[date, dict[str, list[dict[str, tuple[float, float]]]]] = {}
+    for night, cell, name, value, n in sorted(read, key=lambda row: row[0]):
+        runs = nights.setdefault(night, {}).setdefault(cell, [])
+        if all(name in run for run in runs):
+            runs.append({})
+        next(run for run in runs if name not in run)[name] = scaled(measures[name], value), n
+    found = [[_of_past(cell, night, runs) for cell, runs in cells.items()] for night, cells in nights.items()]
+    return found, list(measures.values())
+
+
+def _of_past(cell: str, night: date, runs: Sequence[Mapping[str, tuple[float, float]]]) -> CellNight:
+    found = []
+    for run in runs:
+        values = {name: value for name, (value, _) in run.items()}
+        variances = {name: max(value * (1 - value), 1 / n) / n for name, (value, n) in run.items() if n}
+        found.append(Run("", values, variances, num_samples=round(max(n for _, n in run.values())) or 1))
+    return CellNight(cell, night, found[0], tuple(found[1:]))
+
+
+def _recorded(row: Mapping[str, str]) -> tuple[date, str, str, float, float]:
+    """Return night, cell, measure, value and n of a line, 0 where it is empty."""
+    night, cell, measure, value = (row[name] for name in COLUMNS[:4])
+    number, n = float(value), float(row.get("n") or 0)
+    if not (cell and measure):
+        raise ValueError(f"it needs {', '.join(COLUMNS)}, of which only n may be empty")
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{value} is no value of a night, which is 0 or more")
+    if n and not number <= 1 <= n:
+        raise ValueError(f"n is for shares between 0 and 1, of at least 1 sample: not for {value} of {row['n']}")
+    return date.fromisoformat(night), cell, measure, number, n

@@ -65,8 +65,8 @@ def natural(measure: Measure, value: float) -> float:
 
 
 def least(measure: Measure) -> float:
-    """Return the smallest change that is told, however certain: 2 points or 3 %; of pass@1 any."""
-    return 0.0 if measure is PASS_AT_1 else 0.02 if measure.is_percent else 0.03
+    """Return the smallest change that is told, however certain: 2 points or 3 %; of pass@1 and of recorded ones any."""
+    return 0.0 if measure is PASS_AT_1 or not measure.shown else 0.02 if measure.is_percent else 0.03
 
 
 def shown(measure: Measure, value: float) -> str:
@@ -243,7 +243,7 @@ class MetricVerdict:
     reference: Reference
     look: Look
     was_rerun: bool
-    """Whether tonight's first run is not the only one."""
+    """Whether tonight's first run is not the only one that there will be."""
 
     @property
     def num_baseline(self) -> int:
@@ -371,9 +371,9 @@ class NightVerdict:
 class Ledger:
     """The nights judged so far, with which the next one is compared."""
 
-    def __init__(self, measures: Sequence[Measure] = JUDGED) -> None:
-        """Judge by these measures."""
-        self._measures = measures
+    def __init__(self, measures: Sequence[Measure] = JUDGED, *, may_rerun: bool = True) -> None:
+        """Judge by these measures. may_rerun: False where nights are long ago and decide by the runs that they had."""
+        self._measures, self._may_rerun = measures, may_rerun
         self._past: dict[str, Past] = {}
 
     def judge(self, tonight: Sequence[CellNight]) -> NightVerdict:
@@ -390,7 +390,7 @@ class Ledger:
         spreads, seen = looks([_series(*case) for case in cases])
         found: dict[str, list[MetricVerdict]] = {night.cell: [] for night in tonight}
         for (measure, night, reference), look in zip(cases, seen, strict=True):
-            was_rerun = night.num_runs(measure.name) > 1
+            was_rerun = not self._may_rerun or night.num_runs(measure.name) > 1
             found[night.cell].append(MetricVerdict(measure, night, reference, look, was_rerun))
         cells = [_judged(night, pasts[night.cell], found[night.cell]) for night in tonight]
         cells = _with_baselines(cells, tonight) + self._missing(tonight)
@@ -416,9 +416,9 @@ class Ledger:
         ]
 
 
-def replay(nights: Sequence[Sequence[CellNight]]) -> list[NightVerdict]:
+def replay(nights: Sequence[Sequence[CellNight]], ledger: Ledger | None = None) -> list[NightVerdict]:
     """Judge all nights, oldest first, and return their verdicts."""
-    ledger, verdicts = Ledger(), []
+    ledger, verdicts = ledger or Ledger(), []
     for tonight in nights:
         verdicts.append(ledger.judge(tonight))
         ledger.keep(tonight, verdicts[-1])
@@ -466,7 +466,7 @@ def _new_conditions(night: CellNight, past: Past, found: Sequence[MetricVerdict]
 
 
 def _title(name: str) -> str:
-    """Return the heading of a measure; kept nights of another version may have names of their own."""
+    """Return the heading of a measure; a recorded past has names of its own, and so may nights of another version."""
     return MEASURES[name].title if name in MEASURES else name
 
 

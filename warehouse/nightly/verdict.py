@@ -16,18 +16,21 @@ from harness.cli.number_format import NOTHING, fixed
 from harness.cli.screen import Column, Line, Page, Screen, Table, exact, printable
 from harness.engine import Role
 from warehouse.database import WAIT_SECONDS, WarehouseError, reader
-from warehouse.nightly.history import kept_nights, read_nights
+from warehouse.nightly.history import kept_nights, read_nights, recorded
 from warehouse.nightly.judge import (
     JUDGED,
     PASS_AT_1,
     CellVerdict,
+    Ledger,
     MetricVerdict,
     NightVerdict,
     natural,
     replay,
+    shown,
 )
 from warehouse.options import VerdictFormat
 from warehouse.report.tables import markdown
+from warehouse.statistics.night import FEWEST
 
 CELL = "verdict"
 """Name of the JUnit case that has the verdict on a whole cell."""
@@ -37,6 +40,7 @@ _Case = tuple[str, str, str, Sequence[str], Sequence[str]]
 _STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "INCONCLUSIVE": "magenta"}
 _COLUMNS = [Column("verdict", styles=_STYLES), *map(Column, ("cell", "%", "before", "nights", "z"))]
 _POWER = [*map(Column, ("found with 80 % chance", "change", "cells", "autocorrelation of nights"))]
+_OF_PAST = [Column(name) for name in ("night", "cell", "measure", "before", "then", "nights", "z")]
 
 
 def judged(
@@ -133,6 +137,29 @@ def powers(verdict: NightVerdict) -> list[list[str]]:
             wander = f"{verdict.spreads[measure.name].autocorrelation:.2f}"
             rows.append([measure.title + of_k, change, str(len(found)), wander])
     return rows
+
+
+def replayed(file: Path) -> Page:
+    """Yield what differs of each night of a recorded past from the nights before it, and how many nights do.
+
+    A night decides by the runs that it had. Raises WarehouseError.
+    """
+    nights, measures = recorded(file)
+    verdicts = replay(nights, Ledger(measures, may_rerun=False))
+    found = [(verdict.night, m) for verdict in verdicts for cell in verdict.cells for m in cell.metrics if m.side]
+    if found:
+        yield Table(_OF_PAST, [[str(night), *_of_past(metric)] for night, metric in found])
+    num_judged = sum(any(cell.metrics for cell in verdict.cells) for verdict in verdicts)
+    differ = f"{len({night for night, _ in found})} of {counted(num_judged, 'judged night')} differ"
+    yield Line(f"{differ} from the nights before; {len(nights) - num_judged} had fewer than {FEWEST} nights before")
+
+
+def _of_past(metric: MetricVerdict) -> list[str]:
+    """Return a row of a recorded past; what the last nights together show has their mean."""
+    look = metric.look
+    then, z = (look.window_mean, look.window) if look.is_by_window else (metric.tonight, look.tonight)
+    values = [shown(metric.measure, value) for value in (look.usual, then)]
+    return [metric.night.cell, metric.measure.title, *values, str(metric.num_baseline), fixed(z, 1)]
 
 
 def _record(verdict: NightVerdict) -> dict[str, object]:
